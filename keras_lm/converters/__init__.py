@@ -1,0 +1,6 @@
+"""Readers of published checkpoints: one file a format, one mapping of names to arrays for all."""
+
+from keras_lm.converters.checkpoint import Checkpoint, find_folder, open_checkpoint
+from keras_lm.converters.errors import CheckpointError
+
+__all__ = ["Checkpoint", "CheckpointError", "find_folder", "open_checkpoint"]

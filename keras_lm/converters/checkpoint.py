@@ -1,0 +1,196 @@
+"""Recognising a checkpoint by what lies in its folder, and opening it."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+from keras_lm.converters import hub
+from keras_lm.converters.errors import CheckpointError, read_json
+from keras_lm.converters.hdf5_files import read_hdf5, read_hdf5_shards
+from keras_lm.converters.safetensors_files import read_safetensors
+from keras_lm.converters.tensors import Entry, LazyTensors, read_shards
+from keras_lm.converters.tf_checkpoint import (
+    choose_checkpoint,
+    find_checkpoints,
+    read_tf_checkpoint,
+)
+from keras_lm.converters.torch_pickle import read_torch
+
+PRESET_CONFIG = "keras_lm.json"
+# Files that end like a model's configuration and are another tool's.
+NOT_OF_A_MODEL = {
+    "adapter_config.json",
+    "config.json",
+    "generation_config.json",
+    "peft_config.json",
+    "preprocessor_config.json",
+    "sentence_bert_config.json",
+    "special_tokens_config.json",
+    "tokenizer_config.json",
+}
+# A file name to its reader, in the order of preference within a folder.
+Readers = dict[str, Callable[[pathlib.Path], dict[str, Entry]]]
+SAFETENSORS: Readers = {
+    "model.safetensors": read_safetensors,
+    "model.safetensors.index.json": lambda path: read_shards(path, read_safetensors),
+}
+TORCH: Readers = {
+    "pytorch_model.bin": read_torch,
+    "pytorch_model.bin.index.json": lambda path: read_shards(path, read_torch),
+}
+KERAS_HUB: Readers = {
+    "model.weights.h5": read_hdf5,
+    "model.weights.json": read_hdf5_shards,
+}
+RECOGNISED = """\
+- a keras_lm preset: keras_lm.json with model.safetensors (or its shards and index)
+- Hugging Face: config.json with model.safetensors or pytorch_model.bin (or shards and index)
+- google-research or Model Garden: bert_config.json or the like with NAME.index and NAME.data-*
+- KerasHub: its config.json with model.weights.h5 (or shards and model.weights.json)"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What `open_checkpoint` found.
+
+    Attributes:
+        source: what the user gave, for messages.
+        folder: the local folder.
+        format: "keras_lm", "huggingface", "google", "model_garden" or "keras_hub".
+        config: the parsed configuration file; `{}` if weights lie there without one.
+        tensors: tensor names to arrays, each read when asked for; `tensors.shape(name)` reads
+            nothing. KerasHub's task weights are there too, as `task/…`.
+        variable_names: of "model_garden" only, object paths to the names of the variables, which
+            are the same however the objects were nested; otherwise empty.
+    """
+
+    source: str
+    folder: pathlib.Path
+    format: str
+    config: dict
+    tensors: LazyTensors
+    variable_names: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def weights(self) -> LazyTensors:
+        """`tensors`, under the names of their variables where the format knows these."""
+        names = self.variable_names
+        return self.tensors.renamed(names) if all(names.values()) else self.tensors
+
+
+def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
+    """Open a keras_lm preset or a published checkpoint; weights are read when asked for.
+
+    Args:
+        source: a folder, or `hf://owner/name[@revision]`.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        CheckpointError: nothing in the folder is recognised, or a file of it is missing, damaged
+            or not what it should be.
+
+    Example:
+        checkpoint = open_checkpoint("downloads/uncased_L-12_H-768_A-12")
+        checkpoint.format                              # "google"
+        checkpoint.config["hidden_size"]               # 768
+        checkpoint.tensors["bert/pooler/dense/bias"]   # a NumPy array
+    """
+    source = str(source)
+    folder = find_folder(source)
+    for recognise in (_keras_lm, _keras_hub, _hugging_face, _tensorflow):
+        found = recognise(folder)
+        if found is not None:
+            format, config, entries, *variable_names = found
+            return Checkpoint(source, folder, format, config, LazyTensors(entries), *variable_names)
+    names = sorted(path.name for path in folder.iterdir())
+    listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    raise CheckpointError(
+        f"{folder} holds no checkpoint that is recognised. In it: {listed or 'nothing'}. "
+        f"Recognised are:\n{RECOGNISED}"
+    )
+
+
+def find_folder(source: str) -> pathlib.Path:
+    if source.startswith(hub.PREFIX):
+        return hub.fetch(source)
+    folder = pathlib.Path(source).expanduser()
+    if folder.is_file():
+        raise FileNotFoundError(f"{source!r} is a file. Give the folder that it lies in.")
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {source!r}. Give the folder of a checkpoint, or hf://owner/name "
+            "for a repository of the Hugging Face hub."
+        )
+    return folder
+
+
+def _keras_lm(folder: pathlib.Path):
+    if (folder / PRESET_CONFIG).is_file():
+        return "keras_lm", read_json(folder / PRESET_CONFIG), _read_first(folder, SAFETENSORS)
+
+
+def _keras_hub(folder: pathlib.Path):
+    config = _read_config(folder, "config.json")
+    if "registered_name" not in config and "class_name" not in config:
+        return None
+    entries = _read_first(folder, KERAS_HUB)
+    if (folder / "task.weights.h5").is_file():
+        entries |= read_hdf5(folder / "task.weights.h5", prefix="task/")
+    return "keras_hub", config, entries
+
+
+def _hugging_face(folder: pathlib.Path):
+    weights = SAFETENSORS | TORCH
+    config = _read_config(folder, "config.json")
+    if not any((folder / name).is_file() for name in weights):
+        # Without any weights, Hugging Face's own keys say what the user was after.
+        if find_checkpoints(folder) or not config.keys() & {"model_type", "architectures"}:
+            return None
+    elif not config:
+        config = _read_config(folder, _name_of_config(folder))
+    return "huggingface", config, _read_first(folder, weights)
+
+
+def _tensorflow(folder: pathlib.Path):
+    name = _name_of_config(folder)
+    if find_checkpoints(folder):
+        config = _read_config(folder, name)
+        format, entries, variable_names = read_tf_checkpoint(folder, choose_checkpoint(folder))
+        return format, config, entries, variable_names
+    if name != "hparams.json" and (folder / name).is_file():
+        raise CheckpointError(
+            f"{folder} has a configuration, {name}, and no weights. Put NAME.index and "
+            f"NAME.data-00000-of-00001 beside it, or one of {', '.join(SAFETENSORS | TORCH)}."
+        )
+
+
+def _read_config(folder: pathlib.Path, name: str) -> dict:
+    return read_json(folder / name) if (folder / name).is_file() else {}
+
+
+def _name_of_config(folder: pathlib.Path) -> str:
+    """`bert_config.json` or the like; otherwise what the remaining authors call theirs."""
+    names = sorted(path.name for path in folder.glob("*_config.json"))
+    names = [name for name in names if name not in NOT_OF_A_MODEL]
+    if len(names) > 1:
+        raise CheckpointError(
+            f"{folder} has several configurations: {', '.join(names)}. Keep the one that its "
+            "weights were trained with, and move the others away."
+        )
+    fallback = "hparams.json" if (folder / "hparams.json").is_file() else "config.json"
+    return names[0] if names else fallback
+
+
+def _read_first(folder: pathlib.Path, readers: Readers) -> dict[str, Entry]:
+    """Read the first of the files that is there.
+
+    Raises:
+        CheckpointError: none of them is there.
+    """
+    for name, read in readers.items():
+        if (folder / name).is_file():
+            return read(folder / name)
+    raise CheckpointError(
+        f"{folder} has a configuration and no weights that go with it. Put one of these beside it: "
+        f"{', '.join(readers)}."
+    )

@@ -1,0 +1,79 @@
+"""The one exception of the readers, and the checks and steps that all of them share."""
+
+import json
+import pathlib
+
+LFS_START = b"version https://git-lfs"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be read; the message names the file, what is wrong and the remedy."""
+
+
+def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:
+    """Return `path` if there is a file with content, and not merely a promise of one.
+
+    Args:
+        path: the file that is about to be read.
+        named_by: the file that refers to it, for the message.
+
+    Raises:
+        CheckpointError: there is no such file, it is empty, or it is a git-LFS pointer.
+
+    Example:
+        require_file(folder / "model-00002-of-00002.safetensors", named_by=str(index))
+    """
+    if not path.is_file():
+        reason = f", named by {named_by}," if named_by else ""
+        raise CheckpointError(f"{path}{reason} is missing. Copy it into the folder.")
+    with path.open("rb") as file:
+        start = file.read(len(LFS_START))
+    if start == LFS_START:
+        raise CheckpointError(
+            f"{path} is a git-LFS pointer, not the file itself. Run `git lfs pull` in the "
+            "repository that it comes from, or download the file itself."
+        )
+    if not start:
+        raise CheckpointError(f"{path} is empty. Copy or download it again.")
+    return path
+
+
+def read_json(path: pathlib.Path) -> dict:
+    """Parse a JSON object, for example `read_json(folder / "config.json")`.
+
+    Raises:
+        CheckpointError: the file is missing, not JSON, or not a JSON object.
+    """
+    require_file(path)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} is not valid JSON ({error}). Copy or download it again."
+        ) from error
+    if not isinstance(value, dict):
+        raise CheckpointError(
+            f"{path} should hold a JSON object and holds a {type(value).__name__}. "
+            "Copy or download it again."
+        )
+    return value
+
+
+def read_shard_index(path: pathlib.Path) -> dict:
+    """Return the `weight_map` of an index file: tensor names to the files beside it.
+
+    Raises:
+        CheckpointError: the file has no such map, or the map points outside of the folder.
+    """
+    weight_map = read_json(path).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise CheckpointError(f'{path} has no "weight_map". Copy or download it again.')
+    for shards in weight_map.values():
+        for shard in shards if isinstance(shards, list) else [shards]:
+            # A downloaded index must not make us open files elsewhere on the disk.
+            if not isinstance(shard, str) or pathlib.PureWindowsPath(shard).name != shard:
+                raise CheckpointError(
+                    f"{path} names the shard {shard!r}, which is not a file name. Shards lie "
+                    "beside their index: put them there and correct the name."
+                )
+    return weight_map

@@ -1,0 +1,84 @@
+"""KerasHub's presets: Keras 3 weights in HDF5, one file or sharded, keyed by their path."""
+
+import functools
+import pathlib
+
+import h5py
+import ml_dtypes
+import numpy as np
+
+from keras_lm.converters.errors import CheckpointError, read_shard_index, require_file
+from keras_lm.converters.tensors import Entry
+
+# State of a training run that a weight file may hold beside the weights.
+NOT_WEIGHTS = ("optimizer/", "seed_generator", "metrics/")
+# What Keras 2.12 and 2.13 wrote for "layers"; presets of that time are still published.
+OLD_LAYERS = "_layer_checkpoint_dependencies"
+
+
+def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[str, Entry]:
+    """Open one `.weights.h5` file; a tensor is keyed by `prefix` and its path in the file.
+
+    Raises:
+        CheckpointError: missing, a git-LFS pointer, truncated or not an HDF5 file.
+
+    Example:
+        read_hdf5(folder / "model.weights.h5")  # {"layers/dense/vars/0": (shape, read), ...}
+    """
+    require_file(path, named_by)
+    entries = {}
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset) and not any(part in name for part in NOT_WEIGHTS):
+            key = prefix + name.replace(OLD_LAYERS, "layers")
+            entries[key] = (item.shape, functools.partial(_read_dataset, path, name))
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(visit)
+    except (OSError, RuntimeError, KeyError) as error:
+        raise _damaged(path, error) from error
+    return entries
+
+
+def read_hdf5_shards(index: pathlib.Path) -> dict[str, Entry]:
+    """Open the shards that Keras's `model.weights.json` names.
+
+    Raises:
+        CheckpointError: as `read_hdf5`, or a layer that the index places in a shard is not there.
+    """
+    entries = {}
+    files: dict[str, dict[str, Entry]] = {}
+    for layer, shards in read_shard_index(index).items():
+        # A layer larger than what is left of a shard goes on in the next one.
+        for shard in shards if isinstance(shards, list) else [shards]:
+            if shard not in files:
+                files[shard] = read_hdf5(index.parent / shard, named_by=str(index))
+                entries.update(files[shard])
+            start = layer.strip("/")
+            if start and not any(name.startswith(start + "/") for name in files[shard]):
+                raise CheckpointError(
+                    f"{index} places {layer!r} in {shard}, which has no such tensor. The files are "
+                    "of different checkpoints or versions: copy or download them together."
+                )
+    return entries
+
+
+def _read_dataset(path: pathlib.Path, name: str) -> np.ndarray:
+    try:
+        with h5py.File(path, "r") as file:
+            dataset = file[name]
+            value = np.asarray(dataset[()])
+            # HDF5 has no bfloat16: Keras stores two opaque bytes and says so in an attribute.
+            if dataset.attrs.get("dtype") == "bfloat16" and value.dtype.itemsize == 2:
+                value = value.view(ml_dtypes.bfloat16)
+            return value
+    except (OSError, RuntimeError, KeyError) as error:
+        raise _damaged(path, error, f" at {name!r}") from error
+
+
+def _damaged(path, error, where="") -> CheckpointError:
+    return CheckpointError(
+        f"{path} cannot be read as HDF5{where}: {error}. It is damaged, incomplete or of another "
+        "format: copy or download it again."
+    )

@@ -1,0 +1,62 @@
+"""`hf://owner/name[@revision]`: fetching a checkpoint through huggingface_hub."""
+
+import pathlib
+
+from keras_lm.converters.errors import CheckpointError
+
+PREFIX = "hf://"
+# Configurations, vocabularies and indexes: small, and they say what else is needed.
+SMALL_FILES = ["*.json", "*.txt", "*.model", "assets/*", "checkpoint"]
+# Exports for other runtimes, which repeat the weights or the configuration.
+OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack", "tf_model.h5"]
+# In the order of preference; the first whose files are in the repository is taken.
+WEIGHTS = [
+    ["model.safetensors", "model-*-of-*.safetensors"],
+    ["model.weights.h5", "model_*.weights.h5", "task.weights.h5"],
+    ["pytorch_model.bin", "pytorch_model-*-of-*.bin"],
+    ["*.ckpt*.index", "*.ckpt*.data-*-of-*"],
+]
+
+
+def fetch(source: str) -> pathlib.Path:
+    """Bring a repository's configuration, vocabulary and weights here; return their folder.
+
+    Only one set of weights comes, and nothing of what huggingface_hub's cache already has. Its
+    environment variables (HF_HOME, HF_HUB_OFFLINE, HF_TOKEN …) hold.
+
+    Raises:
+        CheckpointError: there is no such repository or revision, or it cannot be reached.
+
+    Example:
+        folder = fetch("hf://google-bert/bert-base-uncased@main")
+    """
+    name, _, revision = source.removeprefix(PREFIX).partition("@")
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise CheckpointError(
+            f"{source} needs huggingface_hub: pip install huggingface_hub, or download the files "
+            "by hand and give their folder."
+        ) from error
+
+    try:
+        for weights in WEIGHTS:
+            folder = pathlib.Path(
+                huggingface_hub.snapshot_download(
+                    name,
+                    revision=revision or None,
+                    allow_patterns=SMALL_FILES + weights,
+                    ignore_patterns=OTHER_RUNTIMES,
+                )
+            )
+            if any(any(folder.glob(pattern)) for pattern in weights):
+                break
+    except Exception as error:  # Network, cache, permission and name errors share no base class.
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        raise CheckpointError(
+            f"{source} could not be fetched ({type(error).__name__}: {reason}). Check the name "
+            "(hf://owner/name, or hf://owner/name@revision) and the connection; log in or set "
+            "HF_TOKEN if the repository is private; with HF_HUB_OFFLINE=1 only what is in the "
+            "cache can be had. Or download the files elsewhere and give their folder."
+        ) from error
+    return folder

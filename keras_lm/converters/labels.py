@@ -1,0 +1,44 @@
+"""What a published classifier says of its classes."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The classes of a checkpoint's classification head.
+
+    Args:
+        num_classes: int.
+        class_names: list of str, or None where the checkpoint only numbers them.
+        problem_type: `"single_label_classification"`, `"multi_label_classification"` or
+            `"regression"`, Hugging Face's words.
+    """
+
+    num_classes: int
+    class_names: list | None = None
+    problem_type: str = "single_label_classification"
+
+
+def huggingface_labels(checkpoint, weight):
+    """Return the `Labels` of a Hugging Face sequence classifier, or None if it is none.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        weight: str, the name of the tensor (classes, D) that gives the logits. Heads of other tasks
+            use the same name, so the architecture decides where it is stated.
+    """
+    config = checkpoint.config
+    architectures = config.get("architectures") or ["ForSequenceClassification"]
+    if weight not in checkpoint.tensors or not any(
+        name.endswith("ForSequenceClassification") for name in architectures
+    ):
+        return None
+    num_classes = checkpoint.tensors.shape(weight)[0]
+    names = {int(index): name for index, name in (config.get("id2label") or {}).items()}
+    class_names = [str(names.get(index, f"LABEL_{index}")) for index in range(num_classes)]
+    if class_names == [f"LABEL_{index}" for index in range(num_classes)]:
+        class_names = None  # the library's placeholders
+    problem_type = config.get("problem_type") or (
+        "regression" if num_classes == 1 else "single_label_classification"
+    )
+    return Labels(num_classes, class_names, problem_type)

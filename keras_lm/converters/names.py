@@ -1,0 +1,112 @@
+"""Copying a checkpoint's tensors into a model by a table of names."""
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+INDEX = re.compile(r"_(\d+)/")
+
+
+@dataclasses.dataclass(frozen=True)
+class NameTable:
+    """Which tensor of a published checkpoint belongs to which variable of ours.
+
+    Args:
+        names: dict of our layer's path → their layer's name, or a tuple of names whose tensors are
+            joined on the last axis. `{i}` stands for the number of a block on both sides. An entry
+            for a whole variable path wins over its layer's.
+        leaves: dict of the last part of our variable paths (`kernel`, `gamma`, …) → what their
+            tensor's name has behind the layer's.
+        layout: callable `(path, array) -> array`, applied to each of their tensors; it brings
+            kernels into Keras's (in, out) form. Left out: as stored.
+        prefix: regular expression for what their names may begin with.
+        spellings: dict of an older spelling → the spelling in `names`, as substrings.
+        ignored: regular expression for their tensors that carry nothing: buffers, tied copies.
+
+    Example:
+
+        names = NameTable({"block_{i}/norm": "layer.{i}.norm"}, leaves={"gamma": ".weight"})
+        names.sources("block_3/norm/gamma")  # ("layer.3.norm.weight",)
+    """
+
+    names: dict
+    leaves: dict
+    layout: Callable = lambda path, array: array
+    prefix: str = ""
+    spellings: dict = dataclasses.field(default_factory=dict)
+    ignored: str = r"(?!)"
+
+    def sources(self, path):
+        """Return their names for our `path` as a tuple, empty where the table has none."""
+        index = INDEX.search(path)
+        number = index[1] if index else ""
+        pattern = INDEX.sub("_{i}/", path)
+        layer, _, leaf = pattern.rpartition("/")
+        if pattern in self.names:
+            names, ending = self.names[pattern], ""
+        elif leaf in self.leaves:
+            names, ending = self.names.get(layer, ()), self.leaves[leaf]
+        else:
+            return ()
+        names = (names,) if isinstance(names, str) else names
+        return tuple(name.replace("{i}", number) + ending for name in names)
+
+    def resolve(self, tensors):
+        """Return a dict of the name as written in `names` → the name as it stands in `tensors`."""
+        resolved = {}
+        for stored in tensors:
+            name = stored
+            for old, new in self.spellings.items():
+                name = name.replace(old, new)
+            resolved.setdefault(re.sub(f"^(?:{self.prefix})", "", name), stored)
+        return resolved
+
+    def array(self, path, tensors, resolved=None):
+        """Return the array for our `path`, or None where one of its tensors is missing."""
+        resolved = self.resolve(tensors) if resolved is None else resolved
+        sources = self.sources(path)
+        if not sources or any(source not in resolved for source in sources):
+            return None
+        parts = [self.layout(path, np.asarray(tensors[resolved[name]])) for name in sources]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+    def load(self, variables, tensors):
+        """Assign to each variable what the table finds for it.
+
+        Args:
+            variables: list of `keras.Variable`.
+            tensors: mapping of their names → arrays.
+
+        Returns:
+            `(missing, unused)`: the paths of our variables that found nothing and kept their
+            values, and their tensors that nothing of ours took, both sorted.
+
+        Raises:
+            ValueError: if a tensor has another shape than its variable.
+        """
+        resolved = self.resolve(tensors)
+        missing, used = [], set()
+        for variable in variables:
+            array = self.array(variable.path, tensors, resolved)
+            if array is None:
+                missing.append(variable.path)
+                continue
+            stored = [resolved[name] for name in self.sources(variable.path)]
+            if array.shape != tuple(variable.shape):
+                raise ValueError(
+                    f"{' + '.join(stored)} has shape {array.shape}, but {variable.path} needs "
+                    f"{tuple(variable.shape)}: the checkpoint's configuration does not describe "
+                    "its weights."
+                )
+            variable.assign(array.astype(variable.dtype))
+            used.update(stored)
+        ignored = re.compile(self.ignored)
+        unused = [name for name in tensors if name not in used and not ignored.search(name)]
+        return sorted(missing), sorted(unused)
+
+
+def transpose_kernels(path, array):
+    """The layout of PyTorch's `Linear`: kernels are stored (out, in)."""
+    return array.T if path.endswith("/kernel") else array

@@ -1,0 +1,47 @@
+"""safetensors, one file or sharded: our own presets and Hugging Face's folders."""
+
+import functools
+import pathlib
+
+import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such tensors are returned)
+import numpy as np
+import safetensors
+
+from keras_lm.converters.errors import CheckpointError, require_file
+from keras_lm.converters.tensors import Entry
+
+
+def read_safetensors(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
+    """Open one `.safetensors` file; only its header is read.
+
+    Raises:
+        CheckpointError: missing, a git-LFS pointer, truncated or not a safetensors file.
+
+    Example:
+        shape, read = read_safetensors(folder / "model.safetensors")["pooler.dense.bias"]
+    """
+    require_file(path, named_by)
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            names = list(file.keys())
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+    except (safetensors.SafetensorError, OSError) as error:
+        raise _damaged(path, error) from error
+    return {
+        name: (shape, functools.partial(_read_tensor, path, name)) for name, shape in shapes.items()
+    }
+
+
+def _read_tensor(path: pathlib.Path, name: str) -> np.ndarray:
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return file.get_tensor(name)
+    except (safetensors.SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
+        raise _damaged(path, error, f" at {name!r}") from error
+
+
+def _damaged(path, error, where="") -> CheckpointError:
+    return CheckpointError(
+        f"{path} cannot be read as safetensors{where}: {error}. It is damaged, incomplete or of "
+        "another format: copy or download it again."
+    )

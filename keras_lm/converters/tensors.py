@@ -1,0 +1,77 @@
+"""A mapping of tensor names to arrays that reads a tensor when it is asked for."""
+
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from keras_lm.converters.errors import CheckpointError, read_shard_index
+
+# What a reader gives for one tensor: its shape, and the function that reads it.
+Entry = tuple[tuple[int, ...], Callable[[], np.ndarray]]
+
+
+class LazyTensors(Mapping):
+    """Names and shapes at once, values one by one: `tensors["bert/pooler/dense/kernel"]`.
+
+    Nothing is kept: every look-up reads again, so that a large checkpoint is never in memory as a
+    whole, and files are not held open between look-ups.
+
+    Example:
+        tensors = LazyTensors({"bias": ((3,), lambda: np.zeros(3))})
+        tensors.shape("bias")  # (3,)
+        tensors["bias"]        # array([0., 0., 0.])
+    """
+
+    def __init__(self, entries: dict[str, Entry]):
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._entries[name][1]()
+
+    def __contains__(self, name) -> bool:
+        # Mapping's own version would read the tensor to find out.
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"LazyTensors({len(self)} tensors)"
+
+    def renamed(self, names: dict[str, str]) -> "LazyTensors":
+        """The same tensors, those in `names` under the name that it gives them."""
+        return LazyTensors({names.get(name, name): entry for name, entry in self._entries.items()})
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, without reading it; KeyError if there is none of that name."""
+        return self._entries[name][0]
+
+
+def read_shards(
+    index: pathlib.Path, read_file: Callable[..., dict[str, Entry]]
+) -> dict[str, Entry]:
+    """Open the shards that an index names, each with `read_file(path, named_by=index)`.
+
+    Raises:
+        CheckpointError: what `read_file` raises, or a shard lacks a tensor that the index places
+            there.
+
+    Example:
+        read_shards(folder / "model.safetensors.index.json", read_safetensors)
+    """
+    weight_map = read_shard_index(index)
+    shards = {
+        shard: read_file(index.parent / shard, named_by=str(index))
+        for shard in sorted(set(weight_map.values()))
+    }
+    for name, shard in weight_map.items():
+        if name not in shards[shard]:
+            raise CheckpointError(
+                f"{index} places {name!r} in {shard}, which has no such tensor. The files are of "
+                "different checkpoints or versions: copy or download them together."
+            )
+    return {name: shards[shard][name] for name, shard in weight_map.items()}

@@ -1,0 +1,133 @@
+"""TensorFlow checkpoints: by variable name (TF1, google-research), by object (TF2, Model Garden).
+
+Both are a `PREFIX.index` with `PREFIX.data-00000-of-00001`; the names inside tell which one it is.
+"""
+
+import functools
+import pathlib
+import re
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from keras_lm.converters.errors import CheckpointError, require_file
+from keras_lm.converters.tensors import Entry
+
+DATA_FILE = re.compile(r"(?P<prefix>.+)\.data-\d{5}-of-(?P<count>\d{5})")
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+# What the training loop keeps beside the weights, by variable name and by object.
+TF1_TRAINING_STATE = re.compile(
+    r"(^|/)global_step$|(^|/)beta[12]_power(_\d+)?$|(^|/)loss_scale$"
+    r"|/(adam_[mv]|lamb_[mv]|Adam(_\d+)?|LAMB(_\d+)?|Adagrad|Momentum|RMSProp(_\d+)?)$"
+)
+TF2_TRAINING_STATE = re.compile(r"^(save_counter|global_step|optimizer)(/|$)|/\.OPTIMIZER_SLOT/")
+
+
+def find_checkpoints(folder: pathlib.Path) -> list[str]:
+    """The prefixes for which `folder` has an index or a data file: `["bert_model.ckpt"]`."""
+    prefixes = {path.name.removesuffix(".index") for path in folder.glob("*.index")}
+    prefixes |= {m["prefix"] for path in folder.iterdir() if (m := DATA_FILE.fullmatch(path.name))}
+    return sorted(prefixes)
+
+
+def choose_checkpoint(folder: pathlib.Path) -> str:
+    """The folder's only prefix, or the one that its `checkpoint` file names.
+
+    Raises:
+        CheckpointError: there are several, and no `checkpoint` file names one of them.
+    """
+    prefixes = find_checkpoints(folder)
+    if len(prefixes) == 1:
+        return prefixes[0]
+    state = folder / "checkpoint"
+    found = "no `checkpoint` file says which one to take"
+    if state.is_file():
+        text = state.read_text(encoding="utf-8", errors="replace")
+        match = re.search(r'^\s*model_checkpoint_path:\s*"(.*)"', text, re.MULTILINE)
+        # Written as an absolute path of the machine that trained: only its last part counts.
+        named = re.split(r"[/\\]", match[1])[-1] if match else None
+        if named in prefixes:
+            return named
+        found = f"its `checkpoint` file names {named!r}, which is not there"
+    raise CheckpointError(
+        f"{folder} holds several checkpoints ({', '.join(prefixes)}), and {found}. Move the others "
+        'away, or write the line `model_checkpoint_path: "NAME"` into the `checkpoint` file.'
+    )
+
+
+def read_tf_checkpoint(
+    folder: pathlib.Path, prefix: str
+) -> tuple[str, dict[str, Entry], dict[str, str]]:
+    """Open one checkpoint; names and shapes are read, values are not.
+
+    Returns:
+        `(format, entries, variable_names)`: "google" with the names of the file, or "model_garden"
+        with object paths and a dict from these to the names that the variables had.
+
+    Raises:
+        CheckpointError: the index or a data shard is missing, damaged or a git-LFS pointer.
+
+    Example:
+        format, entries, _ = read_tf_checkpoint(folder, "bert_model.ckpt")
+    """
+    require_file(folder / f"{prefix}.index", named_by="its data file")
+    matches = [DATA_FILE.fullmatch(path.name) for path in folder.iterdir()]
+    counts = {match["count"] for match in matches if match and match["prefix"] == prefix}
+    # Without any data file, name the one that an unsharded checkpoint would have.
+    count = max(counts, default="00001")
+    for shard in range(int(count)):
+        path = folder / f"{prefix}.data-{shard:05d}-of-{count}"
+        require_file(path, named_by=f"{prefix}.index")
+
+    try:
+        reader = tf.train.load_checkpoint(str(folder / prefix))
+        shapes = reader.get_variable_to_shape_map()
+        graph = reader.get_tensor(OBJECT_GRAPH) if OBJECT_GRAPH in shapes else None
+    except Exception as error:  # TensorFlow's reader raises a dozen unrelated classes.
+        raise _damaged(folder / f"{prefix}.index", error) from error
+
+    def entry(name):
+        return tuple(shapes[name]), functools.partial(_read_tensor, reader, folder / prefix, name)
+
+    if graph is None:
+        names = sorted(name for name in shapes if not TF1_TRAINING_STATE.search(name))
+        return "google", {name: entry(name) for name in names}, {}
+    paths = {
+        name.removesuffix(OBJECT_SUFFIX): name
+        for name in sorted(shapes)
+        if name.endswith(OBJECT_SUFFIX) and not TF2_TRAINING_STATE.search(name)
+    }
+    variable_names = _variable_names(graph)
+    return (
+        "model_garden",
+        {path: entry(name) for path, name in paths.items()},
+        {path: variable_names.get(name, "") for path, name in paths.items()},
+    )
+
+
+def _variable_names(graph: bytes) -> dict[str, str]:
+    """Checkpoint keys to the names that the variables had in the program that saved them."""
+    proto = trackable_object_graph_pb2.TrackableObjectGraph.FromString(graph)
+    return {
+        attribute.checkpoint_key: attribute.full_name
+        for node in proto.nodes
+        for attribute in node.attributes
+    }
+
+
+def _read_tensor(reader, prefix: pathlib.Path, name: str) -> np.ndarray:
+    try:
+        return np.asarray(reader.get_tensor(name))
+    except Exception as error:
+        raise _damaged(prefix, error, f" at {name!r}") from error
+
+
+def _damaged(path, error, where="") -> CheckpointError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return CheckpointError(
+        f"{path} cannot be read as a TensorFlow checkpoint{where}: {reason}. Its files are "
+        "damaged, incomplete or of different checkpoints: copy or download them together again."
+    )

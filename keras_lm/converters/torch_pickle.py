@@ -1,0 +1,226 @@
+"""PyTorch's `.bin`, `.pt` and `.pth` files, read without PyTorch and without trusting them.
+
+A pickle is a program. Here it runs in an unpickler that knows a fixed list of names (tensor
+rebuilding, storages, plain containers) and refuses every other one, so a file can describe tensors
+and nothing else. Both layouts are read:
+
+- a zip archive (since PyTorch 1.6): `data.pkl` describes the tensors, `data/KEY` holds the bytes of
+  a storage;
+- the older one: four pickles in a row (magic number, version, system, tensors), then the list of
+  storage keys, then for each its length and its bytes.
+
+Bytes are copied out of a memory map when a tensor is asked for. Files of big-endian machines,
+TorchScript archives and sparse or quantized tensors are refused.
+"""
+
+import functools
+import io
+import math
+import pathlib
+import struct
+import zipfile
+
+import numpy as np
+
+from keras_lm.converters.errors import CheckpointError, require_file
+from keras_lm.converters.tensors import Entry
+from keras_lm.converters.torch_unpickler import RestrictedUnpickler, Storage, Tensor
+
+LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+LEGACY_START = b"\x80\x02\x8a\x0a" + LEGACY_MAGIC.to_bytes(10, "little") + b"."
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+# A storage's place in the file: its first byte and its length in bytes.
+Places = dict[str, tuple[int, int]]
+
+
+def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
+    """Open a PyTorch file: the flat names of its state dict, to shapes and readers.
+
+    `{"state_dict": …}` and `{"model": …}` are unwrapped, and a `module.` before every name
+    (DataParallel's) is dropped. Entries that are no tensors are left out.
+
+    Raises:
+        CheckpointError: missing, damaged, of another format, or the file asks for anything but
+            tensors and plain containers.
+
+    Example:
+        shape, read = read_torch(folder / "pytorch_model.bin")["bert.pooler.dense.bias"]
+    """
+    require_file(path, named_by)
+    with path.open("rb") as file:
+        start = file.read(len(LEGACY_START))
+    try:
+        if start.startswith(b"PK"):
+            root, places = _open_zip(path)
+        elif start == LEGACY_START:
+            root, places = _open_legacy(path)
+        else:
+            raise CheckpointError(
+                "not a PyTorch file: it is neither a zip archive nor does it start with PyTorch's "
+                "magic number. It is damaged or of another format: copy or download it again."
+            )
+    except CheckpointError as error:
+        # Those who raise it below know what is wrong, but not in which file.
+        raise CheckpointError(f"{path}: {error}") from error
+    except Exception as error:  # Garbage can raise nearly anything inside a pickle or a zip.
+        raise CheckpointError(
+            f"{path} cannot be read as a PyTorch file: {error}. It is damaged or incomplete: copy "
+            "or download it again."
+        ) from error
+    return {
+        name: (_check(tensor, places, name, path), functools.partial(_read, path, tensor, places))
+        for name, tensor in _flat_names(root, path).items()
+    }
+
+
+def _open_zip(path: pathlib.Path) -> tuple[object, Places]:
+    places = {}
+    size = path.stat().st_size
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+        if len(pickles) != 1:
+            raise CheckpointError(
+                f"a zip archive with {len(pickles)} data.pkl where torch.save writes one. Give a "
+                "file that torch.save made."
+            )
+        top = pickles[0].removesuffix("data.pkl")
+        if top + "constants.pkl" in archive.namelist():
+            raise CheckpointError(
+                "a TorchScript program, not a checkpoint. Save its weights instead: "
+                "torch.save(torch.jit.load(FILE).state_dict(), NEW_FILE)."
+            )
+        for entry in archive.infolist():
+            # PyTorch never compresses. Refusing it keeps a small file from growing in memory.
+            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+                raise CheckpointError(
+                    f"{entry.filename!r} in it is compressed, which torch.save never does. Save "
+                    "the checkpoint again with torch.save."
+                )
+            if entry.filename.startswith(top + "data/"):
+                start = _payload_start(file, entry)
+                if start + entry.file_size > size:
+                    raise CheckpointError(f"{entry.filename!r} in it reaches beyond its end.")
+                places[entry.filename.removeprefix(top + "data/")] = (start, entry.file_size)
+        if top + "byteorder" in archive.namelist():
+            _require_little_endian(archive.read(top + "byteorder") == b"little")
+        root = RestrictedUnpickler(io.BytesIO(archive.read(pickles[0]))).load()
+    return root, places
+
+
+def _payload_start(file, entry: zipfile.ZipInfo) -> int:
+    """Where an entry's bytes start: its local header repeats the name and pads differently."""
+    file.seek(entry.header_offset)
+    header = file.read(30)
+    if len(header) < 30 or header[:4] != b"PK\x03\x04":
+        raise CheckpointError(f"{entry.filename!r} in it has no header. The file is damaged.")
+    name_length, extra_length = struct.unpack("<HH", header[26:30])
+    return entry.header_offset + 30 + name_length + extra_length
+
+
+def _open_legacy(path: pathlib.Path) -> tuple[object, Places]:
+    places = {}
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        RestrictedUnpickler(file).load()  # The magic number, which the caller compared.
+        RestrictedUnpickler(file).load()  # The protocol version: 1001 ever since.
+        system = RestrictedUnpickler(file).load()
+        _require_little_endian(not isinstance(system, dict) or system.get("little_endian", True))
+        unpickler = RestrictedUnpickler(file)
+        root = unpickler.load()
+        keys = RestrictedUnpickler(file).load()
+        itemsizes = {storage.key: storage.dtype.itemsize for storage in unpickler.storages}
+        for key in keys:
+            if key not in itemsizes:
+                raise CheckpointError(f"it holds a storage {key!r} that no tensor uses.")
+            (count,) = struct.unpack("<q", file.read(8))
+            length = count * itemsizes[key]
+            if count < 0 or file.tell() + length > size:
+                raise CheckpointError(
+                    f"it ends within the storage {key!r}. Copy or download it again."
+                )
+            places[key] = (file.tell(), length)
+            file.seek(length, io.SEEK_CUR)
+    return root, places
+
+
+def _require_little_endian(little: bool) -> None:
+    if not little:
+        raise CheckpointError(
+            "it was written on a big-endian machine. Load it there, or with PyTorch, and save it "
+            "again as safetensors."
+        )
+
+
+def _flat_names(root, path: pathlib.Path) -> dict[str, Tensor]:
+    """The state dict in what was pickled, unwrapped."""
+    for _ in range(3):
+        inner = [root[key] for key in WRAPPERS if isinstance(root, dict) and key in root]
+        if not inner or not isinstance(inner[0], dict):
+            break
+        root = inner[0]
+    items = root.items() if isinstance(root, dict) else ()
+    tensors = {
+        name: value for name, value in items if type(name) is str and isinstance(value, Tensor)
+    }
+    if not tensors:
+        found = list(root)[:5] if isinstance(root, dict) else type(root).__name__
+        raise CheckpointError(
+            f"{path} holds no state dict: found {found} where names of tensors should be. Save one "
+            "with torch.save(model.state_dict(), FILE)."
+        )
+    if all(name.startswith("module.") for name in tensors):
+        tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
+    return tensors
+
+
+def _check(tensor: Tensor, places: Places, name: str, path: pathlib.Path) -> tuple[int, ...]:
+    """The tensor's shape, once it is certain that all of it lies within its storage.
+
+    Raises:
+        CheckpointError: it does not, or its numbers are no numbers.
+    """
+    storage, numbers = tensor.storage, (tensor.offset, *tensor.shape, *tensor.strides)
+    if not isinstance(storage, Storage) or len(tensor.shape) != len(tensor.strides):
+        raise CheckpointError(f"{path}: {name!r} is not a well-formed tensor. The file is damaged.")
+    if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
+        raise CheckpointError(
+            f"{path}: {name!r} has the offset, shape and strides {numbers}, which are no tensor's. "
+            "The file is damaged."
+        )
+    if storage.key not in places:
+        raise CheckpointError(
+            f"{path}: the storage {storage.key!r} of {name!r} is missing from the file. Copy or "
+            "download it again."
+        )
+    available = places[storage.key][1] // tensor.dtype.itemsize - storage.offset
+    if math.prod(tensor.shape):
+        steps = zip(tensor.shape, tensor.strides, strict=True)
+        last = tensor.offset + sum((length - 1) * stride for length, stride in steps)
+        if storage.offset < 0 or last >= available:
+            raise CheckpointError(
+                f"{path}: {name!r} reaches beyond its storage ({last + 1} values where there are "
+                f"{max(available, 0)}). The file is damaged."
+            )
+        # Strides of 0 repeat a value, so a few bytes can claim any shape: that is no checkpoint.
+        if math.prod(tensor.shape) > 64 * max(available, 2**20):
+            raise CheckpointError(
+                f"{path}: {name!r} claims the shape {tensor.shape} of {available} values. The file "
+                "is damaged."
+            )
+    return tensor.shape
+
+
+def _read(path: pathlib.Path, tensor: Tensor, places: Places) -> np.ndarray:
+    # The file may have changed since it was opened, and a map of less than was promised would be
+    # read beyond its end.
+    start, length = places[tensor.storage.key]
+    if not path.is_file() or path.stat().st_size < start + length:
+        raise CheckpointError(f"{path} has become shorter since it was opened. Open it again.")
+    if not math.prod(tensor.shape):
+        return np.zeros(tensor.shape, tensor.dtype)
+    file = np.memmap(path, np.uint8, "r", offset=start, shape=(length,))
+    length -= length % tensor.dtype.itemsize
+    values = file[:length].view(np.ndarray).view(tensor.dtype)[tensor.storage.offset :]
+    strides = [stride * tensor.dtype.itemsize for stride in tensor.strides]
+    view = np.lib.stride_tricks.as_strided(values[tensor.offset :], tensor.shape, strides)
+    return np.array(view, order="C")

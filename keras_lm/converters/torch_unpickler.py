@@ -1,0 +1,189 @@
+"""The restricted unpickler of `torch_pickle`: tensors, storages and plain containers only.
+
+Whatever a pickle can reach is plain data or an object of this file. None of these has attributes
+that a pickle could set or replace, and none is shared between two files.
+"""
+
+import pickle
+
+import ml_dtypes
+import numpy as np
+
+from keras_lm.converters.errors import CheckpointError
+
+DTYPES = {
+    "float64": np.float64, "double": np.float64,
+    "float32": np.float32, "float": np.float32,
+    "float16": np.float16, "half": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
+    "int64": np.int64, "long": np.int64,
+    "int32": np.int32, "int": np.int32,
+    "int16": np.int16, "short": np.int16,
+    "int8": np.int8, "uint8": np.uint8, "uint16": np.uint16, "uint32": np.uint32,
+    "uint64": np.uint64,
+    "bool": np.bool_,
+    "complex64": np.complex64, "complex128": np.complex128,
+}  # fmt: skip
+
+STORAGES = {
+    "DoubleStorage": np.float64, "FloatStorage": np.float32, "HalfStorage": np.float16,
+    "BFloat16Storage": ml_dtypes.bfloat16, "LongStorage": np.int64, "IntStorage": np.int32,
+    "ShortStorage": np.int16, "CharStorage": np.int8, "ByteStorage": np.uint8,
+    "BoolStorage": np.bool_, "ComplexFloatStorage": np.complex64,
+    "ComplexDoubleStorage": np.complex128, "UntypedStorage": np.uint8,
+}  # fmt: skip
+
+
+class _Sealed:
+    """Base of all that a pickle can hold: its BUILD instruction may not change an object."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state):
+        raise CheckpointError(f"it tries to set the state of a {type(self).__name__}.")
+
+
+class Storage(_Sealed):
+    """A run of bytes of the file: `key` names it, `offset` counts in values of `dtype`."""
+
+    __slots__ = ("dtype", "key", "offset")
+
+    def __init__(self, key: str, dtype: np.dtype, offset: int = 0):
+        self.key, self.dtype, self.offset = key, dtype, offset
+
+
+class Tensor(_Sealed):
+    """A view of a storage; `offset` and `strides` count in values of `dtype`."""
+
+    __slots__ = ("dtype", "offset", "shape", "storage", "strides")
+
+    def __init__(self, storage, offset, shape, strides, dtype=None):
+        if not isinstance(storage, Storage):
+            raise CheckpointError("it builds a tensor from something that is not a storage.")
+        self.storage, self.offset = storage, offset
+        self.shape, self.strides = tuple(shape), tuple(strides)
+        self.dtype = storage.dtype if dtype is None else dtype
+
+
+class _StateDict(dict):
+    """Stands in for OrderedDict, whose state (PyTorch's `_metadata`) is of no use here."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state):
+        pass
+
+
+class _Options(_Sealed):
+    """Stands in for argparse.Namespace, which training scripts save; its content is dropped."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state):
+        pass
+
+
+class _Type(_Sealed):
+    """A storage class or a dtype, as the name that it is: calling it is refused."""
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, dtype):
+        self.dtype = np.dtype(dtype)
+
+
+class _Function(_Sealed):
+    """One of our functions, wrapped so that a pickle cannot reach its attributes."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, *args):
+        return self._function(*args)
+
+
+def _tensor(storage, offset, shape, strides, *_):
+    return Tensor(storage, offset, shape, strides)
+
+
+def _tensor_with_dtype(storage, offset, shape, strides, requires_grad, hooks, dtype, *_):
+    # Its storage is untyped, with all places counted in values of the dtype.
+    if not isinstance(dtype, _Type):
+        raise CheckpointError("it builds a tensor of something that is not a dtype.")
+    return Tensor(storage, offset, shape, strides, dtype.dtype)
+
+
+def _parameter(data, *_):
+    return data
+
+
+def _ordered_dict(items=()):
+    return _StateDict(items)
+
+
+FUNCTIONS = {
+    ("torch._utils", "_rebuild_tensor"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v3"): _tensor_with_dtype,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
+    ("torch", "Size"): lambda items=(): tuple(items),
+    ("torch", "device"): lambda *names: names,
+    ("collections", "OrderedDict"): _ordered_dict,
+    ("builtins", "set"): lambda items=(): set(items),
+    ("builtins", "frozenset"): lambda items=(): frozenset(items),
+}
+
+
+class RestrictedUnpickler(pickle.Unpickler):
+    """Loads one pickle of a PyTorch file; `storages` lists what it refers to.
+
+    Raises:
+        CheckpointError: from `load`, naming the global that the file asks for and may not have.
+
+    Example:
+        root = RestrictedUnpickler(io.BytesIO(data)).load()
+    """
+
+    def __init__(self, file):
+        # Strings of Python 2 are bytes: UTF-8 is what PyTorch itself takes them for.
+        super().__init__(file, encoding="utf-8")
+        self.storages: list[Storage] = []
+
+    def find_class(self, module: str, name: str):
+        # Python 2 called it by another name; the pickle module's own translation is not in use.
+        module = {"__builtin__": "builtins"}.get(module, module)
+        if (module, name) in FUNCTIONS:
+            return _Function(FUNCTIONS[module, name])
+        if (module, name) == ("argparse", "Namespace"):
+            # A class, for the instruction that makes instances: the type itself has no state.
+            return type("Options", (_Options,), {"__slots__": ()})
+        if module == "torch" and name in DTYPES:
+            return _Type(DTYPES[name])
+        parts = module.split(".")
+        if parts in (["torch"], ["torch", "cuda"], ["torch", "storage"]) and name in STORAGES:
+            return _Type(STORAGES[name])
+        raise CheckpointError(
+            f"it asks for `{module}.{name}`, which is neither a tensor nor a plain container, and "
+            "running it could do anything. If you trust the file, load it with PyTorch and save "
+            "only the weights: torch.save(model.state_dict(), FILE)."
+        )
+
+    def persistent_load(self, saved_id):
+        if not isinstance(saved_id, tuple) or len(saved_id) < 5 or saved_id[0] != "storage":
+            raise CheckpointError("it refers to something that is not a storage.")
+        _, kind, key, _, _, *view = saved_id
+        if not isinstance(kind, _Type) or not isinstance(key, str):
+            raise CheckpointError("it refers to a storage without a type or a key.")
+        offset = 0
+        if view and view[0] is not None:
+            # Old files: a storage that is a part of another one, (key, offset, length).
+            offset = view[0][1]
+            if type(offset) is not int or offset < 0:
+                raise CheckpointError("it refers to a part of a storage that cannot be.")
+        storage = Storage(key, kind.dtype, offset)
+        self.storages.append(storage)
+        return storage
