@@ -1,0 +1,227 @@
+"""What every tokenizer shares: a vocabulary, its special tokens, and the shapes of its inputs."""
+
+import tensorflow as tf
+
+
+class _Vocabulary:
+    """Entries and their ids, in plain Python.
+
+    A `tf.Module` wraps and walks every list and dict it holds; this class keeps tens of thousands
+    of strings out of its sight, and so out of checkpoints.
+    """
+
+    def __init__(self, tokens, special_tokens, additional_special_tokens):
+        self.tokens = list(tokens)
+        self.ids = {token: i for i, token in enumerate(self.tokens)}
+        self.special_tokens = {role: t for role, t in special_tokens.items() if t is not None}
+        self.additional_special_tokens = list(additional_special_tokens)
+        self._check()
+
+    @property
+    def all_special_tokens(self):
+        return list(dict.fromkeys([*self.special_tokens.values(), *self.additional_special_tokens]))
+
+    def _check(self):
+        if not self.tokens:
+            raise ValueError("`vocabulary` is empty; it needs at least the special tokens.")
+        if len(self.ids) < len(self.tokens):
+            # `ids` keeps the last place of an entry, so its first place disagrees.
+            first = next(i for i, token in enumerate(self.tokens) if self.ids[token] != i)
+            raise ValueError(
+                f"`vocabulary` holds {self.tokens[first]!r} twice, as ids {first} and "
+                f"{self.ids[self.tokens[first]]}; remove or rename one of them."
+            )
+        for role, token in self.special_tokens.items():
+            if token not in self.ids:
+                raise ValueError(
+                    f"`{role}_token` {token!r} is not in the vocabulary of {len(self.tokens)} "
+                    f"entries. Add it to the vocabulary, or say which entry plays this role: "
+                    f"`{role}_token=...`"
+                    + ("." if role == "unknown" else f", or `{role}_token=None` for none.")
+                )
+        for token in self.additional_special_tokens:
+            if token not in self.ids:
+                raise ValueError(
+                    f"`additional_special_tokens` names {token!r}, which is not in the vocabulary "
+                    f"of {len(self.tokens)} entries; add it there first."
+                )
+
+
+def as_tensor(values, dtype):
+    """A tensor or ragged tensor of lists, arrays or tensors; lists may be ragged."""
+    if isinstance(values, tf.RaggedTensor):
+        return values
+    if isinstance(values, (list, tuple)):
+        try:
+            return tf.convert_to_tensor(values, dtype)
+        except (ValueError, TypeError):
+            return tf.ragged.constant(values, dtype)
+    return tf.convert_to_tensor(values)
+
+
+class Tokenizer(tf.Module):
+    """Strings to ids and back, as TensorFlow graph operations.
+
+    Subclasses say how: `_tokenize` takes a (B,) string tensor and gives a ragged (B, S) int32
+    tensor; `_join` takes a ragged (B, S) tensor of vocabulary entries and gives (B,) strings.
+    A tokenizer keeps no state and runs eagerly, in `tf.data` and inside exported graphs alike.
+
+    Args:
+        vocabulary: list of str, the entries in the order of their ids.
+        special_tokens: dict from role (`"cls"`, `"sep"`, `"pad"`, `"mask"`, `"unknown"`, ...) to
+            the entry that plays it; roles with None are left out.
+        additional_special_tokens: further entries that ordinary text must never turn into.
+
+    Raises:
+        ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token.
+
+    Example:
+
+        tokenizer = Tokenizer.from_preset("path/to/a/checkpoint")
+        ids = tokenizer(["some text", "some more"])
+        texts = tokenizer.detokenize(ids)
+    """
+
+    def __init__(self, vocabulary, special_tokens, additional_special_tokens=(), name=None):
+        super().__init__(name=name)
+        self._vocabulary = _Vocabulary(vocabulary, special_tokens, additional_special_tokens)
+        special = set(self._vocabulary.all_special_tokens)
+        # Constants made here, not in a traced function: every graph then refers to the same one.
+        with tf.init_scope():
+            self._entries = tf.constant(self._vocabulary.tokens, tf.string)
+            self._is_special = tf.constant([t in special for t in self._vocabulary.tokens])
+
+    @classmethod
+    def from_preset(cls, source, **overrides):
+        """Return the tokenizer of a preset or of a published checkpoint.
+
+        Args:
+            source: a preset folder, a folder with a published checkpoint, `hf://owner/name`, or
+                a size name.
+            **overrides: constructor arguments that replace what the source says.
+        """
+        from keras_lm import presets
+
+        return presets.load_tokenizer(source, cls, **overrides)
+
+    @classmethod
+    def from_files(cls, folder, **overrides):
+        """Return the tokenizer that a folder with published vocabulary files describes."""
+        raise NotImplementedError(f"{cls.__name__} cannot read published files.")
+
+    @classmethod
+    def from_assets(cls, folder, config):
+        """Return the tokenizer that `save_assets(folder)` and `get_config()` describe."""
+        raise NotImplementedError(f"{cls.__name__} cannot read assets.")
+
+    def save_assets(self, folder):
+        """Write the vocabulary files, in their published form, into an existing folder."""
+        raise NotImplementedError(f"{type(self).__name__} cannot write assets.")
+
+    def get_config(self):
+        """Return the constructor's arguments as JSON-able values, without the vocabulary."""
+        raise NotImplementedError(f"{type(self).__name__} has no configuration.")
+
+    def _tokenize(self, text, parse_special):
+        raise NotImplementedError
+
+    def _join(self, entries):
+        raise NotImplementedError
+
+    def __call__(self, text, parse_special=False):
+        """Turn text into ids, adding no special tokens.
+
+        Args:
+            text: a string, or a list, array, tensor or ragged tensor of strings.
+            parse_special: recognise special tokens that are spelled out in the text. False keeps
+                people who type `[SEP]` from changing the structure of what the model sees.
+
+        Returns:
+            int32 ids: a 1-D tensor for one string, else a ragged tensor of one more dimension.
+        """
+        text = as_tensor(text, tf.string)
+        if text.dtype != tf.string:
+            raise ValueError(f"`text` must hold strings; it is a tensor of {text.dtype.name}.")
+        if isinstance(text, tf.RaggedTensor):
+            text = text.with_row_splits_dtype(tf.int64)
+            return text.with_flat_values(self(text.flat_values, parse_special))
+        if text.shape.rank is None:
+            raise ValueError("`text` has an unknown rank; give it a shape such as [None].")
+        if text.shape.rank == 0:
+            return self._tokenize(text[tf.newaxis], parse_special).values
+        shape = tf.shape(text, tf.int64)
+        ids = self._tokenize(tf.reshape(text, [-1]), parse_special)
+        for axis in range(text.shape.rank - 1, 0, -1):
+            rows = tf.reduce_prod(shape[:axis])
+            ids = tf.RaggedTensor.from_uniform_row_length(ids, shape[axis], rows)
+        return ids
+
+    def tokens(self, ids):
+        """Return the vocabulary entries of ids (dense or ragged, any rank), as strings."""
+        return tf.gather(self._entries, as_tensor(ids, tf.int32))
+
+    def detokenize(self, ids):
+        """Turn ids into text, leaving out special tokens.
+
+        Args:
+            ids: integers of one text, or of a batch: lists, a dense or a ragged tensor.
+
+        Returns:
+            A string tensor (ragged beyond two dimensions) of one dimension less.
+        """
+        ids = as_tensor(ids, tf.int32)
+        if not ids.shape.rank:
+            raise ValueError(f"`ids` has the shape {ids.shape}; give it one dimension or more.")
+        if ids.shape.rank == 1:
+            return self.detokenize(ids[tf.newaxis])[0]
+        if not isinstance(ids, tf.RaggedTensor):
+            ids = tf.RaggedTensor.from_tensor(ids, ragged_rank=ids.shape.rank - 1)
+        elif ids.flat_values.shape.rank > 1:
+            inner = tf.RaggedTensor.from_tensor(
+                ids.flat_values, ragged_rank=ids.flat_values.shape.rank - 1
+            )
+            ids = ids.with_row_splits_dtype(tf.int64).with_flat_values(inner)
+        if ids.shape.rank > 2:
+            return ids.with_values(self.detokenize(ids.values))
+        keep = tf.logical_not(tf.gather(self._is_special, ids))
+        return self._join(tf.ragged.boolean_mask(self.tokens(ids), keep))
+
+    @property
+    def vocabulary(self):
+        """All entries, in the order of their ids."""
+        return list(self._vocabulary.tokens)
+
+    @property
+    def vocabulary_size(self):
+        """The number of ids."""
+        return len(self._vocabulary.tokens)
+
+    @property
+    def special_tokens(self):
+        """A dict from role to the entry that plays it, such as `{"sep": "[SEP]"}`."""
+        return dict(self._vocabulary.special_tokens)
+
+    def token_to_id(self, token):
+        """Return the id of a vocabulary entry; ValueError if there is none."""
+        try:
+            return self._vocabulary.ids[token]
+        except KeyError:
+            raise ValueError(
+                f"`token` {token!r} is not one of the vocabulary's {self.vocabulary_size} entries. "
+                "Call the tokenizer to turn text into ids."
+            ) from None
+
+    def id_to_token(self, id):
+        """Return the vocabulary entry of an id; ValueError if there is none."""
+        if not 0 <= id < self.vocabulary_size:
+            raise ValueError(f"`id` is {id}; it must lie in [0, {self.vocabulary_size}).")
+        return self._vocabulary.tokens[id]
+
+    def special_id(self, role):
+        """Return the id of the special token in a role, such as `"sep"`; ValueError if none is."""
+        if role not in self._vocabulary.special_tokens:
+            raise ValueError(
+                f"`role` {role!r} has no special token here; there are "
+                f"{sorted(self._vocabulary.special_tokens)}."
+            )
+        return self.token_to_id(self._vocabulary.special_tokens[role])

@@ -1,0 +1,281 @@
+"""WordPiece: the tokenizer of BERT and of the models that descend from it."""
+
+import os
+import re
+import types
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_lm.tokenizers import wordpiece_files
+from keras_lm.tokenizers.tokenizer import Tokenizer
+
+# Unicode promises that U+FDD0..U+FDEF never stand for a character. Cleaning drops them from text,
+# so a word made of them can stand for a token and nobody can type it.
+SENTINEL_CHARACTERS = r"\x{FDD0}-\x{FDEF}"
+LONG_WORD = "\ufdda"  # in no vocabulary, hence one unknown token
+MARK = "\ufddb"
+
+# What cleaning drops: control, format and private characters, and the replacement character.
+CONTROL = r"\x{0}-\x{8}\x{B}\x{C}\x{E}-\x{1F}\x{7F}-\x{9F}\p{Cf}\p{Co}\x{FFFD}"
+
+# Characters that end a word: white space, punctuation as BERT defines it, and CJK ideographs.
+WORD_ENDS = (
+    r"\s\p{Z}\p{P}$+<=>^`|~\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{20000}-\x{2A6DF}"
+    r"\x{2A700}-\x{2CEAF}\x{2F800}-\x{2FA1F}"
+)
+
+ROLES = wordpiece_files.ROLES
+
+
+class WordPieceTokenizer(Tokenizer):
+    """BERT's tokenizer, in the graph: clean, split at white space and punctuation, match pieces.
+
+    The ids equal those of BERT's own code and of Hugging Face's `tokenizers`, also where text is
+    hostile: invalid UTF-8 is replaced, control characters vanish, and a word of more than
+    `max_word_length` characters becomes one unknown token.
+
+    Args:
+        vocabulary: list of str, or the path of a `vocab.txt` with one entry a line.
+        lowercase: bool. Lower-case text first, as the uncased models want.
+        strip_accents: bool. Take the marks off letters. None means the same as `lowercase`.
+        cls_token, sep_token, pad_token, mask_token: str, or None if the vocabulary has none.
+        unknown_token: str. What words become that the pieces cannot spell.
+        additional_special_tokens: list of str, entries that plain text never turns into.
+        added_tokens: list of str, entries that text turns into wherever they occur, before it is
+            split into words.
+        max_word_length: int, 1 to 1000, in characters.
+
+    Raises:
+        FileNotFoundError: if a vocabulary file does not exist.
+        ValueError: if the vocabulary is empty, is not UTF-8, holds an entry twice or lacks a
+            special token.
+
+    Example:
+
+        tokenizer = WordPieceTokenizer(
+            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "!"],
+            lowercase=True,
+        )
+        ids = tokenizer(["Unaffable!"])      # [[5, 6, 7, 8]]
+        tokenizer.detokenize(ids)            # [b"unaffable!"]
+
+    Reference: Wu et al. 2016, "Google's Neural Machine Translation System", arXiv:1609.08144;
+    Devlin et al. 2018, "BERT", arXiv:1810.04805. The matching is Song et al. 2021, "Fast WordPiece
+    Tokenization", arXiv:2012.15524, as TF Text implements it.
+    """
+
+    def __init__(
+        self,
+        vocabulary,
+        lowercase,
+        strip_accents=None,
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        mask_token="[MASK]",
+        unknown_token="[UNK]",
+        additional_special_tokens=(),
+        added_tokens=(),
+        max_word_length=100,
+        name=None,
+    ):
+        if isinstance(vocabulary, (str, os.PathLike)):
+            vocabulary = wordpiece_files.read_vocabulary(vocabulary)
+        if unknown_token is None:
+            raise ValueError("`unknown_token` is None, but WordPiece needs one; name its entry.")
+        if not 1 <= max_word_length <= 1000:
+            raise ValueError(f"`max_word_length` is {max_word_length}; it must lie in [1, 1000].")
+        roles = dict(zip(ROLES, (cls_token, sep_token, pad_token, mask_token, unknown_token)))
+        super().__init__(vocabulary, roles, additional_special_tokens, name=name)
+        self._check_entries(added_tokens)
+        self.lowercase = bool(lowercase)
+        self.strip_accents = self.lowercase if strip_accents is None else bool(strip_accents)
+        self.max_word_length = int(max_word_length)
+        # ASCII without control characters and without over-long words: nothing to clean.
+        self._plain = rf"[\t\n\r ]*(?:[!-~]{{1,{self.max_word_length}}}(?:[\t\n\r ]+|$))*"
+
+        # Special tokens stand in the matcher under names that cannot be typed. So do entries that
+        # no clean text holds: the matcher would find "a b" across two words, and chokes on NUL.
+        hidden = {*self._vocabulary.all_special_tokens, *added_tokens} - {unknown_token}
+        unclean = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufdd0-\ufdef]|^$")
+        words = [
+            _sentinel(i) if token in hidden or unclean.search(token) else token
+            for i, token in enumerate(self._vocabulary.tokens)
+        ]
+        with tf.init_scope():
+            matcher = tf_text.FastWordpieceTokenizer(
+                words,
+                # Long words are found in characters while cleaning; four bytes are the most.
+                max_bytes_per_word=4 * self.max_word_length,
+                token_out_type=tf.int32,
+                unknown_token=unknown_token,
+            )
+            # One traced function: all signatures of a SavedModel call it and share its constant.
+            texts = tf.TensorSpec([None], tf.string)
+            self._match = tf.function(matcher.tokenize).get_concrete_function(texts)
+        # Added tokens are found in normalised text, so their own spelling has to be that as well.
+        # (A namespace, because a module would track bare lists.)
+        spellings = self._normalize(tf.constant(list(added_tokens), tf.string)).numpy()
+        self._added = types.SimpleNamespace(
+            tokens=list(added_tokens), spellings=[s.decode() for s in spellings]
+        )
+
+    def _check_entries(self, added_tokens):
+        for token in self._vocabulary.tokens:
+            if "\n" in token or token.endswith("\r"):
+                raise ValueError(
+                    f"`vocabulary` entry {token!r} holds the end of a line, which a vocab.txt "
+                    "cannot store and no text can match; rename the entry."
+                )
+        for token in added_tokens:
+            if token not in self._vocabulary.ids:
+                raise ValueError(
+                    f"`added_tokens` names {token!r}, which is not in the vocabulary of "
+                    f"{self.vocabulary_size} entries; append it there first."
+                )
+
+    def _tokenize(self, text, parse_special):
+        if parse_special:
+            text = _valid_utf8(text)
+            text = tf.strings.regex_replace(text, f"[{SENTINEL_CHARACTERS}]+", "")
+            text = self._replace_tokens(text, self._vocabulary.all_special_tokens)
+        text = self._normalize(text, keep_sentinels=parse_special)
+        text = self._replace_tokens(text, self._added.tokens, self._added.spellings)
+        return self._match(text)
+
+    def _normalize(self, text, keep_sentinels=False):
+        lower = tf.strings.lower(text) if self.lowercase else text
+        # Most rows of ordinary text are plain.
+        return _where_not(lower, self._plain, lambda rows: self._clean(rows, keep_sentinels))
+
+    def _clean(self, text, keep_sentinels):
+        text = _valid_utf8(text)
+        dropped = CONTROL if keep_sentinels else CONTROL + SENTINEL_CHARACTERS
+        text = tf.strings.regex_replace(text, f"[{dropped}]+", "")
+        if self.lowercase:
+            text = tf.strings.lower(text, encoding="utf-8")
+        if self.strip_accents:
+            text = tf_text.normalize_utf8(text, "NFD")
+            text = tf.strings.regex_replace(text, r"\p{Mn}+", "")
+        return _where_not(
+            text, rf"\s*(?:\S{{1,{self.max_word_length}}}(?:\s+|$))*", self._end_long_words
+        )
+
+    def _end_long_words(self, text):
+        # Apart from spaces, what ends a word is set apart first: one pattern that counts characters
+        # of so large a class would need more memory than the regular expression engine has.
+        text = tf.strings.regex_replace(text, f"[{WORD_ENDS}]", r" \0 ")
+        return tf.strings.regex_replace(text, rf"\S{{{self.max_word_length + 1},}}", LONG_WORD)
+
+    def _replace_tokens(self, text, tokens, spellings=None):
+        """Put sentinel words where tokens are spelled out: leftmost first, then longest."""
+        spellings = spellings or tokens
+        by_length = sorted((s for s in spellings if s), key=len, reverse=True)
+        anywhere = "|".join(_regex_literal(s) for s in by_length)
+        if not anywhere:
+            return text
+        text = tf.strings.regex_replace(text, f"({anywhere})", rf"{MARK}\1{MARK}")
+        for token, spelling in zip(tokens, spellings):
+            text = tf.strings.regex_replace(
+                text,
+                MARK + _regex_literal(spelling) + MARK,
+                f" {_sentinel(self.token_to_id(token))} ",
+            )
+        return text
+
+    def tokenize_lite(self, text):
+        """Return ids as calling does, by operations that a `.tflite` can run.
+
+        There is no kernel for regular expressions there, so TF Text's own normaliser cleans. It
+        differs on rare text: control characters part words instead of vanishing, words may be up
+        to four times `max_word_length` long, added tokens are not looked for, and lower-casing
+        also folds compatible forms (ß becomes ss, and … three dots).
+
+        Args:
+            text: (B,) string tensor.
+
+        Returns:
+            A ragged (B, S) int32 tensor.
+        """
+        normalizer = tf_text.FastBertNormalizer(lower_case_nfd_strip_accents=self.lowercase)
+        ids = self._match(normalizer.normalize(text))
+        # Nothing drops the sentinel characters here, so whoever types them gets unknown tokens.
+        unknown = self.special_id("unknown")
+        safe = [
+            unknown if special else i for i, special in enumerate(self._is_special.numpy().tolist())
+        ]
+        return ids.with_values(tf.gather(tf.constant(safe, tf.int32), ids.values))
+
+    def _join(self, entries):
+        text = tf.strings.reduce_join(entries, axis=-1, separator=" ")
+        text = tf.strings.strip(tf.strings.regex_replace(text, " ##", ""))
+        # Hugging Face's clean-up of English: one rule after the other, in this order.
+        for before, after in (
+            (r" ([.?!,])", r"\1"),
+            (" ' ", "'"),
+            (r" (n't|'m|'s|'ve|'re)", r"\1"),
+        ):
+            text = tf.strings.regex_replace(text, before, after)
+        return text
+
+    def get_config(self):
+        """Return the constructor's arguments as JSON-able values, without the vocabulary."""
+        return {
+            "lowercase": self.lowercase,
+            "strip_accents": self.strip_accents,
+            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
+            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
+            "added_tokens": list(self._added.tokens),
+            "max_word_length": self.max_word_length,
+        }
+
+    def save_assets(self, folder):
+        """Write `vocab.txt` into an existing folder."""
+        # Written as bytes: text mode would turn line ends into the platform's.
+        with open(os.path.join(folder, "vocab.txt"), "wb") as file:
+            file.writelines(token.encode() + b"\n" for token in self._vocabulary.tokens)
+
+    @classmethod
+    def from_assets(cls, folder, config):
+        """Return the tokenizer whose `save_assets(folder)` and `get_config()` these are."""
+        return cls(os.path.join(folder, "vocab.txt"), **config)
+
+    @classmethod
+    def from_files(cls, folder, **overrides):
+        """Return the tokenizer that a folder with a published checkpoint describes.
+
+        Reads `vocab.txt` (KerasHub: `vocabulary.txt`) or else the vocabulary in `tokenizer.json`,
+        and the settings of `tokenizer_config.json`, `special_tokens_map.json`,
+        `added_tokens.json` and `tokenizer.json`, where they exist. Where none of them states the
+        casing, the vocabulary tells it: a single entry with an upper-case letter, special and
+        bracketed ones aside, makes it cased.
+
+        Args:
+            folder: str.
+            **overrides: constructor arguments, such as `lowercase`, that win over the files.
+
+        Raises:
+            FileNotFoundError: if there is no vocabulary.
+            ValueError: if a file asks for something that this class does not do.
+        """
+        vocabulary, settings = wordpiece_files.read_folder(folder)
+        return cls(vocabulary, **{**settings, **overrides})
+
+
+def _where_not(text, pattern, function):
+    """Apply a function to the rows that the pattern does not match."""
+    rows = tf.where(tf.logical_not(tf.strings.regex_full_match(text, pattern)))
+    return tf.tensor_scatter_nd_update(text, rows, function(tf.gather_nd(text, rows)))
+
+
+def _valid_utf8(text):
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
+
+
+def _sentinel(id):
+    return "".join(chr(0xFDD0 + int(digit)) for digit in str(id))
+
+
+def _regex_literal(text):
+    return "".join(rf"\x{{{ord(character):X}}}" for character in text)
