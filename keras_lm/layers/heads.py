@@ -1,0 +1,114 @@
+"""What stands on a backbone: from its outputs to the logits of a task or a pretraining objective.
+
+A head is called as `head(outputs, inputs)` with the backbone's output dict and the packed inputs.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.layers.activations import get_activation
+from keras_lm.layers.dense import Dense
+from keras_lm.layers.initializers import truncated_normal
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class PooledClassifier(keras.layers.Layer):
+    """Dropout and a linear layer on the pooled output.
+
+    Over a backbone without `pooled_output` (its checkpoint has no weights for one) the head brings
+    a pooler of its own, of the same form.
+
+    Args:
+        num_classes: int. Width of the logits.
+        dropout: float. Share of the pooled output dropped in training.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `head(outputs, inputs)` → (B, classes) float32.
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
+    """
+
+    def __init__(self, num_classes, dropout=0.1, **kwargs):
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.dropout_rate = dropout
+
+    def build(self, outputs_shape, inputs_shape=None):
+        pooled_shape = outputs_shape.get("pooled_output")
+        self.pooler = None
+        if pooled_shape is None:
+            batch, _, hidden_dim = outputs_shape["sequence_output"]
+            pooled_shape = (batch, hidden_dim)
+            self.pooler = Dense(
+                hidden_dim,
+                activation="tanh",
+                kernel_initializer=truncated_normal(),
+                dtype=self.dtype_policy,
+                name="pooler",
+            )
+            self.pooler.build(pooled_shape)
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.logits = Dense(
+            self.num_classes, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
+        )
+        self.logits.build(pooled_shape)
+
+    def call(self, outputs, inputs=None, training=None):
+        if self.pooler is None:
+            pooled = outputs["pooled_output"]
+        else:
+            pooled = self.pooler(outputs["sequence_output"][:, 0])
+        return self.logits(self.dropout(pooled, training=training))
+
+    def get_config(self):
+        return super().get_config() | {
+            "num_classes": self.num_classes,
+            "dropout": self.dropout_rate,
+        }
+
+
+class MaskedLMHead(keras.layers.Layer):
+    """BERT's masked language model: dense, activation, norm, then the token embedding and a bias.
+
+    Args:
+        token_embedding: `keras.layers.ReversibleEmbedding` of the backbone; its transpose is the
+            output matrix.
+        activation: str. See `keras_lm.layers.get_activation`.
+        layer_norm_epsilon: float.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `head(outputs, inputs)` → (B, S, V) float32, or (B, M, V) where `inputs` holds
+    `mask_positions` (B, M).
+
+    Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and google-research/bert,
+    `run_pretraining.py`, `get_masked_lm_output`.
+    """
+
+    def __init__(self, token_embedding, activation="gelu", layer_norm_epsilon=1e-12, **kwargs):
+        super().__init__(**kwargs)
+        self.token_embedding = token_embedding
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def build(self, outputs_shape, inputs_shape=None):
+        embedding = self.token_embedding
+        self.dense = Dense(
+            embedding.output_dim,
+            activation=get_activation(self.activation),
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.dense.build(outputs_shape["sequence_output"])
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
+        )
+        self.norm.build((*outputs_shape["sequence_output"][:-1], embedding.output_dim))
+        self.bias = self.add_weight(name="bias", shape=(embedding.input_dim,), initializer="zeros")
+
+    def call(self, outputs, inputs=None, training=None):
+        x = outputs["sequence_output"]
+        if inputs is not None and "mask_positions" in inputs:
+            x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)  # (B, M, D)
+        x = self.token_embedding(self.norm(self.dense(x)), reverse=True)
+        return ops.cast(x, "float32") + ops.cast(self.bias, "float32")

@@ -1,0 +1,463 @@
+"""BERT: a bidirectional Transformer encoder over token, position and segment embeddings.
+
+Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformers for Language
+Understanding", https://arxiv.org/abs/1810.04805.
+
+Shapes: B batch, S sequence, D hidden, V vocabulary.
+"""
+
+import keras
+
+from keras_lm.converters.labels import Labels, huggingface_labels
+from keras_lm.converters.names import NameTable, transpose_kernels
+from keras_lm.layers import (
+    Dense,
+    MaskedLMHead,
+    PaddingBias,
+    PooledClassifier,
+    PositionEmbedding,
+    PostNormBlock,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Backbone, Converter
+from keras_lm.packers import Template
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class BertBackbone(Backbone):
+    """The encoder of BERT.
+
+    Args:
+        vocabulary_size: int. V.
+        num_layers: int. Blocks.
+        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        hidden_dim: int. D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+            block adds.
+        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        activation: str. `"gelu"` (erf) or `"gelu_tanh"` (google-research's own code), or another
+            activation of Keras.
+        max_sequence_length: int. Positions that have an embedding.
+        num_segments: int. Segments that have an embedding.
+        layer_norm_epsilon: float.
+        use_pooler: bool. False for a checkpoint that has no weights for `pooled_output`.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+        name: str.
+
+    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
+    last two may be left out. Returns `sequence_output` (B, S, D) and, with a pooler,
+    `pooled_output` (B, D): dense and tanh on the first token.
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`.
+
+    Example:
+
+        backbone = keras_lm.models.BertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[2, 7, 3]]})["pooled_output"].shape  # (1, 16)
+
+    Source: https://arxiv.org/abs/1810.04805, section 3.
+    """
+
+    TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    PRETRAINING_HEADS = {"token_logits": "token", "next_sentence_logits": "next_sentence"}
+    tokenizer_class = WordPieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        attention_dropout=None,
+        activation="gelu",
+        max_sequence_length=512,
+        num_segments=2,
+        layer_norm_epsilon=1e-12,
+        use_pooler=True,
+        dtype=None,
+        name="bert_backbone",
+    ):
+        # === Layers ===
+        attention_dropout = dropout if attention_dropout is None else attention_dropout
+        token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        position_embedding = PositionEmbedding(
+            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
+        )
+        segment_embedding = keras.layers.Embedding(
+            num_segments,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="segment_embedding",
+        )
+        embedding_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+        blocks = [
+            PostNormBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+
+        # === Functional model ===
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name)
+            for name in ("token_ids", "segment_ids", "padding_mask")
+        }
+        x = keras.layers.Add(dtype=dtype, name="embeddings")(
+            [
+                token_embedding(inputs["token_ids"]),
+                position_embedding(inputs["padding_mask"]),
+                segment_embedding(inputs["segment_ids"]),
+            ]
+        )
+        x = embedding_norm(x)
+        hidden_states = [x]
+        x = keras.layers.Dropout(dropout, dtype=dtype, name="embedding_dropout")(x)
+        bias = PaddingBias(dtype=dtype, name="attention_bias")(inputs["padding_mask"])
+        for block in blocks:
+            x = block(x, bias=bias)
+            hidden_states.append(x)
+        outputs = {"sequence_output": x}
+        if use_pooler:
+            outputs["pooled_output"] = Dense(
+                hidden_dim,
+                activation="tanh",
+                kernel_initializer=truncated_normal(),
+                dtype=dtype,
+                name="pooler",
+            )(x[:, 0])
+        super().__init__(inputs, outputs, hidden_states, bias, blocks, dtype=dtype, name=name)
+
+        # === Config ===
+        self.token_embedding = token_embedding
+        self.config = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation": activation,
+            "max_sequence_length": max_sequence_length,
+            "num_segments": num_segments,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "use_pooler": use_pooler,
+        }
+
+    def make_head(self, kind, **options):
+        config, dtype = self.config, self.dtype_policy
+        if kind == "classification":
+            options = {"dropout": config["dropout"]} | options
+            return PooledClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "token":
+            return MaskedLMHead(
+                self.token_embedding,
+                config["activation"],
+                config["layer_norm_epsilon"],
+                dtype=dtype,
+                name="token_head",
+            )
+        if kind == "next_sentence":  # 0 = the second text follows the first, 1 = it does not
+            return PooledClassifier(
+                num_classes=2, dropout=0.0, dtype=dtype, name="next_sentence_head"
+            )
+        return super().make_head(kind, **options)
+
+
+def _size(num_layers, hidden_dim, vocabulary_size=30522):
+    return {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": num_layers,
+        "num_heads": hidden_dim // 64,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+    }
+
+
+BertBackbone.SIZES = {
+    "bert_tiny_en_uncased": _size(2, 128),
+    "bert_mini_en_uncased": _size(4, 256),
+    "bert_small_en_uncased": _size(4, 512),
+    "bert_medium_en_uncased": _size(8, 512),
+    "bert_base_en_uncased": _size(12, 768),
+    "bert_base_en": _size(12, 768, 28996),
+    "bert_base_zh": _size(12, 768, 21128),
+    "bert_base_multi": _size(12, 768, 119547),
+    "bert_large_en_uncased": _size(24, 1024),
+    "bert_large_en": _size(24, 1024, 28996),
+}
+BertBackbone.PUBLISHED = {
+    "bert_tiny_en_uncased": "hf://google/bert_uncased_L-2_H-128_A-2",
+    "bert_mini_en_uncased": "hf://google/bert_uncased_L-4_H-256_A-4",
+    "bert_small_en_uncased": "hf://google/bert_uncased_L-4_H-512_A-8",
+    "bert_medium_en_uncased": "hf://google/bert_uncased_L-8_H-512_A-8",
+    "bert_base_en_uncased": "hf://google-bert/bert-base-uncased",
+    "bert_base_en": "hf://google-bert/bert-base-cased",
+    "bert_base_zh": "hf://google-bert/bert-base-chinese",
+    "bert_base_multi": "hf://google-bert/bert-base-multilingual-cased",
+    "bert_large_en_uncased": "hf://google-bert/bert-large-uncased",
+    "bert_large_en": "hf://google-bert/bert-large-cased",
+}
+
+# === Checkpoints ===
+
+_PARTS = ("query", "key", "value")
+_HUGGINGFACE = {
+    "token_embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+    "block_{i}/attention/query_key_value": tuple(
+        f"encoder.layer.{{i}}.attention.self.{part}" for part in _PARTS
+    ),
+    "block_{i}/attention/output": "encoder.layer.{i}.attention.output.dense",
+    "block_{i}/attention_norm": "encoder.layer.{i}.attention.output.LayerNorm",
+    "block_{i}/feedforward/intermediate": "encoder.layer.{i}.intermediate.dense",
+    "block_{i}/feedforward/output": "encoder.layer.{i}.output.dense",
+    "block_{i}/feedforward_norm": "encoder.layer.{i}.output.LayerNorm",
+    "pooler": "pooler.dense",
+    "classifier/logits": "classifier",
+    "token_head/dense": "cls.predictions.transform.dense",
+    "token_head/norm": "cls.predictions.transform.LayerNorm",
+    "token_head/bias": "cls.predictions.bias",
+    "next_sentence_head/logits": "cls.seq_relationship",
+}
+_MODEL_GARDEN = {
+    "token_embedding": "word_embeddings",
+    "position_embedding": "position_embedding",
+    "segment_embedding": "type_embeddings",
+    "embedding_norm": "embeddings/layer_norm",
+    "block_{i}/attention/query_key_value": tuple(
+        f"transformer/layer_{{i}}/self_attention/{part}" for part in _PARTS
+    ),
+    "block_{i}/attention/output": "transformer/layer_{i}/self_attention/attention_output",
+    "block_{i}/attention_norm": "transformer/layer_{i}/self_attention_layer_norm",
+    "block_{i}/feedforward/intermediate": "transformer/layer_{i}/intermediate",
+    "block_{i}/feedforward/output": "transformer/layer_{i}/output",
+    "block_{i}/feedforward_norm": "transformer/layer_{i}/output_layer_norm",
+    "pooler": "pooler_transform",
+    "classifier/logits": "sentence_prediction/logits",
+    "token_head/dense": "cls/predictions/transform/dense",
+    "token_head/norm": "cls/predictions/transform/LayerNorm",
+    "token_head/bias": "cls/predictions/output_bias/bias",
+    # Its next-sentence head has a pooler of its own, and so no place here.
+}
+_KERAS_HUB = {
+    "token_embedding": "reversible_embedding",
+    "position_embedding": "position_embedding",
+    "segment_embedding": "embedding",
+    "embedding_norm": "layer_normalization",
+    "block_{i}/attention/query_key_value": tuple(
+        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense" for part in _PARTS
+    ),
+    "block_{i}/attention/output": "transformer_encoder_{i}/_self_attention_layer/output_dense",
+    "block_{i}/attention_norm": "transformer_encoder_{i}/_self_attention_layer_norm",
+    "block_{i}/feedforward/intermediate": "transformer_encoder_{i}/_feedforward_intermediate_dense",
+    "block_{i}/feedforward/output": "transformer_encoder_{i}/_feedforward_output_dense",
+    "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
+    "pooler": "dense",
+    "classifier/logits": "task/layers/dense",
+    # Its masked-LM head has another GELU and epsilon than its backbone, and so no place here.
+}
+
+
+def _google(name):
+    """Hugging Face took google-research's names over, with dots for slashes."""
+    if isinstance(name, tuple):
+        return tuple(_google(part) for part in name)
+    return name.replace("layer.{i}", "layer_{i}").replace(".", "/")
+
+
+def _join_heads(path, array):
+    """Kernels and biases that Keras's attention stores with an axis for the heads."""
+    if path.endswith("query_key_value/kernel"):
+        return array.reshape(array.shape[0], -1)  # (D, N, H) → (D, D)
+    if path.endswith("query_key_value/bias"):
+        return array.reshape(-1)
+    if path.endswith("attention/output/kernel"):
+        return array.reshape(-1, array.shape[-1])  # (N, H, D) → (D, D)
+    return array
+
+
+_KERNEL_AND_BIAS = {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"}
+HUGGINGFACE_NAMES = NameTable(
+    _HUGGINGFACE,
+    leaves={
+        "kernel": ".weight",
+        "bias": ".bias",
+        "gamma": ".weight",
+        "beta": ".bias",
+        "embeddings": ".weight",
+    },
+    layout=transpose_kernels,
+    prefix=r"bert\.",
+    spellings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    # A buffer, and the tied copies that torch writes of the output matrix and its bias.
+    ignored=r"position_ids$|cls\.predictions\.decoder\.",
+)
+GOOGLE_NAMES = NameTable(
+    {ours: _google(theirs) for ours, theirs in _HUGGINGFACE.items()}
+    | {
+        "classifier/logits/kernel": "output_weights",
+        "classifier/logits/bias": "output_bias",
+        "token_head/bias": "cls/predictions/output_bias",
+        "next_sentence_head/logits/kernel": "cls/seq_relationship/output_weights",
+        "next_sentence_head/logits/bias": "cls/seq_relationship/output_bias",
+    },
+    leaves=_KERNEL_AND_BIAS | {"embeddings": ""},
+    # Only the matrices that google-research multiplies transposed are stored (out, in).
+    layout=lambda path, array: array.T if path.endswith("/logits/kernel") else array,
+    prefix="bert/",
+)
+MODEL_GARDEN_NAMES = NameTable(
+    _MODEL_GARDEN,
+    leaves=_KERNEL_AND_BIAS | {"embeddings": "/embeddings"},
+    layout=_join_heads,
+    prefix=r"bert_encoder(_v2)?(_\d+)?/|bert/",
+)
+KERAS_HUB_NAMES = NameTable(
+    _KERAS_HUB,
+    leaves={
+        "kernel": "/vars/0",
+        "bias": "/vars/1",
+        "gamma": "/vars/0",
+        "beta": "/vars/1",
+        "embeddings": "/vars/0",
+    },
+    layout=_join_heads,
+    prefix="layers/",
+    spellings={"transformer_encoder/": "transformer_encoder_0/"},
+)
+
+
+def _config(config, activations, use_pooler):
+    """Translate the keys that all but KerasHub share."""
+    activation = config.get("hidden_act", "gelu")
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["num_hidden_layers"],
+        "num_heads": config["num_attention_heads"],
+        "hidden_dim": config["hidden_size"],
+        "intermediate_dim": config["intermediate_size"],
+        "dropout": config.get("hidden_dropout_prob", 0.1),
+        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
+        "activation": activations.get(activation, activation),
+        "max_sequence_length": config.get("max_position_embeddings", 512),
+        "num_segments": config.get("type_vocab_size", 2),
+        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+        "use_pooler": use_pooler,
+    }
+
+
+def _huggingface_config(checkpoint):
+    config = checkpoint.config
+    for key, only in (
+        ("position_embedding_type", "absolute"),
+        ("is_decoder", False),
+        ("add_cross_attention", False),
+    ):
+        if config.get(key, only) != only:
+            raise ValueError(
+                f"{checkpoint.source}: config.json has {key}={config[key]!r}, and BertBackbone "
+                f"knows only {only!r}."
+            )
+    use_pooler = any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors)
+    activations = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+    return _config(config, activations, use_pooler)
+
+
+def _google_config(checkpoint):
+    # "gelu" is the tanh form in google-research's code and in Model Garden's.
+    use_pooler = any("pooler" in name for name in checkpoint.weights)
+    return _config(checkpoint.config, {"gelu": "gelu_tanh"}, use_pooler)
+
+
+def _keras_hub_config(checkpoint):
+    config = checkpoint.config["config"]
+    shared = (
+        "vocabulary_size",
+        "num_layers",
+        "num_heads",
+        "hidden_dim",
+        "intermediate_dim",
+        "dropout",
+        "max_sequence_length",
+        "num_segments",
+    )
+    return {key: config[key] for key in shared} | {"activation": "gelu_tanh"}
+
+
+def _is_huggingface(checkpoint):
+    # The oldest folders do not state their model type: their tensors do.
+    stated = checkpoint.config.get("model_type")
+    if stated is not None:
+        return stated == "bert"
+    tail = "encoder.layer.0.attention.self.query.weight"
+    return any(name in (tail, f"bert.{tail}") for name in checkpoint.tensors)
+
+
+def _is_model_garden(checkpoint):
+    names = MODEL_GARDEN_NAMES.resolve(checkpoint.weights)
+    projects = "embedding_projection/kernel" in names  # ALBERT's and MobileBERT's
+    return "transformer/layer_0/self_attention/query/kernel" in names and not projects
+
+
+def _labels_by(name, axis):
+    """Read the number of classes off the tensor that gives the logits."""
+
+    def labels(checkpoint):
+        weights = checkpoint.weights
+        return Labels(weights.shape(name)[axis]) if name in weights else None
+
+    return labels
+
+
+BertBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        _is_huggingface,
+        _huggingface_config,
+        HUGGINGFACE_NAMES,
+        lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
+    ),
+    "google": Converter(
+        lambda checkpoint: "bert/encoder/layer_0/output/dense/kernel" in checkpoint.tensors,
+        _google_config,
+        GOOGLE_NAMES,
+        _labels_by("output_weights", axis=0),
+    ),
+    "model_garden": Converter(
+        _is_model_garden,
+        _google_config,
+        MODEL_GARDEN_NAMES,
+        _labels_by("sentence_prediction/logits/kernel", axis=1),
+    ),
+    "keras_hub": Converter(
+        lambda checkpoint: checkpoint.config.get("class_name") == "BertBackbone",
+        _keras_hub_config,
+        KERAS_HUB_NAMES,
+        _labels_by("task/layers/dense/vars/0", axis=1),
+    ),
+}

@@ -1,0 +1,181 @@
+"""Packing: ragged token ids → the dict of equal-length rows that a backbone takes.
+
+The same graph code runs in `tf.data`, in the exported SavedModel and in a `.tflite`.
+
+Shapes: B batch, S sequence.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+TRUNCATIONS = ("longest_first", "only_first", "only_second")
+PADDINGS = ("longest", "fixed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """Where a model's special tokens stand around one text and around a pair.
+
+    Each is a string of pieces parted by spaces, `piece:segment`. `$A` and `$B` are the texts,
+    anything else is a special token.
+
+    Args:
+        single: str, for one text.
+        pair: str, for two.
+        padding_side: `"right"` or `"left"`.
+        padding_segment: int. Segment id of padding.
+
+    Raises:
+        ValueError: if a piece is written otherwise, or a text is missing.
+
+    Example:
+
+        Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    """
+
+    single: str
+    pair: str
+    padding_side: str = "right"
+    padding_segment: int = 0
+
+    def __post_init__(self):
+        for name, texts in (("single", ["$A"]), ("pair", ["$A", "$B"])):
+            found = [piece for piece, _ in self.pieces(name) if piece.startswith("$")]
+            if sorted(found) != texts:
+                raise ValueError(f"{name}={getattr(self, name)!r} must hold {texts}, each once.")
+        if self.padding_side not in ("right", "left"):
+            raise ValueError(f"padding_side={self.padding_side!r}: use 'right' or 'left'.")
+
+    def pieces(self, name):
+        """Return the pieces of `"single"` or `"pair"` as a list of (text, segment id)."""
+        pieces = []
+        for piece in getattr(self, name).split():
+            text, _, segment = piece.rpartition(":")
+            if not text or not segment.isdigit():
+                raise ValueError(f"{name}: the piece {piece!r} is not of the form 'token:segment'.")
+            pieces.append((text, int(segment)))
+        return pieces
+
+
+class Packer:
+    """Cut texts to length, put special tokens around them, pad, and say what is what.
+
+    Args:
+        template: `Template`.
+        tokenizer: `keras_lm.tokenizers.Tokenizer`, which knows the ids of the special tokens.
+        sequence_length: int. Columns S at most, special tokens included.
+        padding: `"longest"` pads to the longest row of the batch; `"fixed"` always gives
+            `sequence_length` columns, which XLA, TPUs and TFLite want.
+        truncation: which text of a pair gives way. `"longest_first"` takes tokens off the end of
+            the longer one, and of the second at a tie, until both fit (BERT's own); `"only_first"`
+            and `"only_second"` shorten that one alone, down to nothing, and then the other.
+
+    Call: `packer(ids, pair_ids=None)` with `tf.RaggedTensor`s (B, None) returns a dict of (B, S)
+    int32: `token_ids`, `segment_ids`, `padding_mask`.
+
+    Raises:
+        ValueError: if an argument has no such value, or `sequence_length` leaves no room for text.
+
+    Example:
+
+        packer = Packer(BertBackbone.TEMPLATE, tokenizer, sequence_length=128)
+        packer(tokenizer(["a text"]))["token_ids"]
+    """
+
+    def __init__(
+        self,
+        template,
+        tokenizer,
+        sequence_length,
+        padding="longest",
+        truncation="longest_first",
+    ):
+        if padding not in PADDINGS:
+            raise ValueError(f"padding={padding!r}: use one of {PADDINGS}.")
+        if truncation not in TRUNCATIONS:
+            raise ValueError(f"truncation={truncation!r}: use one of {TRUNCATIONS}.")
+        self.template = template
+        self.sequence_length = sequence_length
+        self.padding = padding
+        self.truncation = truncation
+        self.pad_id = tokenizer.special_id("pad")
+        # (id, or the name of a text; segment id)
+        self._pieces = {
+            name: [
+                (text if text.startswith("$") else tokenizer.token_to_id(text), segment)
+                for text, segment in template.pieces(name)
+            ]
+            for name in ("single", "pair")
+        }
+        least = max(self._number_of_special_tokens(name) for name in self._pieces) + 1
+        if sequence_length < least:
+            raise ValueError(
+                f"sequence_length={sequence_length} leaves no room for text beside the special "
+                f"tokens: use {least} or more."
+            )
+
+    def _number_of_special_tokens(self, name):
+        return sum(not isinstance(piece, str) for piece, _ in self._pieces[name])
+
+    def __call__(self, ids, pair_ids=None):
+        name = "single" if pair_ids is None else "pair"
+        texts = {"$A": ids} if pair_ids is None else {"$A": ids, "$B": pair_ids}
+        lengths = {key: tf.cast(text.row_lengths(), tf.int32) for key, text in texts.items()}
+        lengths = self._truncate(
+            lengths, self.sequence_length - self._number_of_special_tokens(name)
+        )
+
+        total = tf.add_n(list(lengths.values())) + self._number_of_special_tokens(name)  # (B,)
+        columns = self.sequence_length if self.padding == "fixed" else self._longest(total)
+        position = tf.range(columns)[tf.newaxis, :]  # (1, S): where in the row, padding aside
+        if self.template.padding_side == "left":
+            position -= (columns - total)[:, tf.newaxis]
+
+        token_ids = tf.fill([tf.size(total), columns], self.pad_id)
+        segment_ids = tf.fill([tf.size(total), columns], self.template.padding_segment)
+        start = tf.zeros_like(total)
+        for piece, segment in self._pieces[name]:
+            is_text = isinstance(piece, str)
+            length = lengths[piece] if is_text else tf.ones_like(total)
+            offset = position - start[:, tf.newaxis]  # (B, S)
+            inside = (offset >= 0) & (offset < length[:, tf.newaxis])
+            value = self._gather(texts[piece], offset, inside) if is_text else piece
+            token_ids = tf.where(inside, value, token_ids)
+            segment_ids = tf.where(inside, segment, segment_ids)
+            start += length
+        real = (position >= 0) & (position < total[:, tf.newaxis])
+        return {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "padding_mask": tf.cast(real, tf.int32),
+        }
+
+    def _longest(self, total):
+        # An empty batch still gets one column, so that every model runs on it.
+        return tf.maximum(tf.reduce_max(total), 1)
+
+    def _truncate(self, lengths, room):
+        """Return how many tokens each text keeps, all in closed form."""
+        if len(lengths) == 1:
+            return {"$A": tf.minimum(lengths["$A"], room)}
+        first, second = lengths["$A"], lengths["$B"]
+        if self.truncation == "only_first":
+            second = tf.minimum(second, room)
+            first = tf.minimum(first, room - second)
+        elif self.truncation == "only_second":
+            first = tf.minimum(first, room)
+            second = tf.minimum(second, room - first)
+        else:  # taking from the longer one ends at equal halves, or before it where one is short
+            first, second = (
+                tf.minimum(first, tf.maximum(room - room // 2, room - second)),
+                tf.minimum(second, tf.maximum(room // 2, room - first)),
+            )
+        return {"$A": first, "$B": second}
+
+    @staticmethod
+    def _gather(text, offset, inside):
+        """Pick `text[row, offset]` where `inside`, by plain integer ops that TFLite has too."""
+        values = tf.concat([text.flat_values, [0]], axis=0)  # never empty
+        row_starts = tf.cast(text.row_starts(), tf.int32)[:, tf.newaxis]
+        return tf.gather(values, tf.where(inside, row_starts + offset, 0))
