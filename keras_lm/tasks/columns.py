@@ -1,0 +1,106 @@
+"""Raw text as users have it → named columns of strings, or an error that says what is wrong."""
+
+import numpy as np
+
+
+def columns_from_user(x, names):
+    """Return user data as a dict of equally long string columns.
+
+    Args:
+        x: a list or array of strings (a batch); a tuple of two such (a pair); a list of pairs of
+            strings; or a dict keyed by `names`.
+        names: tuple of the allowed keys, the required one first.
+
+    Returns:
+        A dict of name → 1-D numpy array of `bytes` objects.
+
+    Raises:
+        ValueError: naming the argument, the value and the remedy.
+    """
+    if isinstance(x, (str, bytes)) or (
+        isinstance(x, tuple) and any(isinstance(part, (str, bytes)) for part in x)
+    ):
+        raise ValueError(f"x={_short(x)} is a single example: pass a batch, such as [{_short(x)}].")
+    if isinstance(x, dict):
+        unknown = [key for key in x if key not in names]
+        if unknown or names[0] not in x:
+            raise ValueError(
+                f"x has the keys {list(x)}: {names[0]!r} is needed, and allowed are {list(names)}."
+            )
+        columns = dict(x)
+    elif isinstance(x, tuple):
+        columns = _pair(x, names)
+    else:
+        column = _as_objects(x, "x")
+        if len(column) and all(isinstance(row, (tuple, list)) and len(row) == 2 for row in column):
+            columns = _pair(tuple(zip(*column, strict=True)), names)
+        else:
+            columns = {names[0]: column}
+    columns = {name: _strings(column, name) for name, column in columns.items()}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"x has columns of different lengths, {lengths}: they must be equal.")
+    return columns
+
+
+def _pair(x, names):
+    if len(x) != 2 or len(names) < 2:
+        raise ValueError(
+            f"x is a tuple of {len(x)}: a tuple is a pair of texts, and this task takes "
+            f"{list(names)}. Pass a list for a batch."
+        )
+    return dict(zip(names, x, strict=True))
+
+
+def _as_objects(column, name):
+    if hasattr(column, "to_numpy"):  # pandas
+        column = column.to_numpy()
+    elif hasattr(column, "numpy"):  # TensorFlow
+        column = column.numpy()
+    if not isinstance(column, (list, tuple, np.ndarray)):
+        raise ValueError(
+            f"{name} is a {type(column).__name__}: pass a list, an array, a dict of these, or a "
+            "tf.data.Dataset of raw strings."
+        )
+    array = np.empty(len(column), dtype=object)
+    array[:] = list(column)
+    return array
+
+
+def _strings(column, name):
+    column = _as_objects(column, name)
+    for row, value in enumerate(column):
+        if isinstance(value, str):
+            # A lone surrogate becomes invalid UTF-8, which the tokenizers replace.
+            column[row] = value.encode("utf-8", "surrogatepass")
+        elif not isinstance(value, bytes):
+            raise ValueError(
+                f"{name}[{row}] is {_short(value)}, a {type(value).__name__}, and not a string: "
+                "replace or drop it."
+            )
+    return column
+
+
+def labels_from_user(labels, length):
+    """Return labels as an array with a row per example.
+
+    Raises:
+        ValueError: if there are more or fewer labels than examples.
+    """
+    if hasattr(labels, "to_numpy"):
+        labels = labels.to_numpy()
+    try:
+        labels = np.asarray(labels)
+    except ValueError:  # lists of different lengths: the classes of a multi-label row
+        labels = _as_objects(labels, "labels")
+    if labels.ndim == 0 or len(labels) != length:
+        raise ValueError(
+            f"labels has {len(labels) if labels.ndim else 1} rows for {length} examples: pass one "
+            "a row."
+        )
+    return labels
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

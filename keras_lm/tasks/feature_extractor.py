@@ -1,0 +1,159 @@
+"""Features: a backbone's hidden states, chosen, mixed and pooled into vectors."""
+
+import keras
+from keras import ops
+
+from keras_lm.layers import PooledClassifier, ScalarMix
+from keras_lm.tasks.task import Task
+
+# The rows of BERT's table 7, by name: from the list of hidden states to one (B, S, D).
+LAYERS = {
+    "embedding": lambda states: states[0],
+    "first": lambda states: states[1],
+    "second_to_last": lambda states: states[-2],
+    "last": lambda states: states[-1],
+    "sum_all": lambda states: sum(states[1:]),
+    "sum_last_four": lambda states: sum(states[-4:]),
+    "concat_last_four": lambda states: ops.concatenate(states[-4:], axis=-1),
+}
+POOLINGS = ("first", "mean", "max", "none")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class FeatureExtractor(Task):
+    """Turn texts into vectors.
+
+    Args:
+        backbone: see `Task`.
+        layers: which hidden states: `"embedding"`, `"first"`, `"second_to_last"`, `"last"`,
+            `"sum_all"` (of all blocks), `"sum_last_four"`, `"concat_last_four"` (BERT's table 7);
+            `"scalar_mix"` (ELMo's learned weighting of all, the embedding too); or an int, the
+            index of a hidden state.
+        pooling: over the tokens of a text: `"first"`, `"mean"`, `"max"`, or `"none"` for a vector a
+            token. Padding has no part in it; its own vectors are zero with `"none"`.
+        normalize: bool. Scale each vector to length 1, as sentence embeddings want.
+        regularization: float. λ of `"scalar_mix"`, see `keras_lm.layers.ScalarMix`.
+        **arguments: see `Task`.
+
+    Call: `task(inputs)` takes packed inputs and returns (B, D), or (B, S, D) with pooling `"none"`.
+
+    A `FeatureExtractor` also stands where a task takes a backbone: the task then learns a linear
+    layer on its vectors, and the scalar mix with it. `extractor.backbone.trainable = False` keeps
+    the backbone as it is (BERT's feature-based approach).
+
+    Raises:
+        ValueError: if `layers` or `pooling` has no such value, or the backbone has too few layers.
+
+    Example:
+
+        extractor = keras_lm.tasks.FeatureExtractor.from_preset(SOURCE, pooling="mean")
+        extractor.embed(["a sentence"])["embedding"].shape  # (1, 384)
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3, table 7; ELMo,
+    https://arxiv.org/abs/1802.05365, equation 1.
+    """
+
+    PRETRAINING_HEADS = {}
+
+    def __init__(
+        self,
+        backbone,
+        layers="last",
+        pooling="mean",
+        normalize=False,
+        regularization=0.0,
+        **arguments,
+    ):
+        number = len(backbone.hidden_states)
+        if isinstance(layers, int) and not isinstance(layers, bool):
+            if not -number <= layers < number:
+                raise ValueError(f"layers={layers}, but the backbone has {number} hidden states.")
+        elif layers not in (*LAYERS, "scalar_mix"):
+            raise ValueError(f"layers={layers!r}: use an int or one of {[*LAYERS, 'scalar_mix']}.")
+        elif "four" in str(layers) and number < 5:
+            raise ValueError(f"layers={layers!r} needs four blocks, the backbone has {number - 1}.")
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling={pooling!r}: use one of {POOLINGS}.")
+        super().__init__(backbone, **arguments)
+        self.layer_choice = layers
+        self.pooling = pooling
+        self.normalize = normalize
+        self.regularization = regularization
+        self.predicts_sequences = pooling == "none"
+        self._states = keras.Model(backbone.input, backbone.hidden_states)
+        self.mix = None
+        if layers == "scalar_mix":
+            self.mix = ScalarMix(regularization, dtype=backbone.dtype_policy, name="scalar_mix")
+            self.mix.build([state.shape for state in backbone.hidden_states])
+        self(backbone.input)  # gives `output`, which a task on top asks for
+        self._finish()
+
+    def get_arguments(self):
+        return super().get_arguments() | {
+            "layers": self.layer_choice,
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "regularization": self.regularization,
+        }
+
+    def call(self, inputs, training=None):
+        inputs = self.backbone.complete(self._backbone_inputs(inputs))
+        states = self._states(inputs, training=training)
+        if self.layer_choice == "scalar_mix":
+            x = self.mix(states)
+        elif isinstance(self.layer_choice, int):
+            x = states[self.layer_choice]
+        else:
+            x = LAYERS[self.layer_choice](states)
+        x = self._pool(x, ops.cast(inputs["padding_mask"], x.dtype)[:, :, None])
+        return ops.normalize(x, axis=-1, order=2) if self.normalize else x
+
+    def _pool(self, x, mask):
+        """(B, S, D) and (B, S, 1) → (B, D), or (B, S, D) without padding."""
+        if self.pooling == "none":
+            return x * mask
+        if self.pooling == "max":
+            # A row that is all padding has no maximum: it gives zeros.
+            return ops.where(ops.any(mask > 0, axis=1), ops.max(x + (mask - 1) * 1e4, axis=1), 0.0)
+        if self.pooling == "first":
+            first = ops.argmax(mask, axis=1, keepdims=True)  # (B, 1, 1): padding may be on the left
+            return ops.take_along_axis(x, first, axis=1)[:, 0]
+        return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
+
+    def decode(self, outputs, packed):
+        """Return `embedding`: (B, D), or (B, S, D) with pooling `"none"`."""
+        return {"embedding": outputs}
+
+    def embed(self, x, batch_size=32):
+        """Return `embedding` for raw texts, as the exported model does.
+
+        Args:
+            x: raw strings in any form that `predict` takes.
+            batch_size: int.
+        """
+        return self.answer_all(x, batch_size)
+
+    # === What a task on top asks of a backbone ===
+
+    TEMPLATE = property(lambda self: self.backbone.TEMPLATE)
+    config = property(lambda self: self.backbone.config)
+    input_names = property(lambda self: self.backbone.input_names)
+    max_sequence_length = property(lambda self: self.backbone.max_sequence_length)
+
+    def make_head(self, kind, **options):
+        """Return a linear layer on the vectors; the only `kind` is `"classification"`."""
+        if kind != "classification" or self.pooling == "none":
+            raise ValueError(
+                f"FeatureExtractor with pooling={self.pooling!r} has no head for kind={kind!r}."
+            )
+        return VectorClassifier(name="classifier", dtype=self.dtype_policy, **options)
+
+
+class VectorClassifier(PooledClassifier):
+    """The same head on one vector a text, rather than on a backbone's dict of outputs."""
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build({"pooled_output": outputs_shape})
+
+    def call(self, outputs, inputs=None, training=None):
+        return super().call({"pooled_output": outputs}, training=training)

@@ -1,0 +1,137 @@
+"""Masked language modelling: fill in the blanks."""
+
+import keras
+import tensorflow as tf
+
+from keras_lm.objectives import MaskedLanguageModel
+from keras_lm.tasks.task import Task
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class MaskedLM(Task):
+    """Predict hidden tokens: fill masks in, or go on pretraining on raw text.
+
+    `fit(texts)` without labels masks anew in each step. In texts, special tokens such as `[MASK]`
+    are recognised, unlike in other tasks.
+
+    Args:
+        backbone: see `Task`.
+        top_k: int. Candidates that are served for each mask.
+        **arguments: see `Task`.
+
+    Call: `task(inputs)` takes packed inputs and returns logits (B, S, V), or (B, M, V) where
+        `inputs`
+    holds `mask_positions` (B, M).
+
+    Example:
+
+        task = keras_lm.tasks.MaskedLM.from_preset(SOURCE)
+        task.fill_mask(["Paris is the [MASK] of France."])
+        # {"tokens": [[["capital", …]]], "scores": [[[0.9, …]]], "text": ["paris is the capital …"]}
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1, task 1.
+    """
+
+    parse_special = True
+    predicts_sequences = True
+
+    def __init__(self, backbone, top_k=5, **arguments):
+        vocabulary_size = backbone.config["vocabulary_size"]
+        if not 1 <= top_k <= vocabulary_size:
+            raise ValueError(f"top_k={top_k} is not between 1 and {vocabulary_size}.")
+        super().__init__(backbone, **arguments)
+        self.top_k = top_k
+        self.head = self.add_head("token")
+        self._finish()
+
+    def _set_tokenizer(self, tokenizer):
+        super()._set_tokenizer(tokenizer)
+        self.objective = None if tokenizer is None else objective_for(tokenizer)
+
+    @property
+    def trainable_weights(self):
+        # The loss does not reach the pooler; Keras would warn of it in each step.
+        return [w for w in super().trainable_weights if not w.path.startswith("pooler/")]
+
+    @property
+    def trainable_variables(self):
+        return self.trainable_weights
+
+    def get_arguments(self):
+        return super().get_arguments() | {"top_k": self.top_k}
+
+    def default_loss(self):
+        return MaskedLanguageModel.loss(self)
+
+    def default_metrics(self):
+        return MaskedLanguageModel.metrics(self)
+
+    def train_step(self, data):
+        return super().train_step(self._corrupted(data, training=True))
+
+    def test_step(self, data):
+        return super().test_step(self._corrupted(data, training=False))
+
+    def _corrupted(self, data, training):
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if labels is None:
+            self._require_tokenizer()
+            inputs, labels = self.objective.corrupt(inputs, training)
+        return inputs, labels, weights
+
+    def decode(self, outputs, packed):
+        """Return the candidates for each mask, and each text with the best filled in.
+
+        `tokens` and `scores` are (B, M, k): masks from left to right, padded to the most that a
+        text has, and candidates from the best on; `text` is (B,).
+        """
+        is_mask = tf.equal(packed["token_ids"], self.tokenizer.special_id("mask"))  # (B, S)
+        number = tf.reduce_max(tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1, keepdims=True))
+        # Columns of masks first, in order: a stable sort of "is no mask".
+        columns = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :number]  # (B, M)
+        known = tf.gather(is_mask, columns, batch_dims=1)  # (B, M)
+        logits = self({**packed, "mask_positions": columns}, training=False)  # (B, M, V)
+        scores, ids = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # (B, M, k)
+        filled = tf.where(
+            is_mask,
+            tf.scatter_nd(_rows_and_columns(columns), ids[:, :, 0], tf.shape(is_mask)),
+            packed["token_ids"],
+        )
+        return {
+            "tokens": tf.where(known[:, :, None], self.tokenizer.tokens(ids), ""),
+            "scores": tf.where(known[:, :, None], scores, 0.0),
+            "text": self.tokenizer.detokenize(filled),
+        }
+
+    def answer(self, columns, tokenize=None):
+        packed = self.preprocess(columns, tokenize)
+        return self.decode(None, packed)
+
+    def fill_mask(self, x, batch_size=32):
+        """Return `tokens`, `scores` and `text` for texts with masks, as the exported model does.
+
+        Args:
+            x: raw strings in any form that `predict` takes, masks written as the tokenizer writes
+                them (`[MASK]`).
+            batch_size: int.
+
+        Returns:
+            dict of numpy arrays; see `decode`.
+        """
+        return self.answer_all(x, batch_size)
+
+
+def objective_for(tokenizer):
+    """The masked-language-model objective in a tokenizer's ids."""
+    special_ids = [tokenizer.special_id(role) for role in ("cls", "sep", "pad")]
+    return MaskedLanguageModel(
+        mask_id=tokenizer.special_id("mask"),
+        vocabulary_size=tokenizer.vocabulary_size,
+        special_ids=special_ids,
+    )
+
+
+def _rows_and_columns(columns):
+    """(B, M) columns → (B, M, 2) indices."""
+    rows = tf.broadcast_to(tf.range(tf.shape(columns)[0])[:, None], tf.shape(columns))
+    return tf.stack([rows, columns], axis=-1)

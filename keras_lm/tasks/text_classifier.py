@@ -1,0 +1,195 @@
+"""Text classification: one of several classes, or any number of them."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.tasks.task import Task
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TextClassifier(Task):
+    """Classify texts, or pairs of texts.
+
+    Args:
+        backbone: see `Task`.
+        num_classes: int. Left out: the number of `class_names`.
+        class_names: list of str, in the order of the logits. Left out: `fit` learns them from
+            string labels, sorted; integer labels are served as `"0"`, `"1"`, ….
+        multi_label: bool. Whether a text may have any number of classes; labels are then (B,
+            classes) of 0 and 1, or lists of class names.
+        **arguments: see `Task`.
+
+    Call: `task(inputs)` takes packed inputs and returns logits (B, classes), float32.
+
+    Raises:
+        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree.
+
+    Example:
+
+        task = keras_lm.tasks.TextClassifier.from_preset(SOURCE, class_names=["bad", "good"])
+        task.fit(["what a film", "a waste"], ["good", "bad"], epochs=2)
+        task.classify(["I laughed"])  # {"labels": ["good"], "scores": [[0.1, 0.9]]}
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
+    """
+
+    def __init__(
+        self, backbone, num_classes=None, class_names=None, multi_label=False, **arguments
+    ):
+        if num_classes is None and class_names is None:
+            raise ValueError(
+                "num_classes and class_names are both missing, and the checkpoint states neither: "
+                "pass one."
+            )
+        class_names = None if class_names is None else [str(name) for name in class_names]
+        num_classes = len(class_names) if num_classes is None else num_classes
+        if num_classes < 1:
+            raise ValueError(f"num_classes={num_classes}: a classifier needs at least one class.")
+        if class_names is not None and len(class_names) != num_classes:
+            raise ValueError(f"num_classes={num_classes}, but class_names={class_names}.")
+        if class_names is not None and len(set(class_names)) < num_classes:
+            raise ValueError(f"class_names={class_names} names a class twice.")
+        super().__init__(backbone, **arguments)
+        self.num_classes = num_classes
+        self.class_names = class_names
+        self.multi_label = multi_label
+        self.head = self.add_head("classification", num_classes=num_classes)
+        self._finish()
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels):
+        if labels.problem_type == "regression":
+            return None
+        return {
+            "num_classes": labels.num_classes,
+            "class_names": labels.class_names,
+            "multi_label": labels.problem_type == "multi_label_classification",
+        }
+
+    def get_arguments(self):
+        return super().get_arguments() | {
+            "num_classes": self.num_classes,
+            "class_names": self.class_names,
+            "multi_label": self.multi_label,
+        }
+
+    def default_loss(self):
+        if self.multi_label:
+            return keras.losses.BinaryCrossentropy(from_logits=True)
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def default_metrics(self):
+        if self.multi_label:
+            return [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def prepare_labels(self, labels):
+        if self.multi_label:
+            return self._multi_hot(labels)
+        if labels.dtype.kind in "OUS":
+            names = [_text(label) for label in labels]
+            self._learn_class_names(names)
+            index = {name: i for i, name in enumerate(self.class_names)}
+            for row, name in enumerate(names):
+                if name not in index:
+                    raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
+            return np.array([index[name] for name in names], "int32")
+        if labels.ndim != 1 or not np.array_equal(labels, labels.astype("int32")):
+            raise ValueError(
+                f"labels has shape {labels.shape} and dtype {labels.dtype}: pass one integer or "
+                "class name a row, or make the task with multi_label=True."
+            )
+        _check_range(labels, self.num_classes)
+        return labels.astype("int32")
+
+    def _learn_class_names(self, names):
+        if self.class_names is not None:
+            return
+        found = sorted(set(names))
+        if len(found) != self.num_classes:
+            raise ValueError(
+                f"labels holds {len(found)} different names, but num_classes={self.num_classes}: "
+                "pass class_names when making the task."
+            )
+        self.class_names = found
+
+    def _multi_hot(self, labels):
+        if labels.ndim == 2 and labels.dtype.kind not in "OUS":
+            if labels.shape[1] != self.num_classes:
+                raise ValueError(
+                    f"labels has {labels.shape[1]} columns, but num_classes={self.num_classes}."
+                )
+            return labels.astype("float32")
+        if self.class_names is None:
+            raise ValueError(
+                "labels are names, but the task has no class_names: pass class_names when making "
+                "it, or labels of shape (B, classes) of 0 and 1."
+            )
+        rows = np.zeros((len(labels), self.num_classes), "float32")
+        for row, names in enumerate(labels):
+            for name in [names] if isinstance(names, (str, bytes)) else names:
+                if _text(name) not in self.class_names:
+                    raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
+                rows[row, self.class_names.index(_text(name))] = 1.0
+        return rows
+
+    def prepare_label_tensor(self, labels):
+        if labels.dtype != tf.string:
+            return labels
+        if self.class_names is None or self.multi_label:
+            raise ValueError(
+                "x is a tf.data.Dataset with string labels: make the task with class_names, or, "
+                "for multi_label, let the dataset yield (B, classes) of 0 and 1."
+            )
+        keys = tf.constant(self.class_names)
+        table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(keys, tf.range(self.num_classes)), -1
+        )
+        index = table.lookup(labels)
+        known = tf.debugging.assert_non_negative(
+            index, f"labels hold a name that is none of {self.class_names}"
+        )
+        with tf.control_dependencies([known]):
+            return tf.identity(index)
+
+    def decode(self, outputs, packed):
+        """Return `labels` and `scores` (B, classes).
+
+        `labels` is the best class of each text, (B,); with `multi_label` it is (B, classes), each
+        class's name where its score is at least 0.5 and an empty string where it is not.
+        """
+        names = self.class_names or [str(i) for i in range(self.num_classes)]
+        if self.multi_label:
+            scores = tf.sigmoid(outputs)
+            labels = tf.where(scores >= 0.5, tf.constant(names)[tf.newaxis, :], "")
+        else:
+            scores = tf.nn.softmax(outputs)
+            labels = tf.gather(
+                tf.constant(names), tf.argmax(outputs, axis=-1, output_type=tf.int32)
+            )
+        return {"labels": labels, "scores": scores}
+
+    def classify(self, x, batch_size=32):
+        """Return `labels` and `scores` for raw texts, as the exported model does.
+
+        Args:
+            x: raw strings in any form that `predict` takes.
+            batch_size: int.
+
+        Returns:
+            dict of numpy arrays; see `decode`.
+        """
+        return self.answer_all(x, batch_size)
+
+
+def _text(label):
+    return label.decode() if isinstance(label, bytes) else str(label)
+
+
+def _check_range(labels, num_classes):
+    for row in np.flatnonzero((labels < 0) | (labels >= num_classes))[:1]:
+        raise ValueError(
+            f"labels[{row}]={labels[row]}, but num_classes={num_classes}: classes count from 0 to "
+            f"{num_classes - 1}."
+        )

@@ -1,0 +1,66 @@
+"""Regression: one number for a text or a pair."""
+
+import keras
+
+from keras_lm.tasks.task import Task
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TextRegressor(Task):
+    """Give each text, or pair of texts, a number.
+
+    Args:
+        backbone: see `Task`.
+        **arguments: see `Task`.
+
+    Call: `task(inputs)` takes packed inputs and returns (B, 1), float32.
+
+    Example:
+
+        task = keras_lm.tasks.TextRegressor.from_preset(SOURCE)
+        task.fit((["A man sings."], ["Someone is singing."]), [4.2])
+        task.regress((["A dog barks."], ["A cat sleeps."]))  # {"scores": [0.7]}
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1 (STS-B).
+    """
+
+    def __init__(self, backbone, **arguments):
+        super().__init__(backbone, **arguments)
+        self.head = self.add_head("classification", num_classes=1)
+        self._finish()
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels):
+        return {} if labels.num_classes == 1 else None
+
+    def default_loss(self):
+        return keras.losses.MeanSquaredError()
+
+    def default_metrics(self):
+        return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
+
+    def prepare_labels(self, labels):
+        try:
+            labels = labels.astype("float32")
+        except ValueError as error:
+            raise ValueError(f"labels must be numbers: {error}.") from error
+        if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
+            raise ValueError(f"labels has shape {labels.shape}: pass one number a row.")
+        return labels.reshape(-1, 1)
+
+    def prepare_label_tensor(self, labels):
+        # (B,) against (B, 1) would broadcast to (B, B) in the loss.
+        return keras.ops.reshape(keras.ops.cast(labels, "float32"), (-1, 1))
+
+    def decode(self, outputs, packed):
+        """Return `scores` (B,)."""
+        return {"scores": outputs[:, 0]}
+
+    def regress(self, x, batch_size=32):
+        """Return `scores` (B,) for raw texts, as the exported model does.
+
+        Args:
+            x: raw strings in any form that `predict` takes.
+            batch_size: int.
+        """
+        return self.answer_all(x, batch_size)

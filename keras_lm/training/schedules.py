@@ -1,0 +1,69 @@
+"""Learning-rate schedules."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Rise linearly from zero to the peak, then fall linearly to zero.
+
+    Args:
+        peak: float. The highest learning rate.
+        total_steps: int, or None where `fit` shall fill it in: a task's `fit` sets it, at each
+            call, to the number of steps of that call. Until it is known the rate stays at the peak.
+        warmup: float. Share of `total_steps` spent rising.
+        start: int. The step of the optimizer at which the schedule begins.
+
+    Raises:
+        ValueError: if `warmup` is not in [0, 1), or `peak` or `total_steps` is not positive.
+
+    Example:
+
+        schedule = WarmupLinearDecay(peak=1e-4, total_steps=100)
+        [float(schedule(step)) for step in (0, 10, 55, 100)]  # [0, 1e-4, 5e-5, 0]
+
+    Source: google-research/bert, `optimization.py`; BERT, section A.2.
+    """
+
+    def __init__(self, peak, total_steps=None, warmup=0.1, start=0):
+        if not peak > 0:
+            raise ValueError(f"peak={peak} is not positive.")
+        if total_steps is not None and total_steps < 1:
+            raise ValueError(f"total_steps={total_steps}: pass 1 or more, or None.")
+        if not 0 <= warmup < 1:
+            raise ValueError(f"warmup={warmup} is a share of the steps: pass 0 <= warmup < 1.")
+        self.peak = peak
+        self.total_steps = total_steps
+        self.warmup = warmup
+        self.start = start
+        self._is_planned_by_fit = total_steps is None
+
+    def plan(self, start, total_steps):
+        """Fill in the steps of one call of `fit`, unless the user stated them.
+
+        Returns:
+            bool: whether the schedule changed, so that a traced train step must be traced anew.
+        """
+        if not self._is_planned_by_fit or (start, total_steps) == (self.start, self.total_steps):
+            return False
+        self.start, self.total_steps = start, total_steps
+        return True
+
+    def __call__(self, step):
+        if self.total_steps is None:
+            return ops.convert_to_tensor(self.peak, "float32")
+        step = ops.cast(step, "float32") - self.start
+        warmup_steps = self.warmup * self.total_steps
+        rising = step / max(warmup_steps, 1.0)
+        falling = (self.total_steps - step) / (self.total_steps - warmup_steps)
+        share = ops.where(step < warmup_steps, rising, falling)
+        return self.peak * ops.clip(share, 0.0, 1.0)
+
+    def get_config(self):
+        return {
+            "peak": self.peak,
+            "total_steps": None if self._is_planned_by_fit else self.total_steps,
+            "warmup": self.warmup,
+            "start": 0 if self._is_planned_by_fit else self.start,
+        }
