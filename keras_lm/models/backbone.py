@@ -139,7 +139,7 @@ class Backbone(keras.Model):
         Raises:
             ValueError: if a key is unknown or required and missing, or a row is too long.
         """
-        names = self.input_names
+        names = sorted(self.input_names, key=lambda name: name in self.DEFAULTS)  # required first
         if not isinstance(inputs, dict):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: {type(self).__name__} takes a dict with the "
@@ -148,16 +148,17 @@ class Backbone(keras.Model):
         unknown = sorted(set(inputs) - set(names))
         if unknown:
             raise ValueError(f"inputs has the unknown keys {unknown}: known are {names}.")
-        complete = {}
+        complete = {
+            name: value
+            if ops.is_tensor(value) or isinstance(value, keras.KerasTensor)
+            else ops.convert_to_tensor(value, "int32")
+            for name, value in inputs.items()
+        }
         for name in names:
-            if name in inputs:
-                value = inputs[name]
-                is_tensor = ops.is_tensor(value) or isinstance(value, keras.KerasTensor)
-                complete[name] = value if is_tensor else ops.convert_to_tensor(value, "int32")
-            elif name in self.DEFAULTS and "token_ids" in inputs:
+            if name not in complete:
+                if name not in self.DEFAULTS or "token_ids" not in complete:
+                    raise ValueError(f"inputs lacks {name!r}, which {type(self).__name__} needs.")
                 complete[name] = self.DEFAULTS[name](complete["token_ids"])
-            else:
-                raise ValueError(f"inputs lacks {name!r}, which {type(self).__name__} needs.")
         length, limit = complete["token_ids"].shape[1], self.max_sequence_length
         if length is not None and limit is not None and length > limit:
             raise ValueError(

@@ -85,7 +85,6 @@ class BertBackbone(Backbone):
         name="bert_backbone",
     ):
         # === Layers ===
-        attention_dropout = dropout if attention_dropout is None else attention_dropout
         token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             hidden_dim,
@@ -111,7 +110,7 @@ class BertBackbone(Backbone):
                 num_heads=num_heads,
                 intermediate_dim=intermediate_dim,
                 dropout=dropout,
-                attention_dropout=attention_dropout,
+                attention_dropout=dropout if attention_dropout is None else attention_dropout,
                 activation=activation,
                 layer_norm_epsilon=layer_norm_epsilon,
                 dtype=dtype,
@@ -356,14 +355,17 @@ KERAS_HUB_NAMES = NameTable(
 def _config(config, activations, use_pooler):
     """Translate the keys that all but KerasHub share."""
     activation = config.get("hidden_act", "gelu")
+    dropout = config.get("hidden_dropout_prob", 0.1)
+    attention_dropout = config.get("attention_probs_dropout_prob", dropout)
     return {
         "vocabulary_size": config["vocab_size"],
         "num_layers": config["num_hidden_layers"],
         "num_heads": config["num_attention_heads"],
         "hidden_dim": config["hidden_size"],
         "intermediate_dim": config["intermediate_size"],
-        "dropout": config.get("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
+        "dropout": dropout,
+        # Where both are one number, whoever overrides `dropout` means both.
+        "attention_dropout": None if attention_dropout == dropout else attention_dropout,
         "activation": activations.get(activation, activation),
         "max_sequence_length": config.get("max_position_embeddings", 512),
         "num_segments": config.get("type_vocab_size", 2),

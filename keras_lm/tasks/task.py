@@ -201,6 +201,18 @@ class Task(keras.Model):
 
     # === Calling ===
 
+    def __call__(self, inputs, *args, **kwargs):
+        if not isinstance(inputs, dict):
+            raise ValueError(
+                f"inputs is a {type(inputs).__name__}: calling {type(self).__name__} takes the "
+                "dict that preprocess({'text': …}) returns. Raw strings go to predict."
+            )
+        inputs = {
+            name: np.asarray(value) if isinstance(value, list) else value
+            for name, value in inputs.items()
+        }
+        return super().__call__(inputs, *args, **kwargs)
+
     def call(self, inputs, training=None):
         return self.head(self._encode(inputs, training), inputs, training=training)
 

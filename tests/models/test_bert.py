@@ -1,0 +1,357 @@
+"""BERT against its authors' code and its ports, on goldens and on real weights."""
+
+import importlib.util
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import keras_lm
+from keras_lm.converters import CheckpointError
+from keras_lm.models import Backbone, BertBackbone
+from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
+
+RENAMED = {
+    "input_ids": "token_ids",
+    "token_type_ids": "segment_ids",
+    "attention_mask": "padding_mask",
+}
+CLASSIFIERS = {
+    "bert-seqcls": TextClassifier,
+    "bert-seqcls-multilabel": TextClassifier,
+    "bert-seqcls-regression": TextRegressor,
+}
+TINY = {
+    "vocabulary_size": 50,
+    "num_layers": 3,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+    "max_sequence_length": 12,
+}
+
+
+def assert_equal(actual, expected):
+    """The family's tolerance: 5e-5, and 1e-5 of the value's size; outputs must vary, too."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    assert expected.size < 3 or expected.std() > 1e-3
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
+
+
+def load(folder):
+    """Expected outputs of a golden, and its inputs under our names."""
+    arrays = np.load(folder / "expected.npz")
+    inputs = {ours: arrays[f"in.{theirs}"] for theirs, ours in RENAMED.items()}
+    return inputs, {name.removeprefix("out."): arrays[name] for name in arrays}
+
+
+def hidden_states(backbone, inputs):
+    model = keras.Model(backbone.inputs, backbone.hidden_states)
+    return np.stack(model(backbone.complete(inputs)))
+
+
+# === The references ===
+
+
+def test_huggingface_pretraining(goldens):
+    inputs, expected = load(goldens("bert"))
+    task = Pretrainer.from_preset(goldens("bert"))
+    outputs = task(inputs)
+    assert_equal(outputs["token_logits"], expected["prediction_logits"])
+    assert_equal(outputs["next_sentence_logits"], expected["seq_relationship_logits"])
+    assert_equal(hidden_states(task.backbone, inputs), expected["hidden_states"])
+    assert_equal(task.backbone.attention_probabilities(inputs), expected["attentions"])
+    labels = {
+        "token_labels": expected["in.labels"],
+        "next_sentence_labels": expected["in.next_sentence_label"],
+    }
+    metrics = task.evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert_equal(metrics["loss"], expected["loss"])
+    predicted = task.predict(inputs, batch_size=2, verbose=0)
+    assert_equal(predicted["token_logits"], expected["prediction_logits"])
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_huggingface_classification(goldens, tmp_path, name):
+    inputs, expected = load(goldens(name))
+    task = CLASSIFIERS[name].from_preset(goldens(name))
+    assert_equal(task(inputs), expected["logits"])
+    assert_equal(hidden_states(task.backbone, inputs), expected["hidden_states"])
+    assert_equal(task.backbone.attention_probabilities(inputs), expected["attentions"])
+    metrics = task.evaluate(inputs, expected["in.labels"], verbose=0, return_dict=True)
+    assert_equal(metrics["loss"], expected["loss"])
+    task.save_to_preset(tmp_path / "preset")
+    again = keras_lm.tasks.Task.from_preset(tmp_path / "preset")
+    assert type(again) is CLASSIFIERS[name]
+    np.testing.assert_array_equal(again(inputs), task(inputs))
+
+
+def test_training_starts_at_the_references_loss_and_lowers_it(goldens):
+    inputs, expected = load(goldens("bert-seqcls"))
+    task = TextClassifier.from_preset(goldens("bert-seqcls"), dropout=0.0)
+    task.compile(optimizer=keras.optimizers.Adam(1e-3))
+    history = task.fit(inputs, expected["in.labels"], batch_size=3, epochs=8, verbose=0).history
+    assert_equal(history["loss"][0], expected["loss"])
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+
+
+def test_google_research(goldens):
+    arrays = np.load(goldens("tf1-bert") / "expected.npz")
+    inputs = {
+        "token_ids": arrays["in.input_ids"],
+        "segment_ids": arrays["in.segment_ids"],
+        "padding_mask": arrays["in.input_mask"],
+    }
+    task = Pretrainer.from_preset(goldens("tf1-bert"))
+    assert_equal(task.backbone(inputs)["pooled_output"], arrays["out.pooled"])
+    states = hidden_states(task.backbone, inputs)
+    assert_equal(states[0], arrays["out.embedding_output"])
+    assert_equal(states[1:], arrays["out.encoder_layers"])
+
+    inputs["mask_positions"] = arrays["in.masked_lm_positions"]
+    outputs = {name: keras.ops.log_softmax(logits) for name, logits in task(inputs).items()}
+    rows = arrays["out.mlm_log_probs"].shape
+    assert_equal(np.reshape(outputs["token_logits"], rows), arrays["out.mlm_log_probs"])
+    assert_equal(outputs["next_sentence_logits"], arrays["out.nsp_log_probs"])
+    known = arrays["in.masked_lm_weights"] > 0
+    labels = {
+        "token_labels": np.where(known, arrays["in.masked_lm_ids"], keras_lm.objectives.IGNORED),
+        "next_sentence_labels": arrays["in.next_sentence_labels"][:, 0],
+    }
+    metrics = task.evaluate(inputs, labels, verbose=0, return_dict=True)
+    assert_equal(metrics["token_logits_loss"], arrays["out.mlm_loss"])
+    assert_equal(metrics["next_sentence_logits_loss"], arrays["out.nsp_loss"])
+    assert_equal(metrics["loss"], arrays["out.loss"])
+
+
+def test_keras_hub(goldens):
+    folder = goldens("bert-keras-hub")
+    arrays = np.load(folder / "expected.npz")
+    inputs = {key: arrays[f"in.{key}"] for key in ("token_ids", "segment_ids", "padding_mask")}
+    for name in ("classifier", "masked_lm"):
+        with pytest.warns(UserWarning, match="left over in the checkpoint are task/"):
+            backbone = Backbone.from_preset(folder / name)
+        for output, value in backbone(inputs).items():
+            assert_equal(value, arrays[f"{name}.{output}"])
+    task = TextClassifier.from_preset(folder / "classifier")
+    assert_equal(task(inputs), arrays["classifier.logits"])
+    texts = [str(text) for text in arrays["text.text"]]
+    assert_equal(task.predict(texts, verbose=0), arrays["text.logits"])
+
+
+@pytest.mark.parametrize(("encoder", "saved_as"), [("v1", "encoder"), ("v2", "pretrainer")])
+def test_model_garden(tmp_path, repository, encoder, saved_as):
+    if importlib.util.find_spec("official") is None:
+        pytest.skip("needs: pip install keras-lm[garden]")
+    script = repository / "tests" / "converters" / "make_model_garden.py"
+    command = [sys.executable, script, tmp_path, "--encoder", encoder, "--as", saved_as]
+    subprocess.run(command, check=True, capture_output=True)
+    arrays = np.load(tmp_path / "expected.npz")
+    inputs = {
+        "token_ids": arrays["in.input_word_ids"],
+        "segment_ids": arrays["in.input_type_ids"],
+        "padding_mask": arrays["in.input_mask"],
+    }
+    if saved_as == "encoder":
+        backbone = Backbone.from_preset(tmp_path)
+    else:
+        with pytest.warns(UserWarning, match="left over in the checkpoint are bert/next_sentence"):
+            task = MaskedLM.from_preset(tmp_path)
+        backbone = task.backbone
+        masked = inputs | {"mask_positions": arrays["in.masked_lm_positions"]}
+        assert_equal(task(masked), arrays["out.mlm_logits"])
+    outputs = backbone(inputs)
+    assert_equal(outputs["sequence_output"], arrays["out.sequence_output"])
+    assert_equal(outputs["pooled_output"], arrays["out.pooled_output"])
+
+
+def test_real_minilm(goldens, minilm):
+    arrays = np.load(goldens("real-weights") / "expected.npz")
+    extractor = FeatureExtractor.from_preset(minilm, pooling="mean", normalize=True)
+    texts = [str(text) for text in arrays["minilm.texts"]]
+    packed = extractor.preprocess({"text": texts})
+    np.testing.assert_array_equal(packed["token_ids"], arrays["minilm.token_ids"])
+    np.testing.assert_array_equal(packed["padding_mask"], arrays["minilm.padding_mask"])
+    outputs = extractor.backbone(packed)
+    assert_equal(outputs["sequence_output"][:, :, ::16], arrays["minilm.sequence_output"])
+    assert_equal(outputs["pooled_output"], arrays["minilm.pooled_output"])
+    assert_equal(extractor.embed(texts)["embedding"], arrays["minilm.embedding"])
+
+
+def test_real_rxnfp_with_both_pretraining_heads(goldens):
+    spec = importlib.util.find_spec("rxnfp")
+    if spec is None:
+        pytest.skip("needs: pip install --no-deps -r requirements-weights.txt")
+    folder = spec.submodule_search_locations[0] + "/models/transformers/bert_pretrained"
+    arrays = np.load(goldens("real-weights") / "expected.npz")
+    inputs = {key: arrays[f"rxnfp.{key}"] for key in ("token_ids", "segment_ids", "padding_mask")}
+    outputs = Pretrainer.from_preset(folder)(inputs)
+    assert_equal(outputs["token_logits"][:, :, ::16], arrays["rxnfp.token_logits"])
+    assert_equal(outputs["next_sentence_logits"], arrays["rxnfp.next_sentence_logits"])
+
+
+# === What holds whatever the weights ===
+
+
+@pytest.fixture
+def backbone():
+    keras.utils.set_random_seed(0)
+    return BertBackbone(**TINY)
+
+
+def test_padding_changes_nothing_on_either_side(backbone):
+    ids = np.array([[4, 7, 9, 11]], "int32")
+    alone = backbone({"token_ids": ids})["sequence_output"]
+    for before, after in ((0, 3), (3, 0)):
+        width = [(0, 0), (before, after)]
+        padded = backbone(
+            {"token_ids": np.pad(ids, width), "padding_mask": np.pad(np.ones_like(ids), width)}
+        )["sequence_output"]
+        np.testing.assert_allclose(padded[:, before : before + 4], alone, atol=1e-5)
+
+
+def test_a_row_of_padding_gives_finite_numbers(backbone):
+    ids = np.zeros((2, 5), "int32")
+    outputs = backbone({"token_ids": ids, "padding_mask": ids})
+    assert all(np.isfinite(value).all() for value in outputs.values())
+
+
+def test_hidden_states_and_attention(backbone):
+    inputs = {"token_ids": np.array([[4, 7, 9]], "int32")}
+    states = hidden_states(backbone, inputs)
+    assert states.shape == (4, 1, 3, 16)
+    np.testing.assert_allclose(states[-1], backbone(inputs)["sequence_output"], atol=1e-6)
+    probabilities = np.stack(backbone.attention_probabilities(inputs))
+    assert probabilities.shape == (3, 1, 2, 3, 3)
+    np.testing.assert_allclose(probabilities.sum(-1), 1.0, rtol=1e-5)
+
+
+def test_lists_and_left_out_inputs_mean_the_defaults(backbone):
+    ids = [[4, 7, 9]]
+    full = {"token_ids": ids, "segment_ids": [[0, 0, 0]], "padding_mask": [[1, 1, 1]]}
+    np.testing.assert_array_equal(
+        backbone({"token_ids": ids})["sequence_output"], backbone(full)["sequence_output"]
+    )
+    symbolic = backbone({"token_ids": keras.Input((None,), dtype="int32")})
+    assert symbolic["pooled_output"].shape == (None, 16)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"token_ids": [[1]], "padding_maks": [[1]]}, "unknown keys.*padding_maks"),
+        ({"padding_mask": [[1]]}, "lacks 'token_ids'"),
+        ([[1, 2]], "takes a dict with the keys"),
+        ({"token_ids": [[1] * 13]}, "13 columns.*max_sequence_length=12"),
+    ],
+)
+def test_bad_inputs(backbone, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        backbone(inputs)
+
+
+def test_heads_that_do_not_divide_the_width():
+    with pytest.raises(ValueError, match="num_heads=3 does not divide"):
+        BertBackbone(**{**TINY, "num_heads": 3})
+
+
+def test_without_pooler_there_is_no_pooled_output():
+    backbone = BertBackbone(**TINY, use_pooler=False)
+    assert set(backbone({"token_ids": [[1]]})) == {"sequence_output"}
+    task = TextClassifier(backbone, num_classes=3)  # brings a pooler of its own
+    assert task({"token_ids": [[1]]}).shape == (1, 3)
+    assert {w.path for w in task.head.weights} >= {"classifier/pooler/kernel"}
+
+
+def test_configuration_round_trip(backbone, tmp_path):
+    again = BertBackbone.from_config(backbone.get_config())
+    assert again.get_config() == backbone.get_config()
+    backbone.save(tmp_path / "backbone.keras")
+    loaded = keras.saving.load_model(tmp_path / "backbone.keras")
+    inputs = {"token_ids": [[4, 7, 9]]}
+    for name, value in backbone(inputs).items():
+        np.testing.assert_array_equal(loaded(inputs)[name], value)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(policy):
+    keras.utils.set_random_seed(0)
+    backbone = BertBackbone(**TINY, dtype=policy)
+    ids = np.array([[4, 7, 9], [0, 0, 0]], "int32")
+    inputs = {"token_ids": ids, "padding_mask": np.sign(ids)}
+    outputs = backbone(inputs)
+    assert keras.backend.standardize_dtype(outputs["sequence_output"].dtype) == policy[6:]
+    assert {w.dtype for w in backbone.weights if "seed" not in w.path} == {"float32"}
+    assert backbone.attention_probabilities(inputs)[0].dtype == "float32"
+    for task in (TextClassifier(backbone, num_classes=2), MaskedLM(backbone)):
+        logits = task(inputs)
+        assert logits.dtype == "float32"
+        assert np.isfinite(logits).all()
+
+
+# Parameters as published: the papers' rounded counts, and Hugging Face's exact ones.
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [("bert_tiny_en_uncased", 4_385_920), ("bert_base_en_uncased", 109_482_240)],
+)
+def test_sizes(size, parameters):
+    backbone = Backbone.from_preset(size, load_weights=False)
+    trainable = sum(np.prod(w.shape) for w in backbone.trainable_weights)
+    assert trainable == parameters
+    with pytest.raises(ValueError, match="hf://google"):
+        Backbone.from_preset(size)
+
+
+def test_every_size_is_published_somewhere():
+    assert set(BertBackbone.SIZES) == set(BertBackbone.PUBLISHED)
+    for config in BertBackbone.SIZES.values():
+        assert config["hidden_dim"] % config["num_heads"] == 0
+
+
+def test_what_the_model_does_not_know_is_an_error(goldens, tmp_path):
+    import json
+    import shutil
+
+    for key, value in (("position_embedding_type", "relative_key"), ("is_decoder", True)):
+        folder = tmp_path / key
+        shutil.copytree(goldens("bert"), folder)
+        config = json.loads((folder / "config.json").read_text()) | {key: value}
+        (folder / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match=key):
+            Backbone.from_preset(folder)
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "roformer"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="roformer"):
+        Backbone.from_preset(folder)
+
+
+JAX = """
+import os
+os.environ["KERAS_BACKEND"] = "jax"
+import sys
+import numpy as np
+import keras_lm
+backbone = keras_lm.models.Backbone.from_preset(sys.argv[1])
+arrays = np.load(sys.argv[1] + "/expected.npz")
+inputs = {
+    "token_ids": arrays["in.input_ids"],
+    "segment_ids": arrays["in.token_type_ids"],
+    "padding_mask": arrays["in.attention_mask"],
+}
+np.save(sys.argv[2], np.asarray(backbone(inputs)["sequence_output"]))
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_on_the_jax_backend(goldens, tmp_path):
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("needs jax")
+    path = tmp_path / "output.npy"
+    command = [sys.executable, "-c", JAX, str(goldens("bert")), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    expected = np.load(goldens("bert") / "expected.npz")["out.hidden_states"][-1]
+    assert_equal(np.load(path), expected)

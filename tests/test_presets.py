@@ -1,0 +1,294 @@
+"""Presets: the round trip of all that belongs together, and clear words for what is broken."""
+
+import json
+import shutil
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import keras_lm
+from keras_lm import presets
+from keras_lm.converters import CheckpointError
+from keras_lm.models import Backbone, BertBackbone
+from keras_lm.tasks import (
+    FeatureExtractor,
+    MaskedLM,
+    Pretrainer,
+    Task,
+    TextClassifier,
+    TextRegressor,
+)
+from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "##s", "a", "."]
+TEXTS = ["a good film", "bad films.", ""]
+
+
+def make_backbone(rows=16, **arguments):
+    keras.utils.set_random_seed(1)
+    config = {
+        "vocabulary_size": rows,
+        "num_layers": 4,
+        "num_heads": 2,
+        "hidden_dim": 8,
+        "intermediate_dim": 12,
+        "max_sequence_length": 10,
+    }
+    return BertBackbone(**(config | arguments))
+
+
+def make_tokenizer():
+    return WordPieceTokenizer(WORDS, lowercase=True)
+
+
+@pytest.fixture
+def classifier():
+    return TextClassifier(
+        make_backbone(), tokenizer=make_tokenizer(), class_names=["no", "yes"], sequence_length=9
+    )
+
+
+@pytest.fixture
+def preset(classifier, tmp_path):
+    classifier.save_to_preset(tmp_path / "preset")
+    return tmp_path / "preset"
+
+
+TASKS = {
+    "classifier": lambda b, t: TextClassifier(b, tokenizer=t, class_names=["no", "yes"]),
+    "multi_label": lambda b, t: TextClassifier(b, tokenizer=t, num_classes=3, multi_label=True),
+    "regressor": lambda b, t: TextRegressor(b, tokenizer=t, truncation="only_first"),
+    "masked_lm": lambda b, t: MaskedLM(b, tokenizer=t, top_k=3),
+    "pretrainer": lambda b, t: Pretrainer(b, tokenizer=t, text_pair=True),
+    "extractor": lambda b, t: FeatureExtractor(b, tokenizer=t, layers="scalar_mix", pooling="max"),
+    "stacked": lambda b, t: TextClassifier(
+        FeatureExtractor(b, tokenizer=t, layers=2), tokenizer=t, num_classes=2
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_comes_back_bit_for_bit(tmp_path, name):
+    task = TASKS[name](make_backbone(), make_tokenizer())
+    for weight in task.weights:  # zeros and ones would hide a mistake
+        if "seed" not in weight.path:
+            weight.assign(np.random.default_rng(len(weight.path)).normal(size=weight.shape))
+    task.save_to_preset(tmp_path / "preset")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = Task.from_preset(tmp_path / "preset")
+        same_class = type(task).from_preset(tmp_path / "preset")
+    assert type(again) is type(task)
+    assert again.get_arguments() == task.get_arguments() == same_class.get_arguments()
+    if name != "stacked":  # there the tokenizer is the outer task's
+        assert again.backbone.get_config() == task.backbone.get_config()
+    assert again.tokenizer.vocabulary == WORDS
+    assert again.tokenizer.get_config() == task.tokenizer.get_config()
+    weights = {w.path: np.asarray(w) for w in again.weights if "seed" not in w.path}
+    for weight in task.weights:
+        if "seed" not in weight.path:
+            np.testing.assert_array_equal(weights.pop(weight.path), weight)
+    assert not weights
+    for one, other in zip(
+        keras.tree.flatten(task.predict(TEXTS, verbose=0)),
+        keras.tree.flatten(again.predict(TEXTS, verbose=0)),
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_parts_of_a_preset(preset, classifier):
+    tokenizer = Tokenizer.from_preset(preset)
+    assert isinstance(tokenizer, WordPieceTokenizer)
+    assert tokenizer(["a film"]).to_list() == [[9, 7]]
+    with pytest.warns(UserWarning, match="left over in the checkpoint are classifier/logits/bias"):
+        backbone = Backbone.from_preset(preset)
+    inputs = {"token_ids": [[2, 5, 3]]}
+    np.testing.assert_array_equal(
+        backbone(inputs)["pooled_output"], classifier.backbone(inputs)["pooled_output"]
+    )
+    backbone.save_to_preset(preset.parent / "backbone")
+    assert isinstance(BertBackbone.from_preset(preset.parent / "backbone"), BertBackbone)
+    with pytest.raises(ValueError, match="holds no task"):
+        Task.from_preset(preset.parent / "backbone")
+    with pytest.raises(ValueError, match="preset without a tokenizer"):
+        Tokenizer.from_preset(preset.parent / "backbone")
+    with pytest.warns(UserWarning, match="new and random are classifier/logits"):
+        task = TextClassifier.from_preset(preset.parent / "backbone", num_classes=2)
+    assert task.tokenizer is None
+
+
+def test_what_is_given_wins_over_what_is_stored(preset):
+    task = TextClassifier.from_preset(preset, sequence_length=5, dropout=0.0, padding="fixed")
+    assert task.preprocess({"text": ["a"]})["token_ids"].shape == (1, 5)
+    assert task.backbone.config["dropout"] == 0.0
+    assert task.class_names == ["no", "yes"]
+    with pytest.raises(ValueError, match=r"unknown arguments \['num_clases'\]"):
+        TextClassifier.from_preset(preset, num_clases=3)
+
+
+@pytest.mark.parametrize("arguments", [{"num_classes": 3}, {"class_names": ["a", "b", "c"]}])
+def test_other_classes_are_a_fresh_head_and_one_warning(preset, arguments):
+    with pytest.warns(UserWarning, match="new and random are classifier/logits") as caught:
+        task = TextClassifier.from_preset(preset, **arguments)
+    assert len([w for w in caught if w.category is UserWarning]) == 1
+    assert task.num_classes == 3
+    assert task.class_names == arguments.get("class_names")
+
+
+def test_another_task_takes_the_backbone(preset, classifier):
+    with pytest.warns(UserWarning, match="new and random are token_head"):
+        task = MaskedLM.from_preset(preset)
+    assert task.tokenizer.vocabulary == WORDS
+    with pytest.warns(UserWarning, match="new and random are classifier/logits"):
+        regressor = TextRegressor.from_preset(preset)
+    assert regressor.predict(TEXTS, verbose=0).shape == (3, 1)
+    np.testing.assert_array_equal(
+        task.backbone.token_embedding.embeddings, classifier.backbone.token_embedding.embeddings
+    )
+
+
+def test_a_published_classifiers_own_classes(goldens, tmp_path):
+    assert TextClassifier.from_preset(goldens("bert-seqcls")).num_classes == 3
+    assert TextClassifier.from_preset(goldens("bert-seqcls-multilabel")).multi_label
+    folder = tmp_path / "named"
+    shutil.copytree(goldens("bert-seqcls"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["id2label"] = {"2": "neutral", "0": "yes", "1": "no"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert TextClassifier.from_preset(folder).class_names == ["yes", "no", "neutral"]
+    with pytest.raises(ValueError, match="num_classes and class_names are both missing"):
+        TextClassifier.from_preset(goldens("bert-seqcls-regression"))
+    # A tagger's head has the same name in the file and is another thing.
+    config["architectures"] = ["BertForTokenClassification"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match="new and random.*left over.*classifier.bias"):
+        TextClassifier.from_preset(folder, num_classes=3)
+
+
+def test_saving_is_one_step(preset, classifier, monkeypatch):
+    def fail(*arguments):
+        raise OSError("disk full")
+
+    before = {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
+    monkeypatch.setattr(presets, "save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        classifier.save_to_preset(preset)
+    with pytest.raises(OSError, match="disk full"):
+        classifier.save_to_preset(preset.parent / "new")
+    assert {p.name: p.read_bytes() for p in preset.iterdir() if p.is_file()} == before
+    assert [path.name for path in preset.parent.iterdir()] == ["preset"]
+
+
+def test_saving_replaces_a_preset_and_nothing_else(preset, classifier, tmp_path):
+    classifier.save_to_preset(preset)
+    Task.from_preset(preset)
+    other = tmp_path / "work"
+    other.mkdir()
+    (other / "thesis.txt").write_text("years")
+    with pytest.raises(FileExistsError, match="no preset"):
+        classifier.save_to_preset(other)
+    assert (other / "thesis.txt").read_text() == "years"
+
+
+def test_large_presets_are_sharded(classifier, tmp_path, monkeypatch):
+    monkeypatch.setattr(presets, "MAX_SHARD_BYTES", 1000)
+    classifier.save_to_preset(tmp_path / "sharded")
+    assert len(list((tmp_path / "sharded").glob("model-*-of-*.safetensors"))) > 3
+    again = Task.from_preset(tmp_path / "sharded")
+    np.testing.assert_array_equal(
+        again.predict(TEXTS, verbose=0), classifier.predict(TEXTS, verbose=0)
+    )
+
+
+# === Broken folders ===
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda p: (p / "model.safetensors").unlink(), "model.safetensors"),
+        (lambda p: truncate(p / "model.safetensors"), "model.safetensors"),
+        (lambda p: (p / "keras_lm.json").write_text("{"), "keras_lm.json is not valid JSON"),
+        (lambda p: (p / "assets" / "vocab.txt").unlink(), "vocab.txt"),
+        (lambda p: truncate_lines(p / "assets" / "vocab.txt", 3), "was saved with 11"),
+        (lambda p: (p / "assets" / "vocab.txt").open("a").write("new\n"), "was saved with 11"),
+        (lambda p: edit(p, "format_version", 2), "format_version=2"),
+        (lambda p: edit(p, "backbone", {"class": "os.system", "arguments": {}}), "os.system"),
+        (lambda p: edit_backbone(p, "hidden_dim", 4), "has shape"),
+        (lambda p: edit_backbone(p, "num_layers", 5), "lacks the weights of block_4"),
+    ],
+)
+def test_broken_presets(preset, harm, message):
+    harm(preset)
+    with pytest.raises(ValueError, match=message):
+        Task.from_preset(preset)
+
+
+def truncate_lines(path, number):
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-number]))
+
+
+def edit(preset, key, value):
+    config = json.loads((preset / "keras_lm.json").read_text())
+    config[key] = value
+    (preset / "keras_lm.json").write_text(json.dumps(config))
+
+
+def edit_backbone(preset, key, value):
+    config = json.loads((preset / "keras_lm.json").read_text())
+    config["backbone"]["arguments"][key] = value
+    (preset / "keras_lm.json").write_text(json.dumps(config))
+
+
+def test_a_vocabulary_that_does_not_fit_its_embedding(goldens, tmp_path):
+    words = [*WORDS, *(f"word{i}" for i in range(300))]
+    for number, message in ((300, "300 entries.*211 rows"), (50, "50 entries.*211 rows")):
+        folder = tmp_path / str(number)
+        shutil.copytree(goldens("bert"), folder)
+        (folder / "vocab.txt").write_text("\n".join(words[:number]) + "\n")
+        with pytest.raises(ValueError, match=message):
+            MaskedLM.from_preset(folder)
+    (folder / "vocab.txt").write_text("\n".join(words[:205]) + "\n")
+    with pytest.warns(UserWarning):
+        assert MaskedLM.from_preset(folder).tokenizer.vocabulary_size == 205
+
+
+def test_sources_that_are_none(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no_such_thing"):
+        Backbone.from_preset("no_such_thing")
+    with pytest.raises(CheckpointError, match="holds no checkpoint that is recognised"):
+        Backbone.from_preset(tmp_path)
+    with pytest.raises(ValueError, match="load_weights=False"):
+        TextClassifier.from_preset("bert_base_en_uncased", num_classes=2)
+    with pytest.raises(ValueError, match="published at hf://google-bert/bert-base-uncased"):
+        Tokenizer.from_preset("bert_base_en_uncased")
+    task = TextClassifier.from_preset("bert_tiny_en_uncased", num_classes=2, load_weights=False)
+    assert task({"token_ids": [[1, 2]]}).shape == (1, 2)
+
+
+def test_a_folder_with_nothing_but_a_vocabulary(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    assert keras_lm.tokenizers.Tokenizer.from_preset(tmp_path)(["films"]).to_list() == [[7, 8]]
+
+
+def test_hf_names_are_fetched(classifier, preset, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+
+    def snapshot_download(name, **arguments):
+        asked.append(name)
+        return str(preset)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    task = TextClassifier.from_preset("hf://owner/name")
+    assert set(asked) == {"owner/name"}
+    np.testing.assert_array_equal(
+        task.predict(TEXTS, verbose=0), classifier.predict(TEXTS, verbose=0)
+    )
