@@ -11,8 +11,8 @@ from keras_lm.tasks.task import Task
 class MaskedLM(Task):
     """Predict hidden tokens: fill masks in, or go on pretraining on raw text.
 
-    `fit(texts)` without labels masks anew in each step. In texts, special tokens such as `[MASK]`
-    are recognised, unlike in other tasks.
+    `fit(texts)` without labels masks anew in each step. In texts, the mask token (`[MASK]`)
+    is recognised, and no other special token.
 
     Args:
         backbone: see `Task`.
@@ -32,7 +32,6 @@ class MaskedLM(Task):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1, task 1.
     """
 
-    parse_special = True
     predicts_sequences = True
 
     def __init__(self, backbone, top_k=5, **arguments):
@@ -56,6 +55,10 @@ class MaskedLM(Task):
     @property
     def trainable_variables(self):
         return self.trainable_weights
+
+    def _tokenize(self, text):
+        # What marks the blanks is meant; other special tokens in a text are still only text.
+        return self.tokenizer(text, parse_special=[self.tokenizer.special_tokens["mask"]])
 
     def get_arguments(self):
         return super().get_arguments() | {"top_k": self.top_k}

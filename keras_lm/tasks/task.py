@@ -39,8 +39,6 @@ class Task(keras.Model):
 
     text_names = ("text", "text_pair")
     default_learning_rate = 5e-5
-    # Whether the special tokens that a user types into a text are meant as such.
-    parse_special = False
     # Whether an output has a sequence axis, so that rows of a prediction need one common length.
     predicts_sequences = False
 
@@ -239,7 +237,7 @@ class Task(keras.Model):
         return self.packer(*(tokenize(columns[key]) for key in self.text_names if key in columns))
 
     def _tokenize(self, text):
-        return self.tokenizer(text, parse_special=self.parse_special)
+        return self.tokenizer(text)
 
     def answer(self, columns, tokenize=None):
         """From strings to what a client wants, in the graph: the function that is exported.

@@ -133,8 +133,9 @@ class Tokenizer(tf.Module):
 
         Args:
             text: a string, or a list, array, tensor or ragged tensor of strings.
-            parse_special: recognise special tokens that are spelled out in the text. False keeps
-                people who type `[SEP]` from changing the structure of what the model sees.
+            parse_special: True recognises all special tokens that are spelled out in the text, a
+                list of them only these. False keeps people who type `[SEP]` from changing the
+                structure of what the model sees.
 
         Returns:
             int32 ids: a 1-D tensor for one string, else a ragged tensor of one more dimension.

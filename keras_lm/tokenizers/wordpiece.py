@@ -139,8 +139,11 @@ class WordPieceTokenizer(Tokenizer):
         if parse_special:
             text = _valid_utf8(text)
             text = tf.strings.regex_replace(text, f"[{SENTINEL_CHARACTERS}]+", "")
-            text = self._replace_tokens(text, self._vocabulary.all_special_tokens)
-        text = self._normalize(text, keep_sentinels=parse_special)
+            tokens = self._vocabulary.all_special_tokens
+            if parse_special is not True:
+                tokens = [token for token in tokens if token in parse_special]
+            text = self._replace_tokens(text, tokens)
+        text = self._normalize(text, keep_sentinels=bool(parse_special))
         text = self._replace_tokens(text, self._added.tokens, self._added.spellings)
         return self._match(text)
 

@@ -214,6 +214,7 @@ def test_text_never_becomes_a_special_token(small):
         *("[", "sep", "]", "[", "cls", "]", "a", "[", "mask", "]")
     ]
     assert words(small, "[SEP]a[CLS]", parse_special=True) == ["[SEP]", "a", "[CLS]"]
+    assert words(small, "[MASK][SEP]", parse_special=["[MASK]"]) == ["[MASK]", "[", "sep", "]"]
     assert words(small, "[SEP][SEP]\x00[sep]", parse_special=True) == [
         *("[SEP]", "[SEP]", "[", "sep", "]")
     ]
