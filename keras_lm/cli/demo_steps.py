@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import keras
+import numpy as np
 
 from keras_lm import tasks, training
 from keras_lm.cli import clients
@@ -66,23 +67,24 @@ def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_ou
     say(
         f"{task.backbone.count_params() / 1e6:.1f} million pretrained parameters and a fresh head. "
         "`task.fit` takes the sentences as they are: the tokenizer is part of the task, and every "
-        "batch is padded to the longest sentence in it."
+        "batch is padded to the longest sentence in it. A few pauses on the way measure the "
+        "held-out accuracy, for the learning curve; nothing is chosen by it."
     )
-    history, seconds = StepHistory(), time.perf_counter()
+    steps = -(-len(split.train_texts) // batch_size)
+    history = StepHistory(lambda: accuracy_of(task, split), every=max(1, steps // 4))
+    seconds = time.perf_counter()
     task.fit(
         x=split.train_texts,
         y=split.train_labels,
         batch_size=batch_size,
         epochs=epochs,
-        validation_data=(split.test_texts, split.test_labels),
         callbacks=[history],
         verbose=1 if sys.stdout.isatty() else 2,
     )
     seconds = time.perf_counter() - seconds
 
     step(3, "What both make of sentences they never saw")
-    accuracy = task.evaluate(split.test_texts, split.test_labels, verbose=0, return_dict=True)
-    accuracy = float(accuracy["accuracy"])
+    accuracy = accuracy_of(task, split)
     click.echo(f"   bag of words   {baseline:6.1%}")
     click.echo(f"   keras_lm       {accuracy:6.1%}   after {seconds:.0f} s of training")
     if train_examples is None and accuracy < PROMISED_ACCURACY:
@@ -142,6 +144,12 @@ def build_task(learning_rate):
         )
     task.compile(optimizer=training.AdamW(learning_rate=learning_rate))
     return task
+
+
+def accuracy_of(task, split):
+    """Share of the held-out sentences that the task, as it is now, puts into the right class."""
+    answers = task.classify(split.test_texts)["labels"]
+    return float(np.mean(answers == np.array(CLASS_NAMES)[split.test_labels]))
 
 
 def save_and_export(task, output):

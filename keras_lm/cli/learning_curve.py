@@ -5,21 +5,29 @@ import numpy as np
 
 
 class StepHistory(keras.callbacks.Callback):
-    """Keeps the loss of every step and the validation accuracy of every epoch.
+    """Keeps the loss of every step, and an accuracy measured every so many steps.
 
-    Keras reports the mean since the epoch began; this takes the steps out of it again.
+    Keras reports the mean loss since the epoch began; this takes the steps out of it again.
+
+    Args:
+        measure: callable without arguments, the accuracy by now.
+        every: int. Steps between two measurements; there is one before the first step.
 
     Example:
 
-        history = StepHistory()
-        task.fit(texts, labels, validation_data=(more_texts, more_labels), callbacks=[history])
+        history = StepHistory(measure=lambda: accuracy_of(task, texts, labels), every=50)
+        task.fit(more_texts, more_labels, callbacks=[history])
         history.losses  # one float a step
     """
 
-    def __init__(self):
+    def __init__(self, measure, every):
         super().__init__()
-        self.losses, self.accuracies = [], []  # accuracies: (steps so far, accuracy)
+        self.measure, self.every = measure, every
+        self.losses, self.accuracies = [], []  # accuracies: (steps done, accuracy)
         self._total = 0.0
+
+    def on_train_begin(self, logs=None):
+        self.accuracies.append((0, self.measure()))
 
     def on_epoch_begin(self, epoch, logs=None):
         self._total = 0.0
@@ -28,10 +36,8 @@ class StepHistory(keras.callbacks.Callback):
         total = logs["loss"] * (batch + 1)
         self.losses.append(total - self._total)
         self._total = total
-
-    def on_epoch_end(self, epoch, logs=None):
-        if "val_accuracy" in (logs or {}):
-            self.accuracies.append((len(self.losses), logs["val_accuracy"]))
+        if len(self.losses) % self.every == 0:
+            self.accuracies.append((len(self.losses), self.measure()))
 
 
 def smooth(values, window):
@@ -61,13 +67,15 @@ def draw_learning_curve(history, baseline, path):
         steps,
         smooth(history.losses, window),
         color="tab:blue",
-        label=f"training loss, mean of {window} steps",
+        label=f"training loss (running mean of {window})",
     )
-    left.set(xlabel="step", ylabel="loss", ylim=(0, None), title="Fine-tuning on movie reviews")
+    left.set(xlabel="step", ylabel="loss", title="Fine-tuning on movie reviews")
+
+    left.set_ylim(0, 1.1 * max(history.losses))
 
     right = left.twinx()
     right.plot(*zip(*history.accuracies), color="tab:orange", marker="o", label="held-out accuracy")
     right.axhline(baseline, color="gray", linestyle="--", label="bag of words")
-    right.set(ylabel="accuracy", ylim=(0.5, 1.0))
+    right.set(ylabel="accuracy", ylim=(0.4, 1.0))
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, dpi=120)

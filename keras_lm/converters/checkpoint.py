@@ -111,6 +111,18 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
 
 
 def find_folder(source: str) -> pathlib.Path:
+    """Return the local folder of a source, fetching it first where it is `hf://owner/name`.
+
+    Args:
+        source: a folder, or `hf://owner/name[@revision]`.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        CheckpointError: the repository cannot be fetched.
+
+    Example:
+        find_folder("~/downloads/bert").name  # "bert"
+    """
     if source.startswith(hub.PREFIX):
         return hub.fetch(source)
     folder = pathlib.Path(source).expanduser()

@@ -8,6 +8,10 @@ def gelu_tanh(x):
     """GELU in the tanh approximation, as google-research's BERT, ALBERT, XLNet and GPT compute it.
 
     Keras's own `"gelu"` is the exact (erf) form; the two differ by up to 5e-4.
+
+    Args:
+        x: tensor of floats.
+
     Source: https://arxiv.org/abs/1606.08415, section 2.
     """
     return keras.activations.gelu(x, approximate=True)

@@ -116,7 +116,8 @@ class FeatureExtractor(Task):
             # A row that is all padding has no maximum: it gives zeros.
             return ops.where(ops.any(mask > 0, axis=1), ops.max(x + (mask - 1) * 1e4, axis=1), 0.0)
         if self.pooling == "first":
-            first = ops.argmax(mask, axis=1, keepdims=True)  # (B, 1, 1): padding may be on the left
+            # (B, 1, 1): padding may be on the left. LiteRT has argmax of integers only.
+            first = ops.argmax(ops.cast(mask, "int32"), axis=1, keepdims=True)
             return ops.take_along_axis(x, first, axis=1)[:, 0]
         return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
 

@@ -78,7 +78,7 @@ class MaskedLM(Task):
     def _corrupted(self, data, training):
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         if labels is None:
-            self._require_tokenizer()
+            self.require_tokenizer()
             inputs, labels = self.objective.corrupt(inputs, training)
         return inputs, labels, weights
 

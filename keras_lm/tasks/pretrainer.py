@@ -72,7 +72,7 @@ class Pretrainer(Task):
         if isinstance(labels, dict):
             targets = {name.replace("_labels", "_logits"): value for name, value in labels.items()}
             return inputs, targets, weights
-        self._require_tokenizer()
+        self.require_tokenizer()
         inputs, token_labels = self.objective.corrupt(inputs, training)
         targets = {"token_logits": token_labels, "next_sentence_logits": labels}
         return inputs, targets, weights

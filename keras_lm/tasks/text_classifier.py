@@ -162,7 +162,9 @@ class TextClassifier(Task):
         names = self.class_names or [str(i) for i in range(self.num_classes)]
         if self.multi_label:
             scores = tf.sigmoid(outputs)
-            labels = tf.where(scores >= 0.5, tf.constant(names)[tf.newaxis, :], "")
+            # A choice between numbers, because LiteRT cannot choose between strings.
+            index = tf.where(scores >= 0.5, tf.range(len(names)), len(names))
+            labels = tf.gather(tf.constant([*names, ""]), index)
         else:
             scores = tf.nn.softmax(outputs)
             labels = tf.gather(

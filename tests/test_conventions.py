@@ -1,0 +1,215 @@
+"""Names, docstrings and layout: what holds for every module, so that nobody has to remember it."""
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+LONGEST_FILE = 400
+
+# What other libraries call it → what it is called here
+RENAMED = {
+    "vocab_size": "vocabulary_size",
+    "n_vocab": "vocabulary_size",
+    "num_hidden_layers": "num_layers",
+    "n_layer": "num_layers",
+    "n_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "n_head": "num_heads",
+    "n_heads": "num_heads",
+    "hidden_size": "hidden_dim",
+    "d_model": "hidden_dim",
+    "embedding_size": "embedding_dim",
+    "intermediate_size": "intermediate_dim",
+    "d_ff": "intermediate_dim",
+    "ffn_dim": "intermediate_dim",
+    "dropout_rate": "dropout",
+    "hidden_dropout_prob": "dropout",
+    "max_position_embeddings": "max_sequence_length",
+    "max_length": "max_sequence_length",
+    "max_len": "max_sequence_length",
+    "max_seq_length": "max_sequence_length",
+    "seq_length": "max_sequence_length",
+    "type_vocab_size": "num_segments",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "input_ids": "token_ids",
+    "input_word_ids": "token_ids",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "attention_mask": "padding_mask",
+    "input_mask": "padding_mask",
+    "masked_lm_positions": "mask_positions",
+    "masked_positions": "mask_positions",
+    "char_ids": "character_ids",
+    "num_labels": "num_classes",
+    "id2label": "class_names",
+}
+
+
+def source_files():
+    """Every Python file of the library, `export/` under the name that it is imported by."""
+    files = {}
+    for folder, name in [("keras_lm", "keras_lm"), ("export", "keras_lm.export")]:
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            parts = path.relative_to(REPOSITORY / folder).with_suffix("").parts
+            files[".".join([name, *(part for part in parts if part != "__init__")])] = path
+    return files
+
+
+FILES = source_files()
+MODULES = [pytest.param(name, id=name) for name in FILES]
+PACKAGES = [name for name, path in FILES.items() if path.name == "__init__.py"]
+
+
+def public_members(module):
+    """(name, object) of public classes and functions which `module` itself defines."""
+    for name, member in vars(module).items():
+        is_code = inspect.isclass(member) or inspect.isfunction(member)
+        if is_code and not name.startswith("_") and member.__module__ == module.__name__:
+            yield name, member
+
+
+def public_functions(module):
+    """(name, function) of all that a user may call: functions, constructors, public methods."""
+    for name, member in public_members(module):
+        if inspect.isfunction(member):
+            yield name, member
+            continue
+        for attribute, value in vars(member).items():
+            value = getattr(value, "__func__", value)  # of a class or static method
+            is_public = not attribute.startswith("_") or attribute in ("__init__", "__call__")
+            if is_public and inspect.isfunction(value):
+                yield f"{name}.{attribute}", value
+
+
+def exported(package):
+    """(name, object) of the classes and functions which a package offers to its users."""
+    module = importlib.import_module(package)
+    for name in getattr(module, "__all__", []):
+        member = getattr(module, name)
+        if inspect.isclass(member) or inspect.isfunction(member):
+            yield name, member
+
+
+def arguments(member):
+    """Names of the arguments to document: all but self, cls and the starred ones."""
+    try:
+        parameters = inspect.signature(member).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind not in starred and parameter.name not in ("self", "cls")
+    ]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_imports_and_opens_with_a_docstring(name):
+    module = importlib.import_module(name)
+    assert module.__doc__, f"{name} has no docstring"
+    assert Path(module.__file__).resolve() == FILES[name].resolve()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_arguments_have_their_one_name(name):
+    wrong = [
+        f"{function}({argument}): call it {RENAMED[argument]}"
+        for function, value in public_functions(importlib.import_module(name))
+        for argument in inspect.signature(value).parameters
+        if argument in RENAMED
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_classes_and_functions_have_docstrings(name):
+    members = public_members(importlib.import_module(name))
+    assert not [
+        member for member, value in members if "__doc__" not in dir(value) or not value.__doc__
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_exported_names_exist_once(package):
+    module = importlib.import_module(package)
+    names = list(getattr(module, "__all__", []))
+    assert len(names) == len(set(names))
+    assert not [name for name in names if not hasattr(module, name)]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_users_see_documents_its_arguments(package):
+    wrong = []
+    for name, member in exported(package):
+        text = member.__doc__ or ""
+        wanted = [argument for argument in arguments(member) if argument != "name"]
+        if inspect.isclass(member) and "__init__" not in vars(member):
+            wanted = []  # inherited, and documented there
+        if wanted and "Args:" not in text and "Attributes:" not in text:
+            wrong.append(f"{name}: no Args section")
+        unsaid = [argument for argument in wanted if not re.search(rf"\b{argument}\b", text)]
+        wrong += [f"{name}: says nothing of {argument}" for argument in unsaid]
+        if inspect.isfunction(member) and "raise " in inspect.getsource(member):
+            wrong += [] if "Raises:" in text else [f"{name}: no Raises section"]
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", ["models", "tasks", "tokenizers", "training"])
+def test_classes_that_users_make_show_an_example(package):
+    members = [
+        (name, member)
+        for name, member in exported(f"keras_lm.{package}")
+        if inspect.isclass(member) and not issubclass(member, BaseException)
+    ]
+    bases = {base for _, member in members for base in member.__mro__[1:]}  # made by subclasses
+    assert not [
+        name for name, member in members if member not in bases and "Example" not in member.__doc__
+    ]
+
+
+def test_files_are_short_enough_to_read():
+    # A model's tables of checkpoint names stand at its end and are looked up, not read.
+    texts = {
+        name: path.read_text().split("# === Checkpoints ===")[0] for name, path in FILES.items()
+    }
+    lengths = {name: len(text.splitlines()) for name, text in texts.items()}
+    assert not {name: length for name, length in lengths.items() if length > LONGEST_FILE}
+
+
+def test_tests_are_no_packages():
+    assert not list((REPOSITORY / "tests").rglob("__init__.py"))
+
+
+def test_export_cannot_be_imported_under_its_folder_name():
+    done = subprocess.run(
+        [sys.executable, "-c", "import export"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert "ImportError" in done.stderr
+    assert "keras_lm.export" in done.stderr
+
+
+def test_nothing_points_outside_of_the_repository():
+    outside = [r"(?<![\w.])/" + "work/", re.escape("../" + "shared")]
+    pattern = re.compile("|".join(outside).encode())
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    files = [REPOSITORY / name for name in listed.stdout.decode().split("\0") if name]
+    found = [
+        str(path.relative_to(REPOSITORY))
+        for path in files
+        if path.is_file() and path.stat().st_size < 2**20 and pattern.search(path.read_bytes())
+    ]
+    assert not found
