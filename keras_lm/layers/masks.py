@@ -19,7 +19,8 @@ class PaddingBias(keras.layers.Layer):
 
     def call(self, padding_mask):
         bias = (1.0 - ops.cast(padding_mask, "float32")) * MASKED
-        return bias[:, None, None, :]
+        # Not `bias[:, None, None, :]`: LiteRT has no kernel for that slice of a varying length.
+        return ops.expand_dims(ops.expand_dims(bias, 1), 1)
 
     def compute_output_spec(self, padding_mask):
         batch, length = padding_mask.shape

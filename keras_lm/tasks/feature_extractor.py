@@ -6,15 +6,16 @@ from keras import ops
 from keras_lm.layers import PooledClassifier, ScalarMix
 from keras_lm.tasks.task import Task
 
-# The rows of BERT's table 7, by name: from the list of hidden states to one (B, S, D).
+# The rows of BERT's table 7, by name, and ELMo's mix: which hidden states each one takes.
 LAYERS = {
-    "embedding": lambda states: states[0],
-    "first": lambda states: states[1],
-    "second_to_last": lambda states: states[-2],
-    "last": lambda states: states[-1],
-    "sum_all": lambda states: sum(states[1:]),
-    "sum_last_four": lambda states: sum(states[-4:]),
-    "concat_last_four": lambda states: ops.concatenate(states[-4:], axis=-1),
+    "embedding": slice(0, 1),
+    "first": slice(1, 2),
+    "second_to_last": slice(-2, -1),
+    "last": slice(-1, None),
+    "sum_all": slice(1, None),
+    "sum_last_four": slice(-4, None),
+    "concat_last_four": slice(-4, None),
+    "scalar_mix": slice(None),
 }
 POOLINGS = ("first", "mean", "max", "none")
 
@@ -35,7 +36,8 @@ class FeatureExtractor(Task):
         regularization: float. λ of `"scalar_mix"`, see `keras_lm.layers.ScalarMix`.
         **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns (B, D), or (B, S, D) with pooling `"none"`.
+    Call: `task(inputs)` takes packed inputs and returns (B, D), or (B, S, D) with pooling `"none"`,
+    float32.
 
     A `FeatureExtractor` also stands where a task takes a backbone: the task then learns a linear
     layer on its vectors, and the scalar mix with it. `extractor.backbone.trainable = False` keeps
@@ -68,8 +70,8 @@ class FeatureExtractor(Task):
         if isinstance(layers, int) and not isinstance(layers, bool):
             if not -number <= layers < number:
                 raise ValueError(f"layers={layers}, but the backbone has {number} hidden states.")
-        elif layers not in (*LAYERS, "scalar_mix"):
-            raise ValueError(f"layers={layers!r}: use an int or one of {[*LAYERS, 'scalar_mix']}.")
+        elif layers not in LAYERS:
+            raise ValueError(f"layers={layers!r}: use an int or one of {list(LAYERS)}.")
         elif "four" in str(layers) and number < 5:
             raise ValueError(f"layers={layers!r} needs four blocks, the backbone has {number - 1}.")
         if pooling not in POOLINGS:
@@ -80,11 +82,14 @@ class FeatureExtractor(Task):
         self.normalize = normalize
         self.regularization = regularization
         self.predicts_sequences = pooling == "none"
-        self._states = keras.Model(backbone.input, backbone.hidden_states)
+        states = backbone.hidden_states
+        chosen = states[LAYERS[layers]] if isinstance(layers, str) else [states[layers]]
+        # A model of the chosen states alone: the blocks behind them are neither run nor exported.
+        self._states = keras.Model(backbone.input, chosen)
         self.mix = None
         if layers == "scalar_mix":
             self.mix = ScalarMix(regularization, dtype=backbone.dtype_policy, name="scalar_mix")
-            self.mix.build([state.shape for state in backbone.hidden_states])
+            self.mix.build([state.shape for state in states])
         self(backbone.input)  # gives `output`, which a task on top asks for
         self._finish()
 
@@ -98,13 +103,14 @@ class FeatureExtractor(Task):
 
     def call(self, inputs, training=None):
         inputs = self.backbone.complete(self._backbone_inputs(inputs))
-        states = self._states(inputs, training=training)
-        if self.layer_choice == "scalar_mix":
+        states = keras.tree.flatten(self._states(inputs, training=training))
+        if self.mix is not None:
             x = self.mix(states)
-        elif isinstance(self.layer_choice, int):
-            x = states[self.layer_choice]
+        elif self.layer_choice == "concat_last_four":
+            x = ops.concatenate(states, axis=-1)
         else:
-            x = LAYERS[self.layer_choice](states)
+            x = sum(states[1:], start=states[0])
+        x = ops.cast(x, "float32")
         x = self._pool(x, ops.cast(inputs["padding_mask"], x.dtype)[:, :, None])
         return ops.normalize(x, axis=-1, order=2) if self.normalize else x
 

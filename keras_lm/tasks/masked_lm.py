@@ -126,7 +126,7 @@ class MaskedLM(Task):
 
 def objective_for(tokenizer):
     """The masked-language-model objective in a tokenizer's ids."""
-    special_ids = [tokenizer.special_id(role) for role in ("cls", "sep", "pad")]
+    special_ids = [tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask")]
     return MaskedLanguageModel(
         mask_id=tokenizer.special_id("mask"),
         vocabulary_size=tokenizer.vocabulary_size,

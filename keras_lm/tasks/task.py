@@ -64,6 +64,7 @@ class Task(TextModel):
             "truncation": truncation,
         }
         self.text_pair = text_pair
+        self.is_pair_stated = text_pair is not None
         self._set_tokenizer(tokenizer)
 
     def _set_tokenizer(self, tokenizer):

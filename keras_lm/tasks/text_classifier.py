@@ -87,7 +87,8 @@ class TextClassifier(Task):
     def prepare_labels(self, labels):
         if self.multi_label:
             return self._multi_hot(labels)
-        if labels.dtype.kind in "OUS":
+        labels = _without_gaps(labels)
+        if labels.ndim == 1 and labels.dtype.kind in "OUS":
             names = [_text(label) for label in labels]
             self._learn_class_names(names)
             index = {name: i for i, name in enumerate(self.class_names)}
@@ -95,7 +96,7 @@ class TextClassifier(Task):
                 if name not in index:
                     raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
             return np.array([index[name] for name in names], "int32")
-        if labels.ndim != 1 or not np.array_equal(labels, labels.astype("int32")):
+        if labels.ndim != 1 or labels.dtype.kind not in "biuf" or not np.array_equal(labels, labels.astype("int32")):
             raise ValueError(
                 f"labels has shape {labels.shape} and dtype {labels.dtype}: pass one integer or "
                 "class name a row, or make the task with multi_label=True."
@@ -113,13 +114,17 @@ class TextClassifier(Task):
                 "pass class_names when making the task."
             )
         self.class_names = found
+        self._answer_function = None  # what it serves are the names
 
     def _multi_hot(self, labels):
-        if labels.ndim == 2 and labels.dtype.kind not in "OUS":
-            if labels.shape[1] != self.num_classes:
+        if labels.size and labels.dtype.kind not in "OUS":
+            if labels.shape[1:] != (self.num_classes,):
                 raise ValueError(
-                    f"labels has {labels.shape[1]} columns, but num_classes={self.num_classes}."
+                    f"labels has shape {labels.shape}, but num_classes={self.num_classes}: pass "
+                    f"shape ({len(labels)}, {self.num_classes}), of 0 and 1."
                 )
+            for row in np.flatnonzero(~((labels >= 0) & (labels <= 1)).all(axis=1))[:1]:
+                raise ValueError(f"labels[{row}]={labels[row]} holds more than 0 and 1.")
             return labels.astype("float32")
         if self.class_names is None:
             raise ValueError(
@@ -128,7 +133,7 @@ class TextClassifier(Task):
             )
         rows = np.zeros((len(labels), self.num_classes), "float32")
         for row, names in enumerate(labels):
-            for name in [names] if isinstance(names, (str, bytes)) else names:
+            for name in names if isinstance(names, (list, tuple, set, np.ndarray)) else [names]:
                 if _text(name) not in self.class_names:
                     raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
                 rows[row, self.class_names.index(_text(name))] = 1.0
@@ -187,6 +192,17 @@ class TextClassifier(Task):
 
 def _text(label):
     return label.decode() if isinstance(label, bytes) else str(label)
+
+
+def _without_gaps(labels):
+    """Refuse None and NaN among labels of mixed types, and return integers as such."""
+    if labels.dtype != object:
+        return labels
+    for row, label in enumerate(labels):
+        if not isinstance(label, (str, bytes, int, np.integer)):
+            raise ValueError(f"labels[{row}]={label!r} is neither a class name nor an integer.")
+    has_names = any(isinstance(label, (str, bytes)) for label in labels)
+    return labels if has_names else labels.astype("int64")
 
 
 def _check_range(labels, num_classes):

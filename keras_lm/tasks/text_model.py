@@ -3,6 +3,8 @@
 Shapes: B batch, S sequence.
 """
 
+import itertools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -27,6 +29,7 @@ class TextModel(keras.Model):
     predicts_sequences = False
     # Whether texts come in pairs; None until the first data shows it.
     text_pair = None
+    is_pair_stated = False
     packer = None
 
     def preprocess(self, columns):
@@ -70,12 +73,14 @@ class TextModel(keras.Model):
             ValueError: if strings or labels are not what the task takes; names row and value.
         """
         if validation_split and validation_data is None:
-            if isinstance(x, tf.data.Dataset):
+            if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
                 raise ValueError("validation_split needs arrays or lists: pass validation_data.")
             (x, y, sample_weight), validation_data = _split(x, y, sample_weight, validation_split)
+        guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
         training = self._batches(x, y, sample_weight, batch_size, shuffle)
+        self.text_pair = guessed if self.text_pair is None else self.text_pair
         if validation_data is not None:
-            if isinstance(validation_data, (tuple, list)):
+            if isinstance(validation_data, (tuple, list)) and not _is_text(validation_data[:1]):
                 data = (*validation_data, None, None)[:3]
             else:
                 data = (validation_data, None, None)
@@ -109,11 +114,14 @@ class TextModel(keras.Model):
         """
         batches = self._batches(x, None, None, batch_size, shuffle=False)
         if self.predicts_sequences:
-            batches = _pad_alike(batches, self.packer)
+            if kwargs.get("steps"):
+                batches = batches.take(kwargs["steps"])
+            batches = _pad_alike(batches.cache(), self.packer)
         return super().predict(batches, verbose=verbose, **kwargs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
         """As `keras.Model.train_on_batch`, on raw strings."""
+        self._set_schedule(0, None)
         return super().train_on_batch(*self._one_batch(x, y, sample_weight), **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
@@ -131,7 +139,7 @@ class TextModel(keras.Model):
                 raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
             return self._prepared_dataset(x)
         if hasattr(x, "__next__"):
-            return (self._one_batch(*_as_tuple(batch)) for batch in x)
+            return _from_generator(self._one_batch(*_as_tuple(batch)) for batch in x)
         data = self._arrays(x, y, sample_weight)
         size = len(next(iter(data[0].values())))
         if not size:
@@ -177,6 +185,11 @@ class TextModel(keras.Model):
                     f"x is a tf.data.Dataset of {leaf.dtype.name}: it must yield strings, or dicts "
                     "with token_ids."
                 )
+            if not packed and leaf.shape.rank not in (None, 1):
+                raise ValueError(
+                    f"x is a tf.data.Dataset of strings of shape {leaf.shape}: it must yield (B,), "
+                    "and pairs as a tuple or a dict."
+                )
         if not packed:
             self.require_tokenizer()
             self._note_pairs(named(spec, self.text_names))
@@ -198,18 +211,25 @@ class TextModel(keras.Model):
             self.text_pair = "text_pair" in columns
 
     def _plan_schedule(self, batches, epochs, initial_epoch, steps_per_epoch):
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # loss scaling
-        schedule = getattr(optimizer, "_learning_rate", None)
-        if not isinstance(schedule, WarmupLinearDecay):
-            return
         steps = steps_per_epoch
         if steps is None and isinstance(batches, tf.data.Dataset):
             steps = int(batches.cardinality())
         if steps is None or steps < 1:
+            self._set_schedule(0, None)
+        else:
+            self._set_schedule(-initial_epoch * steps, epochs * steps)
+
+    def _set_schedule(self, start, total_steps):
+        """Lay the schedule over `total_steps` from now plus `start`, or hold its peak for None."""
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # loss scaling
+        schedule = getattr(optimizer, "_learning_rate", None)
+        if not isinstance(schedule, WarmupLinearDecay):
             return
-        start = int(optimizer._iterations) - initial_epoch * steps
-        if schedule.plan(start, epochs * steps):
-            self.train_function = None
+        if total_steps is not None:
+            # Unlike `iterations`, what the schedule sees counts the steps that only accumulate, too.
+            start += int(optimizer._iterations)
+        if schedule.plan(start, total_steps):
+            self.train_function = None  # the old one has the old numbers in its graph
 
 
 def tensors(columns):
@@ -230,14 +250,36 @@ def named(x, names):
                 f"x has the keys {sorted(x)}: {names[0]!r} is needed, allowed are {list(names)}."
             )
         return x
-    return dict(zip(names, _as_tuple(x), strict=False))
+    parts = _as_tuple(x)
+    if len(parts) > len(names):
+        raise ValueError(f"x is a tuple of {len(parts)} texts: allowed are {list(names)}.")
+    return dict(zip(names, parts, strict=False))
+
+
+def _is_text(values):
+    """Whether a list (of one) is a batch of texts, rather than `[x, y]`."""
+    return isinstance(values, list) and all(isinstance(value, (str, bytes)) for value in values)
+
+
+def _from_generator(batches):
+    """A dataset of a generator's batches, of which no two need the same width."""
+    first = next(batches, None)
+    if first is None:
+        raise ValueError("x is a generator without batches: pass at least one.")
+    spec = tf.nest.map_structure(
+        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), first
+    )
+    rest = itertools.chain([first], batches)
+    return tf.data.Dataset.from_generator(lambda: rest, output_signature=spec)
 
 
 def _split(x, y, sample_weight, share):
     """Hold out the last `share` of the rows, as Keras does."""
     if not 0 < share < 1:
         raise ValueError(f"validation_split={share} is not between 0 and 1.")
-    length = len(y) if y is not None else len(x)
+    first = next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
+    length = len(first)
+    y = list(y) if isinstance(y, tuple) else y
     at = int(length * (1 - share))
     if at in (0, length):
         raise ValueError(f"validation_split={share} of {length} examples leaves a side empty.")
@@ -261,15 +303,24 @@ def _split(x, y, sample_weight, share):
 def _pad_alike(batches, packer):
     """Pad every packed batch of a dataset to the columns of the widest."""
     inputs = batches.map(lambda *batch: batch[0])
-    widths = inputs.map(lambda packed: tf.shape(packed["token_ids"])[1])
-    width = widths.reduce(0, tf.maximum)
+
+    def complete(packed):  # what is added below must not pass for text
+        return {"padding_mask": tf.ones_like(packed["token_ids"])} | packed
+
+    inputs = inputs.map(complete)
+    widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
+    widths = widths.reduce(
+        dict.fromkeys(widths.element_spec, 0),
+        lambda most, here: {key: tf.maximum(most[key], here[key]) for key in most},
+    )
     pad_id = 0 if packer is None else packer.pad_id
     on_the_left = packer is not None and packer.template.padding_side == "left"
 
     def pad(packed):
         def widen(name, value):
-            missing = width - tf.shape(value)[1]
-            missing = [missing, 0] if on_the_left else [0, missing]
+            missing = widths[name] - tf.shape(value)[1]
+            is_left = on_the_left and name != "mask_positions"
+            missing = [missing, 0] if is_left else [0, missing]
             constant = pad_id if name == "token_ids" else 0
             return tf.pad(value, [[0, 0], missing], constant_values=constant)
 

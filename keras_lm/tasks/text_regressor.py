@@ -1,6 +1,7 @@
 """Regression: one number for a text or a pair."""
 
 import keras
+import numpy as np
 
 from keras_lm.tasks.task import Task
 
@@ -42,10 +43,12 @@ class TextRegressor(Task):
     def prepare_labels(self, labels):
         try:
             labels = labels.astype("float32")
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"labels must be numbers: {error}.") from error
         if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
             raise ValueError(f"labels has shape {labels.shape}: pass one number a row.")
+        for row in np.flatnonzero(~np.isfinite(labels.reshape(-1)))[:1]:
+            raise ValueError(f"labels[{row}]={labels.reshape(-1)[row]} is not a finite number.")
         return labels.reshape(-1, 1)
 
     def prepare_label_tensor(self, labels):

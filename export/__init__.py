@@ -1,0 +1,45 @@
+"""Export: a task → one artefact that takes strings and needs no code of this library.
+
+This folder is imported as `keras_lm.export`; `setup.py` maps it there.
+"""
+
+if __name__ != "keras_lm.export":
+    # With the root of the source tree on `sys.path`, every class would exist twice.
+    raise ImportError(f"import it as keras_lm.export, not as {__name__!r}")
+
+from keras_lm.export.check import ExportCheckError, check
+from keras_lm.export.saved_model import export_saved_model
+from keras_lm.export.tflite import export_tflite
+
+__all__ = ["ExportCheckError", "check", "export"]
+
+FORMATS = {"saved_model": export_saved_model, "litert": export_tflite}
+
+
+def export(task, path, format="saved_model"):
+    """Write a task as one artefact that takes strings; what `task.export` calls.
+
+    Args:
+        task: `keras_lm.tasks.Task` with a tokenizer.
+        path: for `"saved_model"` the folder of all versions, in which the next number is made; for
+            `"litert"` the `.tflite` file, which is replaced where it exists.
+        format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (phones).
+
+    Returns:
+        `pathlib.Path` of what was written: the version's folder, or the file.
+
+    Raises:
+        ValueError: if `format` is unknown, the task has no tokenizer, or the graph holds an
+            operation that does not exist where it shall run; nothing is left behind.
+        NotADirectoryError: if `path` of a SavedModel is a file.
+        IsADirectoryError: if `path` of a `.tflite` is a folder.
+
+    Example:
+
+        folder = keras_lm.export.export(task, "exported")  # exported/1
+        serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
+        serve(text=tf.constant(["a text"]))
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format={format!r}: use one of {list(FORMATS)}.")
+    return FORMATS[format](task, path)

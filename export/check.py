@@ -1,0 +1,151 @@
+"""Compare what an exported model answers, in a process of its own, with what the task answers."""
+
+import dataclasses
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.export import signatures
+from keras_lm.tasks.columns import columns_from_user
+
+PROGRAM = Path(__file__).with_name("fresh_process.py")
+TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}
+
+
+class ExportCheckError(ValueError):
+    """An exported model does not answer as its task does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckReport:
+    """What `check` found.
+
+    Args:
+        differences: dict from the name of an output to the largest difference of a number in it,
+            divided by that number where it is larger than 1; 0 for strings.
+        load_seconds: float. How long the model took to load, imports aside.
+        first_call_seconds: float. How long the first batch took, which is slower than the others.
+        num_bytes: int. Size of the file, or of all files in the folder.
+    """
+
+    differences: dict
+    load_seconds: float
+    first_call_seconds: float
+    num_bytes: int
+
+
+def check(path, task, texts, tolerance=None, batch_size=32):
+    """Ask an exported model in a fresh process, and see that it answers as the task does.
+
+    The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
+    TensorFlow Text's kernels) and none of this library. A `.tflite` is compared with the task under
+    the tokenizer's `tokenize_lite`, which is what it holds.
+
+    Args:
+        path: what `task.export` returned: a version's folder, or a `.tflite` file.
+        task: the `keras_lm.tasks.Task` that was exported.
+        texts: raw strings in any form that `predict` takes; at least one.
+        tolerance: float, the largest difference that passes. Left out: 1e-5 for a SavedModel, 1e-4
+            for a `.tflite`, whose kernels are others.
+        batch_size: int.
+
+    Returns:
+        `CheckReport`, with `differences`, `load_seconds`, `first_call_seconds`, `num_bytes`.
+
+    Raises:
+        ExportCheckError: if outputs or strings differ, numbers differ by more than `tolerance` or
+            are NaN, or the process fails; it is a ValueError.
+        FileNotFoundError: if there is no exported model at `path`.
+
+    Example:
+
+        keras_lm.export.check(task.export("exported"), task, ["a text", "another"])
+    """
+    path = Path(path)
+    format = "litert" if path.suffix == ".tflite" else "saved_model"
+    if not (path if format == "litert" else path / "saved_model.pb").is_file():
+        raise FileNotFoundError(
+            f"path={str(path)!r} is no exported model: pass what task.export returned, a version's "
+            "folder or a .tflite file."
+        )
+    columns = columns_from_user(texts, task.text_names)
+    length = len(columns[task.text_names[0]])
+    if not length:
+        raise ValueError("texts is empty: pass at least one text.")
+    batches = [
+        {name: column[start : start + batch_size] for name, column in columns.items()}
+        for start in range(0, length, batch_size)
+    ]
+    answers, load_seconds, first_call_seconds = _ask(path, batches)
+
+    tolerance = TOLERANCES[format] if tolerance is None else tolerance
+    tokenize = task.tokenizer.tokenize_lite if format == "litert" else None
+    # A graph, because TensorFlow fuses operations there: half precision rounds as in the export.
+    answer = tf.function(signatures.answer_function(task, tokenize), reduce_retracing=True)
+    differences = {}
+    for batch, served in zip(batches, answers):
+        tensors = {name: tf.constant(list(column), tf.string) for name, column in batch.items()}
+        expected = {name: value.numpy() for name, value in answer(**tensors).items()}
+        for name, difference in _compare(served, expected, tolerance).items():
+            differences[name] = max(difference, differences.get(name, 0.0))
+    return CheckReport(differences, load_seconds, first_call_seconds, _size(path))
+
+
+def _ask(path, batches):
+    """Run the program; return (a dict of arrays per batch, seconds to load, of the first call)."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "batches"
+        file.write_bytes(pickle.dumps(batches))
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), str(path.absolute()), str(file)],
+            cwd=folder,  # Python looks for modules here, too
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+        if done.returncode:
+            raise ExportCheckError(f"{path} failed in a fresh process:\n{done.stderr[-2000:]}")
+        return pickle.loads(file.read_bytes())
+
+
+def _compare(served, expected, tolerance):
+    """Return the largest difference of each output."""
+    if set(served) != set(expected):
+        raise ExportCheckError(f"served are {sorted(served)}, but the task has {sorted(expected)}.")
+    differences = {}
+    for name, value in expected.items():
+        if served[name].shape != value.shape:
+            raise ExportCheckError(
+                f"{name} has the shape {served[name].shape}, but the task has {value.shape}."
+            )
+        if value.dtype == object:
+            for index in np.argwhere(served[name] != value)[:1]:
+                found, wanted = served[name][tuple(index)], value[tuple(index)]
+                raise ExportCheckError(
+                    f"{name}{index.tolist()} is {found!r}, but the task says {wanted!r}."
+                )
+            differences[name] = 0.0
+            continue
+        differences[name] = _largest_difference(served[name], value)
+        if not differences[name] <= tolerance:  # so that NaN does not pass
+            raise ExportCheckError(
+                f"{name} differs by {differences[name]:.2g}, and tolerance={tolerance:.2g}."
+            )
+    return differences
+
+
+def _largest_difference(a, b):
+    a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
+    with np.errstate(invalid="ignore"):
+        difference = np.where(a == b, 0.0, np.abs(a - b) / np.maximum(np.abs(b), 1.0))
+    return float(np.max(difference, initial=0.0))
+
+
+def _size(path):
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

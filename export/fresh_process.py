@@ -1,0 +1,61 @@
+"""A program that asks an exported model, with TensorFlow and TensorFlow Text alone.
+
+`python fresh_process.py MODEL FILE` reads a list of batches from FILE, dicts of name → array of
+bytes, and writes the answers and timings there.
+"""
+
+import os
+import pickle
+import sys
+import time
+
+
+def load_saved_model(path):
+    """Return `serving_default` as a function of arrays that gives a dict of arrays."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
+
+    start = time.perf_counter()
+    model = tf.saved_model.load(path)
+    seconds = time.perf_counter() - start
+
+    def serve(**columns):
+        columns = {name: tf.constant(column, tf.string) for name, column in columns.items()}
+        answer = model.signatures["serving_default"](**columns)
+        return {name: value.numpy() for name, value in answer.items()}
+
+    return serve, seconds
+
+
+def load_tflite(path):
+    """Return the same for a `.tflite`."""
+    from ai_edge_litert.interpreter import InterpreterWithCustomOps
+    from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
+
+    start = time.perf_counter()
+    interpreter = InterpreterWithCustomOps(model_path=path, custom_op_registerers=SELECT_TFTEXT_OPS)
+    serve = interpreter.get_signature_runner("serving_default")
+    return serve, time.perf_counter() - start
+
+
+def main(model, file):
+    """Ask `model` for the answers to all batches in `file`."""
+    # Python looks for modules in the folder of its program, where this library's could pass for
+    # others (`tflite`, `check`, …).
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path = [folder for folder in sys.path if os.path.abspath(folder) != here]
+
+    with open(file, "rb") as stream:
+        batches = pickle.load(stream)
+    load = load_tflite if model.endswith(".tflite") else load_saved_model
+    serve, load_seconds = load(model)
+    start = time.perf_counter()
+    answers = [serve(**batches[0])]
+    first_call_seconds = time.perf_counter() - start
+    answers += [serve(**batch) for batch in batches[1:]]
+    with open(file, "wb") as stream:
+        pickle.dump((answers, load_seconds, first_call_seconds), stream)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,140 @@
+"""Which operations a SavedModel may hold: those of the stock TF Serving binary, for inference."""
+
+import re
+
+import tensorflow as tf
+
+# Why an operation of TensorFlow itself does not belong into a served model; the first match counts.
+FORBIDDEN = {
+    r"PyFunc": "it calls Python, which TF Serving does not have: write it in TensorFlow operations",
+    r"^_?Xla|Xla(Split|Concat)": "it needs XLA, which is off in TF Serving",
+    r"TPU|Tpu": "it runs on TPUs only, which TF Serving does not have",
+    r"^(Resource)?(Sparse)?(Accumulator)?Apply[A-Z]": "it is part of training",
+}
+COMPILED = "_XlaMustCompile"  # the attribute that jit_compile=True leaves
+
+# TF Text 2.20, as linked into TF Serving 2.20.
+TEXT_OPERATIONS = frozenset(
+    [
+        "CaseFoldUTF8",
+        "ConstrainedSequence",
+        "FastBertNormalize",
+        "FastWordpieceTokenizeWithOffsets",
+        "FindSourceOffsets",
+        "MaxSpanningTree",
+        "NormalizeUTF8",
+        "NormalizeUTF8WithOffsetsMap",
+        "PhraseTokenize",
+        "RegexSplitWithOffsets",
+        "RougeL",
+        "SentenceFragments",
+        "SentenceFragmentsV2",
+        "SentencepieceDetokenizeOp",
+        "SentencepieceIdToStringOp",
+        "SentencepieceOp",
+        "SentencepieceStringToIdOp",
+        "SentencepieceTokenizeOp",
+        "SentencepieceTokenizeWithOffsetsOp",
+        "SentencepieceVocabSizeOp",
+        "SplitMergeTokenizeWithOffsets",
+        "TFText>BoiseTagsToOffsets",
+        "TFText>ByteSplitByOffsets",
+        "TFText>ByteSplitWithOffsets",
+        "TFText>FastSentencepieceDetokenize",
+        "TFText>FastSentencepieceTokenize",
+        "TFText>FastWordpieceDetokenize",
+        "TFText>NgramsStringJoin",
+        "TFText>OffsetsToBoiseTags",
+        "TFText>PhraseDetokenize",
+        "TFText>RoundRobinGenerateMasks",
+        "TFText>RoundRobinTrim",
+        "TFText>Utf8Binarize",
+        "TFText>WhitespaceTokenizeWithOffsetsV2",
+        "TokenizerFromLogits",
+        "UnicodeScriptTokenizeWithOffsets",
+        "WhitespaceTokenizeWithOffsets",
+        "WordpieceTokenizeWithOffsets",
+    ]
+)
+
+
+def check(meta_graph, layer_names=()):
+    """See that TF Serving's stock binary has all operations of a graph and its functions.
+
+    Args:
+        meta_graph: `MetaGraphDef`.
+        layer_names: names of Keras layers, to tell them from the numbers that TensorFlow appends.
+
+    Raises:
+        ValueError: naming each operation that is missing there, its layer and the remedy.
+    """
+    graph = _Graph(meta_graph.graph_def)
+    problems = {}
+    for function, node in graph.nodes():
+        reason = _reason(node, graph)
+        if reason:
+            where = layer_path(graph.scopes(function, node), layer_names)
+            problems[f"{reason[0]} in {where}: {reason[1]}"] = None  # each once, in order
+    if problems:
+        raise ValueError("the model cannot be served. " + "; ".join(problems) + ".")
+
+
+def _reason(node, graph):
+    """Return (what, why) if a node cannot be served, else None."""
+    functions = [graph.functions[name] for name in graph.called(node)]
+    if any(COMPILED in part.attr and part.attr[COMPILED].b for part in (node, *functions)):
+        return "jit_compile=True", "it needs XLA, which is off in TF Serving: leave it out"
+    if node.op in graph.functions or node.op in TEXT_OPERATIONS:
+        return None
+    for pattern, why in FORBIDDEN.items():
+        if re.search(pattern, node.op):
+            return f"operation {node.op}", why
+    if not hasattr(tf.raw_ops, node.op):
+        why = "it is neither TensorFlow's nor TensorFlow Text's, and TF Serving links no other"
+        return f"operation {node.op}", why
+    return None
+
+
+class _Graph:
+    """A graph and the functions it calls."""
+
+    def __init__(self, graph_def):
+        self.main = graph_def.node
+        self.functions = {f.signature.name: f for f in graph_def.library.function}
+        self._callers = {}  # function → (function or None, node) of one call
+        for function, node in self.nodes():
+            for name in self.called(node):
+                self._callers.setdefault(name, (function, node))
+
+    def nodes(self):
+        """Yield (name of the function or None, node) of all there are."""
+        for node in self.main:
+            yield None, node
+        for name, function in self.functions.items():
+            for node in function.node_def:
+                yield name, node
+
+    def called(self, node):
+        """Return the names of the functions that a node calls."""
+        names = [node.op]
+        for value in node.attr.values():
+            names += [value.func.name, *(f.name for f in value.list.func)]
+        return [name for name in names if name in self.functions]
+
+    def scopes(self, function, node):
+        """Return the name scopes around a node, through all callers, the outermost first."""
+        scopes, seen = node.name.split("/")[:-1], set()
+        while function in self._callers and function not in seen:  # functions may be recursive
+            seen.add(function)
+            function, caller = self._callers[function]
+            scopes = caller.name.split("/")[:-1] + scopes
+        return scopes
+
+
+def layer_path(scopes, layer_names):
+    """Name the layer that scopes belong to; TensorFlow appends `_1` to a name it knows already."""
+    path = []
+    for scope in scopes:
+        shorter = re.sub(r"_\d+$", "", scope)
+        path.append(shorter if scope not in layer_names and shorter in layer_names else scope)
+    return f"layer {'/'.join(path)}" if path else "the graph itself"

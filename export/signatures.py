@@ -1,0 +1,92 @@
+"""What an exported model offers: functions of named tensors, and the variables they read."""
+
+import keras
+import tensorflow as tf
+
+from keras_lm.tasks import FeatureExtractor
+
+
+def text_specs(task):
+    """Return the inputs of `serving_default`: a string tensor [None] for each text a task takes.
+
+    Args:
+        task: `keras_lm.tasks.Task`. With `text_pair=True` it takes both of its texts.
+
+    Raises:
+        ValueError: if the task has no tokenizer.
+    """
+    if task.tokenizer is None:
+        raise ValueError(
+            f"{type(task).__name__} has no tokenizer, and an export takes strings: pass tokenizer= "
+            "when making the task."
+        )
+    names = task.text_names if task.text_pair else task.text_names[:1]
+    return {name: tf.TensorSpec([None], tf.string, name) for name in names}
+
+
+def token_specs(task):
+    """Return the inputs of `tokens`: those of the task's backbone, by name."""
+    return {
+        tensor.name: tf.TensorSpec(tensor.shape, tensor.dtype, tensor.name)
+        for tensor in keras.tree.flatten(task.backbone.input)
+    }
+
+
+def answer_function(task, tokenize=None):
+    """Return the function that `serving_default` is: named strings → `task.answer`.
+
+    Args:
+        task: `keras_lm.tasks.Task`.
+        tokenize: see `Task.preprocess`.
+    """
+
+    def answer(**columns):
+        return _plain_floats(task.answer(columns, tokenize))
+
+    return answer
+
+
+def raw_function(task):
+    """Return the function that `tokens` is: named packed tensors → the task's raw outputs."""
+    name = "embedding" if isinstance(task, FeatureExtractor) else "logits"
+
+    def raw(**packed):
+        outputs = task(packed, training=False)
+        return _plain_floats(outputs if isinstance(outputs, dict) else {name: outputs})
+
+    return raw
+
+
+def _plain_floats(outputs):
+    # JSON has no word for half precision, and neither do most clients.
+    halves = (tf.bfloat16, tf.float16)
+    return {
+        name: tf.cast(value, tf.float32) if value.dtype in halves else tf.identity(value)
+        for name, value in outputs.items()
+    }
+
+
+def trace(function, specs):
+    """Return the `ConcreteFunction` of a function of named tensors."""
+    return tf.function(function).get_concrete_function(**specs)
+
+
+def module_of(*functions):
+    """Return a `tf.Module` with the variables that traced functions read, and with nothing else.
+
+    Keras objects stay outside: with them would come optimizer slots, seeds, and weights again.
+    """
+    module = tf.Module()
+    variables = {id(v): v for function in functions for v in function.variables}
+    module.weights = {}
+    for variable in sorted(variables.values(), key=lambda v: v.name):
+        name = variable.name.partition(":")[0]
+        while name in module.weights:  # two layers may share a name
+            name += "_"
+        module.weights[name] = variable
+    return module
+
+
+def layer_names(task):
+    """Return the names of all layers of a task, at any depth."""
+    return {layer.name for layer in task._flatten_layers()}

@@ -1,0 +1,165 @@
+"""Export as a `.tflite`: for LiteRT's interpreter, on phones and elsewhere."""
+
+import contextlib
+import os
+import uuid
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
+
+from keras_lm.export import signatures
+from keras_lm.export.operations import layer_path
+from keras_lm.export.versions import local_path
+from keras_lm.packers import Packer
+
+# What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
+TEXT_OPERATIONS = {
+    "FastBertNormalize",
+    "FastWordpieceTokenizeWithOffsets",
+    "RaggedTensorToTensor",
+    "SentenceFragmentsV2",
+    "TFText>ByteSplitByOffsets",
+    "TFText>ByteSplitWithOffsets",
+    "TFText>FastSentencepieceDetokenize",
+    "TFText>FastSentencepieceTokenize",
+    "TFText>FastWordpieceDetokenize",
+    "TFText>NgramsStringJoin",
+    "TFText>RoundRobinGenerateMasks",
+    "TFText>RoundRobinTrim",
+    "TFText>Utf8Binarize",
+    "TFText>WhitespaceTokenizeWithOffsetsV2",
+}
+
+
+def export_tflite(task, path):
+    """Write a task as a `.tflite` that takes strings.
+
+    Its signature `serving_default` takes `text`, a string tensor [None], and for a task with
+    `text_pair=True` also `text_pair`; it gives what `task.answer` gives with the tokenizer's
+    `tokenize_lite`. It holds LiteRT's own operations and TF Text's, and no other (no Flex).
+
+    Rows are padded as the task pads them. Where a model does not convert with a length that varies,
+    every row has `sequence_length` columns, which takes the longer the more of them are padding.
+
+    Args:
+        task: `keras_lm.tasks.Task` with a tokenizer that has `tokenize_lite`.
+        path: the file, replaced in one step where it exists.
+
+    Returns:
+        `pathlib.Path` of the file.
+
+    Raises:
+        ValueError: if the task has no such tokenizer, computes in half precision, or something in
+            it has no kernel in LiteRT, as in `MaskedLM`.
+        IsADirectoryError: if `path` is a folder.
+    """
+    path = local_path(path)
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"path={str(path)!r} is a folder: pass a file, such as model.tflite."
+        )
+    specs = signatures.text_specs(task)
+    if not hasattr(task.tokenizer, "tokenize_lite"):
+        raise ValueError(
+            f"{type(task.tokenizer).__name__} has no operations that run in LiteRT: export as a "
+            "SavedModel instead."
+        )
+    compute_dtype = task.backbone.dtype_policy.compute_dtype
+    if compute_dtype != "float32":
+        raise ValueError(
+            f"the task computes in {compute_dtype}, for which LiteRT has no kernels: save it with "
+            "save_to_preset and load it with from_preset(folder, dtype='float32')."
+        )
+    _write(path, _working_model(task, specs))
+    return path
+
+
+def _working_model(task, specs):
+    """Return the flatbuffer, padded as the task pads or else to a fixed length."""
+    problems = []
+    for padding in dict.fromkeys([task.packing["padding"], "fixed"]):
+        with _padding(task, padding):
+            function = signatures.answer_function(task, task.tokenizer.tokenize_lite)
+            model, problem = _convert(signatures.trace(function, specs))
+        problem = problem or _missing(model, task) or _failure(model, specs)
+        if not problem:
+            return model
+        problems.append(problem)
+    raise ValueError(
+        f"{type(task).__name__} does not run in LiteRT: {problems[-1]}. Export as a SavedModel "
+        "instead."
+    )
+
+
+@contextlib.contextmanager
+def _padding(task, padding):
+    packer = task.packer
+    task.packer = Packer(packer.template, task.tokenizer, **{**task.packing, "padding": padding})
+    try:
+        yield
+    finally:
+        task.packer = packer
+
+
+def _convert(function):
+    """Return (flatbuffer, None), or (None, what went wrong)."""
+    # Around a Keras model, the converter loses track of variables and gives NaN.
+    module = signatures.module_of(function)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    converter.allow_custom_ops = True
+    try:
+        return converter.convert(), None
+    except Exception as error:  # the converter raises bare Exceptions too
+        return None, next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _missing(model, task):
+    """Name the operations for which nobody has a kernel; with custom ops allowed, all convert."""
+    names = signatures.layer_names(task)
+    missing = {}
+    for operation, tensor in _custom_operations(model):
+        if operation not in TEXT_OPERATIONS:
+            scopes = tensor.split(";")[0].split("/")[:-1]
+            missing[f"there is no kernel for {operation}, in {layer_path(scopes, names)}"] = None
+    more = [f"and {len(missing) - 3} more"] if len(missing) > 3 else []
+    return "; ".join([*missing][:3] + more)
+
+
+def _custom_operations(model):
+    """Yield (operation, name of its first output) of what is not LiteRT's own."""
+    root = schema.Model.GetRootAs(model, 0)
+    for graph in map(root.Subgraphs, range(root.SubgraphsLength())):
+        for operator in map(graph.Operators, range(graph.OperatorsLength())):
+            code = root.OperatorCodes(operator.OpcodeIndex())
+            if code.BuiltinCode() == schema.BuiltinOperator.CUSTOM:
+                yield code.CustomCode().decode(), graph.Tensors(operator.Outputs(0)).Name().decode()
+
+
+def _failure(model, specs):
+    """Run the model once, where an interpreter is installed: kernels may refuse a shape or type."""
+    try:
+        from ai_edge_litert.interpreter import InterpreterWithCustomOps
+        from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
+    except ImportError:
+        return None
+    try:
+        interpreter = InterpreterWithCustomOps(
+            model_content=model, custom_op_registerers=SELECT_TFTEXT_OPS
+        )
+        serve = interpreter.get_signature_runner("serving_default")
+        serve(**{name: np.array([b"", b"two words"]) for name in specs})
+    except (RuntimeError, ValueError) as error:
+        return next(iter(str(error).splitlines()), type(error).__name__)
+    return None
+
+
+def _write(path, model):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        temporary.write_bytes(model)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

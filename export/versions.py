@@ -1,0 +1,83 @@
+"""Numbered versions of a model in one folder, of which a reader never sees half a one."""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+# Errors of a rename whose target was made by somebody else in the meantime.
+TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+LARGEST = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
+
+
+def local_path(path):
+    """Return `path` as a `pathlib.Path`.
+
+    Raises:
+        ValueError: if it is a URL, which would silently become a local folder.
+    """
+    if "://" in os.fspath(path):
+        raise ValueError(f"path={os.fspath(path)!r} is a URL: export to a local path, then upload.")
+    return Path(path)
+
+
+def write_version(folder, write):
+    """Make the next numbered version in a folder, in one step.
+
+    What `write` makes lies in a hidden folder until it is complete; then it is renamed. If anything
+    fails, nothing is left behind. Several processes may do this at once: each gets its own number.
+
+    Args:
+        folder: path of the folder of all versions; made where it does not exist.
+        write: callable that takes a `Path` and makes a folder there.
+
+    Returns:
+        `Path` of the new version.
+
+    Raises:
+        NotADirectoryError: if `folder`, or what should hold it, is a file.
+    """
+    folder = local_path(folder)
+    made = _make_folders(folder)
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=".exporting-", dir=folder))
+        try:
+            # One level down: mkdtemp's own folder could be read by its owner only.
+            write(temporary / "version")
+            return _publish(temporary / "version", folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    finally:
+        for parent in made:
+            with contextlib.suppress(OSError):  # not empty: it worked, or somebody else uses it
+                parent.rmdir()
+
+
+def _make_folders(folder):
+    """Make a folder and its parents; return those that did not exist, the deepest first."""
+    missing = []
+    for parent in (folder, *folder.parents):
+        if parent.is_dir():
+            break
+        if parent.exists():
+            raise NotADirectoryError(
+                f"path={str(folder)!r}: {str(parent)!r} is a file. Pass the folder in which the "
+                "versions shall be."
+            )
+        missing.append(parent)
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _publish(version, folder):
+    while True:
+        numbers = [int(p.name) for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()]
+        target = folder / str(max((n for n in numbers if n < LARGEST), default=0) + 1)
+        try:
+            version.rename(target)
+            return target
+        except OSError as error:
+            if error.errno not in TAKEN:
+                raise

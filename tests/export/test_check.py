@@ -1,0 +1,81 @@
+"""The check runs exports in a process of their own, and notices what is wrong with them."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from keras_lm import tasks
+from keras_lm.export import ExportCheckError, check
+
+module = sys.modules["keras_lm.export.check"]  # its name in the package is the function's
+
+
+@pytest.fixture(scope="module")
+def task(make_backbone, tokenizer):
+    return tasks.TextClassifier(
+        make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer, text_pair=True
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(task, tmp_path_factory):
+    return task.export(tmp_path_factory.mktemp("models"))
+
+
+def test_saved_model_in_a_fresh_process(folder, task, texts):
+    report = check(folder, task, (texts, texts[::-1]), batch_size=4)
+    assert report.differences["labels"] == 0
+    assert report.differences["scores"] <= 1e-5
+    assert report.load_seconds > 0
+    assert report.first_call_seconds > 0
+    assert report.num_bytes > 100_000
+
+
+@pytest.fixture
+def answers(task, texts, folder, monkeypatch):
+    """What the process answers, to be falsified."""
+    right = task.answer_all((texts, texts[::-1]))
+    right["labels"] = np.array([label.encode() for label in right["labels"]], object)
+    monkeypatch.setattr(module, "_ask", lambda path, batches: ([right], 0.1, 0.2))
+    return right
+
+
+@pytest.mark.parametrize(
+    ("name", "falsify", "words"),
+    [
+        ("scores", lambda x: x + 1e-3, r"scores differs by 0\.001, and tolerance=1e-05"),
+        ("scores", lambda x: x * np.nan, "scores differs by nan"),
+        ("scores", lambda x: x[:, :1], "the shape"),
+        ("labels", lambda x: np.where(x == x, b"ugly", x), r"labels\[0\] is b'ugly', but"),
+        ("more", lambda x: np.zeros(3), "served are"),
+    ],
+)
+def test_wrong_answers(name, falsify, words, answers, folder, task, texts):
+    assert check(folder, task, (texts, texts[::-1])).first_call_seconds == 0.2
+    answers[name] = falsify(answers.get(name))
+    with pytest.raises(ExportCheckError, match=words):
+        check(folder, task, (texts, texts[::-1]))
+
+
+def test_tolerance_is_the_users(answers, folder, task, texts):
+    answers["scores"] = answers["scores"] + 1e-3
+    report = check(folder, task, (texts, texts[::-1]), tolerance=1e-2)
+    assert report.differences["scores"] == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_process_that_fails_says_why(folder, task, texts, monkeypatch, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("raise SystemExit('no such kernel')")
+    monkeypatch.setattr(module, "PROGRAM", program)
+    with pytest.raises(ExportCheckError, match="no such kernel"):
+        check(folder, task, (texts, texts))
+
+
+def test_mistakes_have_clear_words(folder, task, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no exported model"):
+        check(folder.parent, task, ["a"])
+    with pytest.raises(FileNotFoundError, match="no exported model"):
+        check(tmp_path / "no.tflite", task, ["a"])
+    with pytest.raises(ValueError, match="empty"):
+        check(folder, task, [])

@@ -1,0 +1,193 @@
+"""A SavedModel answers as its task does, holds each weight once, and appears in one step."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm import export, tasks
+from keras_lm.export.versions import write_version
+
+
+def load(folder):
+    return tf.saved_model.load(str(folder)).signatures
+
+
+def columns_of(task, texts):
+    """The texts of one batch; a task of pairs gets them against themselves, reversed."""
+    rows = [text.encode() if isinstance(text, str) else text for text in texts]
+    columns = {"text": tf.constant(rows)}
+    if task.text_pair:
+        columns["text_pair"] = tf.constant(rows[::-1])
+    return columns
+
+
+def assert_equal(found, expected, tolerance=1e-5):
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name].shape == value.shape
+        if value.dtype == tf.string:
+            np.testing.assert_array_equal(found[name].numpy(), value.numpy())
+        else:
+            np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance)
+
+
+CASES = {
+    "classifier": lambda backbone, **a: tasks.TextClassifier(
+        backbone(), class_names=["bad", "good"], **a
+    ),
+    "multi-label pairs": lambda backbone, **a: tasks.TextClassifier(
+        backbone(), class_names=["x", "y", "z"], multi_label=True, text_pair=True, **a
+    ),
+    "regressor on a scalar mix": lambda backbone, **a: tasks.TextRegressor(
+        tasks.FeatureExtractor(backbone(), layers="scalar_mix"), **a
+    ),
+    "vectors of tokens": lambda backbone, **a: tasks.FeatureExtractor(
+        backbone(), pooling="none", **a
+    ),
+    "fill mask": lambda backbone, **a: tasks.MaskedLM(backbone(), **a),
+    "pretrainer of pairs": lambda backbone, **a: tasks.Pretrainer(backbone(), text_pair=True, **a),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_signatures_answer_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
+    task = CASES[case](make_backbone, tokenizer=tokenizer)
+    if case == "fill mask":
+        texts = [*texts, "the [MASK] was [MASK] !", "[MASK] " * 30]
+    columns = columns_of(task, texts)
+    signatures = load(task.export(tmp_path))
+
+    assert_equal(signatures["serving_default"](**columns), task.answer(columns))
+
+    packed = task.preprocess(columns)
+    raw = task(packed, training=False)
+    if not isinstance(raw, dict):
+        raw = {"embedding" if case == "vectors of tokens" else "logits": raw}
+    assert_equal(signatures["tokens"](**packed), raw)
+
+
+def test_empty_batch_and_half_precision(make_backbone, tokenizer, texts, tmp_path):
+    task = tasks.TextClassifier(
+        make_backbone(dtype="mixed_bfloat16"), num_classes=2, tokenizer=tokenizer
+    )
+    serve = load(task.export(tmp_path))["serving_default"]
+    answer = serve(text=columns_of(task, texts)["text"])
+    assert answer["scores"].dtype == tf.float32
+    # The graph rounds where it fuses, and fusing differs between a graph and single operations.
+    np.testing.assert_allclose(answer["scores"], task.classify(texts)["scores"], atol=1e-3)
+
+    answer = serve(text=tf.zeros([0], tf.string))
+    assert answer["scores"].shape == (0, 2)
+    assert answer["labels"].shape == (0,)
+
+
+def test_half_precision_vectors_are_served_as_float32(make_backbone, tokenizer, tmp_path):
+    task = tasks.FeatureExtractor(make_backbone(dtype="mixed_bfloat16"), tokenizer=tokenizer)
+    signatures = load(task.export(tmp_path))
+    for name in ("serving_default", "tokens"):
+        assert signatures[name].structured_outputs["embedding"].dtype == tf.float32
+
+
+def test_folder_holds_weights_once_and_nothing_of_training(
+    make_backbone, tokenizer, texts, tmp_path
+):
+    backbone = make_backbone(num_layers=2, hidden_dim=512, intermediate_dim=2048)
+    task = tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
+    task.train_on_batch(texts[:2], [0, 1])  # now there are optimizer slots and seeds
+    folder = task.export(tmp_path)
+
+    weights = sum(w.value.numpy().nbytes for w in task.weights)
+    vocabulary = sum(len(token.encode()) + 1 for token in tokenizer.vocabulary)
+    size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+    assert weights > 20e6
+    assert size <= 1.05 * (weights + vocabulary)
+    saved = tf.train.list_variables(str(folder / "variables" / "variables"))
+    saved = [shape for name, shape in saved if name != "_CHECKPOINTABLE_OBJECT_GRAPH"]
+    assert sorted(saved) == sorted(list(w.shape) for w in task.weights)
+
+
+def test_unused_weights_stay_out(make_backbone, tokenizer, tmp_path):
+    task = tasks.FeatureExtractor(make_backbone(), tokenizer=tokenizer)  # has no use for a pooler
+    folder = task.export(tmp_path)
+    saved = [name for name, _ in tf.train.list_variables(str(folder / "variables" / "variables"))]
+    assert any("token_embedding" in name for name in saved)
+    assert not any("pooler" in name for name in saved)
+
+
+# === Versions ===
+
+
+def write(folder):
+    folder.mkdir()
+    (folder / "file").write_text("all")
+
+
+def test_next_number_and_other_things_untouched(tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "file").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "12.old").mkdir()
+    assert write_version(tmp_path, write) == tmp_path / "8"
+    assert write_version(str(tmp_path), write) == tmp_path / "9"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["12.old", "7", "8", "9", "notes.txt"]
+    assert (tmp_path / "7" / "file").read_text() == "mine"
+
+
+def test_version_appears_only_when_complete(tmp_path):
+    def watch(folder):
+        write(folder)
+        assert not [p.name for p in tmp_path.iterdir() if p.name.isdigit()]
+
+    write_version(tmp_path, watch)
+    assert [p.name for p in tmp_path.iterdir()] == ["1"]
+
+
+def test_exports_at_the_same_time_each_get_a_number(tmp_path):
+    together = threading.Barrier(8)
+
+    def slow(folder):
+        write(folder)
+        together.wait(30)
+
+    threads = [
+        threading.Thread(target=write_version, args=(tmp_path / "models", slow)) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = sorted(p.name for p in (tmp_path / "models").iterdir())
+    assert names == [str(n) for n in range(1, 9)]
+    assert all((tmp_path / "models" / name / "file").exists() for name in names)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_failed_export_leaves_nothing_behind(error, tmp_path):
+    def fail(folder):
+        write(folder)
+        raise error
+
+    with pytest.raises(error):
+        write_version(tmp_path / "new" / "models", fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+# === Mistakes ===
+
+
+def test_mistakes_have_clear_words(make_backbone, tokenizer, tmp_path):
+    task = tasks.TextRegressor(make_backbone(), tokenizer=tokenizer)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        task.export(tmp_path / "file")
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        task.export(tmp_path / "file" / "deeper")
+    with pytest.raises(ValueError, match="is a URL"):
+        task.export("gs://bucket/models")
+    with pytest.raises(ValueError, match=r"format='onnx': use one of \['saved_model', 'litert'\]"):
+        task.export(tmp_path / "models", format="onnx")
+    with pytest.raises(ValueError, match="no tokenizer"):
+        export.export(tasks.TextRegressor(make_backbone()), tmp_path / "models")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]

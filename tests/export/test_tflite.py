@@ -1,0 +1,92 @@
+"""A `.tflite` takes strings, runs without Flex, and answers as its task does."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm import tasks
+from keras_lm.export import check, tflite
+from keras_lm.export.fresh_process import load_tflite
+
+pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
+
+CASES = {
+    "multi-label pairs": lambda backbone, **a: tasks.TextClassifier(
+        backbone, class_names=["x", "y", "z"], multi_label=True, text_pair=True, **a
+    ),
+    "regressor, fixed length": lambda backbone, **a: tasks.TextRegressor(
+        backbone, padding="fixed", sequence_length=9, **a
+    ),
+    "first vector": lambda backbone, **a: tasks.FeatureExtractor(
+        backbone, pooling="first", normalize=True, **a
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
+    task = CASES[case](make_backbone(), tokenizer=tokenizer)
+    serve, _ = load_tflite(str(task.export(tmp_path / "model.tflite", format="litert")))
+    rows = np.array([t.encode() if isinstance(t, str) else t for t in texts], object)
+    columns = {"text": rows, "text_pair": rows[::-1]} if task.text_pair else {"text": rows}
+    for size in (len(rows), 1, 3):  # the batch may change its size
+        batch = {name: column[:size] for name, column in columns.items()}
+        tensors = {name: tf.constant(list(column)) for name, column in batch.items()}
+        expected = task.answer(tensors, task.tokenizer.tokenize_lite)
+        found = serve(**batch)
+        assert set(found) == set(expected)
+        for name, value in expected.items():
+            if value.dtype == tf.string:
+                np.testing.assert_array_equal(found[name], value.numpy())
+            else:
+                np.testing.assert_allclose(found[name], value, atol=1e-4)
+
+
+def test_classifier_in_a_fresh_process(make_backbone, tokenizer, texts, tmp_path):
+    task = tasks.TextClassifier(make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer)
+    packer = task.packer
+    path = tmp_path / "new" / "model.tflite"
+    path.parent.mkdir()
+    path.write_text("is replaced")
+    assert task.export(path, format="litert") == path
+    assert [p.name for p in path.parent.iterdir()] == ["model.tflite"]
+    assert task.packer is packer
+
+    report = check(path, task, texts, batch_size=4)
+    assert report.differences["labels"] == 0
+    assert report.differences["scores"] <= 1e-4
+    assert report.num_bytes == path.stat().st_size
+
+    operations = {operation for operation, _ in tflite._custom_operations(path.read_bytes())}
+    assert operations == {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets"}
+
+
+def test_length_that_cannot_vary_is_fixed(make_backbone, tokenizer, tmp_path, monkeypatch):
+    task = tasks.TextRegressor(make_backbone(), tokenizer=tokenizer)
+
+    def convert(function):
+        padding = task.packer.padding
+        return (None, "no kernel") if padding == "longest" else (padding.encode(), None)
+
+    monkeypatch.setattr(tflite, "_convert", convert)
+    monkeypatch.setattr(tflite, "_missing", lambda model, task: "")
+    monkeypatch.setattr(tflite, "_failure", lambda model, specs: None)
+    assert task.export(tmp_path / "model.tflite", format="litert").read_bytes() == b"fixed"
+    assert task.packer.padding == "longest"
+
+
+def test_mistakes_have_clear_words(make_backbone, tokenizer, tmp_path):
+    def export(task, path=tmp_path / "model.tflite"):
+        task.export(path, format="litert")
+
+    masked = tasks.MaskedLM(make_backbone(), tokenizer=tokenizer, padding="fixed")
+    with pytest.raises(ValueError, match=r"MaskedLM does not run in LiteRT: there is no kernel"):
+        export(masked)
+    with pytest.raises(IsADirectoryError, match="pass a file"):
+        export(masked, tmp_path)
+    half = tasks.TextRegressor(make_backbone(dtype="mixed_bfloat16"), tokenizer=tokenizer)
+    with pytest.raises(ValueError, match=r"computes in bfloat16.*dtype='float32'"):
+        export(half)
+    with pytest.raises(ValueError, match="no tokenizer"):
+        export(tasks.TextRegressor(make_backbone()))
+    assert list(tmp_path.iterdir()) == []
