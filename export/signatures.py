@@ -68,7 +68,7 @@ def _plain_floats(outputs):
 
 def trace(function, specs):
     """Return the `ConcreteFunction` of a function of named tensors."""
-    return tf.function(function).get_concrete_function(**specs)
+    return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
 def module_of(*functions):

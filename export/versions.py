@@ -61,7 +61,7 @@ def _make_folders(folder):
     for parent in (folder, *folder.parents):
         if parent.is_dir():
             break
-        if parent.exists():
+        if parent.exists() and not parent.is_dir():  # it may have been made just now
             raise NotADirectoryError(
                 f"path={str(folder)!r}: {str(parent)!r} is a file. Pass the folder in which the "
                 "versions shall be."

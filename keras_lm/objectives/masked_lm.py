@@ -16,19 +16,24 @@ class MaskedCrossentropy(keras.losses.Loss):
     The mean is over the tokens of the whole batch, not over rows, as in google-research/bert,
     `get_masked_lm_output`.
 
-    Call: `loss(labels, logits)`, (B, M) int and (B, M, V) float; returns a scalar.
+    Call: `loss(labels, logits, sample_weight=None)`, (B, M) int and (B, M, V) float; a weight for
+    each row, (B,), or each label, (B, M), makes it a weighted mean. Returns a scalar.
     """
 
     def __init__(self, name="masked_crossentropy"):
         super().__init__(name=name, reduction=None)
 
-    def call(self, labels, logits):
+    def __call__(self, labels, logits, sample_weight=None):
+        logits = ops.convert_to_tensor(logits, "float32")
         known = ops.not_equal(labels, IGNORED)
         loss = keras.losses.sparse_categorical_crossentropy(
             ops.where(known, labels, 0), logits, from_logits=True
         )
-        known = ops.cast(known, loss.dtype)
-        return ops.sum(loss * known) / ops.maximum(ops.sum(known), 1.0)
+        weight = ops.cast(known, "float32")
+        if sample_weight is not None:
+            sample_weight = ops.convert_to_tensor(sample_weight, "float32")
+            weight *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
+        return ops.divide_no_nan(ops.sum(loss * weight), ops.sum(weight))
 
     def get_config(self):
         return {"name": self.name}
@@ -100,7 +105,8 @@ class MaskedLanguageModel:
         order_of_choice = ops.where(maskable, keras.random.uniform(shape, seed=seeds[0]), 2.0)
         columns = ops.argsort(order_of_choice, axis=-1)  # (B, S): random order, the rest last
         length = ops.cast(shape[1], "float32")
-        number = ops.cast(ops.ceil(self.rate * length), "int32")  # M
+        # Less a little: in float32 the product of 0.15 and 100 is more than 15.
+        number = ops.cast(ops.ceil(self.rate * length - 1e-4), "int32")  # M
         positions = ops.cast(columns[:, :number], "int32")  # (B, M)
 
         available = ops.sum(ops.cast(maskable, "float32"), axis=-1, keepdims=True)  # (B, 1)

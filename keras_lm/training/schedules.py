@@ -12,7 +12,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         peak: float. The highest learning rate.
         total_steps: int, or None where `fit` shall fill it in: a task's `fit` sets it, at each
             call, to the number of steps of that call. Until it is known the rate stays at the peak.
-        warmup: float. Share of `total_steps` spent rising.
+        warmup: float. Share of `total_steps` spent rising, rounded down to whole steps.
         start: int. The step of the optimizer at which the schedule begins.
 
     Raises:
@@ -42,6 +42,10 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     def plan(self, start, total_steps):
         """Fill in the steps of one call of `fit`, unless the user stated them.
 
+        Args:
+            start: int. The step of the optimizer at which the schedule begins.
+            total_steps: int, or None where nobody knows: the rate stays at the peak.
+
         Returns:
             bool: whether the schedule changed, so that a traced train step must be traced anew.
         """
@@ -54,8 +58,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         if self.total_steps is None:
             return ops.convert_to_tensor(self.peak, "float32")
         step = ops.cast(step, "float32") - self.start
-        warmup_steps = self.warmup * self.total_steps
-        rising = step / max(warmup_steps, 1.0)
+        warmup_steps = int(self.warmup * self.total_steps)
+        rising = step / max(warmup_steps, 1)
         falling = (self.total_steps - step) / (self.total_steps - warmup_steps)
         share = ops.where(step < warmup_steps, rising, falling)
         return self.peak * ops.clip(share, 0.0, 1.0)

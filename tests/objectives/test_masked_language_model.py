@@ -1,0 +1,216 @@
+"""Masked language modelling: what is hidden, how, and what the loss counts."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy, MaskedLanguageModel
+
+MASK, CLS, SEP, PAD, VOCABULARY = 4, 2, 3, 0, 1000
+
+
+def objective(**options):
+    options = {"special_ids": [CLS, SEP, PAD], "seed": 0} | options
+    return MaskedLanguageModel(mask_id=MASK, vocabulary_size=VOCABULARY, **options)
+
+
+def batch(lengths, columns, seed=0):
+    """Rows of [CLS] tokens [SEP] and padding; `lengths` counts the tokens between."""
+    ids = np.random.default_rng(seed).integers(5, VOCABULARY, (len(lengths), columns))
+    mask = np.zeros((len(lengths), columns), "int32")
+    for row, length in enumerate(lengths):
+        ids[row, 0] = CLS
+        ids[row, length + 1] = SEP
+        ids[row, length + 2 :] = PAD
+        mask[row, : length + 2] = 1
+    return {
+        "token_ids": tf.constant(ids, tf.int32),
+        "segment_ids": tf.zeros_like(mask),
+        "padding_mask": tf.constant(mask),
+    }
+
+
+def taken(inputs, positions):
+    return np.take_along_axis(np.asarray(inputs["token_ids"]), np.asarray(positions), axis=1)
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.4, 1.0])
+def test_what_is_masked(rate):
+    lengths = [0, 1, 3, 10, 20, 38]
+    inputs = batch(lengths, 40)
+    corrupted, labels = objective(rate=rate).corrupt(inputs)
+    positions, labels = corrupted["mask_positions"].numpy(), labels.numpy()
+    assert corrupted["mask_positions"].dtype == "int32"
+    known = labels != IGNORED
+
+    # How many: the rounded share of the row's real tokens, one at the least.
+    wanted = [min(length, max(1, round(rate * length))) for length in lengths]
+    assert known.sum(axis=1).tolist() == wanted
+    for row in range(len(lengths)):
+        assert len(set(positions[row])) == positions.shape[1]  # no position twice
+
+    # Which: labels are the originals, and none of them special or padding.
+    originals = taken(inputs, positions)
+    np.testing.assert_array_equal(labels[known], originals[known])
+    assert not np.isin(originals[known], [CLS, SEP, PAD]).any()
+
+    # All else stays: other positions, segments and mask.
+    hidden = np.zeros((len(lengths), 40), bool)
+    for row in range(len(lengths)):
+        hidden[row, positions[row][known[row]]] = True
+    before, after = inputs["token_ids"].numpy(), corrupted["token_ids"].numpy()
+    np.testing.assert_array_equal(before[~hidden], after[~hidden])
+    np.testing.assert_array_equal(corrupted["padding_mask"], inputs["padding_mask"])
+    np.testing.assert_array_equal(corrupted["segment_ids"], inputs["segment_ids"])
+
+
+def test_eighty_ten_ten():
+    inputs = batch([126] * 600, 128)
+    corrupted, labels = objective().corrupt(inputs)
+    after, originals = taken(corrupted, corrupted["mask_positions"]), labels.numpy()
+    known = originals != IGNORED
+    after, originals = after[known], originals[known]
+    assert len(originals) == 600 * 19
+    assert (after == MASK).mean() == pytest.approx(0.8, abs=0.015)
+    assert (after == originals).mean() == pytest.approx(0.1, abs=0.015)
+    others = after[(after != MASK) & (after != originals)]
+    assert len(others) / len(originals) == pytest.approx(0.1, abs=0.015)
+    assert others.min() < 50 and others.max() >= VOCABULARY - 50  # from all of the vocabulary
+    assert others.max() < VOCABULARY
+
+
+def test_every_token_is_equally_likely():
+    inputs = batch([18] * 4000, 20)
+    corrupted, labels = objective(rate=0.15).corrupt(inputs)
+    known = labels.numpy() != IGNORED
+    counts = np.bincount(corrupted["mask_positions"].numpy()[known], minlength=20) / 4000
+    assert counts[0] == counts[19] == 0
+    np.testing.assert_allclose(counts[1:19], 3 / 18, atol=0.03)
+
+
+@pytest.mark.parametrize("columns", [3, 7, 20, 40, 60, 100, 128, 512])
+@pytest.mark.parametrize("rate", [0.15, 0.1, 0.3])
+def test_number_of_columns(columns, rate):
+    corrupted, labels = objective(rate=rate).corrupt(batch([columns - 2], columns))
+    expected = math.ceil(round(rate * columns, 6))
+    assert corrupted["mask_positions"].shape == labels.shape == (1, expected)
+
+
+def test_a_row_without_text_has_nothing_to_predict():
+    inputs = batch([0, 0], 6)
+    empty = {key: tf.zeros_like(value) for key, value in inputs.items()}
+    for some in (inputs, empty):
+        corrupted, labels = objective().corrupt(some)
+        assert (labels.numpy() == IGNORED).all()
+        np.testing.assert_array_equal(corrupted["token_ids"], some["token_ids"])
+
+
+def test_evaluation_is_deterministic_and_training_is_not():
+    inputs = batch([30] * 8, 32)
+    one = objective()
+    first, first_labels = one.corrupt(inputs, training=False)
+    one.corrupt(inputs)
+    second, second_labels = objective(seed=7).corrupt(inputs, training=False)
+    np.testing.assert_array_equal(first["token_ids"], second["token_ids"])
+    np.testing.assert_array_equal(first_labels, second_labels)
+    trained = [one.corrupt(inputs)[0]["token_ids"].numpy() for _ in range(2)]
+    assert (trained[0] != trained[1]).any()
+
+
+def test_seeds_reproduce():
+    inputs = batch([30] * 8, 32)
+
+    def run(seed):
+        one = objective(seed=seed)
+        return np.stack([one.corrupt(inputs)[0]["token_ids"].numpy() for _ in range(3)])
+
+    np.testing.assert_array_equal(run(3), run(3))
+    assert (run(3) != run(4)).any()
+
+
+def test_in_a_function_of_unknown_shape():
+    one = objective()
+    spec = tf.TensorSpec([None, None], tf.int32)
+    keys = ("token_ids", "segment_ids", "padding_mask")
+    function = tf.function(
+        lambda inputs: one.corrupt(inputs, training=False),
+        input_signature=[dict.fromkeys(keys, spec)],
+    )
+    for columns in (7, 20):
+        inputs = batch([columns - 2] * 3, columns)
+        actual, labels = function(inputs)
+        expected, expected_labels = one.corrupt(inputs, training=False)
+        np.testing.assert_array_equal(labels, expected_labels)
+        for key in expected:
+            np.testing.assert_array_equal(actual[key], expected[key])
+
+
+def test_under_xla():
+    one = objective()
+    inputs = batch([18] * 2, 20)
+    corrupted, labels = tf.function(one.corrupt, jit_compile=True)(inputs)
+    known = labels.numpy() != IGNORED
+    np.testing.assert_array_equal(
+        labels.numpy()[known], taken(inputs, corrupted["mask_positions"])[known]
+    )
+
+
+@pytest.mark.parametrize("rate", [0, -0.1, 1.1])
+def test_bad_rate_is_an_error(rate):
+    with pytest.raises(ValueError, match=r"not in \(0, 1\]"):
+        objective(rate=rate)
+
+
+# === Loss and metric ===
+
+LABELS = np.array([[3, IGNORED, 0], [IGNORED, IGNORED, 2]])
+LOGITS = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
+
+
+def cross_entropy(labels, logits):
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -np.take_along_axis(log_probabilities, np.maximum(labels, 0)[..., None], -1)[..., 0]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_loss_is_the_mean_over_known_labels(dtype):
+    expected = cross_entropy(LABELS, LOGITS)[LABELS != IGNORED].mean()
+    loss = MaskedCrossentropy()(LABELS.astype(dtype), LOGITS)
+    assert loss.shape == ()
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+def test_loss_weighs_rows():
+    losses, weights = cross_entropy(LABELS, LOGITS), np.array([[0.5], [2.0]])
+    known = (LABELS != IGNORED) * weights
+    loss = MaskedCrossentropy()(LABELS, LOGITS, sample_weight=weights[:, 0])
+    assert loss.shape == ()
+    assert float(loss) == pytest.approx((losses * known).sum() / 3, rel=1e-5)
+
+
+def test_nothing_to_predict_is_a_loss_of_zero():
+    labels = np.full((2, 3), IGNORED)
+    assert float(MaskedCrossentropy()(labels, LOGITS)) == 0.0
+    metric = MaskedAccuracy()
+    metric.update_state(labels, LOGITS)
+    assert float(metric.result()) == 0.0
+
+
+def test_accuracy_counts_known_labels_over_batches():
+    metric = MaskedAccuracy()
+    best = LOGITS.argmax(-1)
+    right = np.where(LABELS == IGNORED, IGNORED, best)
+    metric.update_state(right, LOGITS)
+    wrong = np.array([[IGNORED, (best[0, 1] + 1) % 5, IGNORED], [IGNORED] * 3])
+    metric.update_state(wrong, LOGITS)
+    assert float(metric.result()) == pytest.approx(3 / 4)
+
+
+def test_loss_and_metric_round_trip():
+    for thing in (MaskedCrossentropy(), MaskedAccuracy()):
+        again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(thing))
+        assert type(again) is type(thing)
+        assert again.name == thing.name

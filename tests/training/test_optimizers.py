@@ -1,0 +1,70 @@
+"""AdamW: its defaults, and what it decays."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_lm.models import BertBackbone
+from keras_lm.training import AdamW, WarmupLinearDecay
+
+
+def variable(name, value=1.0):
+    return keras.Variable(np.full((2, 2), value, "float32"), name=name)
+
+
+def test_defaults_are_those_of_fine_tuning():
+    optimizer = AdamW()
+    assert isinstance(optimizer._learning_rate, WarmupLinearDecay)
+    assert float(optimizer.learning_rate) == pytest.approx(5e-5)
+    assert optimizer.weight_decay == 0.01
+    assert optimizer.epsilon == 1e-6
+    assert optimizer.global_clipnorm == 1.0
+
+
+def test_decays_kernels_and_embeddings_only():
+    backbone = BertBackbone(10, num_layers=1, num_heads=2, hidden_dim=4, intermediate_dim=6)
+    for weight in backbone.trainable_weights:
+        weight.assign(np.ones(weight.shape))
+    optimizer = AdamW(learning_rate=0.5, weight_decay=0.1)
+    weights = backbone.trainable_weights
+    optimizer.apply([np.zeros(w.shape, "float32") for w in weights], weights)
+    decayed = {"kernel", "embeddings"}
+    for weight in weights:
+        expected = 1 - 0.5 * 0.1 if weight.name in decayed else 1.0
+        np.testing.assert_allclose(weight, expected, atol=1e-6, err_msg=weight.path)
+    assert {w.name for w in weights} == decayed | {"bias", "gamma", "beta"}
+
+
+def test_one_step_equals_the_formula():
+    weight = variable("kernel")
+    optimizer = AdamW(learning_rate=0.1, weight_decay=0.01, epsilon=1e-6)
+    gradient = np.array([[0.1, -0.2], [0.3, 0.0]], "float32")
+    optimizer.apply([gradient], [weight])
+    expected = 1.0 * (1 - 0.1 * 0.01) - 0.1 * gradient / (np.abs(gradient) + 1e-6)
+    np.testing.assert_allclose(weight, expected, rtol=1e-3)
+
+
+def test_gradients_are_clipped_together():
+    weights = [variable("kernel", 0.0), variable("bias", 0.0)]
+    optimizer = AdamW(learning_rate=1.0, weight_decay=0.0, epsilon=1e3)  # so large: nearly linear
+    optimizer.apply([np.full((2, 2), 30.0, "float32"), np.full((2, 2), 40.0, "float32")], weights)
+    # In all they have the norm 100, so they become 0.3 and 0.4; the rest is Adam's first step.
+    step = 1e-3 * np.sqrt(1 - 0.999)
+    np.testing.assert_allclose(weights[0], -0.3 * step, rtol=1e-2)
+    np.testing.assert_allclose(weights[1], -0.4 * step, rtol=1e-2)
+
+
+def test_takes_schedules_of_keras():
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    assert AdamW(schedule)._learning_rate is schedule
+
+
+def test_config_round_trip():
+    optimizer = AdamW(WarmupLinearDecay(0.1, total_steps=9), weight_decay=0.3, beta_2=0.98)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
+    assert isinstance(again, AdamW)
+    assert again.get_config() == optimizer.get_config()
+    assert again._learning_rate.total_steps == 9
+    bias = variable("bias")
+    again.apply([np.zeros((2, 2), "float32")], [bias])
+    np.testing.assert_array_equal(bias, 1.0)
