@@ -6,6 +6,7 @@ from pathlib import PurePath
 __version__ = "0.1.0"
 __all__ = [
     "converters",
+    "export",
     "layers",
     "models",
     "objectives",
@@ -20,6 +21,7 @@ __all__ = [
 if PurePath((sys.argv or [""])[0]).stem != "keras-lm":
     from keras_lm import (
         converters,
+        export,
         layers,
         models,
         objectives,

@@ -96,7 +96,11 @@ class TextClassifier(Task):
                 if name not in index:
                     raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
             return np.array([index[name] for name in names], "int32")
-        if labels.ndim != 1 or labels.dtype.kind not in "biuf" or not np.array_equal(labels, labels.astype("int32")):
+        if (
+            labels.ndim != 1
+            or labels.dtype.kind not in "biuf"
+            or not np.array_equal(labels, np.trunc(labels))
+        ):
             raise ValueError(
                 f"labels has shape {labels.shape} and dtype {labels.dtype}: pass one integer or "
                 "class name a row, or make the task with multi_label=True."
@@ -134,9 +138,10 @@ class TextClassifier(Task):
         rows = np.zeros((len(labels), self.num_classes), "float32")
         for row, names in enumerate(labels):
             for name in names if isinstance(names, (list, tuple, set, np.ndarray)) else [names]:
-                if _text(name) not in self.class_names:
+                name = _text(name) if isinstance(name, (str, bytes)) else name
+                if name not in self.class_names:
                     raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
-                rows[row, self.class_names.index(_text(name))] = 1.0
+                rows[row, self.class_names.index(name)] = 1.0
         return rows
 
     def prepare_label_tensor(self, labels):

@@ -226,8 +226,8 @@ class TextModel(keras.Model):
         if not isinstance(schedule, WarmupLinearDecay):
             return
         if total_steps is not None:
-            # Unlike `iterations`, what the schedule sees counts the steps that only accumulate, too.
-            start += int(optimizer._iterations)
+            # Unlike `iterations`, it counts the steps that only accumulate gradients, too.
+            start += int(optimizer._iterations.numpy())
         if schedule.plan(start, total_steps):
             self.train_function = None  # the old one has the old numbers in its graph
 

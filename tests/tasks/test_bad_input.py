@@ -1,0 +1,256 @@
+"""Errors that name what was passed and what to pass instead."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.models import BertBackbone
+from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
+from keras_lm.tasks.columns import columns_from_user
+from keras_lm.tokenizers import WordPieceTokenizer
+
+NAMES = ("text", "text_pair")
+
+
+def dataset(*parts, batch=2):
+    data = tf.data.Dataset.from_tensor_slices(parts[0] if len(parts) == 1 else parts)
+    return data.batch(batch) if batch else data
+
+
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        ("a text", r"x='a text' is a single example: pass a batch, such as \['a text'\]"),
+        (b"a text", "is a single example"),
+        (("a", "b"), "is a single example"),
+        ({"texts": ["a"]}, r"x has the keys \['texts'\]: 'text' is needed"),
+        ({"text_pair": ["a"]}, "'text' is needed"),
+        ({"text": ["a"], "label": [1]}, "allowed are"),
+        ((["a"], ["b"], ["c"]), "x is a tuple of 3"),
+        ((["a"],), "x is a tuple of 1"),
+        ((["a", "b"], ["c"]), "columns of different lengths, {'text': 2, 'text_pair': 1}"),
+        (["a", None], r"text\[1\] is None, a NoneType"),
+        (["a", float("nan")], r"text\[1\] is nan, a float"),
+        ([1, 2], r"text\[0\] is 1, a int"),
+        (np.array([1.5]), r"text\[0\] is .*1.5"),
+        ((["a"], [None]), r"text_pair\[0\] is None"),
+        ([("a", "b"), ("c", None)], r"text_pair\[1\] is None"),
+        ([("a", "b"), "c"], r"text\[0\] is \('a', 'b'\), a tuple"),
+        (42, "x is a int"),
+        (None, "x is a NoneType"),
+        ({"a", "b"}, "x is a set"),
+        (["x" * 500, None], r"text\[1\]"),
+    ],
+)
+def test_texts(x, message):
+    with pytest.raises(ValueError, match=message):
+        columns_from_user(x, NAMES)
+
+
+def test_a_task_for_single_texts_takes_no_pairs():
+    with pytest.raises(ValueError, match="this task takes"):
+        columns_from_user((["a"], ["b"]), ("text",))
+
+
+def test_missing_values_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    for column in (["a", None], ["a", pandas.NA], ["a", float("nan")]):
+        with pytest.raises(ValueError, match=r"text\[1\] is .* not a string"):
+            columns_from_user(pandas.Series(column), NAMES)
+
+
+def test_lone_surrogates_pass(classifier):
+    assert np.isfinite(classifier.predict_on_batch(["good \ud800 film"])).all()
+
+
+METHODS = ["fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_entry_point_names_the_row(classifier, method):
+    y = () if "predict" in method else ([0, 1],)
+    with pytest.raises(ValueError, match=r"text\[1\] is None"):
+        getattr(classifier, method)(["a", None], *y)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_strings_need_a_tokenizer(make, method):
+    task = make(TextClassifier, tokenizer=None, num_classes=2)
+    for x in (["a"], dataset(["a"])):
+        if "batch" in method and isinstance(x, tf.data.Dataset):
+            continue
+        with pytest.raises(ValueError, match="TextClassifier has no tokenizer"):
+            getattr(task, method)(x)
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize("x", [[], {"text": []}, ([], [])])
+def test_empty_data(classifier, method, x):
+    with pytest.raises(ValueError, match="x is empty"):
+        getattr(classifier, method)(x)
+
+
+def test_empty_answers_and_generators(classifier):
+    with pytest.raises(ValueError, match="x is empty"):
+        classifier.classify([])
+    with pytest.raises(ValueError, match="without batches"):
+        classifier.fit(iter(()))
+
+
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        ([0, 2], r"labels\[1\]=2, but num_classes=2"),
+        ([-1, 0], r"labels\[0\]=-1"),
+        ([0.5, 1], "pass one integer or class name"),
+        ([[1, 0], [0, 1]], "pass one integer or class name"),
+        ([["bad"], ["good"]], "pass one integer or class name"),
+        ([0, float("nan")], "pass one integer or class name"),
+        ([0], "labels has 1 rows for 2 examples"),
+        ([0, 1, 0], "labels has 3 rows for 2 examples"),
+        (0, "labels has 1 rows for 2 examples"),
+        (["good", "fine"], r"labels\[1\]='fine' is none of \['bad', 'good'\]"),
+        (["good", None], r"labels\[1\]=None"),
+        (np.array(["good", float("nan")], dtype=object), r"labels\[1\]=nan"),
+    ],
+)
+def test_labels_of_a_classifier(make, labels, message):
+    task = make(TextClassifier, class_names=["bad", "good"])
+    with pytest.raises(ValueError, match=message):
+        task.fit(["a", "it"], labels)
+
+
+def test_string_labels_of_another_number(make):
+    task = make(TextClassifier, num_classes=3)
+    with pytest.raises(ValueError, match="labels holds 2 different names, but num_classes=3"):
+        task.fit(["a", "it"], ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        ([["good"], ["fine"]], r"labels\[1\]='fine' is none of"),
+        ([[1, 0, 0], [0, 1, 0]], r"labels has shape \(2, 3\), but num_classes=2"),
+        ([0, 1], r"labels has shape \(2,\), but num_classes=2"),
+        ([[1, 0], [2, 0]], r"labels\[1\]=\[2 0\] holds more than 0 and 1"),
+        ([["good"], None], r"labels\[1\]=None is none of"),
+    ],
+)
+def test_labels_of_many_classes(make, labels, message):
+    task = make(TextClassifier, class_names=["bad", "good"], multi_label=True)
+    with pytest.raises(ValueError, match=message):
+        task.fit(["a", "it"], labels)
+
+
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        (["good", "bad"], "labels must be numbers"),
+        ([None, 1.0], r"labels"),
+        ([0.0, float("nan")], r"labels\[1\]=nan is not a finite number"),
+        ([[1.0, 2.0], [3.0, 4.0]], r"labels has shape \(2, 2\): pass one number a row"),
+    ],
+)
+def test_labels_of_a_regressor(make, labels, message):
+    with pytest.raises(ValueError, match=message):
+        make(TextRegressor).fit(["a", "it"], labels)
+
+
+def test_sample_weights(classifier):
+    with pytest.raises(ValueError, match="sample_weight is given without y"):
+        classifier.fit(["a"], sample_weight=[1.0])
+    with pytest.raises(ValueError, match="rows for 2 examples"):
+        classifier.fit(["a", "it"], [0, 1], sample_weight=[1.0])
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (lambda: dataset(["a"], [0], batch=None), r"single examples: call .batch\(n\)"),
+        (lambda: dataset([1.5], [0]), "x is a tf.data.Dataset of float32"),
+        (lambda: dataset({"texts": ["a"]}), "'text' is needed"),
+        (lambda: dataset({"text": ["a"], "more": ["b"]}), "allowed are"),
+        (lambda: dataset((["a"], ["b"], ["c"]), [0]), "a tuple of 3 texts"),
+        (lambda: dataset([["a", "b"]], [0]), r"strings of shape \(None, 2\)"),
+    ],
+)
+def test_datasets(classifier, data, message):
+    with pytest.raises(ValueError, match=message):
+        classifier.fit(data())
+
+
+def test_datasets_come_with_their_labels(classifier):
+    with pytest.raises(ValueError, match="let it yield"):
+        classifier.fit(dataset(["a"]), [0])
+    with pytest.raises(ValueError, match="pass validation_data"):
+        classifier.fit(dataset(["a"], [0]), validation_split=0.5)
+    with pytest.raises(ValueError, match="pass validation_data"):
+        classifier.fit(iter([(["a"], [0])]), validation_split=0.5)
+
+
+def test_string_labels_in_a_dataset(make):
+    data = dataset(["a", "it"], ["good", "fine"])
+    with pytest.raises(ValueError, match="make the task with class_names"):
+        make(TextClassifier, num_classes=2).fit(data)
+    task = make(TextClassifier, class_names=["bad", "good"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="none of"):
+        task.fit(data, verbose=0)
+
+
+@pytest.mark.parametrize("share", [1.5, -0.5, 1.0])
+def test_validation_split(classifier, share):
+    with pytest.raises(ValueError, match=f"validation_split={share}"):
+        classifier.fit(["a", "it"], [0, 1], validation_split=share)
+    with pytest.raises(ValueError, match="of 1 examples leaves a side empty"):
+        classifier.fit(["a"], [0], validation_split=0.5)
+
+
+@pytest.mark.parametrize(
+    "cls, options, message",
+    [
+        (TextClassifier, {}, "num_classes and class_names are both missing"),
+        (TextClassifier, {"num_classes": 0}, "num_classes=0"),
+        (
+            TextClassifier,
+            {"num_classes": 3, "class_names": ["a"]},
+            "num_classes=3, but class_names",
+        ),
+        (TextClassifier, {"class_names": ["a", "a"]}, "names a class twice"),
+        (TextRegressor, {"sequence_length": 25}, "sequence_length=25, .* 24"),
+        (TextRegressor, {"sequence_length": 3}, "sequence_length=3"),
+        (TextRegressor, {"sequence_length": 0}, "sequence_length=0"),
+        (TextRegressor, {"padding": "none"}, "padding='none'"),
+        (TextRegressor, {"truncation": "last"}, "truncation='last'"),
+        (FeatureExtractor, {"layers": "middle"}, "layers='middle'"),
+        (FeatureExtractor, {"layers": 2}, "layers=2, but the backbone has 2"),
+        (FeatureExtractor, {"layers": -4}, "layers=-4"),
+        (FeatureExtractor, {"layers": "sum_last_four"}, "needs four blocks, the backbone has 1"),
+        (FeatureExtractor, {"pooling": "median"}, "pooling='median'"),
+        (FeatureExtractor, {"layers": "scalar_mix", "regularization": -1}, "regularization=-1"),
+        (MaskedLM, {"top_k": 0}, "top_k=0"),
+        (MaskedLM, {"top_k": 10**6}, "top_k=1000000"),
+    ],
+)
+def test_arguments(make, cls, options, message):
+    with pytest.raises(ValueError, match=message):
+        make(cls, **options)
+
+
+def test_a_tokenizer_of_another_checkpoint(make, tokenizer):
+    small = BertBackbone(20, num_layers=1, num_heads=1, hidden_dim=4, intermediate_dim=4)
+    with pytest.raises(ValueError, match="but the backbone's embedding has 20 rows"):
+        make(TextClassifier, small, num_classes=2)
+
+
+def test_masked_lm_needs_a_mask_token(make):
+    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good"]
+    without = WordPieceTokenizer(entries, lowercase=True, mask_token=None)
+    with pytest.raises(ValueError, match="mask"):
+        make(MaskedLM, tokenizer=without)
+    assert make(TextClassifier, tokenizer=without, num_classes=2).predict_on_batch(["good"]).shape
+
+
+def test_vectors_a_token_have_no_classifier(make):
+    extractor = make(FeatureExtractor, pooling="none")
+    with pytest.raises(ValueError, match="pooling='none'"):
+        make(TextClassifier, extractor, num_classes=2)

@@ -1,0 +1,338 @@
+"""Every way into a task × every form of text: all give what packed dicts give."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
+from keras_lm.training import AdamW, WarmupLinearDecay
+
+TEXTS = ["the film was good", "awful", "i loved it !", "a very dull cast and story ."]
+PAIRS = ["so", "it is a film", "nice", "not"]
+LABELS = [1, 0, 1, 0]
+
+
+def dataset(*parts):
+    return tf.data.Dataset.from_tensor_slices(parts[0] if len(parts) == 1 else parts).batch(2)
+
+
+def frame(column):
+    return pytest.importorskip("pandas").Series(column, index=range(7, 7 + len(column)))
+
+
+def losses_of(logits):
+    labels = np.array(LABELS)
+    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True).numpy()
+
+
+SINGLE = {
+    "list": list,
+    "objects": lambda x: np.array(x, dtype=object),
+    "array": np.array,
+    "bytes": lambda x: [text.encode() for text in x],
+    "bytes array": lambda x: np.array(x, dtype="S"),
+    "tensor": tf.constant,
+    "dict": lambda x: {"text": x},
+    "series": frame,
+    "dataset": dataset,
+    "dataset of dicts": lambda x: dataset({"text": x}),
+    "generator": lambda x: (x[i : i + 1] for i in range(len(x))),
+}
+PAIR = {
+    "tuple": lambda a, b: (a, b),
+    "tuple of arrays": lambda a, b: (np.array(a), np.array(b, dtype=object)),
+    "list of pairs": lambda a, b: list(zip(a, b)),
+    "list of lists": lambda a, b: [list(row) for row in zip(a, b)],
+    "dict": lambda a, b: {"text": a, "text_pair": b},
+    "series": lambda a, b: (frame(a), frame(b)),
+    "dataset of dicts": lambda a, b: dataset({"text": a, "text_pair": b}),
+    "dataset of tuples": lambda a, b: tf.data.Dataset.from_tensors(((a, b),)),
+}
+
+
+@pytest.mark.parametrize("form", SINGLE)
+def test_predict_takes_every_form_of_text(classifier, form):
+    expected = classifier(classifier.preprocess({"text": tf.constant(TEXTS)}))
+    actual = classifier.predict(SINGLE[form](TEXTS), batch_size=2, verbose=0)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+    assert actual.dtype == "float32"
+
+
+@pytest.mark.parametrize("form", PAIR)
+def test_predict_takes_every_form_of_pair(classifier, form):
+    columns = {"text": tf.constant(TEXTS), "text_pair": tf.constant(PAIRS)}
+    expected = classifier(classifier.preprocess(columns))
+    actual = classifier.predict(PAIR[form](TEXTS, PAIRS), batch_size=2, verbose=0)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+    assert classifier.text_pair is True
+
+
+@pytest.mark.parametrize("keys", [["token_ids"], ["token_ids", "padding_mask", "segment_ids"]])
+def test_packed_dicts_pass_through(classifier, keys):
+    packed = classifier.preprocess({"text": tf.constant(["a film", "good film"])})
+    packed = {key: packed[key] for key in keys}
+    expected = classifier(packed)
+    arrays = {key: value.numpy() for key, value in packed.items()}
+    np.testing.assert_allclose(classifier.predict(arrays, verbose=0), expected, atol=1e-5)
+    np.testing.assert_allclose(classifier.predict(dataset(arrays), verbose=0), expected, atol=1e-5)
+    np.testing.assert_allclose(classifier.predict_on_batch(arrays), expected, atol=1e-5)
+    history = classifier.fit(arrays, [0, 1], verbose=0).history
+    assert np.isfinite(history["loss"][0])
+
+
+def test_every_entry_point_gives_the_same_loss(classifier):
+    weights = [1.0, 0.5, 2.0, 0.0]
+    logits = classifier(classifier.preprocess({"text": tf.constant(TEXTS)}))
+    losses = losses_of(logits)
+    plain, weighted = losses.mean(), (losses * weights).mean()
+    options = {"return_dict": True, "verbose": 0}
+    classifier.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+
+    def close(result, expected):
+        assert result["loss"] == pytest.approx(expected, rel=1e-4)
+
+    close(classifier.evaluate(TEXTS, LABELS, **options), plain)
+    close(classifier.evaluate(TEXTS, LABELS, sample_weight=weights, **options), weighted)
+    close(classifier.evaluate(dataset(TEXTS, LABELS), **options), plain)
+    close(classifier.evaluate(dataset(TEXTS, LABELS, weights), **options), weighted)
+    close(classifier.test_on_batch(TEXTS, LABELS, return_dict=True), plain)
+    close(classifier.test_on_batch(TEXTS, LABELS, weights, return_dict=True), weighted)
+    close(classifier.train_on_batch(TEXTS, LABELS, return_dict=True), plain)
+    close(
+        classifier.train_on_batch(TEXTS, LABELS, class_weight={0: 0.0, 1: 2.0}, return_dict=True),
+        (losses * [2, 0, 2, 0]).mean(),
+    )
+    generator = ((TEXTS[i : i + 2], LABELS[i : i + 2]) for i in (0, 2))
+    close(classifier.evaluate(generator, **options), plain)
+
+    def fitted(*data, **options):
+        return {"loss": classifier.fit(*data, verbose=0, **options).history["loss"][0]}
+
+    close(fitted(TEXTS, LABELS, batch_size=2), plain)
+    close(fitted(TEXTS, LABELS, sample_weight=weights, batch_size=2), weighted)
+    close(fitted(TEXTS, LABELS, class_weight={0: 0.0, 1: 2.0}), (losses * [2, 0, 2, 0]).mean())
+    close(fitted(dataset(TEXTS, LABELS)), plain)
+    close(fitted(dataset(TEXTS, LABELS, weights)), weighted)
+    np.testing.assert_allclose(classifier.predict_on_batch(TEXTS), logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "validation",
+    [
+        lambda: (TEXTS, LABELS),
+        lambda: [TEXTS, LABELS],
+        lambda: (TEXTS, LABELS, [1.0] * 4),
+        lambda: dataset(TEXTS, LABELS),
+        lambda: ((TEXTS[i : i + 1], LABELS[i : i + 1]) for i in range(4)),
+    ],
+)
+def test_validation_data(classifier, validation):
+    classifier.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    expected = classifier.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)["loss"]
+    history = classifier.fit(
+        TEXTS, LABELS, validation_data=validation(), validation_batch_size=1, verbose=0
+    ).history
+    assert history["val_loss"][0] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [TEXTS, (TEXTS, PAIRS), {"text": TEXTS, "text_pair": PAIRS}, list(zip(TEXTS, PAIRS))],
+    ids=["list", "tuple", "dict", "pairs"],
+)
+def test_validation_split_holds_out_the_last_rows(classifier, x):
+    classifier.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    history = classifier.fit(x, tuple(LABELS), validation_split=0.25, verbose=0).history
+    columns = {"text": tf.constant(TEXTS)}
+    if x is not TEXTS:
+        columns["text_pair"] = tf.constant(PAIRS)
+    logits = classifier(classifier.preprocess(columns))
+    losses = losses_of(logits)
+    assert history["loss"][0] == pytest.approx(losses[:3].mean(), rel=1e-4)
+    assert history["val_loss"][0] == pytest.approx(losses[3], rel=1e-4)
+
+
+def test_validation_split_of_a_series_with_weights(classifier):
+    history = classifier.fit(
+        frame(TEXTS), frame(LABELS), sample_weight=frame([1.0] * 4), validation_split=0.5, verbose=0
+    ).history
+    assert np.isfinite(history["val_loss"][0])
+
+
+@pytest.mark.parametrize("x", [TEXTS, (TEXTS, PAIRS), {"text": TEXTS}])
+def test_validation_split_without_labels(make, x):
+    history = make(MaskedLM).fit(x, validation_split=0.5, verbose=0).history
+    assert np.isfinite(history["val_loss"][0])
+
+
+@pytest.mark.parametrize("data", [TEXTS, (TEXTS,), np.array(TEXTS)], ids=["list", "tuple", "array"])
+def test_validation_data_without_labels(make, data):
+    task = make(MaskedLM)
+    history = task.fit(TEXTS, validation_data=data, verbose=0).history
+    assert np.isfinite(history["val_loss"][0])
+
+
+def test_callbacks_see_logs(classifier):
+    seen = []
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
+    classifier.fit(TEXTS, LABELS, epochs=2, callbacks=[callback], verbose=0)
+    assert [set(logs) for logs in seen] == [{"loss", "accuracy"}] * 2
+
+
+def test_generators_may_vary_in_width_at_any_time(classifier):
+    def batches():
+        for text in ["a", "good", "a very dull cast and story .", "the film"] * 2:
+            yield [text], [1]
+
+    history = classifier.fit(batches(), epochs=2, steps_per_epoch=4, verbose=0).history
+    assert len(history["loss"]) == 2
+    assert np.isfinite(history["loss"]).all()
+
+
+@pytest.mark.parametrize("form", ["list", "dataset", "generator"])
+@pytest.mark.parametrize("cls", [MaskedLM, FeatureExtractor])
+def test_sequences_of_different_widths_are_padded_alike(make, cls, form):
+    task = make(cls, **({"pooling": "none"} if cls is FeatureExtractor else {}))
+    packed = task.preprocess({"text": tf.constant(TEXTS)})
+    expected, real = task(packed).numpy(), packed["padding_mask"].numpy() == 1
+    actual = task.predict(SINGLE[form](TEXTS), batch_size=1, verbose=0)
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual[real], expected[real], atol=1e-5)
+
+
+def test_packed_rows_without_a_mask_stay_real_when_widened(make):
+    task = make(MaskedLM)
+    rows = [np.array([[2, 7, 3]], "int32"), np.array([[2, 7, 8, 9, 3]], "int32")]
+    data = tf.data.Dataset.from_generator(
+        lambda: ({"token_ids": row} for row in rows),
+        output_signature={"token_ids": tf.TensorSpec([None, None], tf.int32)},
+    )
+    actual = task.predict(data, verbose=0)
+    for row, logits in zip(rows, actual):
+        width = row.shape[1]
+        np.testing.assert_allclose(logits[:width], task({"token_ids": row})[0], atol=1e-5)
+
+
+def test_predict_with_mask_positions(make):
+    task = make(MaskedLM)
+    packed = task.preprocess({"text": tf.constant(TEXTS)})
+    packed["mask_positions"] = tf.constant([[1, 2], [1, 0], [3, 1], [0, 0]])
+    arrays = {key: value.numpy() for key, value in packed.items()}
+    actual = task.predict(arrays, batch_size=2, verbose=0)
+    assert actual.shape[:2] == (4, 2)
+    np.testing.assert_allclose(actual, task(packed), atol=1e-5)
+
+
+def test_predict_stops_after_steps(make):
+    task = make(MaskedLM)
+    endless = dataset(TEXTS).repeat()
+    assert len(task.predict(endless, steps=2, verbose=0)) == 4
+
+
+def test_one_text_and_no_text_among_others(classifier):
+    assert classifier.predict(["good"], verbose=0).shape == (1, 2)
+    assert np.isfinite(classifier.predict(["", "good", "   ", "\x00", "日本"], verbose=0)).all()
+
+
+def test_longer_texts_are_truncated(make):
+    task = make(TextClassifier, num_classes=2, sequence_length=5)
+    logits = task.predict(["the film was", "the film was good and fine"], verbose=0)
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-6)
+
+
+def test_fit_tells_whether_texts_are_pairs(classifier):
+    assert classifier.text_pair is None
+    classifier.predict(["good"], verbose=0)
+    classifier.fit((TEXTS, PAIRS), LABELS, verbose=0)
+    assert classifier.text_pair is True
+    classifier.predict(["good"], verbose=0)
+    assert classifier.text_pair is True
+
+
+def test_a_stated_pair_stays_as_stated(make):
+    task = make(TextClassifier, num_classes=2, text_pair=True)
+    task.fit(TEXTS, LABELS, verbose=0)
+    assert task.text_pair is True
+
+
+# === The schedule ===
+
+
+def schedule_of(task):
+    return task.optimizer._learning_rate
+
+
+class Rates(keras.callbacks.Callback):
+    """The learning rate before every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.rates = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.rates.append(float(self.model.optimizer.learning_rate))
+
+
+def rates(task, *data, **options):
+    callback = Rates()
+    task.fit(*data, verbose=0, callbacks=[callback], **options)
+    return callback.rates
+
+
+def test_fit_lays_the_schedule_over_its_steps(classifier):
+    expected = [float(WarmupLinearDecay(5e-5, total_steps=6)(step)) for step in range(6)]
+    for _ in range(2):  # a second fit starts anew
+        actual = rates(classifier, TEXTS, LABELS, batch_size=2, epochs=3)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    resumed = rates(classifier, TEXTS, LABELS, batch_size=2, epochs=3, initial_epoch=1)
+    np.testing.assert_allclose(resumed, expected[2:], rtol=1e-5)
+    endless = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(1).repeat()
+    actual = rates(classifier, endless, epochs=2, steps_per_epoch=3)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_the_weights_follow_the_planned_rate_in_each_fit(make):
+    """What is traced into the train step must be the numbers of this very fit."""
+    task = make(TextClassifier, num_classes=2, in_graph=True)
+    task.compile(optimizer=AdamW(1e-3, weight_decay=0.0))
+    for epochs in (1, 3):
+        before = task.backbone.get_weights()[0]
+        task.fit(TEXTS, LABELS, batch_size=1, epochs=epochs, verbose=0)
+        assert np.abs(task.backbone.get_weights()[0] - before).max() > 1e-4
+
+
+def test_an_unknown_length_holds_the_peak(classifier):
+    classifier.fit(TEXTS, LABELS, verbose=0)
+    generator = ((TEXTS[i : i + 1], LABELS[i : i + 1]) for i in range(3))
+    np.testing.assert_allclose(rates(classifier, generator)[:3], [5e-5] * 3)
+    classifier.fit(TEXTS, LABELS, verbose=0)
+    before = classifier.backbone.get_weights()[0]
+    classifier.train_on_batch(TEXTS, LABELS)  # after the end of the schedule it would not learn
+    assert (classifier.backbone.get_weights()[0] != before).any()
+
+
+def test_gradient_accumulation_counts_as_the_schedule_does(classifier):
+    classifier.compile(optimizer=AdamW(5e-5, gradient_accumulation_steps=2), run_eagerly=True)
+    for _ in range(2):
+        actual = rates(classifier, TEXTS, LABELS, batch_size=1, epochs=1)
+        expected = [float(WarmupLinearDecay(5e-5, total_steps=4)(step)) for step in range(4)]
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_the_users_own_schedule_and_optimizer_stay(classifier):
+    own = WarmupLinearDecay(1e-3, total_steps=100)
+    classifier.compile(optimizer=AdamW(own), run_eagerly=True)
+    classifier.fit(TEXTS, LABELS, verbose=0)
+    assert schedule_of(classifier) is own
+    assert (own.start, own.total_steps) == (0, 100)
+    classifier.compile(optimizer=keras.optimizers.SGD(0.5), run_eagerly=True)
+    assert rates(classifier, TEXTS, LABELS) == [0.5]
+
+
+def test_compile_keeps_defaults_for_what_is_left_out(make):
+    task = make(TextRegressor)
+    task.compile(loss="mean_absolute_error", metrics=["mean_squared_error"])
+    assert isinstance(task.optimizer, AdamW)
+    result = task.evaluate(["a", "good"], [1.0, 2.0], return_dict=True, verbose=0)
+    assert set(result) == {"loss", "mean_squared_error"}

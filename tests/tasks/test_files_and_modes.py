@@ -1,0 +1,159 @@
+"""Every task through a `.keras` file, and training in every mode that Keras has."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
+from keras_lm.training import AdamW
+
+TEXTS = ["the film was good", "bad"]
+
+
+def data_for(cls, y):
+    x = (TEXTS, TEXTS[::-1]) if cls is Pretrainer else TEXTS
+    return (x,) if y is None else (x, y)
+
+
+def randomise(task):
+    rng = np.random.default_rng(3)
+    for weight in task.weights:
+        if "float" in str(weight.dtype):
+            weight.assign(weight + rng.normal(size=weight.shape, scale=0.1))
+
+
+def test_keras_file_round_trip(every_task, make, tmp_path):
+    cls, options, y = every_task
+    task = make(cls, **options, sequence_length=9, truncation="only_first")
+    task.compile(optimizer=AdamW(1e-3, weight_decay=0.3), run_eagerly=True)
+    if cls is not FeatureExtractor:
+        task.fit(*data_for(cls, y), verbose=0)
+    randomise(task)
+    task.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    assert type(loaded) is cls
+    assert loaded.get_arguments() == task.get_arguments()
+    assert loaded.tokenizer.vocabulary == task.tokenizer.vocabulary
+    assert loaded.tokenizer.get_config() == task.tokenizer.get_config()
+    assert isinstance(loaded.optimizer, AdamW)
+    assert loaded.optimizer.weight_decay == 0.3
+    assert int(loaded.optimizer.iterations) == int(task.optimizer.iterations)
+
+    x = data_for(cls, y)[0]
+    expected, actual = task.predict_on_batch(x), loaded.predict_on_batch(x)
+    for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(actual)):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    if cls is not FeatureExtractor:
+        result = loaded.evaluate(*data_for(cls, y), verbose=0)
+        np.testing.assert_allclose(result, task.evaluate(*data_for(cls, y), verbose=0), atol=1e-5)
+        assert np.isfinite(loaded.fit(*data_for(cls, y), verbose=0).history["loss"]).all()
+
+
+def test_keras_file_of_a_classifier_on_features(make, tmp_path):
+    extractor = make(FeatureExtractor, layers="scalar_mix", pooling="max")
+    task = make(TextClassifier, extractor, class_names=["bad", "good"])
+    randomise(task)
+    task.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    np.testing.assert_allclose(
+        task.predict_on_batch(TEXTS), loaded.predict_on_batch(TEXTS), atol=1e-6
+    )
+
+
+def test_keras_file_of_a_task_without_tokenizer(make, tmp_path):
+    task = make(TextClassifier, tokenizer=None, num_classes=3)
+    task.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    assert loaded.tokenizer is None
+    packed = {"token_ids": np.array([[2, 7, 3]])}
+    np.testing.assert_allclose(task(packed), loaded(packed), atol=1e-6)
+
+
+def test_mixed_precision(every_task, make, make_backbone):
+    cls, options, y = every_task
+    task = make(cls, make_backbone(dtype="mixed_bfloat16"), **options)
+    outputs = task.predict_on_batch(data_for(cls, y)[0])
+    for output in tf.nest.flatten(outputs):
+        assert np.asarray(output).dtype == "float32"
+        assert np.isfinite(output).all()
+    if cls is not FeatureExtractor:
+        assert np.isfinite(task.fit(*data_for(cls, y), verbose=0).history["loss"]).all()
+    assert {str(w.dtype) for w in task.trainable_weights} == {"float32"}
+
+
+def test_float16_scales_the_loss(make, make_backbone):
+    task = make(TextClassifier, make_backbone(dtype="mixed_float16"), in_graph=True, num_classes=2)
+    history = task.fit(TEXTS, [0, 1], epochs=2, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    inner = getattr(task.optimizer, "inner_optimizer", task.optimizer)
+    assert inner._learning_rate.total_steps == 2
+
+
+@pytest.mark.parametrize("cls, options", [(TextClassifier, {"num_classes": 2}), (MaskedLM, {})])
+def test_fixed_padding_trains_under_xla(make, cls, options):
+    task = make(cls, in_graph=True, padding="fixed", sequence_length=8, **options)
+    task.compile(jit_compile=True)
+    y = None if cls is MaskedLM else [0, 1]
+    assert np.isfinite(task.fit(TEXTS, y, verbose=0).history["loss"]).all()
+    assert task.preprocess({"text": tf.constant(["a"])})["token_ids"].shape == (1, 8)
+
+
+def test_graph_and_eager_give_the_same(make, make_backbone):
+    losses = []
+    for in_graph in (True, False):
+        keras.utils.set_random_seed(0)
+        task = make(TextRegressor, in_graph=in_graph)
+        history = task.fit(TEXTS, [1.0, 2.0], epochs=3, batch_size=1, shuffle=False, verbose=0)
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+MIRRORED = """
+import sys
+
+sys.argv = ["test"]
+import keras, numpy as np, tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from keras_lm.models import BertBackbone
+from keras_lm.tasks import MaskedLM, TextClassifier
+from keras_lm.tokenizers import WordPieceTokenizer
+
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
+tokenizer = WordPieceTokenizer(words, lowercase=True)
+
+
+def losses(strategy, cls, *y, **options):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        backbone = BertBackbone(8, 1, 2, 8, 8, dropout=0.0)
+        task = cls(backbone, tokenizer=tokenizer, **options)
+    x = ["good film", "bad", "good", "bad film film film"]
+    history = task.fit(x, *y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+    if cls is TextClassifier:
+        assert task.predict(x, batch_size=4, verbose=0).shape == (4, 2)
+    return history
+
+
+mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+assert mirrored.num_replicas_in_sync == 2
+assert np.isfinite(losses(mirrored, MaskedLM)).all()
+y = [1, 0, 1, 0]
+both = losses(mirrored, TextClassifier, y, num_classes=2)
+one = losses(tf.distribute.get_strategy(), TextClassifier, y, num_classes=2)
+np.testing.assert_allclose(both, one, rtol=1e-3)
+"""
+
+
+def test_two_replicas_train_as_one(tmp_path):
+    script = tmp_path / "mirrored.py"
+    script.write_text(MIRRORED)
+    result = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert result.returncode == 0, result.stderr[-3000:]

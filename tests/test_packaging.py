@@ -1,0 +1,93 @@
+"""What gets installed: the wheel's contents, and that tests test the tree."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def wheel(repository, tmp_path_factory):
+    """A wheel, built from a copy of the tree without fetching anything."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ["setup.py", "pyproject.toml", "README.md", "LICENSE"]:
+        shutil.copy(repository / name, source)
+    for name in ["keras_lm", "export", "tests"]:
+        ignored = shutil.ignore_patterns("__pycache__", "goldens")
+        shutil.copytree(repository / name, source / name, ignore=ignored)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(source)], cwd=source, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (path,) = source.glob("keras_lm-*.whl")
+    return path
+
+
+def test_wheel_holds_every_module_and_no_other(wheel, repository):
+    files = zipfile.ZipFile(wheel).namelist()
+    packed = {name for name in files if name.endswith(".py")}
+    wanted = set()
+    for folder, prefix in [("keras_lm", Path("keras_lm")), ("export", Path("keras_lm/export"))]:
+        for path in (repository / folder).rglob("*.py"):
+            wanted.add((prefix / path.relative_to(repository / folder)).as_posix())
+    assert packed == wanted
+
+
+def test_wheel_says_what_it_is(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        (entries,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        assert any(name.endswith("LICENSE") for name in archive.namelist())
+        text = archive.read(metadata).decode()
+        assert "keras-lm = keras_lm.cli:main" in archive.read(entries).decode()
+    assert "Name: keras-lm" in text
+    assert "License-Expression: Apache-2.0" in text or "License: Apache-2.0" in text
+    assert "Provides-Extra: garden" in text
+    needed = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
+    core = [line.split()[1] for line in needed if "extra" not in line]
+    heavy = ("torch", "tf-models", "tensorflow-serving")
+    assert not [name for name in core if name.startswith(heavy)]
+
+
+def test_unpacked_wheel_has_export_in_its_place(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    done = subprocess.run(
+        [sys.executable, "-c", "import keras_lm.export as e; print(e.__name__, e.__file__)"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site"), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    expected = tmp_path / "site" / "keras_lm" / "export" / "__init__.py"
+    assert done.stdout.split() == ["keras_lm.export", str(expected)]
+
+
+def test_these_tests_test_the_tree(repository):
+    assert Path(find_spec("keras_lm").origin) == repository / "keras_lm" / "__init__.py"
+    assert Path(find_spec("keras_lm.export").origin) == repository / "export" / "__init__.py"
+
+
+def test_both_package_managers_have_what_make_asks_for(repository):
+    """Every extra that the Makefile installs is one that setup.py declares."""
+    makefile = (repository / "Makefile").read_text()
+    setup = (repository / "setup.py").read_text()
+    asked = [line.split(":=")[1] for line in makefile.splitlines() if "EXTRAS :=" in line]
+    assert asked
+    for name in ",".join(asked).split(","):
+        assert f'"{name.strip()}":' in setup
+
+
+def test_version_is_the_same_in_both_places(repository):
+    setup = (repository / "setup.py").read_text()
+    package = (repository / "keras_lm" / "__init__.py").read_text()
+    (stated,) = re.findall(r'^    version="(.*)",$', setup, re.M)
+    assert re.findall(r'^__version__ = "(.*)"$', package, re.M) == [stated]
