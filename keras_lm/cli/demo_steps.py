@@ -1,5 +1,6 @@
 """The steps of `keras-lm demo`, in the order in which they print."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -180,9 +181,23 @@ def save_and_export(task, output):
         shutil.rmtree(folder, ignore_errors=True)
     tflite.unlink(missing_ok=True)
     task.save_to_preset(str(preset))
-    saved_model = Path(task.export(str(output / "saved_model")))
-    task.export(str(tflite), format="litert")
+    with quiet_converter():
+        saved_model = Path(task.export(str(output / "saved_model")))
+        task.export(str(tflite), format="litert")
     return preset, saved_model, tflite
+
+
+@contextlib.contextmanager
+def quiet_converter():
+    """Keep off the terminal what TensorFlow notes while it converts; errors still raise."""
+    terminal = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
 
 
 def ask(script, model, texts):

@@ -32,8 +32,8 @@ class Backbone(keras.Model):
     A subclass builds its layers, calls `super().__init__(inputs, outputs, …)` and then stores its
     arguments in `self.config`. It declares, as class attributes:
 
-    - `SIZES`: dict of a published size's name → its arguments, and `PUBLISHED`: where its weights
-        are;
+    - `SIZES`: dict of a published size's name → its arguments, and `PUBLISHED`: where its
+      weights are;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that gives it;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);

@@ -3,12 +3,12 @@
 import keras
 import tensorflow as tf
 
-from keras_lm.objectives import MaskedLanguageModel
-from keras_lm.tasks.task import Task
+from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
+from keras_lm.tasks.denoising import DenoisingTask
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MaskedLM(Task):
+class MaskedLM(DenoisingTask):
     """Predict hidden tokens: fill masks in, or go on pretraining on raw text.
 
     `fit(texts)` without labels masks anew in each step. In texts, the mask token (`[MASK]`)
@@ -20,8 +20,7 @@ class MaskedLM(Task):
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns logits (B, S, V), or (B, M, V) where
-        `inputs`
-    holds `mask_positions` (B, M).
+    `inputs` holds `mask_positions` (B, M).
 
     Example:
 
@@ -32,8 +31,6 @@ class MaskedLM(Task):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1, task 1.
     """
 
-    predicts_sequences = True
-
     def __init__(self, backbone, top_k=5, **arguments):
         vocabulary_size = backbone.config["vocabulary_size"]
         if not 1 <= top_k <= vocabulary_size:
@@ -42,10 +39,6 @@ class MaskedLM(Task):
         self.top_k = top_k
         self.head = self.add_head("token")
         self._finish()
-
-    def _set_tokenizer(self, tokenizer):
-        super()._set_tokenizer(tokenizer)
-        self.objective = None if tokenizer is None else objective_for(tokenizer)
 
     @property
     def trainable_weights(self):
@@ -64,18 +57,12 @@ class MaskedLM(Task):
         return super().get_arguments() | {"top_k": self.top_k}
 
     def default_loss(self):
-        return MaskedLanguageModel.loss(self)
+        return MaskedCrossentropy()
 
     def default_metrics(self):
-        return MaskedLanguageModel.metrics(self)
+        return [MaskedAccuracy()]
 
-    def train_step(self, data):
-        return super().train_step(self._corrupted(data, training=True))
-
-    def test_step(self, data):
-        return super().test_step(self._corrupted(data, training=False))
-
-    def _corrupted(self, data, training):
+    def corrupted(self, data, training):
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         if labels is None:
             self.require_tokenizer()
@@ -122,16 +109,6 @@ class MaskedLM(Task):
             dict of numpy arrays; see `decode`.
         """
         return self.answer_all(x, batch_size)
-
-
-def objective_for(tokenizer):
-    """The masked-language-model objective in a tokenizer's ids."""
-    special_ids = [tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask")]
-    return MaskedLanguageModel(
-        mask_id=tokenizer.special_id("mask"),
-        vocabulary_size=tokenizer.vocabulary_size,
-        special_ids=special_ids,
-    )
 
 
 def _rows_and_columns(columns):

@@ -3,12 +3,11 @@
 import keras
 
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
-from keras_lm.tasks.masked_lm import objective_for
-from keras_lm.tasks.task import Task
+from keras_lm.tasks.denoising import DenoisingTask
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class Pretrainer(Task):
+class Pretrainer(DenoisingTask):
     """A backbone with every head that it was pretrained with: BERT's masked LM and next sentence.
 
     `fit` takes pairs of raw texts with labels, 0 where the second text follows the first and 1
@@ -32,18 +31,12 @@ class Pretrainer(Task):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
     """
 
-    predicts_sequences = True
-
     def __init__(self, backbone, **arguments):
         super().__init__(backbone, **arguments)
         self.heads = {
             name: self.add_head(kind) for name, kind in backbone.PRETRAINING_HEADS.items()
         }
         self._finish()
-
-    def _set_tokenizer(self, tokenizer):
-        super()._set_tokenizer(tokenizer)
-        self.objective = None if tokenizer is None else objective_for(tokenizer)
 
     def call(self, inputs, training=None):
         outputs = self._encode(inputs, training)
@@ -61,17 +54,15 @@ class Pretrainer(Task):
             "next_sentence_logits": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         }
 
-    def train_step(self, data):
-        return super().train_step(self._corrupted(data, training=True))
-
-    def test_step(self, data):
-        return super().test_step(self._corrupted(data, training=False))
-
-    def _corrupted(self, data, training):
+    def corrupted(self, data, training):
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         if isinstance(labels, dict):
             targets = {name.replace("_labels", "_logits"): value for name, value in labels.items()}
             return inputs, targets, weights
+        if labels is None:
+            raise ValueError(
+                "y is missing: say which second texts follow (0) and which do not (1)."
+            )
         self.require_tokenizer()
         inputs, token_labels = self.objective.corrupt(inputs, training)
         targets = {"token_logits": token_labels, "next_sentence_logits": labels}

@@ -7,10 +7,42 @@ from keras_lm.models import BertBackbone
 from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
 from keras_lm.tokenizers import WordPieceTokenizer
 
-WORDS = (
-    "a the film was is and very good great fine nice bad poor awful dull it i saw like loved "
-    "hated story cast not so , . ! ##s ##ly ##er un [ ]"
-).split()
+WORDS = [
+    "a",
+    "the",
+    "film",
+    "was",
+    "is",
+    "and",
+    "very",
+    "good",
+    "great",
+    "fine",
+    "nice",
+    "bad",
+    "poor",
+    "awful",
+    "dull",
+    "it",
+    "i",
+    "saw",
+    "like",
+    "loved",
+    "hated",
+    "story",
+    "cast",
+    "not",
+    "so",
+    ",",
+    ".",
+    "!",
+    "##s",
+    "##ly",
+    "##er",
+    "un",
+    "[",
+    "]",
+]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 
 GOOD = ["the film was good", "great story", "i loved it", "a very nice cast", "so fine !"]

@@ -5,7 +5,6 @@ import sys
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
@@ -93,12 +92,10 @@ def test_float16_scales_the_loss(make, make_backbone):
     assert inner._learning_rate.total_steps == 2
 
 
-@pytest.mark.parametrize("cls, options", [(TextClassifier, {"num_classes": 2}), (MaskedLM, {})])
-def test_fixed_padding_trains_under_xla(make, cls, options):
-    task = make(cls, in_graph=True, padding="fixed", sequence_length=8, **options)
+def test_fixed_padding_trains_under_xla(make):
+    task = make(MaskedLM, in_graph=True, padding="fixed", sequence_length=8)
     task.compile(jit_compile=True)
-    y = None if cls is MaskedLM else [0, 1]
-    assert np.isfinite(task.fit(TEXTS, y, verbose=0).history["loss"]).all()
+    assert np.isfinite(task.fit(TEXTS, verbose=0).history["loss"]).all()
     assert task.preprocess({"text": tf.constant(["a"])})["token_ids"].shape == (1, 8)
 
 
@@ -142,8 +139,8 @@ def losses(strategy, cls, *y, **options):
 
 mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 assert mirrored.num_replicas_in_sync == 2
-assert np.isfinite(losses(mirrored, MaskedLM)).all()
 y = [1, 0, 1, 0]
+assert np.isfinite(losses(mirrored, MaskedLM)).all()
 both = losses(mirrored, TextClassifier, y, num_classes=2)
 one = losses(tf.distribute.get_strategy(), TextClassifier, y, num_classes=2)
 np.testing.assert_allclose(both, one, rtol=1e-3)
