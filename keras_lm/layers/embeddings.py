@@ -46,8 +46,9 @@ class PositionEmbedding(keras.layers.Layer):
         positions = ops.maximum(columns - ops.cast(left_padding, "int32"), 0)  # (B, S)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
-    def compute_output_shape(self, input_shape):
-        return (*input_shape, self.hidden_dim)
+    def compute_output_spec(self, padding_mask):
+        # Not compute_output_shape: Keras 3.12 leaves arguments called `…_mask` out of it.
+        return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
 
     def get_config(self):
         return super().get_config() | {
