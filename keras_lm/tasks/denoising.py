@@ -21,7 +21,7 @@ class DenoisingTask(Task):
             self.objective = MaskedLanguageModel(
                 mask_id=tokenizer.special_id("mask"),
                 vocabulary_size=tokenizer.vocabulary_size,
-                special_ids=[tokenizer.special_id(role) for role in ("cls", "sep", "pad")],
+                special_ids=[tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask")],
             )
 
     def corrupted(self, data, training):
