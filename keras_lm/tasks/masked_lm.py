@@ -11,8 +11,8 @@ from keras_lm.tasks.denoising import DenoisingTask
 class MaskedLM(DenoisingTask):
     """Predict hidden tokens: fill masks in, or go on pretraining on raw text.
 
-    `fit(texts)` without labels masks anew in each step. In texts, the mask token (`[MASK]`)
-    is recognised, and no other special token.
+    `fit(texts)` without labels masks anew in each step. In texts, the mask token
+    (`[MASK]`) is recognised, and no other special token.
 
     Args:
         backbone: see `Task`.

@@ -19,9 +19,9 @@ class Pretrainer(DenoisingTask):
         backbone: see `Task`.
         **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns a dict with a key a head: `token_logits`
-    (B, S, V), or (B, M, V) where `inputs` holds `mask_positions`, and `next_sentence_logits` (B,
-    2).
+    Call: `task(inputs)` takes packed inputs and returns a dict with a key a head:
+    `token_logits` (B, S, V), or (B, M, V) where `inputs` holds `mask_positions`, and
+    `next_sentence_logits` (B, 2).
 
     Example:
 
