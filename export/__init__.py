@@ -29,8 +29,9 @@ def export(task, path, format="saved_model"):
         `pathlib.Path` of what was written: the version's folder, or the file.
 
     Raises:
-        ValueError: if `format` is unknown, the task has no tokenizer, or the graph holds an
-            operation that does not exist where it shall run; nothing is left behind.
+        ValueError: if `format` is unknown, the task has no tokenizer, the graph holds an operation
+            that does not exist where it shall run, or TF Serving cannot name a model after the
+            folder of versions; nothing is left behind.
         NotADirectoryError: if `path` of a SavedModel is a file.
         IsADirectoryError: if `path` of a `.tflite` is a folder.
 

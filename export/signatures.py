@@ -24,6 +24,29 @@ def text_specs(task):
     return {name: tf.TensorSpec([None], tf.string, name) for name in names}
 
 
+def trace_all(task):
+    """Return all that a SavedModel of a task offers: name of the signature → `ConcreteFunction`.
+
+    Args:
+        task: `keras_lm.tasks.Task` with a tokenizer.
+    """
+    texts = text_specs(task)
+    # One function for all signatures, so that the graph holds the tokenizer once. `classify` and
+    # `regress` call `answer` in turn, and bring no second model.
+    tokenize = trace(task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})
+    answer = trace(answer_function(task, tokenize), texts)
+    functions = {
+        "serving_default": answer,
+        "tokens": trace(raw_function(task), token_specs(task)),
+        "tokenize": trace(pieces_function(task, tokenize), texts),
+    }
+    if task.example_signature():
+        name, outputs = task.example_signature()
+        inputs = {"inputs": tf.TensorSpec([None], tf.string, "inputs")}
+        functions[name] = trace(example_function(answer, outputs, list(texts)), inputs)
+    return functions
+
+
 def token_specs(task):
     """Return the inputs of `tokens`: those of the task's backbone, by name."""
     return {
@@ -55,6 +78,40 @@ def raw_function(task):
         return _plain_floats(outputs if isinstance(outputs, dict) else {name: outputs})
 
     return raw
+
+
+def pieces_function(task, tokenize=None):
+    """Return the function that `tokenize` is: named strings → what the model sees of them.
+
+    Args:
+        task: `keras_lm.tasks.Task`.
+        tokenize: see `Task.preprocess`.
+    """
+
+    def pieces(**columns):
+        packed = task.preprocess(columns, tokenize)
+        tokens = task.tokenizer.tokens(packed["token_ids"])
+        # By the mask: a text can also hold the padding's own token.
+        tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
+        return {"tokens": tokens, "token_ids": packed["token_ids"]}
+
+    return pieces
+
+
+def example_function(answer, outputs, names):
+    """Return a function of `inputs`, serialized `tf.Example`s, for TF Serving's own methods.
+
+    Args:
+        answer: the function that `serving_default` is.
+        outputs: what `Task.example_signature` gives: a function of the answer.
+        names: names of the texts, features that each example must have.
+    """
+    features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
+
+    def examples(inputs):
+        return outputs(answer(**tf.io.parse_example(inputs, features)))
+
+    return examples
 
 
 def _plain_floats(outputs):

@@ -1,8 +1,6 @@
 """Export as a `.tflite`: for LiteRT's interpreter, on phones and elsewhere."""
 
 import contextlib
-import os
-import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +8,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_lm.export import signatures
 from keras_lm.export.operations import layer_path
-from keras_lm.export.versions import local_path
+from keras_lm.export.versions import local_path, write_file
 from keras_lm.packers import Packer
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
@@ -71,7 +69,9 @@ def export_tflite(task, path):
             f"the task computes in {compute_dtype}, for which LiteRT has no kernels: save it with "
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
-    _write(path, _working_model(task, specs))
+    model = _working_model(task, specs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, model)
     return path
 
 
@@ -153,13 +153,3 @@ def _failure(model, specs):
     except (RuntimeError, ValueError) as error:
         return next(iter(str(error).splitlines()), type(error).__name__)
     return None
-
-
-def _write(path, model):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        temporary.write_bytes(model)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 
 # Errors of a rename whose target was made by somebody else in the meantime.
@@ -21,6 +22,21 @@ def local_path(path):
     if "://" in os.fspath(path):
         raise ValueError(f"path={os.fspath(path)!r} is a URL: export to a local path, then upload.")
     return Path(path)
+
+
+def write_file(path, data):
+    """Write a file in one step, replacing what is there.
+
+    Args:
+        path: `Path` in a folder that exists.
+        data: bytes.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_version(folder, write):

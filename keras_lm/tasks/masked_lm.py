@@ -49,7 +49,7 @@ class MaskedLM(DenoisingTask):
     def trainable_variables(self):
         return self.trainable_weights
 
-    def _tokenize(self, text):
+    def tokenize(self, text):
         # What marks the blanks is meant; other special tokens in a text are still only text.
         return self.tokenizer(text, parse_special=[self.tokenizer.special_tokens["mask"]])
 

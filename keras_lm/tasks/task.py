@@ -232,10 +232,11 @@ class Task(TextModel):
         """
         if tokenize is None:
             self.require_tokenizer()
-            tokenize = self._tokenize
+            tokenize = self.tokenize
         return self.packer(*(tokenize(columns[key]) for key in self.text_names if key in columns))
 
-    def _tokenize(self, text):
+    def tokenize(self, text):
+        """Return the ragged ids of strings (B,), without special tokens around them."""
         return self.tokenizer(text)
 
     def answer(self, columns, tokenize=None):
@@ -254,6 +255,15 @@ class Task(TextModel):
     def decode(self, outputs, packed):
         """Return the served dict for raw outputs: these themselves, where not overridden."""
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
+
+    def example_signature(self):
+        """Return what an export offers to TF Serving's methods for `tf.Example`s, if anything.
+
+        Returns:
+            None, or the method, `"classify"` or `"regress"`, and a function that makes its outputs
+            of the dict that `answer` returns.
+        """
+        return None
 
     def answer_all(self, x, batch_size=32):
         """Answer for raw strings, batch by batch.

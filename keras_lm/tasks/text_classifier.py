@@ -169,7 +169,7 @@ class TextClassifier(Task):
         `labels` is the best class of each text, (B,); with `multi_label` it is (B, classes), each
         class's name where its score is at least 0.5 and an empty string where it is not.
         """
-        names = self.class_names or [str(i) for i in range(self.num_classes)]
+        names = self._names_of_classes()
         if self.multi_label:
             scores = tf.sigmoid(outputs)
             # A choice between numbers, because LiteRT cannot choose between strings.
@@ -181,6 +181,19 @@ class TextClassifier(Task):
                 tf.constant(names), tf.argmax(outputs, axis=-1, output_type=tf.int32)
             )
         return {"labels": labels, "scores": scores}
+
+    def _names_of_classes(self):
+        return self.class_names or [str(i) for i in range(self.num_classes)]
+
+    def example_signature(self):
+        return "classify", self._scores_by_class
+
+    def _scores_by_class(self, answer):
+        scores = answer["scores"]
+        return {
+            "classes": tf.broadcast_to(tf.constant(self._names_of_classes()), tf.shape(scores)),
+            "scores": scores,
+        }
 
     def classify(self, x, batch_size=32):
         """Return `labels` and `scores` for raw texts, as the exported model does.

@@ -59,6 +59,9 @@ class TextRegressor(Task):
         """Return `scores` (B,)."""
         return {"scores": outputs[:, 0]}
 
+    def example_signature(self):
+        return "regress", lambda answer: {"outputs": answer["scores"]}
+
     def regress(self, x, batch_size=32):
         """Return `scores` (B,) for raw texts, as the exported model does.
 

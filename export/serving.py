@@ -1,0 +1,151 @@
+"""What TF Serving reads beside a SavedModel: warm-up requests, batching, a list of models."""
+
+import os
+import re
+from pathlib import Path
+
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.config import model_server_config_pb2
+
+from keras_lm.export.versions import write_file
+
+# The names are fixed in TF Serving's source, the first in saved_model_warmup_util.h, the second in
+# bundle_factory_util.cc, which parses a BatchingParameters text proto if the server has the flag
+# --enable_per_model_batching_parameters.
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
+BATCHING_FILE = "batching_params.pbtxt"
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+WARMUP_SIZES = BATCH_SIZES[:6]  # a server starts the later the more it has to compute
+
+ALLOWED = "\n".join(f"allowed_batch_sizes: {size}" for size in BATCH_SIZES)
+BATCHING = f"""\
+# How TF Serving joins requests to this version into batches. It reads this file with
+#   --enable_batching --enable_per_model_batching_parameters
+# A request of more than max_batch_size rows is refused. The largest warm-up request has
+# {WARMUP_SIZES[-1]} rows, so with a smaller max_batch_size the version does not load: then remove
+# {WARMUP_FILE}.
+max_batch_size {{ value: {BATCH_SIZES[-1]} }}
+# How long a batch may wait for more rows.
+batch_timeout_micros {{ value: 2000 }}
+# Requests beyond these fail at once, for the client to try again.
+max_enqueued_batches {{ value: 100 }}
+# All models of a server share its threads, so TF Serving takes this line from the file that
+# --batching_parameters_file names, and not from here; this file can be that one.
+num_batch_threads {{ value: 4 }}
+# Batches are filled up to the next of these sizes; the last is max_batch_size.
+{ALLOWED}
+"""
+
+MODELS = """\
+# The models that TF Serving serves, for
+#   tensorflow_model_server --rest_api_port=8501 --model_config_file=PATH_OF_THIS_FILE
+# In a container, where the folder of versions is mounted at /models/{name}, put
+#   base_path: "/models/{name}"
+# An export writes this file where there is none, and leaves it alone where there is one.
+"""
+
+
+def model_name(folder):
+    """Return the name that TF Serving gives a model: that of its folder of versions.
+
+    Args:
+        folder: path of the folder of all versions.
+
+    Raises:
+        ValueError: if that cannot be the name of a model.
+    """
+    name = Path(os.path.abspath(folder)).name
+    # It stands in addresses, /v1/models/NAME:predict, and in protocol buffers, which are UTF-8.
+    if not re.fullmatch(r"[^:\x00-\x1f\x7f\ud800-\udfff]+", name):
+        raise ValueError(
+            f"path={os.fspath(folder)!r}: TF Serving names a model after its folder, and {name!r} "
+            "cannot be such a name. Pass a folder whose name is UTF-8 without colons and control "
+            "characters, such as film-critic."
+        )
+    return name
+
+
+def write_warmup(folder, task, name, columns, example_method=None):
+    """Write the requests that TF Serving runs before it offers a version to clients.
+
+    They let the first client not wait for what TensorFlow does once a size. Batches hold short
+    texts, for the same reason for which they stay small; one text is longer than the model takes.
+
+    Args:
+        folder: `Path` of a version.
+        task: `keras_lm.tasks.Task`.
+        name: str, of the model.
+        columns: names of the texts that the task takes.
+        example_method: `"classify"`, `"regress"` or None.
+    """
+    texts = [(_text(task, words), rows) for rows in WARMUP_SIZES for words in (1, 16)]
+    texts.append((_text(task, 2 * task.packing["sequence_length"]), 1))
+    logs = [_predict_log(name, "serving_default", columns, *text) for text in texts]
+    logs.append(_predict_log(name, "tokenize", columns, *texts[1]))
+    if example_method:
+        logs.append(_example_log(name, example_method, columns, *texts[1]))
+
+    path = folder / WARMUP_FILE
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for log in logs:
+            writer.write(log.SerializeToString())
+
+
+def _text(task, words):
+    # A mask is what `MaskedLM` fills in, and ordinary text to all others.
+    return " ".join([task.tokenizer.special_tokens.get("mask", "a"), *["a"] * (words - 1)])
+
+
+def _predict_log(name, signature, columns, text, rows):
+    log = prediction_log_pb2.PredictionLog()
+    request = log.predict_log.request
+    request.model_spec.name = name
+    request.model_spec.signature_name = signature
+    for column in columns:
+        request.inputs[column].CopyFrom(tf.make_tensor_proto([text] * rows))
+    return log
+
+
+def _example_log(name, method, columns, text, rows):
+    log = prediction_log_pb2.PredictionLog()
+    request = getattr(log, f"{method}_log").request
+    request.model_spec.name = name
+    request.model_spec.signature_name = method
+    for _ in range(rows):
+        example = request.input.example_list.examples.add()
+        for column in columns:
+            example.features.feature[column].bytes_list.value.append(text.encode())
+    return log
+
+
+def write_batching(folder):
+    """Write how TF Serving shall join requests into batches.
+
+    Args:
+        folder: `Path` of a version.
+    """
+    (folder / BATCHING_FILE).write_text(BATCHING)
+
+
+def write_models_config(folder, name):
+    """Write the list of models that TF Serving can be started with, where there is none.
+
+    TF Serving passes over the file when it looks for versions: these are numbers.
+
+    Args:
+        folder: `Path` of the folder of all versions.
+        name: str, of the model.
+    """
+    path = folder / "models.config"
+    if path.exists():  # people edit it
+        return
+    config = model_server_config_pb2.ModelServerConfig()
+    config.model_config_list.config.add(
+        name=name, base_path=os.path.abspath(folder), model_platform="tensorflow"
+    )
+    text = MODELS.format(name=name) + text_format.MessageToString(config, as_utf8=True)
+    write_file(path, text.encode())

@@ -1,0 +1,163 @@
+"""What a SavedModel offers beside answers: the pieces of a text, and TF Serving's own methods."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_lm import tasks
+from keras_lm.tokenizers import WordPieceTokenizer
+
+PREDICT = "tensorflow/serving/predict"
+
+# Each: the task, and the method of the signature that takes examples.
+CASES = {
+    "classifier": (
+        lambda backbone, **a: tasks.TextClassifier(
+            backbone(), class_names=["bad", "good"], padding="fixed", **a
+        ),
+        "classify",
+    ),
+    "multi-label pairs": (
+        lambda backbone, **a: tasks.TextClassifier(
+            backbone(), num_classes=3, multi_label=True, text_pair=True, **a
+        ),
+        "classify",
+    ),
+    "half precision": (
+        lambda backbone, **a: tasks.TextClassifier(
+            backbone(dtype="mixed_bfloat16"), class_names=["bad", "good"], **a
+        ),
+        "classify",
+    ),
+    "regressor of pairs": (
+        lambda backbone, **a: tasks.TextRegressor(backbone(), text_pair=True, **a),
+        "regress",
+    ),
+    "fill mask": (lambda backbone, **a: tasks.MaskedLM(backbone(), **a), None),
+}
+
+
+@pytest.fixture(scope="module")
+def rows(texts):
+    return [
+        *(text.encode() if isinstance(text, str) else text for text in texts),
+        b"song " * 10_000,
+        b"the [PAD] was [MASK] !",
+    ]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def exported(request, make_backbone, tokenizer, tmp_path_factory):
+    """(task, folder, signatures, method); texts may hold the padding's own token."""
+    tokenizer = WordPieceTokenizer(tokenizer.vocabulary, lowercase=True, added_tokens=["[PAD]"])
+    make, method = CASES[request.param]
+    task = make(make_backbone, tokenizer=tokenizer)
+    folder = task.export(tmp_path_factory.mktemp("models"))
+    return task, folder, tf.saved_model.load(str(folder)).signatures, method
+
+
+def graph_of(folder):
+    data = (folder / "saved_model.pb").read_bytes()
+    (graph,) = saved_model_pb2.SavedModel.FromString(data).meta_graphs
+    return graph
+
+
+def columns_of(task, rows):
+    return {"text": rows, "text_pair": rows[::-1]} if task.text_pair else {"text": rows}
+
+
+def examples_of(columns):
+    """Serialized examples, one a row."""
+    return tf.constant(
+        [
+            tf.train.Example(
+                features=tf.train.Features(
+                    feature={
+                        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
+                        for name, text in zip(columns, texts)
+                    }
+                )
+            ).SerializeToString()
+            for texts in zip(*columns.values())
+        ],
+        tf.string,
+    )
+
+
+def test_names_and_methods(exported):
+    _, folder, _, method = exported
+    expected = dict.fromkeys(["serving_default", "tokens", "tokenize"], PREDICT)
+    if method:
+        expected[method] = f"tensorflow/serving/{method}"
+    found = {name: s.method_name for name, s in graph_of(folder).signature_def.items()}
+    assert {name: m for name, m in found.items() if not name.startswith("__")} == expected
+
+
+def test_graph_holds_the_tokenizer_once(exported):
+    _, folder, _, _ = exported
+    graph = graph_of(folder).graph_def
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    operations = [node.op for node in nodes]
+    assert operations.count("FastWordpieceTokenizeWithOffsets") == 1
+    matchers = [
+        node for node in nodes if node.op == "Const" and node.attr["dtype"].type == tf.uint8
+    ]
+    assert len(matchers) == 1
+
+
+def test_tokenize_shows_what_the_model_sees(exported, rows):
+    task, _, signatures, _ = exported
+    columns = {name: tf.constant(column) for name, column in columns_of(task, rows).items()}
+    found = signatures["tokenize"](**columns)
+    packed = task.preprocess(columns)
+    assert found["token_ids"].dtype == tf.int32
+    np.testing.assert_array_equal(found["token_ids"], packed["token_ids"])
+    vocabulary = [token.encode() for token in task.tokenizer.vocabulary]
+    expected = [
+        [vocabulary[i] if real else b"" for i, real in zip(ids, mask)]
+        for ids, mask in zip(packed["token_ids"].numpy(), packed["padding_mask"].numpy())
+    ]
+    assert found["tokens"].numpy().tolist() == expected
+    assert {b"", b"[PAD]", b"[CLS]"} < {token for row in expected for token in row}
+    assert len(expected[0]) == task.packing["sequence_length"]  # longer texts are truncated
+
+
+def test_tokenize_takes_no_rows(exported):
+    task, _, signatures, _ = exported
+    empty = {name: tf.zeros([0], tf.string) for name in columns_of(task, [])}
+    assert signatures["tokenize"](**empty)["tokens"].shape[0] == 0
+
+
+def test_examples_are_answered_as_the_task_does(exported, rows):
+    task, _, signatures, method = exported
+    if method is None:
+        return
+    columns = columns_of(task, rows)
+    found = signatures[method](inputs=examples_of(columns))
+    expected = task.answer_all(columns)["scores"]
+    half = task.backbone.dtype_policy.compute_dtype == "bfloat16"
+    scores = found["outputs" if method == "regress" else "scores"]
+    assert scores.dtype == tf.float32
+    assert scores.shape == expected.shape
+    # The graph rounds where it fuses, and fusing differs with the shapes of a batch.
+    np.testing.assert_allclose(scores, expected, atol=1e-2 if half else 1e-5)
+    if method == "classify":
+        names = [name.encode() for name in task.class_names or ["0", "1", "2"]]
+        assert found["classes"].numpy().tolist() == [names] * len(rows)
+    assert set(found) == ({"outputs"} if method == "regress" else {"classes", "scores"})
+
+
+def test_examples_must_have_each_text_once(exported):
+    task, _, signatures, method = exported
+    if method is None:
+        return
+    serve = signatures[method]
+    columns = columns_of(task, [b"a film"])
+    for name in columns:
+        others = {other: column for other, column in columns.items() if other != name}
+        incomplete = examples_of({**others, "other": [b"?"]})
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"Feature: {name} .*required"):
+            serve(inputs=incomplete)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse example"):
+        serve(inputs=tf.constant([b"no example"]))
