@@ -68,31 +68,39 @@ def load_task(source, cls, load_weights=True, **arguments):
         backbone = _from_size(str(source), models.Backbone, load_weights, overrides)
         return cls(backbone, **mine)
     checkpoint = open_checkpoint(source)
-    stored = checkpoint.config.get("task") if checkpoint.format == "keras_lm" else None
     if cls is tasks.Task:
-        if stored is None:
+        cls = stated_task(checkpoint)
+        if cls is None:
             raise ValueError(
                 f"{source} holds no task: call from_preset of the task that you want, such as "
                 "TextClassifier.from_preset."
             )
-        cls = TASKS[stored["class"]]
-    backbone_class, converter = _recognise(checkpoint, models.Backbone)
+    backbone_class, converter = recognise(checkpoint)
     mine, overrides = _divide(arguments, cls, backbone_class)
     backbone, converter = _make_backbone(checkpoint, models.Backbone, overrides)
     if "tokenizer" not in mine:
         mine["tokenizer"] = _load_tokenizer(checkpoint, backbone)
-
-    if stored is not None:
-        stated = stored["arguments"] if TASKS[stored["class"]] is cls else None
-    else:
-        labels = converter.labels(checkpoint)
-        stated = None if labels is None else cls.arguments_from_checkpoint(labels)
-    mine, is_fresh = _with_stated(mine, stated)
+    mine, is_fresh = _with_stated(mine, stated_arguments(checkpoint, cls))
     task = cls(backbone, **mine)
     if load_weights:
         fresh = [v.path for v in task.weights if is_fresh and v.path.startswith("classifier/")]
         _load_weights(checkpoint, converter.names, task, fresh)
     return task
+
+
+def stated_task(checkpoint):
+    """Return the class of the task whose head a checkpoint holds, or None."""
+    return next((c for c in TASKS.values() if stated_arguments(checkpoint, c) is not None), None)
+
+
+def stated_arguments(checkpoint, cls):
+    """Return the arguments of a task that a checkpoint states, or None without such a head."""
+    if checkpoint.format == "keras_lm":
+        stored = checkpoint.config.get("task")
+        return stored["arguments"] if stored and stored["class"] == cls.__name__ else None
+    _, converter = recognise(checkpoint)
+    labels = converter.labels(checkpoint)
+    return None if labels is None else cls.arguments_from_checkpoint(labels)
 
 
 def load_tokenizer(source, cls, **overrides):
@@ -131,8 +139,8 @@ def _published(name):
     return f"Its weights are published at {place}: pass that, or a folder with a copy of it."
 
 
-def _recognise(checkpoint, cls):
-    """Return the class of the checkpoint's backbone and its `Converter`."""
+def recognise(checkpoint, cls=models.Backbone):
+    """Return the class of a checkpoint's backbone, a kind of `cls`, and its `Converter`."""
     if checkpoint.format == "keras_lm":
         version = checkpoint.config.get("format_version")
         if version != FORMAT_VERSION:
@@ -174,7 +182,7 @@ def _recognise(checkpoint, cls):
 
 
 def _make_backbone(checkpoint, cls, overrides):
-    backbone_class, converter = _recognise(checkpoint, cls)
+    backbone_class, converter = recognise(checkpoint, cls)
     if checkpoint.format != "keras_lm":
         try:
             config = converter.config(checkpoint)
@@ -305,13 +313,14 @@ def _tokenizer_from_config(folder, config, **overrides):
 # === Saving ===
 
 
-def save(folder, backbone, task=None):
+def save(folder, backbone, task=None, tokenizer=None):
     """Write a preset in one step: a reader finds the old one, or the whole new one.
 
     Args:
         folder: path.
         backbone: `Backbone`, or a task on which `task` stands.
         task: `Task`, or None for the backbone alone.
+        tokenizer: `Tokenizer` to go with a backbone alone; a task brings its own.
 
     Raises:
         FileExistsError: if `folder` holds something that is no preset.
@@ -330,7 +339,7 @@ def save(folder, backbone, task=None):
     }
     if task is not None:
         config["task"] = {"class": type(task).__name__, "arguments": task.get_arguments()}
-    tokenizer = None if task is None else task.tokenizer
+        tokenizer = task.tokenizer
     if tokenizer is not None:
         config["tokenizer"] = {
             "class": type(tokenizer).__name__,

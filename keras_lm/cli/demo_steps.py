@@ -1,6 +1,5 @@
 """The steps of `keras-lm demo`, in the order in which they print."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -20,6 +19,10 @@ from keras_lm import tasks, training
 from keras_lm.cli import clients
 from keras_lm.cli.learning_curve import StepHistory, draw_learning_curve
 from keras_lm.cli.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
+from keras_lm.cli.terminal import quiet
+from keras_lm.serving.client import Client, ServerError
+from keras_lm.serving.engines import LaunchError
+from keras_lm.serving.launch import Plan, find_models, launch
 
 PROMISED_ACCURACY = 0.80  # on all sentences; what less training gives is the caller's business
 SEQUENCE_LENGTH = 64  # one sentence in a hundred has more than 54 pieces, the longest 76
@@ -121,7 +124,11 @@ def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_ou
         shutil.copy(Path(clients.__path__[0]) / script, output / script)
         click.echo(f'   python {output / script} {model} "some text"')
         answers.append(ask(output / script, model, NEW_SENTENCES))
-    print_side_by_side(*answers)
+    print_side_by_side(["SavedModel", ".tflite"], *answers)
+
+    step(7, "Serving: the same sentences over REST and gRPC")
+    answers = serve_and_ask(saved_model.parent, NEW_SENTENCES)
+    print_side_by_side(["REST", "gRPC"], *answers)
 
     return {
         "train_examples": len(split.train_texts),
@@ -181,23 +188,10 @@ def save_and_export(task, output):
         shutil.rmtree(folder, ignore_errors=True)
     tflite.unlink(missing_ok=True)
     task.save_to_preset(str(preset))
-    with quiet_converter():
+    with quiet():
         saved_model = Path(task.export(str(output / "saved_model")))
         task.export(str(tflite), format="litert")
     return preset, saved_model, tflite
-
-
-@contextlib.contextmanager
-def quiet_converter():
-    """Keep off the terminal what TensorFlow notes while it converts; errors still raise."""
-    terminal = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
 
 
 def ask(script, model, texts):
@@ -227,10 +221,49 @@ def ask(script, model, texts):
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def print_side_by_side(saved_model, tflite):
-    """A table of both answers to the same sentences."""
-    click.echo(f"\n   {'SavedModel':<18} {'.tflite':<18}")
-    for one, other in zip(saved_model, tflite):
+def serve_and_ask(folder, texts):
+    """Serve a folder of versions, ask over both protocols, and end the server.
+
+    Args:
+        folder: `Path` of the folder of all versions.
+        texts: list of strings.
+
+    Returns:
+        Two lists like that of `ask`: what REST and what gRPC answered.
+
+    Raises:
+        click.ClickException: if the server does not start, or does not answer.
+    """
+    click.echo(f"   keras-lm serve {folder}")
+    try:
+        plan = Plan(find_models([folder]))
+        server = launch(plan, say=lambda line: click.echo(f"   {line}"))
+        try:
+            return [
+                ask_server(url, folder.name, texts)
+                for url in (server.rest_url, f"grpc://{server.grpc_address}")
+            ]
+        finally:
+            server.stop()
+    except (LaunchError, ServerError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def ask_server(url, model, texts):
+    """The same as `ask`, of a server."""
+    click.echo(f'   keras-lm predict --server {url} --model {model} "some text"')
+    with Client(url, model) as client:
+        answer = client.predict({"text": texts})
+    return [
+        {"text": text, "label": label, "scores": scores.tolist()}
+        for text, label, scores in zip(texts, answer["labels"], answer["scores"])
+    ]
+
+
+def print_side_by_side(titles, *columns):
+    """A table of two answers to the same sentences."""
+    click.echo("\n   " + " ".join(f"{title:<18}" for title in titles))
+    for one, other in zip(*columns):
         cells = [f"{a['label']:<9} {max(a['scores']):.3f}" for a in (one, other)]
         click.echo(f"   {cells[0]:<18} {cells[1]:<18} {one['text']}")
 

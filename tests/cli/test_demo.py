@@ -26,7 +26,7 @@ def small_run(tmp_path_factory):
 def test_demo_walks_every_step(small_run):
     _, _, result = small_run
     assert result.exit_code == 0, result.output
-    assert re.findall(r"^(\d)\. ", result.output, re.M) == list("123456")
+    assert re.findall(r"^(\d)\. ", result.output, re.M) == list("1234567")
 
 
 def test_demo_leaves_what_it_names(small_run):
@@ -55,10 +55,11 @@ def test_demo_records_what_it_measured(small_run):
     assert 85 < results["tflite_mb"] < 105
 
 
-def test_both_exports_answer_alike(small_run):
+def test_exports_and_server_answer_alike(small_run):
     _, _, result = small_run
     rows = re.findall(r"^ +(\w+tive) +([\d.]+) +(\w+tive) +([\d.]+) ", result.output, re.M)
-    assert len(rows) == 4
+    assert len(rows) == 8  # four sentences to two files, then to two protocols of a server
+    assert rows[4:] == [(label, score, label, score) for label, score, _, _ in rows[:4]]
     for one_label, one_score, other_label, other_score in rows:
         assert one_label == other_label
         assert float(one_score) == pytest.approx(float(other_score), abs=0.01)

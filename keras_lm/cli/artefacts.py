@@ -1,0 +1,123 @@
+"""What an exported model holds, read off its files. Importing this module imports TensorFlow."""
+
+import click
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.lite.python import schema_py_generated as schema
+
+from keras_lm.cli.terminal import first_line
+from keras_lm.export.serving import BATCHING_FILE, WARMUP_FILE
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+TFLITE_DTYPES = {number: name.lower() for name, number in vars(schema.TensorType).items()
+                 if isinstance(number, int)}  # fmt: skip
+
+
+def inspect_saved_model(folder, versions):
+    """Return what a SavedModel holds; its graph is read, not loaded.
+
+    Args:
+        folder: `Path` of the version.
+        versions: list of int, all that are beside it; empty where it stands alone.
+
+    Raises:
+        click.ClickException: if a file is missing or damaged.
+    """
+    try:
+        proto = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+        graph = proto.meta_graphs[0]
+        reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
+        shapes = reader.get_variable_to_shape_map()
+    except Exception as error:  # protobuf and TensorFlow raise a dozen unrelated classes
+        raise click.ClickException(
+            f"{folder} is incomplete or damaged: {first_line(error)} Export it again."
+        ) from error
+    dtypes = reader.get_variable_to_dtype_map()
+    weights = [name for name in shapes if name != OBJECT_GRAPH]
+    signatures = {
+        name: {"inputs": _columns(definition.inputs), "outputs": _columns(definition.outputs)}
+        for name, definition in sorted(graph.signature_def.items())
+        if not name.startswith("__")  # TensorFlow's own, which initialises tables
+    }
+    return {
+        "path": str(folder),
+        "what": "SavedModel",
+        "versions": versions or None,
+        "tensorflow": graph.meta_info_def.tensorflow_version,
+        "signatures": signatures,
+        "parameters": int(sum(np.prod(shapes[name], dtype=np.int64) for name in weights)),
+        "dtype": ", ".join(sorted({dtypes[name].name for name in weights})),
+        "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        "warmup_requests": (folder / WARMUP_FILE).is_file(),
+        "batching_settings": (folder / BATCHING_FILE).is_file(),
+    }
+
+
+def inspect_tflite(path):
+    """Return what a `.tflite` holds; no interpreter is needed.
+
+    Args:
+        path: `Path`.
+
+    Raises:
+        click.ClickException: if the file is no `.tflite`.
+    """
+    data = path.read_bytes()
+    if len(data) < 8 or not schema.Model.ModelBufferHasIdentifier(data, 0):
+        raise click.ClickException(f"{path} is no .tflite: export or copy it again.")
+    try:
+        model = schema.Model.GetRootAs(data, 0)
+        signatures = {}
+        for signature in map(model.SignatureDefs, range(model.SignatureDefsLength())):
+            graph = model.Subgraphs(signature.SubgraphIndex())
+            signatures[signature.SignatureKey().decode()] = {
+                "inputs": _tensors(graph, signature.Inputs, signature.InputsLength()),
+                "outputs": _tensors(graph, signature.Outputs, signature.OutputsLength()),
+            }
+        weights = [_weights(model, model.Subgraphs(i)) for i in range(model.SubgraphsLength())]
+    except Exception as error:  # of a file that is cut off, offsets lead anywhere
+        raise click.ClickException(f"{path} is damaged: {first_line(error)}") from error
+    return {
+        "path": str(path),
+        "what": "LiteRT model",
+        "signatures": signatures,
+        "parameters": sum(weights),
+        "bytes": len(data),
+    }
+
+
+def _columns(infos):
+    return {
+        name: {
+            "dtype": tf.as_dtype(info.dtype).name,
+            "shape": None
+            if info.tensor_shape.unknown_rank
+            else [None if dim.size < 0 else dim.size for dim in info.tensor_shape.dim],
+        }
+        for name, info in sorted(infos.items())
+    }
+
+
+def _tensors(graph, get, number):
+    columns = {}
+    for entry in map(get, range(number)):
+        tensor = graph.Tensors(entry.TensorIndex())
+        signed = not tensor.ShapeSignatureIsNone()  # where sizes vary, the plain shape has ones
+        shape = tensor.ShapeSignatureAsNumpy() if signed else tensor.ShapeAsNumpy()
+        sizes = [] if isinstance(shape, int) else shape.tolist()
+        columns[entry.Name().decode()] = {
+            "dtype": TFLITE_DTYPES[tensor.Type()],
+            "shape": [None if size < 0 else size for size in sizes],
+        }
+    return dict(sorted(columns.items()))
+
+
+def _weights(model, graph):
+    """Count the constant numbers with a fraction in a graph."""
+    floats = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)
+    return sum(
+        int(np.prod(tensor.ShapeAsNumpy(), dtype=np.int64))
+        for tensor in map(graph.Tensors, range(graph.TensorsLength()))
+        if tensor.Type() in floats and not model.Buffers(tensor.Buffer()).DataIsNone()
+    )

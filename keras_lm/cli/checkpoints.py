@@ -1,0 +1,94 @@
+"""What a preset or a published checkpoint holds. Importing this module imports TensorFlow."""
+
+import math
+import re
+
+from keras_lm import presets, tokenizers
+from keras_lm.cli.loading import open_source
+from keras_lm.converters import CheckpointError
+
+# The layers of heads, as models call them, and what they are.
+HEADS = {
+    "classifier/logits": "classification",
+    "token_head/dense": "masked language model",
+    "next_sentence_head/logits": "next sentence",
+}
+
+
+def inspect_checkpoint(source):
+    """Return what a checkpoint holds as a dict that JSON can hold; its weights are not loaded.
+
+    Args:
+        source: as `from_preset` takes it.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        CheckpointError: if nothing in it is recognised, or something is damaged.
+    """
+    checkpoint = open_source(source)
+    found = {
+        "path": source,
+        "what": "preset" if checkpoint.format == "keras_lm" else f"{checkpoint.format} checkpoint",
+    }
+    try:
+        backbone, converter = presets.recognise(checkpoint)
+    except CheckpointError as error:
+        if checkpoint.format == "keras_lm":
+            raise
+        return found | {"model": None, "why": str(error), **_weights(checkpoint, r"(?!)")}
+    cls = presets.stated_task(checkpoint)
+    stated = presets.stated_arguments(checkpoint, cls) if cls else {}
+    return found | {
+        "model": backbone.__name__,
+        "arguments": _arguments(checkpoint, converter),
+        **_weights(checkpoint, converter.names.ignored),
+        "task": cls and cls.__name__,
+        "task_arguments": {k: v for k, v in stated.items() if k != "class_names"} or None,
+        "labels": stated.get("class_names"),
+        "heads": _heads(checkpoint, converter.names),
+        "tokenizer": _tokenizer(checkpoint),
+    }
+
+
+def _arguments(checkpoint, converter):
+    if checkpoint.format != "keras_lm":
+        return converter.config(checkpoint)
+    config = checkpoint.config["backbone"]
+    while "backbone" in config:  # a feature extractor stands on a backbone of its own
+        config = config["backbone"]
+    return config["arguments"]
+
+
+def _weights(checkpoint, ignored):
+    """Count parameters; the type is read off the smallest tensor of numbers with a fraction."""
+    tensors = checkpoint.tensors
+    sizes = {
+        name: math.prod(tensors.shape(name)) for name in tensors if not re.search(ignored, name)
+    }
+    dtypes = (tensors[name].dtype for name in sorted(sizes, key=sizes.get))
+    files = [path for path in checkpoint.folder.rglob("*") if path.is_file()]
+    return {
+        "parameters": sum(sizes.values()),
+        "tensors": len(sizes),
+        "dtype": next((str(dtype) for dtype in dtypes if dtype.kind not in "iub"), None),
+        "bytes": sum(path.stat().st_size for path in files),
+    }
+
+
+def _heads(checkpoint, names):
+    tensors = names.resolve(checkpoint.weights)
+    if checkpoint.format == "keras_lm":
+        return [what for layer, what in HEADS.items() if f"{layer}/kernel" in tensors]
+    sources = {what: names.sources(f"{layer}/kernel") for layer, what in HEADS.items()}
+    return [what for what, wanted in sources.items() if wanted and set(wanted) <= set(tensors)]
+
+
+def _tokenizer(checkpoint):
+    if checkpoint.format == "keras_lm" and "tokenizer" not in checkpoint.config:
+        return None
+    try:
+        tokenizer = tokenizers.Tokenizer.from_preset(checkpoint.source)
+    except FileNotFoundError:
+        return None
+    config = {"class": type(tokenizer).__name__, "vocabulary_size": tokenizer.vocabulary_size}
+    return config | tokenizer.get_config()

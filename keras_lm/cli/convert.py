@@ -1,0 +1,60 @@
+"""`keras-lm convert`: published weights → a preset folder."""
+
+import click
+
+from keras_lm.cli.options import TASKS, PresetFolder
+from keras_lm.cli.terminal import megabytes, notes, say_rows
+
+
+@click.command("convert", short_help="Published weights → a preset folder.")
+@click.argument("source")
+@click.argument("preset", type=PresetFolder())
+@click.option(
+    "--task",
+    type=click.Choice([*TASKS]),
+    help="Load this head too.  [default: a classification or regression head if there is one, "
+    "otherwise backbone and tokenizer alone]",
+)
+def convert_command(source, preset, task):
+    """Bring published weights, their configuration and their tokenizer into one preset folder.
+
+    \b
+      keras-lm convert hf://google-bert/bert-base-uncased bert-base
+      keras-lm convert downloads/uncased_L-12_H-768_A-12 bert-base
+
+    SOURCE is a folder with a checkpoint (Hugging Face, google-research, TensorFlow Model Garden,
+    KerasHub, or a preset) or hf://OWNER/NAME. PyTorch is not needed.
+
+    PRESET holds keras_lm.json, model.safetensors and assets/, all that every other command and
+    from_preset need. An earlier preset there is replaced once the new one is complete; any other
+    folder is refused.
+    """
+    from keras_lm import presets, tasks  # imports TensorFlow
+    from keras_lm.cli.loading import choose_task, open_source
+
+    cls = choose_task(open_source(source), task)
+    with notes():
+        # A feature extractor has no weights of its own: it brings backbone and tokenizer.
+        loaded = (cls or tasks.FeatureExtractor).from_preset(source)
+    if cls is None:
+        presets.save(preset, loaded.backbone, tokenizer=loaded.tokenizer)
+    else:
+        loaded.save_to_preset(preset)
+    if loaded.tokenizer is None:
+        click.echo("Note: no vocabulary there, so the preset has no tokenizer.", err=True)
+
+    class_names = getattr(loaded, "class_names", None)
+    tokenizer = loaded.tokenizer
+    say_rows(
+        [
+            ("preset", f"{preset} ({megabytes(preset)})"),
+            ("model", type(loaded.backbone).__name__),
+            ("task", cls and cls.__name__),
+            ("parameters", f"{loaded.count_params():,}"),
+            ("labels", class_names and ", ".join(class_names)),
+            (
+                "tokenizer",
+                tokenizer and f"{type(tokenizer).__name__}, {tokenizer.vocabulary_size:,} entries",
+            ),
+        ]
+    )

@@ -1,0 +1,82 @@
+"""`keras-lm evaluate`: how well a task does on a file of labelled texts."""
+
+import json
+
+import click
+
+from keras_lm.cli.options import (
+    INPUT_FILE,
+    TASKS,
+    batch_size_option,
+    format_option,
+    labels_options,
+    text_options,
+)
+from keras_lm.cli.terminal import say_rows
+
+
+@click.command("evaluate", short_help="How good a trained preset is on a file of texts and labels.")
+@click.argument("preset")
+@click.argument("file", type=INPUT_FILE)
+@format_option
+@text_options
+@labels_options
+@batch_size_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def evaluate_command(preset, file, format, batch_size, as_json, label_separator, **columns):
+    """Measure a trained task on a file of texts and their labels.
+
+    \b
+      keras-lm evaluate film-critic test.csv
+      keras-lm evaluate film-critic test.tsv --text sentence --json
+
+    PRESET is a preset that holds a task, or a published checkpoint with a classification head.
+    FILE is CSV, TSV or JSONL as `finetune` reads it.
+
+    \b
+    Prints, and writes nothing to disk:
+      a classifier   loss, accuracy, and for each class precision, recall, F1 and how many texts
+                     have it; with several labels a text, accuracy is the share of yes-or-no
+                     answers that are right;
+      a regressor    mean squared and mean absolute error, Pearson's correlation;
+      a masked LM    loss and accuracy on hidden tokens, the same ones every time.
+    """
+    from keras_lm import presets, tasks  # imports TensorFlow
+    from keras_lm.cli.examples import read_examples
+    from keras_lm.cli.loading import load_task, open_source
+    from keras_lm.cli.measures import measure
+
+    checkpoint = open_source(preset)
+    cls = presets.stated_task(checkpoint)
+    if cls not in (tasks.TextClassifier, tasks.TextRegressor, tasks.MaskedLM):
+        raise click.ClickException(
+            f"{preset} holds {cls.__name__ if cls else 'no task'}, which has nothing to compare "
+            "with labels. Train one first: keras-lm finetune."
+        )
+    stated = presets.stated_arguments(checkpoint, cls)
+    name = next(name for name, class_name in TASKS.items() if class_name == cls.__name__)
+    separator = label_separator if stated.get("multi_label") else None
+    examples = read_examples(file, format, columns, name, separator, stated.get("text_pair"))
+    results = measure(load_task(preset, cls), examples, batch_size)
+    if as_json:
+        click.echo(json.dumps(results, ensure_ascii=False))
+    else:
+        say_results(results)
+
+
+def say_results(results):
+    """Print measures as rows, and those of classes as a table under them."""
+    say_rows(
+        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
+        for name, value in results.items()
+        if name != "classes"
+    )
+    if "classes" in results:
+        classes = results["classes"]
+        width = max(len("class"), *map(len, classes))
+        click.echo(f"\n{'class':<{width}}  precision  recall      F1   texts")
+        for name, row in classes.items():
+            click.echo(
+                f"{name:<{width}}  {row['precision']:9.4f}  {row['recall']:6.4f}  {row['f1']:6.4f}"
+                f"  {row['texts']:6,}"
+            )

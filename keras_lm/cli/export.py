@@ -1,0 +1,67 @@
+"""`keras-lm export`: a preset → one artefact that takes strings."""
+
+from pathlib import Path
+
+import click
+
+from keras_lm.cli.options import TASKS
+from keras_lm.cli.terminal import megabytes, quiet, say_rows
+
+CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
+
+
+@click.command(
+    "export", short_help="A trained preset → a SavedModel or a .tflite that takes strings."
+)
+@click.argument("preset")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    type=click.Choice(["saved_model", "litert"]),
+    help="saved_model for TensorFlow and TF Serving, litert for phones.  [default: litert if PATH "
+    "ends in .tflite, otherwise saved_model]",
+)
+@click.option("--task", type=click.Choice([*TASKS]), help="[default: what PRESET has a head for]")
+@click.option(
+    "--check",
+    "do_check",
+    is_flag=True,
+    help="Ask the export in a fresh process, and compare its answers with the task's.",
+)
+def export_command(preset, path, format, task, do_check):
+    """Write a trained task as one artefact that takes strings, its tokenizer inside.
+
+    \b
+      keras-lm export film-critic exported           # exported/1, the next time exported/2
+      keras-lm export film-critic film-critic.tflite
+      keras-lm export bert-base encoder --task feature-extractor --check
+
+    PRESET is a preset, or a published checkpoint that has the task's head. PATH is the folder of
+    all versions, as TF Serving wants it, or a .tflite file, which is replaced. Nothing is left
+    behind where the model cannot be exported.
+    """
+    from keras_lm import export  # imports TensorFlow
+    from keras_lm.cli.loading import choose_task, load_task, open_source
+
+    if format is None:
+        format = "litert" if path.suffix == ".tflite" else "saved_model"
+    loaded = load_task(preset, choose_task(open_source(preset), task))
+    with quiet():
+        written = loaded.export(path, format=format)
+    say_rows([("written", f"{written} ({megabytes(written)})")])
+    if do_check:
+        texts = CHECK_TEXTS
+        if loaded.text_pair:
+            texts = (CHECK_TEXTS, CHECK_TEXTS[::-1])
+        report = export.check(written, loaded, texts)
+        say_rows(
+            [
+                ("checked", f"{len(CHECK_TEXTS)} texts, answered as the task answers"),
+                *(
+                    (name, f"differs by at most {difference:.1g}")
+                    for name, difference in report.differences.items()
+                ),
+                ("loading", f"{report.load_seconds:.1f} s"),
+                ("first call", f"{report.first_call_seconds:.2f} s"),
+            ]
+        )

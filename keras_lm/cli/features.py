@@ -1,0 +1,146 @@
+"""`keras-lm features`: texts → vectors."""
+
+from pathlib import Path
+
+import click
+
+from keras_lm.cli.options import batch_size_option, format_option, input_option, text_options
+from keras_lm.cli.predictors import encoded
+from keras_lm.cli.rows import batches, choose_columns, open_input
+from keras_lm.cli.terminal import json_lines, plain, replacing
+
+
+class Layers(click.ParamType):
+    """A name, or the index of a hidden state."""
+
+    name = "name or number"
+
+    def convert(self, value, param, ctx):
+        """Return an int where it is one; `FeatureExtractor` knows the names."""
+        return int(value) if value.lstrip("-").isdigit() else value
+
+
+@click.command("features", short_help="Texts → vectors.")
+@click.argument("source")
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@input_option
+@format_option
+@text_options
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    required=True,
+    help="A .npz or .jsonl file; - for JSONL on standard output.",
+)
+@click.option(
+    "--layers",
+    type=Layers(),
+    help="embedding, first, second_to_last, last, sum_all, sum_last_four, concat_last_four, "
+    "scalar_mix, or the number of a hidden state.  [default: last]",
+)
+@click.option(
+    "--pooling",
+    type=click.Choice(["first", "mean", "max", "none"]),
+    help="Over the tokens of a text; none gives a vector a token.  [default: mean]",
+)
+@click.option("--normalize", is_flag=True, default=None, help="Scale each vector to length 1.")
+@batch_size_option
+def features_command(source, texts, input_file, format, output, batch_size, **options):
+    """Turn texts into vectors, for search, clustering or another program's classifier.
+
+    \b
+      keras-lm features bert-base --input texts.txt --output vectors.npz --normalize
+      keras-lm features bert-base "a text" --output - --pooling none
+
+    SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. Texts are read as `predict`
+    reads them.
+
+    \b
+    numpy.load("vectors.npz") has "embedding", float32, rows in the order of the texts:
+      (texts, D); and with --pooling none
+      (tokens, D), all texts' tokens below one another, special tokens too, beside "offsets":
+      text i has the rows from offsets[i] up to offsets[i + 1].
+    A line of JSONL is {"input": {…}, "answer": {"embedding": […]}}.
+    """
+    if output.suffix not in (".npz", ".jsonl") and str(output) != "-":
+        raise click.UsageError(f"--output {output} is neither .npz nor .jsonl, nor - for JSONL.")
+    with open_input(texts, input_file, format) as rows:
+        task = load_extractor(source, options)
+        is_pair = task.text_pair or (task.text_pair is None and options["text_pair"])
+        names = task.text_names if is_pair else task.text_names[:1]
+        columns = choose_columns(rows, names, options)
+        embed = embedding(task, names)
+        embedded = (
+            (batch, embed(texts))
+            for batch, texts in batches(rows, columns, batch_size, "Embedding")
+        )
+        if output.suffix == ".npz":
+            write_npz(output, (vectors for _, vectors in embedded), task.pooling == "none")
+            return
+        with json_lines(None if str(output) == "-" else output) as write:
+            for batch, vectors in embedded:
+                write(
+                    {"input": row, "answer": {"embedding": plain(vector)}}
+                    for row, vector in zip(batch, vectors, strict=True)
+                )
+
+
+def load_extractor(source, options):
+    """Return the `FeatureExtractor`, as the options change what SOURCE states."""
+    from keras_lm.cli.loading import load_task
+    from keras_lm.tasks import FeatureExtractor
+
+    arguments = {key: options[key] for key in ("layers", "pooling", "normalize")}
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    return load_task(source, FeatureExtractor, **arguments)
+
+
+def embedding(task, names):
+    """Return a function from a dict of lists of strings to a vector for each text.
+
+    With pooling `"none"` that is an array (tokens, D) each, without padding.
+    """
+    import tensorflow as tf
+
+    @tf.function(
+        input_signature=[{name: tf.TensorSpec([None], tf.string, name) for name in names}],
+        autograph=False,
+    )
+    def run(columns):
+        packed = task.preprocess(columns)
+        return task(packed, training=False), packed["padding_mask"]
+
+    def embed(columns):
+        tensors = {name: tf.constant(encoded(column)) for name, column in columns.items()}
+        vectors, mask = (value.numpy() for value in run(tensors))
+        if task.pooling == "none":
+            return [row[is_token] for row, is_token in zip(vectors, mask.astype(bool))]
+        return vectors
+
+    return embed
+
+
+def write_npz(path, batches, is_ragged):
+    """Write batches of vectors as they come, so that a large file need not fit into memory.
+
+    Args:
+        path: `Path`.
+        batches: iterator of sequences of arrays: (D,) each, or (tokens, D) if `is_ragged`.
+        is_ragged: bool.
+    """
+    import numpy as np
+
+    lengths, width = [0], 0
+    with replacing(path) as temporary, open(temporary.with_suffix(".raw"), "w+b") as raw:
+        for batch in batches:
+            for vectors in batch:
+                vectors = np.atleast_2d(vectors).astype("float32")
+                lengths.append(len(vectors))
+                width = vectors.shape[1]
+                raw.write(vectors.tobytes())
+        raw.flush()
+        shape = (sum(lengths), width)
+        embedding = np.memmap(raw, "float32", "r", shape=shape) if all(shape) else np.zeros(shape)
+        offsets = {"offsets": np.cumsum(lengths)} if is_ragged else {}
+        with open(temporary, "wb") as file:
+            np.savez(file, embedding=embedding, **offsets)

@@ -1,0 +1,200 @@
+"""`keras-lm finetune`: a file of texts and labels → a trained task."""
+
+import math
+import sys
+from pathlib import Path
+
+import click
+
+from keras_lm.cli.options import (
+    INPUT_FILE,
+    TASKS,
+    PresetFolder,
+    batch_size_option,
+    format_option,
+    labels_options,
+    parse_class_names,
+    text_options,
+)
+from keras_lm.cli.terminal import megabytes, quiet, say_rows
+
+FINETUNED = ["text-classifier", "text-regressor", "masked-lm"]  # the first is the default
+
+
+@click.command("finetune", short_help="A file of texts and labels → a trained preset.")
+@click.argument("source")
+@click.argument("train", type=INPUT_FILE)
+@click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
+@click.option(
+    "--task",
+    type=click.Choice(FINETUNED),
+    help="[default: what SOURCE has a head for, otherwise text-classifier]",
+)
+@click.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch.")
+@click.option(
+    "--validation-split",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Or hold a random share of TRAIN out for that, such as 0.1.",
+)
+@format_option
+@text_options
+@labels_options
+@click.option(
+    "--class-names",
+    callback=parse_class_names,
+    metavar="NAME,NAME…",
+    help="Classes in the order of the scores.  [default: those of SOURCE if they fit the labels, "
+    "otherwise the labels in TRAIN, sorted]",
+)
+@click.option("--multi-label", is_flag=True, help="A text may have any number of labels.")
+@click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
+@batch_size_option
+@click.option(
+    "--learning-rate",
+    type=click.FloatRange(0, min_open=True),
+    default=5e-5,
+    show_default=True,
+    help="At its peak: it warms up over a tenth of the steps, then falls to zero.",
+)
+@click.option(
+    "--sequence-length",
+    type=click.IntRange(3),
+    help="Cut texts to this many tokens.  [default: what the model has positions for]",
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
+    help="What to compute in.  [default: as SOURCE]",
+)
+@click.option("--export", "export_path", type=click.Path(path_type=Path), help="Export there, too.")
+def finetune_command(source, train, output, export_path, **options):
+    """Train a pretrained model on a file of texts and their labels.
+
+    \b
+      keras-lm finetune bert-base train.csv --output film-critic --validation-split 0.1
+      keras-lm finetune bert-base train.tsv --output similarity --task text-regressor
+      keras-lm finetune bert-base texts.txt --output my-bert --task masked-lm
+
+    SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. TRAIN is CSV, TSV or JSONL with
+    the columns text and label (others are named with --text and --labels), and text_pair for pairs.
+    Labels are names, or positions in the class names; for a regressor numbers; masked-lm needs none
+    and also reads plain lines.
+
+    Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing
+    if anything goes wrong before that.
+    """
+    if options["validation"] and options["validation_split"]:
+        raise click.UsageError("--validation and --validation-split are both given: choose one.")
+    import keras  # with TensorFlow
+
+    from keras_lm import presets, tasks, training
+    from keras_lm.cli.loading import load_task, open_source
+
+    # First the checkpoint's configuration, then the rows, and only after that its weights.
+    checkpoint = open_source(source)
+    name = options["task"] or _task_of(presets.stated_task(checkpoint))
+    cls = getattr(tasks, TASKS[name])
+    stated = presets.stated_arguments(checkpoint, cls) or {}
+    multi_label = _multi_label(name, options, stated)
+    data, held_out = _read(train, name, options, multi_label)
+    arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
+    arguments["text_pair"] = "text_pair" in data.texts
+    class_names = None
+    if name == "text-classifier":
+        class_names = _class_names(train, data.labels, options["class_names"], stated, multi_label)
+        arguments |= {"class_names": class_names, "multi_label": multi_label}
+    y = data.targets(class_names, multi_label)
+    validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
+    _say_data(data, held_out, class_names)
+
+    keras.utils.set_random_seed(options["seed"])
+    task = load_task(source, cls, **arguments)
+    task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
+    history = task.fit(
+        data.texts,
+        y,
+        validation_data=validation,
+        batch_size=options["batch_size"],
+        epochs=options["epochs"],
+        callbacks=[keras.callbacks.TerminateOnNaN()],
+        verbose=1 if sys.stdout.isatty() else 2,
+    ).history
+    if not math.isfinite(history["loss"][-1]):
+        raise click.ClickException(
+            f"the loss is no longer a number after {len(history['loss'])} epochs: try a lower "
+            f"--learning-rate than {options['learning_rate']:g}. Nothing was written."
+        )
+    task.save_to_preset(output)
+    exported = None
+    if export_path:
+        with quiet():
+            exported = task.export(export_path)
+    say_rows(
+        [
+            *((metric.replace("val_", "validation "), f"{values[-1]:.4f}")
+              for metric, values in history.items()),
+            ("preset", f"{output} ({megabytes(output)})"),
+            ("export", exported and f"{exported} ({megabytes(exported)})"),
+        ]
+    )  # fmt: skip
+
+
+def _task_of(stated):
+    names = {name for name in FINETUNED if stated and TASKS[name] == stated.__name__}
+    return names.pop() if names else FINETUNED[0]
+
+
+def _multi_label(name, options, stated):
+    """Whether a text may have several labels; refuses options that are for classifiers only."""
+    for option in ("class_names", "multi_label"):
+        if options[option] and name != "text-classifier":
+            raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
+    return options["multi_label"] or stated.get("multi_label", False)
+
+
+def _read(train, name, options, multi_label):
+    """Return the `Examples` to train on, and those held out or None."""
+    from keras_lm.cli.examples import read_examples
+
+    columns = {role: options[role] for role in ("text", "text_pair", "labels")}
+    separator = options["label_separator"] if multi_label else None
+    data = read_examples(train, options["format"], columns, name, separator)
+    if options["validation_split"]:
+        return data.split(options["validation_split"], options["seed"])
+    if options["validation"] is None:
+        return data, None
+    pairs = "text_pair" in data.texts
+    file = options["validation"]
+    return data, read_examples(file, options["format"], columns, name, separator, pairs)
+
+
+def _class_names(train, labels, given, stated, multi_label):
+    """The user's, or the checkpoint's where the labels are among them, or those in the file."""
+    from keras_lm.cli.labels import all_names, fits
+
+    if given:
+        return given
+    known = stated.get("class_names") or [str(i) for i in range(stated.get("num_classes") or 0)]
+    if known and fits(labels, known):
+        return known
+    found = all_names(labels)
+    if len(found) < (1 if multi_label else 2):
+        raise click.ClickException(
+            f"{train} has only the label {found[0]!r}: a classifier needs two classes. "
+            "Name those that it lacks with --class-names."
+            if found
+            else f"{train} has no label at all: name the classes with --class-names."
+        )
+    return found
+
+
+def _say_data(data, held_out, class_names):
+    texts = f"{len(data.lines):,} to train on"
+    if held_out:
+        texts += f", {len(held_out.lines):,} held out"
+    labels = None
+    if class_names:
+        more = f" and {len(class_names) - 20} more" if len(class_names) > 20 else ""
+        labels = ", ".join(class_names[:20]) + more
+    say_rows([("texts", texts), ("labels", labels)])

@@ -1,0 +1,58 @@
+"""The group of commands: in which order `--help` shows them, and what becomes of errors."""
+
+import errno
+
+import click
+
+SECTIONS = {
+    "From weights to answers": ["convert", "finetune", "evaluate", "export", "serve", "predict"],
+    "Besides": ["features", "inspect", "demo"],
+}
+
+
+class Commands(click.Group):
+    """A `click.Group` that lists its commands by section.
+
+    A mistake of the user's ends in one message: what our own code raises for it (`ValueError`) and
+    what the system refuses (`OSError`). Any other exception is a bug and shows its traceback.
+    """
+
+    def list_commands(self, ctx):
+        """Return the names in the order of `SECTIONS`, and any others behind them."""
+        ordered = [name for names in SECTIONS.values() for name in names if name in self.commands]
+        return ordered + sorted(set(self.commands) - set(ordered))
+
+    def format_commands(self, ctx, formatter):
+        """Write the commands, a heading for each section."""
+        width = formatter.width - 6 - max(map(len, self.commands))
+        others = sorted(set(self.commands) - {n for names in SECTIONS.values() for n in names})
+        for title, names in [*SECTIONS.items(), ("Others", others)]:
+            rows = [
+                (name, self.commands[name].get_short_help_str(width))
+                for name in names
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def invoke(self, ctx):
+        """Run the command that was called."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read our output has enough: click ends quietly
+                raise
+            raise click.ClickException(str(error)) from error
+        except ValueError as error:
+            if not _is_raised_by_us(error):
+                raise
+            raise click.ClickException(str(error)) from error
+
+
+def _is_raised_by_us(error):
+    """Whether the innermost frame of the error is in keras_lm: then its message is for the user."""
+    place = error.__traceback__
+    while place.tb_next is not None:
+        place = place.tb_next
+    return place.tb_frame.f_globals.get("__name__", "").startswith("keras_lm")

@@ -1,0 +1,90 @@
+"""`keras-lm inspect`: what a folder or a file holds."""
+
+import json
+from pathlib import Path
+
+import click
+
+from keras_lm.cli.terminal import say_rows
+from keras_lm.cli.versions import find_version, find_versions
+
+
+@click.command("inspect", short_help="What a preset, a checkpoint or an export holds.")
+@click.argument("path")
+@click.option("--version", type=click.IntRange(0), help="Of an export.  [default: the latest]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def inspect_command(path, version, as_json):
+    """Say what a preset, a checkpoint or an export holds, without loading its weights.
+
+    \b
+      keras-lm inspect bert-base
+      keras-lm inspect exported --json
+      keras-lm inspect film-critic.tflite
+
+    For a preset or a published checkpoint: the model and its arguments, parameters, tokenizer,
+    heads and labels. For an exported SavedModel (a version's folder, or the folder of all) and a
+    .tflite: signatures with their inputs and outputs, parameters, and for TF Serving whether
+    requests to warm up and settings of batching are there.
+    """
+    found = inspect_path(path, version)
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        names = {"bytes": "size"}
+        say_rows(
+            (names.get(name, name.replace("_", " ")), readable(name, value))
+            for name, value in found.items()
+            if value is not None
+        )
+
+
+def inspect_path(path, version=None):
+    """Return what is at a path as a dict that JSON can hold.
+
+    Raises:
+        click.ClickException: if a SavedModel or a `.tflite` is damaged, or has no such version.
+    """
+    local = Path(path).expanduser()
+    folder = find_version(local, version)
+    if folder is not None:
+        from keras_lm.cli.artefacts import inspect_saved_model
+
+        return inspect_saved_model(folder, [*find_versions(local)])
+    if version is not None:
+        raise click.UsageError(f"{path} has no versions: leave --version out.")
+    if local.suffix == ".tflite":
+        from keras_lm.cli.artefacts import inspect_tflite
+
+        return inspect_tflite(local)
+
+    from keras_lm.cli.checkpoints import inspect_checkpoint
+
+    return inspect_checkpoint(path)
+
+
+def readable(name, value):
+    """A value of the dict as one line, or several, of a table."""
+    if name == "bytes":
+        return f"{value / 1e6:.1f} MB"
+    if name == "signatures":
+        return [line for item in value.items() for line in _signature_lines(*item)]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return [f"{key}: {json.dumps(item, ensure_ascii=False)}" for key, item in value.items()]
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return value
+
+
+def _signature_lines(name, signature):
+    yield name
+    for side in ("inputs", "outputs"):
+        for tensor, spec in signature[side].items():
+            shape = "unknown shape"
+            if spec["shape"] is not None:
+                sizes = ["?" if size is None else str(size) for size in spec["shape"]]
+                shape = f"[{', '.join(sizes)}]"
+            yield f"  {side.removesuffix('s')} {tensor}: {spec['dtype']} {shape}"

@@ -1,0 +1,95 @@
+"""Labels as files have them → numbers as a task takes them."""
+
+import numpy as np
+
+
+def read_labels(rows, line, value, separator=None):
+    """Return a row's label as a string; with a separator all of its labels, as a list.
+
+    Args:
+        rows: `keras_lm.cli.rows.Rows`, for messages.
+        line: int.
+        value: what the column has: a string, a number, a bool, or a list of these.
+        separator: str, or None where a text has one label.
+    """
+    if separator is not None:
+        parts = value.split(separator) if isinstance(value, str) else value
+        parts = parts if isinstance(parts, list) else [parts]
+        return [label for label in (_name(rows, line, part) for part in parts) if label]
+    label = _name(rows, line, value)
+    if not label:
+        raise rows.error(line, "the label is empty.")
+    return label
+
+
+def read_number(rows, line, value):
+    """Return a row's number, for a regressor."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not np.isfinite(number):
+        raise rows.error(line, f"the label {value!r} is not a number.")
+    return number
+
+
+def _name(rows, line, value):
+    if isinstance(value, bool):
+        return str(value).lower()  # as JSON writes it
+    if isinstance(value, (int, float, str)):
+        return str(value).strip()
+    raise rows.error(line, f"the label {value!r} is neither a string nor a number.")
+
+
+def all_names(labels):
+    """Return the different labels, sorted: as numbers where all are integers."""
+    found = {name for label in labels for name in ([label] if isinstance(label, str) else label)}
+    return sorted(found, key=int) if all(map(_is_integer, found)) else sorted(found)
+
+
+def fits(labels, class_names):
+    """Whether all labels are among `class_names`, or all are positions in it."""
+    return _index(all_names(labels), class_names) is not None
+
+
+def class_indices(rows, labels, lines, class_names, multi_label):
+    """Return labels as a classifier takes them: (B,) of positions, or (B, classes) of 0 and 1.
+
+    Args:
+        rows: `keras_lm.cli.rows.Rows`, for messages.
+        labels: list of what `read_labels` returned.
+        lines: list of int, where they stand.
+        class_names: list of str.
+        multi_label: bool.
+
+    Raises:
+        click.ClickException: if a label is neither a class's name nor, all alike, its position.
+    """
+    index = _index(all_names(labels), class_names)
+    if index is None:
+        for line, label in zip(lines, labels):
+            for name in [label] if isinstance(label, str) else label:
+                if name not in class_names:
+                    raise rows.error(
+                        line, f"the label {name!r} is none of {', '.join(class_names)}."
+                    )
+    if not multi_label:
+        return np.array([index[label] for label in labels], "int32")
+    hot = np.zeros((len(labels), len(class_names)), "float32")
+    for row, names in enumerate(labels):
+        hot[row, [index[name] for name in names]] = 1.0
+    return hot
+
+
+def _index(names, class_names):
+    """Return a dict of name → position, or None where some name has none."""
+    index = {name: position for position, name in enumerate(class_names)}
+    if all(name in index for name in names):
+        return index
+    if all(_is_integer(name) and int(name) < len(class_names) for name in names):
+        return {name: int(name) for name in names}
+    return None
+
+
+def _is_integer(name):
+    return name.isascii() and name.isdigit()

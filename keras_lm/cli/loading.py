@@ -1,0 +1,65 @@
+"""Loading a source for a command. Importing this module imports TensorFlow."""
+
+import click
+
+from keras_lm import models, presets, tasks
+from keras_lm.cli.options import TASKS
+from keras_lm.cli.terminal import notes
+from keras_lm.converters import open_checkpoint
+
+
+def open_source(source):
+    """Return the `Checkpoint` of a source; as `open_checkpoint`, and it knows size names."""
+    if source in presets.SIZES:
+        models.Backbone.from_preset(source)  # raises, and says where its weights are
+    return open_checkpoint(source)
+
+
+def choose_task(checkpoint, name):
+    """Return the class of the task to load from a checkpoint.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        name: str, a name in `TASKS`, or None for what the checkpoint has a head for.
+
+    Returns:
+        The class; None if `name` is None and there is no such head.
+
+    Raises:
+        click.ClickException: if `name` needs a trained classification head and there is none.
+    """
+    if name is None:
+        return presets.stated_task(checkpoint)
+    cls = getattr(tasks, TASKS[name])
+    if cls in (tasks.TextClassifier, tasks.TextRegressor) and (
+        presets.stated_arguments(checkpoint, cls) is None
+    ):
+        raise click.ClickException(
+            f"{checkpoint.source} has no head for {name}. Train one: keras-lm finetune "
+            f"{checkpoint.source} TRAIN --task {name} --output PRESET"
+        )
+    return cls
+
+
+def load_task(source, cls=None, **arguments):
+    """Load a task with a tokenizer, and say what the library warned of.
+
+    Args:
+        source: str.
+        cls: a task's class; None for the one that the source holds.
+        **arguments: see `Task.from_preset`.
+
+    Raises:
+        click.ClickException: if `cls` is None and the source holds no task.
+    """
+    checkpoint = open_source(source)
+    cls = cls or presets.stated_task(checkpoint)
+    if cls is None:
+        raise click.ClickException(
+            f"{source} holds no task, only a pretrained model: train one with keras-lm finetune, "
+            "or get vectors from it with keras-lm features."
+        )
+    with notes():
+        task = cls.from_preset(source, **arguments)
+    task.require_tokenizer()
+    return task

@@ -1,0 +1,98 @@
+"""`keras-lm predict`: texts → answers, by a task, an export or a server."""
+
+from pathlib import Path
+
+import click
+
+from keras_lm.cli.options import batch_size_option, format_option, input_option, text_options
+from keras_lm.cli.predictors import LiteRTModel, SavedModel, ServedModel, TaskModel
+from keras_lm.cli.rows import batches, choose_columns, open_input
+from keras_lm.cli.terminal import json_lines, plain
+from keras_lm.cli.versions import find_version
+
+
+@click.command("predict", short_help="Texts → answers, by a preset, an export or a server.")
+@click.argument("model_and_texts", nargs=-1, metavar="MODEL [TEXT]...")
+@input_option
+@format_option
+@text_options
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="JSONL file to write; it appears when all is answered.  [default: standard output]",
+)
+@batch_size_option
+@click.option("--server", metavar="URL", help="Ask a server: http://HOST:PORT or grpc://HOST:PORT.")
+@click.option("--model", metavar="NAME", help="What the server calls its model.")
+@click.option("--signature", help="Of an export or a server.  [default: serving_default]")
+@click.option(
+    "--version", type=click.IntRange(0), help="Of an export or a server.  [default: the latest]"
+)
+def predict_command(model_and_texts, input_file, format, output, batch_size, **options):
+    """Answer for texts, one JSON object a line: what came in and the answer.
+
+    \b
+      keras-lm predict film-critic "never a dull moment"
+      keras-lm predict exported --input reviews.csv --output answers.jsonl
+      cat texts.txt | keras-lm predict model.tflite | head
+      keras-lm predict --server http://localhost:8501 --model film-critic "a text"
+
+    \b
+    MODEL is
+      a preset, or any checkpoint with a classification head;
+      an exported SavedModel, one version's folder or the folder of all;
+      a .tflite file;
+      and with --server there is none: --model names it.
+
+    Texts are arguments, or come from --input, or else from standard input, one a line. They are
+    read, answered and written batch by batch, so a file may be larger than the memory. A line of
+    output is {"input": {…}, "answer": {…}}: "input" is the whole row, so an id stays with it.
+    """
+    if options["server"] is None and options["model"]:
+        raise click.UsageError("--model names a model of a server: --server URL is missing.")
+    if options["server"] is None and not model_and_texts:
+        raise click.UsageError("MODEL is missing, or --server URL with --model NAME.")
+    texts = model_and_texts if options["server"] else model_and_texts[1:]
+    with open_input(texts, input_file, format) as rows, json_lines(output) as write:
+        model = (
+            ask_server(options) if options["server"] else open_model(model_and_texts[0], options)
+        )
+        columns = choose_columns(rows, model.inputs, options)
+        for batch, texts in batches(rows, columns, batch_size, "Answering"):
+            write(answers_by_row(batch, model.answer(texts)))
+
+
+def answers_by_row(batch, answer):
+    """Yield one object a row of a batch."""
+    for index, row in enumerate(batch):
+        values = {name: plain(column[index]) for name, column in answer.items()}
+        yield {"input": row, "answer": values}
+
+
+def ask_server(options):
+    """Return the `ServedModel` that the options name."""
+    from keras_lm.serving.client import Client
+
+    if not options["model"]:
+        raise click.UsageError("--server needs --model NAME, what the server calls its model.")
+    client = Client(options["server"], model=options["model"], version=options["version"])
+    return ServedModel(client, options["signature"] or "serving_default")
+
+
+def open_model(model, options):
+    """Return what answers for MODEL, told by what lies there."""
+    signature = options["signature"] or "serving_default"
+    path = Path(model).expanduser()
+    folder = find_version(path, options["version"])
+    if folder is not None:
+        return SavedModel(folder, signature)
+    if options["version"] is not None:
+        raise click.UsageError(f"{model} has no versions: leave --version out.")
+    if path.suffix == ".tflite":
+        return LiteRTModel(path, signature)
+    if options["signature"]:
+        raise click.UsageError(f"{model} is not exported, so --signature means nothing to it.")
+
+    from keras_lm.cli.loading import load_task
+
+    return TaskModel(load_task(model), text_pair=options["text_pair"] is not None)

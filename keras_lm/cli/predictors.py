@@ -1,0 +1,187 @@
+"""What `keras-lm predict` can ask: a task, an export, a server; all by one method `answer`.
+
+TensorFlow is imported only by those that need it.
+"""
+
+import click
+
+from keras_lm.cli.terminal import first_line
+
+KNOWN_ORDER = ("text", "text_pair")
+
+
+class TaskModel:
+    """A task that answers.
+
+    Args:
+        task: `keras_lm.tasks.Task`.
+        text_pair: bool. Whether the user has second texts for a task that takes both forms.
+    """
+
+    def __init__(self, task, text_pair=False):
+        self.task = task
+        takes_pairs = text_pair if task.text_pair is None else task.text_pair
+        self.inputs = list(task.text_names if takes_pairs else task.text_names[:1])
+
+    def answer(self, columns):
+        """Return a dict of arrays, a row per text, for a dict of lists of strings."""
+        return self.task.answer_all(columns, batch_size=len(columns[self.inputs[0]]))
+
+
+class SavedModel:
+    """A signature of an exported SavedModel.
+
+    Args:
+        folder: `Path` with `saved_model.pb`.
+        signature: str.
+
+    Raises:
+        click.ClickException: if it has no such signature, or one that does not take strings.
+    """
+
+    def __init__(self, folder, signature):
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
+
+        try:
+            self.model = tf.saved_model.load(str(folder))  # its signatures do not keep it alive
+        except Exception as error:  # damaged files raise whatever the part that meets them raises
+            raise click.ClickException(
+                f"{folder} cannot be loaded: {first_line(error)} Export it again."
+            ) from error
+        if signature not in self.model.signatures:
+            raise no_signature(folder, signature, self.model.signatures)
+        self.function = self.model.signatures[signature]
+        specs = self.function.structured_input_signature[1]
+        self.inputs = string_inputs(signature, {n: spec.dtype.name for n, spec in specs.items()})
+
+    def answer(self, columns):
+        """See `TaskModel.answer`."""
+        import tensorflow as tf
+
+        tensors = {name: tf.constant(encoded(column)) for name, column in columns.items()}
+        try:
+            return {name: value.numpy() for name, value in self.function(**tensors).items()}
+        except tf.errors.OpError as error:
+            raise refused(error) from error
+
+
+class LiteRTModel:
+    """A `.tflite` file under LiteRT's interpreter.
+
+    Args:
+        path: `Path`.
+        signature: str.
+
+    Raises:
+        click.ClickException: if the interpreter is not installed, the file is damaged, or it has no
+            such signature.
+    """
+
+    def __init__(self, path, signature):
+        import numpy as np
+
+        try:
+            from ai_edge_litert.interpreter import InterpreterWithCustomOps
+            from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
+        except ImportError as error:
+            raise click.ClickException(
+                f"a .tflite needs LiteRT's interpreter: pip install 'keras-lm[litert]' ({error})."
+            ) from error
+        try:
+            interpreter = InterpreterWithCustomOps(
+                model_path=str(path), custom_op_registerers=SELECT_TFTEXT_OPS
+            )
+            names = interpreter.get_signature_list()
+        except (RuntimeError, ValueError) as error:
+            raise click.ClickException(
+                f"{path} cannot be loaded: {first_line(error)} Export it again."
+            ) from error
+        if signature not in names:
+            raise no_signature(path, signature, names)
+        self.interpreter = interpreter  # the runner does not keep it alive
+        self.runner = interpreter.get_signature_runner(signature)
+        details = self.runner.get_input_details()
+        dtypes = {
+            n: "string" if d["dtype"] is np.bytes_ else str(d["dtype"]) for n, d in details.items()
+        }
+        self.inputs = string_inputs(signature, dtypes)
+
+    def answer(self, columns):
+        """See `TaskModel.answer`."""
+        import numpy as np
+
+        try:
+            return self.runner(**{name: np.array(encoded(c)) for name, c in columns.items()})
+        except (RuntimeError, ValueError) as error:
+            raise refused(error) from error
+
+
+class ServedModel:
+    """A model behind a server; over REST it needs no TensorFlow.
+
+    Args:
+        client: `keras_lm.serving.client.Client`.
+        signature: str.
+
+    Raises:
+        click.ClickException: if the server does not answer, or the signature is not one of strings.
+    """
+
+    def __init__(self, client, signature):
+        self.client = client
+        self.signature = signature
+        signatures = self._ask(client.metadata)
+        if signature not in signatures:
+            raise no_signature("the server's model", signature, signatures)
+        specs = signatures[signature]["inputs"]
+        dtypes = {name: spec["dtype"].removeprefix("DT_").lower() for name, spec in specs.items()}
+        self.inputs = string_inputs(signature, dtypes)
+
+    def answer(self, columns):
+        """See `TaskModel.answer`."""
+        return self._ask(self.client.predict, columns, self.signature)
+
+    def _ask(self, method, *arguments):
+        from keras_lm.serving.client import ServerError
+
+        try:
+            return method(*arguments)
+        except ServerError as error:
+            raise click.ClickException(str(error)) from error
+
+
+def string_inputs(signature, dtypes):
+    """Return the names of a signature's inputs, `text` first.
+
+    Args:
+        signature: str.
+        dtypes: dict of an input's name → the name of its dtype.
+
+    Raises:
+        click.ClickException: if they are not all strings.
+    """
+    if set(dtypes.values()) != {"string"}:
+        listed = ", ".join(f"{name} ({dtype})" for name, dtype in dtypes.items())
+        raise click.ClickException(
+            f"the signature {signature!r} takes {listed}, and predict has strings only: choose "
+            "another with --signature."
+        )
+    return sorted(dtypes, key=lambda name: (name not in KNOWN_ORDER, name))
+
+
+def refused(error):
+    """Return the error for texts that an export does not take."""
+    return click.ClickException(f"the model cannot answer: {first_line(error)}")
+
+
+def no_signature(what, signature, known):
+    """Return the error for a signature that is not there."""
+    return click.ClickException(
+        f"{what} has no signature {signature!r}; it has {', '.join(known) or 'none'}."
+    )
+
+
+def encoded(column):
+    """Return strings as UTF-8; half a surrogate pair becomes bytes that the tokenizers replace."""
+    return [text.encode("utf-8", "surrogatepass") for text in column]

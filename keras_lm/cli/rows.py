@@ -1,0 +1,266 @@
+"""Rows of CSV, TSV and JSONL files and of plain lines, read one at a time.
+
+Text is UTF-8, with or without a byte order mark, whatever the locale is; `.gz` is unpacked on the
+way. An error names the file and the line.
+"""
+
+import contextlib
+import csv
+import gzip
+import itertools
+import json
+import sys
+import zlib
+from pathlib import Path
+
+import click
+
+from keras_lm.cli.terminal import progress
+
+FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".txt": "lines"}  # by suffix
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+# What a column may be called where the user does not say.
+GUESSES = {
+    "text": ("text", "sentence", "sentence1"),
+    "text_pair": ("text_pair", "sentence2"),
+    "labels": ("labels", "label"),
+}
+
+
+class Rows:
+    """Rows from a file, from standard input or from the command line; iterate once.
+
+    Args:
+        name: str, for messages.
+        lines: iterator of `(line number, dict)`.
+        columns: list of str, or None to take those of the first row.
+        size: int, bytes that reading goes through; None where that is unknown.
+        position: callable, how many of them are read.
+
+    Iterating yields `(line number, dict)`.
+    """
+
+    def __init__(self, name, lines, columns=None, size=None, position=lambda: 0):
+        self.name = name
+        self.size = size
+        self.position = position
+        self._lines = lines
+        first = [] if columns is not None else list(itertools.islice(lines, 1))
+        self._lines = itertools.chain(first, lines)
+        self.columns = columns if columns is not None else [*first[0][1]] if first else []
+
+    def __iter__(self):
+        return self._lines
+
+    def error(self, line, message):
+        """Return a `click.ClickException` that says where."""
+        return click.ClickException(f"{self.name}, line {line}: {message}")
+
+    def find(self, role, given=None, required=True):
+        """Return the column for a role: what the user named, or a name that is usual for it.
+
+        Args:
+            role: str, such as `"text"`; its option is `--text`.
+            given: str or None, what the user named.
+            required: bool. False returns None where no column looks like it.
+
+        Raises:
+            click.UsageError: if there is no such column.
+        """
+        candidates = [given] if given else GUESSES.get(role, (role,))
+        found = next((name for name in candidates if name in self.columns), None)
+        if found is None and (given or required):
+            remedy = (
+                f" Name the column: --{role.replace('_', '-')} NAME." if role in GUESSES else ""
+            )
+            wanted = " or ".join(repr(name) for name in candidates)
+            has = ", ".join(self.columns) or "nothing: it is empty"
+            raise click.UsageError(f"{self.name} has no column {wanted}; it has {has}.{remedy}")
+        return found
+
+    def value(self, line, row, column):
+        """Return what a row has in a column.
+
+        Raises:
+            click.ClickException: if it has no such column, or null in it.
+        """
+        if row.get(column) is None:
+            raise self.error(line, f"no {column!r}.")
+        return row[column]
+
+    def text(self, line, row, column):
+        """The same for a column that holds strings."""
+        value = self.value(line, row, column)
+        if not isinstance(value, str):
+            raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, and not a string.")
+        return value
+
+
+@contextlib.contextmanager
+def open_rows(path, format=None):
+    """Yield the `Rows` of a file.
+
+    Args:
+        path: str, `"-"` for standard input.
+        format: `"csv"`, `"tsv"`, `"jsonl"` or `"lines"`; None to tell by the suffix.
+
+    Raises:
+        click.ClickException: if the file cannot be read, or not as this format.
+    """
+    if path == "-":
+        name, stream = "standard input", sys.stdin.buffer
+        yield Rows(name, *_parse(name, stream, format or "lines"))
+        return
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    is_packed = suffixes[-1:] == [".gz"]
+    if is_packed:
+        suffixes.pop()
+    format = format or FORMATS.get("".join(suffixes[-1:]))
+    if format is None:
+        raise click.UsageError(
+            f"{path} does not end in {', '.join(FORMATS)} (or these and .gz): say what it is with "
+            "--format."
+        )
+    with open(path, "rb") as file:
+        stream = gzip.GzipFile(fileobj=file) if is_packed else file
+        size = Path(path).stat().st_size
+        yield Rows(str(path), *_parse(str(path), stream, format), size, file.tell)
+
+
+def open_input(texts, path, format):
+    """Return a context with the `Rows` of texts from the command line, a file or standard input.
+
+    Args:
+        texts: sequence of str, perhaps empty.
+        path: str or None.
+        format: see `open_rows`.
+
+    Raises:
+        click.UsageError: if there are both texts and a path, or there is nothing at all.
+    """
+    if texts and path:
+        raise click.UsageError("texts are given and --input, too: choose one.")
+    if texts:
+        numbered = enumerate(({"text": text} for text in texts), start=1)
+        return contextlib.nullcontext(Rows("the command line", numbered, ["text"]))
+    if path is None and sys.stdin.isatty():
+        raise click.UsageError("no texts: give them as arguments, by --input FILE, or by a pipe.")
+    return open_rows(path or "-", format)
+
+
+def choose_columns(rows, inputs, given):
+    """Return a dict of a model's input → the column that it is read from.
+
+    Args:
+        rows: `Rows`.
+        inputs: list of str.
+        given: dict of `"text"` and others → the column that the user named for it, or None.
+
+    Raises:
+        click.UsageError: if there is no column for an input.
+    """
+    if len(inputs) == 1:  # whatever it is called
+        return {inputs[0]: rows.find("text", given["text"])}
+    if rows.columns == ["text"]:
+        raise click.UsageError(
+            f"the model takes {' and '.join(inputs)}: give them as columns of a CSV, TSV or JSONL "
+            "file, by --input."
+        )
+    return {name: rows.find(name, given.get(name)) for name in inputs}
+
+
+def batches(rows, columns, batch_size, label):
+    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
+
+    Args:
+        rows: `Rows`.
+        columns: dict of a model's input → the column that it is read from.
+        batch_size: int.
+        label: str, before the progress bar.
+    """
+    read = 0
+    with progress(rows.size, label) as advance:
+        while batch := list(itertools.islice(rows, batch_size)):
+            texts = {
+                name: [rows.text(line, row, column) for line, row in batch]
+                for name, column in columns.items()
+            }
+            yield [row for _, row in batch], texts
+            advance(rows.position() - read)
+            read = rows.position()
+
+
+def _parse(name, stream, format):
+    """Return (iterator of rows, columns); JSONL says its columns row by row: None."""
+    text = _decoded(name, stream, "replace" if format == "lines" else "strict")
+    if format == "lines":
+        return ((line, {"text": _chomp(value)}) for line, value in text), ["text"]
+    if format == "jsonl":
+        return _json_rows(name, text), None
+    rows = _csv_rows(name, text, DELIMITERS[format])
+    _, header = next(rows, (0, []))
+    repeated = sorted({column for column in header if header.count(column) > 1})
+    if repeated:
+        raise click.ClickException(f"{name} names the column {repeated[0]!r} twice.")
+
+    def dicts():
+        for line, fields in rows:
+            if len(fields) != len(header):
+                raise click.ClickException(
+                    f"{name}, line {line}: {len(fields)} fields, and the header has {len(header)}. "
+                    "A field with a separator or a line break in it needs quotes around it."
+                )
+            yield line, dict(zip(header, fields, strict=True))
+
+    return dicts(), header
+
+
+def _decoded(name, stream, errors):
+    """Yield (number, line with its ending); only a line feed ends a line."""
+    number = 0
+    try:
+        for number, line in enumerate(stream, start=1):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            yield number, line.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise click.ClickException(
+            f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first."
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise click.ClickException(f"{name} cannot be unpacked: {error}.") from error
+
+
+def _chomp(line):
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _json_rows(name, text):
+    for number, line in text:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise click.ClickException(f"{name}, line {number}: not JSON ({error}).") from error
+        if not isinstance(row, dict):
+            raise click.ClickException(
+                f"{name}, line {number}: a JSON object is needed, such as "
+                '{"text": "…"}, and this is a ' + type(row).__name__ + "."
+            )
+        yield number, row
+
+
+def _csv_rows(name, text, delimiter):
+    """Yield (line, fields); the line is that in which the row ends. Blank lines are left out."""
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the module's own limit is 128 KiB
+    reader = csv.reader((line for _, line in text), delimiter=delimiter, strict=True)
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise click.ClickException(
+            f"{name}, line {reader.line_num}: {error}. Inside a quoted field, a quote is written "
+            "twice."
+        ) from error

@@ -1,0 +1,102 @@
+"""`keras-lm serve`: exported models behind REST and gRPC, until Ctrl-C."""
+
+import json
+import shlex
+import signal
+
+import click
+
+PORT = click.IntRange(0, 65535)
+
+
+@click.command("serve")
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="What a model is called, once for each DIR.  [default: as its folder]",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--rest-port", type=PORT, default=8501, show_default=True, help="0 is a free one.")
+@click.option("--grpc-port", type=PORT, default=8500, show_default=True, help="0 is a free one.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "binary", "docker", "embedded"]),
+    default="auto",
+    show_default=True,
+    help="What serves: tensorflow_model_server on PATH, its container, or keras_lm itself; auto "
+    "takes the first of them that is there.",
+)
+def serve_command(folders, names, host, rest_port, grpc_port, engine):
+    """Serve exported models over REST and gRPC.
+
+    A DIR is what `task.export` and `keras-lm export` write: a folder of numbered versions, of which
+    the latest is served, and a new one is taken up while the server runs. Ctrl-C ends it.
+
+    \b
+    keras-lm serve exported/film-critic
+    keras-lm serve exported/film-critic exported/vectors --rest-port 0 --grpc-port 0
+
+    The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
+    has a page to play with; TF Serving is what production wants.
+    """
+    from keras_lm.serving.engines import LaunchError
+    from keras_lm.serving.launch import Plan, find_models, launch
+
+    signal.signal(signal.SIGTERM, _interrupt)  # to end as Ctrl-C ends it
+    server = None
+    try:
+        plan = Plan(find_models(folders, names), host, rest_port, grpc_port)
+        server = launch(plan, engine, click.echo)
+        announce(server, plan.models)
+        server.wait()
+    except KeyboardInterrupt:
+        click.echo("Ended.")
+    except LaunchError as error:
+        failure = click.ClickException(str(error))
+        failure.exit_code = error.exit_code
+        raise failure from error
+    finally:
+        if server is not None:
+            server.stop()
+
+
+def announce(server, names):
+    """Print where the models are, and a request to try.
+
+    Args:
+        server: what `launch` returns.
+        names: the models' names.
+    """
+    from keras_lm.serving.client import Client
+
+    click.echo(f"REST:   {server.rest_url}")
+    click.echo(f"gRPC:   {server.grpc_address}")
+    if server.has_page:
+        click.echo(f"Page:   {server.rest_url}/")
+    for name in names:
+        with Client(server.rest_url, name) as client:
+            line = curl_line(server.rest_url, name, client.metadata())
+        click.echo(f"Model:  {name}\n        {line}")
+    click.echo("Ctrl-C ends it.")
+
+
+def curl_line(rest_url, name, signatures):
+    """Return a command that asks a model something, or about itself where it takes no text.
+
+    Args:
+        rest_url: str.
+        name: str. The model's name.
+        signatures: dict, see `Client.metadata`.
+    """
+    url = f"{rest_url}/v1/models/{name}"
+    inputs = signatures.get("serving_default", {}).get("inputs", {})
+    if not inputs or any(column["dtype"] != "DT_STRING" for column in inputs.values()):
+        return shlex.join(["curl", f"{url}/metadata"])
+    body = json.dumps({"inputs": {column: ["never a dull moment"] for column in inputs}})
+    return shlex.join(["curl", "-d", body, f"{url}:predict"])
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt

@@ -1,0 +1,130 @@
+"""What commands say and write: progress, tables, notes, and files that appear only whole."""
+
+import contextlib
+import json
+import math
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import click
+
+
+@contextlib.contextmanager
+def quiet():
+    """Keep off the terminal what TensorFlow notes while it converts; errors still raise."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+@contextlib.contextmanager
+def notes():
+    """Print what the library warns of as one line each, without the place in the code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", category=UserWarning)
+        yield
+    for warning in caught:
+        if warning.category is UserWarning:
+            click.echo(f"Note: {warning.message}", err=True)
+
+
+@contextlib.contextmanager
+def progress(size, label):
+    """Yield `advance(n)`, which moves a bar on a terminal's standard error, and nothing elsewhere.
+
+    Args:
+        size: int, or None where nobody knows: then there is no bar.
+        label: str.
+    """
+    if size is None or not sys.stderr.isatty():
+        yield lambda n: None
+        return
+    with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
+        yield bar.update
+
+
+def say_rows(pairs):
+    """Print `(name, value)` pairs as two columns; a value that is None has no line."""
+    pairs = [(name, value) for name, value in pairs if value is not None]
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        first, *rest = value if isinstance(value, list) else [value]
+        click.echo(f"{name:<{width}}  {first}")
+        for line in rest:
+            click.echo(f"{'':<{width}}  {line}")
+
+
+def megabytes(path):
+    """Size of a file, or of all files in a folder, as text."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return f"{sum(file.stat().st_size for file in files if file.is_file()) / 1e6:.1f} MB"
+
+
+def first_line(error):
+    """What an exception of somebody else's says, as a sentence."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return line if line.endswith(".") else f"{line}."
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Yield a path beside `path`, and rename it to `path` once all went well; otherwise remove it.
+
+    Args:
+        path: `Path` of a file; its folder is made if need be.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def json_lines(path):
+    """Yield `write(rows)` for a JSONL file, or for standard output where `path` is None.
+
+    Args:
+        path: `Path` or None. The file appears when all rows are written.
+    """
+    with contextlib.ExitStack() as stack:
+        if path is None:
+            stream = sys.stdout.buffer
+        else:
+            stream = stack.enter_context(open(stack.enter_context(replacing(path)), "wb"))
+
+        def write(rows):
+            for row in rows:
+                stream.write(json_line(row))
+            stream.flush()
+
+        yield write
+
+
+def json_line(row):
+    """One object as a line of UTF-8."""
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair has no UTF-8, and JSON an escape for it
+        return json.dumps(row).encode() + b"\n"
+
+
+def plain(value):
+    """A row of numpy arrays or bytes as JSON has it, numbers as short as their precision allows."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if hasattr(value, "ndim") and value.ndim:
+        return [plain(part) for part in value]
+    if hasattr(value, "dtype") and value.dtype.kind == "f":
+        # float32 0.1 as a Python float is 0.10000000149011612.
+        return float(str(value)) if math.isfinite(value) else None
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,20 @@
+"""Serve exported models from Python with TensorFlow Serving's protocols, and ask either server.
+
+`Server` is for development: it needs nothing but Python packages. For production, the same folders
+go to TensorFlow Serving's `tensorflow_model_server`, and no client can tell the difference.
+"""
+
+__all__ = ["Client", "Server"]
+
+
+def __getattr__(name):
+    # The client does without what a server needs.
+    if name == "Client":
+        from keras_lm.serving.client import Client
+
+        return Client
+    if name == "Server":
+        from keras_lm.serving.server import Server
+
+        return Server
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,374 @@
+"""A client for TF Serving and for the embedded server: strings in, numpy arrays out.
+
+REST needs `requests` alone; TensorFlow is imported only where a `grpc://` server is asked.
+"""
+
+import base64
+import json
+from ipaddress import ip_address
+from urllib.parse import quote, urlsplit
+
+import numpy as np
+
+# HTTP status → gRPC's name for the same error
+HTTP_CODES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    412: "FAILED_PRECONDITION",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+REMEDIES = {
+    "NOT_FOUND": "Check model= and version= against what the server was started with.",
+    "UNAVAILABLE": "Is a server running there, and is this its {protocol} port?",
+    "DEADLINE_EXCEEDED": "Pass a longer timeout= than {timeout:g} seconds, or fewer texts at once.",
+}
+
+DTYPES = {
+    "DT_STRING": object,
+    "DT_BOOL": np.bool_,
+    "DT_HALF": np.float16,
+    "DT_BFLOAT16": np.float32,  # numpy has none
+    "DT_FLOAT": np.float32,
+    "DT_DOUBLE": np.float64,
+    **{f"DT_{kind}INT{bits}": np.dtype(f"{kind.lower()}int{bits}") for kind in ("", "U")
+       for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+class ServerError(Exception):
+    """A request that failed: the server refused it, or did not answer.
+
+    Attributes:
+        code: str. gRPC's name of the error, over REST too: `"NOT_FOUND"`, `"INVALID_ARGUMENT"`,
+            `"UNAVAILABLE"` (nobody answers), `"DEADLINE_EXCEEDED"` (no answer in time), …
+        message: str. What the server itself said.
+    """
+
+    def __init__(self, code, message, about, remedy=""):
+        super().__init__(f"{about}: {code}: {message.rstrip('.')}. {remedy}".strip())
+        self.code = code
+        self.message = message
+
+
+class Client:
+    """Asks one model of a server, over REST or gRPC.
+
+    Args:
+        url: `"http://HOST:PORT"` for REST (by custom port 8501), `"grpc://HOST:PORT"` for gRPC
+            (8500).
+        model: str. The name that the server knows the model by.
+        version: int. None asks the latest that the server has loaded.
+        timeout: float. Seconds to wait for an answer.
+
+    Raises:
+        ValueError: if `url` has another form, or `model` is missing.
+
+    Example:
+
+        client = Client("http://127.0.0.1:8501", "film-critic")
+        client.predict({"text": ["never a dull moment"]})["labels"]  # array(['good'], dtype=object)
+    """
+
+    def __init__(self, url, model=None, version=None, timeout=60.0):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https", "grpc") or not parts.hostname:
+            raise ValueError(
+                f"url={url!r}: write http://HOST:PORT for REST, or grpc://HOST:PORT for gRPC."
+            )
+        if not model:
+            raise ValueError(
+                f"model={model!r}: name the model to ask, as in Client({url!r}, 'film-critic'); "
+                "`keras-lm serve` prints the names that it serves."
+            )
+        transport = _Grpc if parts.scheme == "grpc" else _Rest
+        self._transport = transport(url.rstrip("/"), model, version, timeout)
+        self._signatures = {}
+
+    def predict(self, inputs, signature="serving_default"):
+        """Ask a signature of the model.
+
+        Args:
+            inputs: dict of name → list or array, a row per example.
+            signature: str. Which of the model's signatures to call.
+
+        Returns:
+            dict of name → numpy array, of the dtypes that the model declares; strings are `str`,
+            and `bytes` where the name ends in `_bytes`.
+
+        Raises:
+            ServerError: if the server refuses, or does not answer.
+            ValueError: if `inputs` or `signature` does not fit the model.
+        """
+        for name, column in inputs.items():
+            if isinstance(column, (str, bytes)):
+                raise ValueError(f"{name}={column!r}: pass a list of texts, [{column!r}].")
+        expected = self._signatures.get(signature)
+        if expected is None or set(expected["inputs"]) != set(inputs):
+            self._signatures = self.metadata()  # first, or the server has loaded a new version
+            if signature not in self._signatures:
+                raise ValueError(f"signature={signature!r}: use one of {list(self._signatures)}.")
+            expected = self._signatures[signature]
+            if set(expected["inputs"]) != set(inputs):
+                names = sorted(expected["inputs"])
+                raise ValueError(f"inputs has {sorted(inputs)}: {signature!r} takes {names}.")
+        return self._transport.predict(inputs, signature, expected)
+
+    def metadata(self):
+        """Return the model's signatures.
+
+        Returns:
+            dict of signature name → `{"method": str, "inputs": columns, "outputs": columns}`, and
+            columns is a dict of name → `{"dtype": "DT_STRING", "shape": [-1]}`; a shape that is not
+            known is None.
+
+        Raises:
+            ServerError: if the server refuses, or does not answer.
+        """
+        signatures = self._transport.signatures()
+        # TensorFlow keeps one for itself, to initialise tables.
+        return {name: value for name, value in signatures.items() if not name.startswith("__")}
+
+    def status(self):
+        """Return what the server says about the model's versions.
+
+        Returns:
+            list of `{"version": int, "state": str, "error": str}`; state `"AVAILABLE"` answers.
+
+        Raises:
+            ServerError: if the server refuses, or does not answer.
+        """
+        return self._transport.status()
+
+    def close(self):
+        """Give the connection back; also what leaving a `with Client(…) as client:` does."""
+        self._transport.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class _Transport:
+    """What REST and gRPC share: whom to ask, and how to complain."""
+
+    protocol = None
+
+    def __init__(self, url, model, version, timeout):
+        self.url = url
+        self.model = model
+        self.version = version
+        self.timeout = timeout
+
+    def error(self, code, message):
+        remedy = REMEDIES.get(code, "").format(protocol=self.protocol, timeout=self.timeout)
+        about = f"{self.url}, model {self.model!r}"
+        if self.version is not None:
+            about += f", version {self.version}"
+        return ServerError(code, message, about, remedy)
+
+
+class _Rest(_Transport):
+    protocol = "REST"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        import requests
+
+        self.requests = requests
+        self.session = requests.Session()
+        self.session.trust_env = not _is_here(self.url)  # no proxy stands between us and ourselves
+
+    def predict(self, inputs, signature, expected):
+        body = {
+            "signature_name": signature,
+            "inputs": {name: _to_json(column) for name, column in inputs.items()},
+        }
+        outputs = self.call("POST", ":predict", json.dumps(body))["outputs"]
+        if len(expected["outputs"]) == 1:  # a single output comes without its name
+            outputs = dict.fromkeys(expected["outputs"], outputs)
+        return {
+            name: _from_json(value, expected["outputs"].get(name, {}).get("dtype"))
+            for name, value in outputs.items()
+        }
+
+    def signatures(self):
+        return _signatures(self.call("GET", "/metadata")["metadata"]["signature_def"])
+
+    def status(self):
+        return [
+            {
+                "version": int(version["version"]),
+                "state": version["state"],
+                "error": version.get("status", {}).get("error_message", ""),
+            }
+            for version in self.call("GET", "")["model_version_status"]
+        ]
+
+    def call(self, method, what, body=None):
+        url = f"{self.url}/v1/models/{quote(self.model, safe='')}"
+        if self.version is not None:
+            url += f"/versions/{self.version}"
+        headers = {"Content-Type": "application/json"}
+        try:
+            response = self.session.request(
+                method, url + what, data=body, headers=headers, timeout=self.timeout
+            )
+        except self.requests.Timeout:
+            raise self.error("DEADLINE_EXCEEDED", "no answer in time") from None
+        except self.requests.RequestException as error:
+            raise self.error("UNAVAILABLE", f"no answer ({type(error).__name__})") from None
+        text = response.content.decode("utf-8", "replace")
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        if response.ok and isinstance(answer, dict):
+            return answer
+        message = answer.get("error") if isinstance(answer, dict) else None
+        raise self.error(
+            HTTP_CODES.get(response.status_code, "UNKNOWN"),
+            str(message or f"HTTP status {response.status_code}, {text[:200]!r}"),
+        )
+
+    def close(self):
+        self.session.close()
+
+
+class _Grpc(_Transport):
+    protocol = "gRPC"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        import grpc
+        from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+
+        self.grpc = grpc
+        parts = urlsplit(self.url)
+        options = [
+            ("grpc.max_receive_message_length", -1),  # 4 MB by default: few texts' vectors
+            ("grpc.max_send_message_length", -1),
+            ("grpc.enable_http_proxy", int(not _is_here(self.url))),
+        ]
+        self.channel = grpc.insecure_channel(f"{parts.hostname}:{parts.port or 8500}", options)
+        self.predictions = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
+        self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
+
+    def predict(self, inputs, signature, expected):
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+
+        request = self.about(predict_pb2.PredictRequest(), signature_name=signature)
+        for name, column in inputs.items():
+            dtype = tf.as_dtype(expected["inputs"][name]["dtype"].removeprefix("DT_").lower())
+            try:
+                tensor = tf.make_tensor_proto(column, dtype)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"inputs[{name!r}] is no {dtype.name} array: {error}") from None
+            request.inputs[name].CopyFrom(tensor)
+        outputs = self.call(self.predictions.Predict, request).outputs
+        return {name: _from_tensor(name, tf.make_ndarray(value)) for name, value in outputs.items()}
+
+    def signatures(self):
+        from google.protobuf.json_format import MessageToDict
+        from tensorflow_serving.apis import get_model_metadata_pb2
+
+        request = self.about(get_model_metadata_pb2.GetModelMetadataRequest())
+        request.metadata_field.append("signature_def")
+        packed = self.call(self.predictions.GetModelMetadata, request).metadata["signature_def"]
+        found = get_model_metadata_pb2.SignatureDefMap()
+        packed.Unpack(found)
+        return _signatures(MessageToDict(found, preserving_proto_field_name=True))
+
+    def status(self):
+        from tensorflow_serving.apis import get_model_status_pb2
+
+        request = self.about(get_model_status_pb2.GetModelStatusRequest())
+        answer = self.call(self.models.GetModelStatus, request)
+        return [
+            {
+                "version": version.version,
+                "state": version.State.Name(version.state),
+                "error": version.status.error_message,
+            }
+            for version in answer.model_version_status
+        ]
+
+    def about(self, request, **spec):
+        for key, value in {"name": self.model, **spec}.items():
+            setattr(request.model_spec, key, value)
+        if self.version is not None:
+            request.model_spec.version.value = self.version
+        return request
+
+    def call(self, method, request):
+        try:
+            return method(request, timeout=self.timeout)
+        except self.grpc.RpcError as error:
+            raise self.error(error.code().name, error.details() or "") from None
+
+    def close(self):
+        self.channel.close()
+
+
+def _is_here(url):
+    host = urlsplit(url).hostname
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _signatures(signature_def_map):
+    """What `Client.metadata` returns, from the JSON of a SignatureDefMap."""
+    return {
+        name: {
+            "method": value.get("method_name", ""),
+            "inputs": {n: _column(info) for n, info in value.get("inputs", {}).items()},
+            "outputs": {n: _column(info) for n, info in value.get("outputs", {}).items()},
+        }
+        for name, value in signature_def_map.get("signature_def", {}).items()
+    }
+
+
+def _column(tensor_info):
+    """One input or output of a signature, from the JSON of a TensorInfo."""
+    shape = tensor_info.get("tensor_shape", {})
+    sizes = [int(dim.get("size", 0)) for dim in shape.get("dim", [])]
+    dtype = tensor_info.get("dtype", "DT_INVALID")
+    return {"dtype": dtype, "shape": None if shape.get("unknown_rank") else sizes}
+
+
+def _to_json(value):
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return {"b64": base64.b64encode(value).decode()}
+    if isinstance(value, (list, tuple)):
+        return [_to_json(item) for item in value]
+    return value
+
+
+def _from_json(value, dtype):
+    def decode(item):
+        if isinstance(item, list):
+            return [decode(inner) for inner in item]
+        return base64.b64decode(item["b64"]) if isinstance(item, dict) else item
+
+    return np.array(decode(value), dtype=DTYPES.get(dtype))
+
+
+def _from_tensor(name, array):
+    if array.dtype == object and not name.endswith("_bytes"):
+        texts = [item.decode("utf-8", "replace") for item in array.ravel()]
+        return np.array(texts, dtype=object).reshape(array.shape)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

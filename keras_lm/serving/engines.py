@@ -1,0 +1,288 @@
+"""The engines that serve exported models: TF Serving as a program or a container, and our own."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from keras_lm.serving.client import Client, ServerError
+
+BINARY = "tensorflow_model_server"
+IMAGE = "tensorflow/serving:2.20.0"  # of the minor version that exports are made with
+PATIENCE = 10  # seconds that a server has to end by itself
+
+
+class LaunchError(Exception):
+    """A server that cannot be started, or that failed.
+
+    Attributes:
+        exit_code: int. What the command should end with: the server's own exit code, if it had one.
+    """
+
+    def __init__(self, message, exit_code=1):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class CannotStart(LaunchError):
+    """An engine that is installed but does not work here, so that another may be tried."""
+
+
+def open_socket(host):
+    """Return a new socket of the family, IPv4 or IPv6, that an address is of."""
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+
+
+def reachable(host):
+    """Return what this machine calls a server by that listens at `host`, as URLs have it."""
+    every = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    host = every.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
+def free_ports(host):
+    """Return two ports that are free now."""
+    with open_socket(host) as one, open_socket(host) as two:
+        one.bind((host, 0))
+        two.bind((host, 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+def model_config(models):
+    """Return TF Serving's `ModelServerConfig` in text form.
+
+    Args:
+        models: dict of name → path.
+    """
+
+    def quoted(text):
+        plain = set(range(32, 127)) - {ord('"'), ord("\\")}
+        return "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode())
+
+    configs = (
+        f'  config {{\n    name: "{quoted(name)}"\n    base_path: "{quoted(str(path))}"\n'
+        '    model_platform: "tensorflow"\n  }\n'
+        for name, path in models.items()
+    )
+    return "model_config_list {\n" + "".join(configs) + "}\n"
+
+
+class ChildServer:
+    """TF Serving as a child process, which ends when we do."""
+
+    has_page = False
+
+    def __init__(self, plan):
+        rest_port, grpc_port = free_ports(plan.host)
+        self.plan = replace(
+            plan, rest_port=plan.rest_port or rest_port, grpc_port=plan.grpc_port or grpc_port
+        )
+        self.rest_url = f"http://{reachable(plan.host)}:{self.plan.rest_port}"
+        self.grpc_address = f"{reachable(plan.host)}:{self.plan.grpc_port}"
+        self.last_lines = deque(maxlen=5)
+
+    def start(self):
+        """Start the process, and return when it answers for every model."""
+        self.folder = tempfile.TemporaryDirectory(prefix="keras-lm-serve-")
+        os.chmod(self.folder.name, 0o755)  # a container may run as somebody else
+        self.process = None
+        try:
+            self.process = subprocess.Popen(
+                self.command(Path(self.folder.name)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},  # warnings and errors
+                start_new_session=True,  # Ctrl-C reaches us alone, and we end it
+            )
+            self.reader = threading.Thread(target=self._pass_on, daemon=True)
+            self.reader.start()
+            while not self._is_ready():
+                self._check()
+                time.sleep(0.2)
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait(self):
+        """Return when the server has ended by itself.
+
+        Raises:
+            LaunchError: if it failed.
+        """
+        self.process.wait()
+        self._check()
+
+    def stop(self):
+        """End the server, by force if it does not end in time."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                self.kill()
+        self.folder.cleanup()
+
+    def kill(self):
+        """End the server by force."""
+        self.process.kill()
+        self.process.wait()
+
+    def failure(self, exit_code, last_words):
+        """Return the exception for a server that ended with an exit code which is not 0."""
+        return LaunchError(f"{BINARY} ended with exit code {exit_code}.{last_words}", exit_code)
+
+    def _pass_on(self):
+        for line in self.process.stdout:
+            text = line.decode("utf-8", "replace")
+            self.last_lines.append(text.rstrip())
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        self.process.stdout.close()
+
+    def _is_ready(self):
+        try:
+            for name in self.plan.models:
+                with Client(self.rest_url, name, timeout=2) as client:
+                    if not any(version["state"] == "AVAILABLE" for version in client.status()):
+                        return False
+        except ServerError:
+            return False
+        return True
+
+    def _check(self):
+        code = self.process.poll()
+        if code is None:
+            return
+        self.reader.join(2)
+        if code != 0:
+            code = 128 - code if code < 0 else code  # as a shell counts signals
+            lines = "".join(f"\n  {line}" for line in self.last_lines)
+            raise self.failure(code, " Its last lines:" + lines if lines else "")
+        raise LaunchError(f"{BINARY} ended by itself.")
+
+    def _flags(self, config, rest_port, grpc_port):
+        # Batching follows the batching_params.pbtxt of each model; one without is not batched.
+        return [
+            f"--port={grpc_port}",
+            f"--rest_api_port={rest_port}",
+            f"--model_config_file={config}",
+            "--enable_batching=true",
+            "--enable_per_model_batching_parameters=true",
+        ]
+
+
+class BinaryServer(ChildServer):
+    """The `tensorflow_model_server` on PATH."""
+
+    description = f"{BINARY}, which listens at all addresses of this machine"
+
+    @staticmethod
+    def problem():
+        """Return why it cannot be used here, or None."""
+        return None if shutil.which(BINARY) else f"{BINARY} is not on PATH"
+
+    def command(self, folder):
+        """Write the configuration into a folder, and return the command line."""
+        config = folder / "models.config"
+        config.write_text(model_config(self.plan.models), encoding="ascii")
+        return [BINARY, *self._flags(config, self.plan.rest_port, self.plan.grpc_port)]
+
+
+class DockerServer(ChildServer):
+    """TF Serving's container."""
+
+    description = f"{IMAGE} in docker"
+
+    @staticmethod
+    def problem():
+        """Return why it cannot be used here, or None."""
+        if not shutil.which("docker"):
+            return "docker is not on PATH"
+        try:
+            # The client alone would be there without an engine that runs containers.
+            done = subprocess.run(
+                ["docker", "version", "--format", "{{.Server.Version}}"],
+                capture_output=True,
+                timeout=PATIENCE,
+            )
+        except subprocess.TimeoutExpired:
+            return f"docker's engine did not answer within {PATIENCE} seconds"
+        return "docker's engine does not answer" if done.returncode else None
+
+    def command(self, folder):
+        """Write the configuration into a folder, and return the command line."""
+        inside = {name: Path("/models") / name for name in self.plan.models}
+        (folder / "models.config").write_text(model_config(inside), encoding="ascii")
+        mounts = [(folder, "/config")]
+        mounts += [(path, inside[name]) for name, path in self.plan.models.items()]
+        address = socket.gethostbyname(self.plan.host)
+        self.container = f"keras-lm-serve-{os.getpid()}-{self.plan.rest_port}"
+        command = ["docker", "run", "--rm", f"--name={self.container}"]
+        command += ["--init"]  # a server that is process 1 would ignore SIGTERM
+        command += [f"--publish={address}:{self.plan.rest_port}:8501"]
+        command += [f"--publish={address}:{self.plan.grpc_port}:8500"]
+        for source, target in mounts:
+            quoted = str(source).replace('"', '""')  # the option is a line of CSV
+            command += ["--mount", f'type=bind,"source={quoted}",target={target},readonly']
+        command += ["--env=TF_CPP_MIN_LOG_LEVEL=1", f"--entrypoint={BINARY}", IMAGE]
+        return command + self._flags("/config/models.config", 8501, 8500)
+
+    def failure(self, exit_code, last_words):
+        """Return the exception for a container that ended with an exit code which is not 0."""
+        if exit_code in (125, 126, 127):  # docker's own: no image, no network, no such program
+            reason = next((line for line in self.last_lines if "rror" in line), "no reason given")
+            return CannotStart(f"docker cannot start {IMAGE} ({reason})", exit_code)
+        return super().failure(exit_code, last_words)
+
+    def kill(self):
+        """End the container by force."""
+        subprocess.run(["docker", "kill", self.container], capture_output=True)
+        super().kill()
+
+
+class EmbeddedServer:
+    """The server of this library, in this process."""
+
+    description = "the embedded server of keras_lm"
+    has_page = True
+
+    def __init__(self, plan):
+        self.plan = plan
+
+    @staticmethod
+    def problem():
+        """Return why it cannot be used here, or None."""
+        needed = ["starlette", "uvicorn", "grpc", "tensorflow_serving"]
+        missing = [name for name in needed if find_spec(name) is None]
+        if missing:
+            return (
+                f"the embedded server needs {', '.join(missing)}: pip install 'keras-lm[serving]'"
+            )
+        return None
+
+    def start(self):
+        """Load the models and listen."""
+        from keras_lm.serving.server import Server  # imports TensorFlow
+
+        plan = self.plan
+        try:
+            self.server = Server(plan.models, plan.host, plan.rest_port, plan.grpc_port)
+            self.server.start()
+        except (OSError, RuntimeError, ValueError) as error:  # its words for a wrong model or port
+            raise LaunchError(str(error)) from error
+        self.rest_url = f"http://{reachable(plan.host)}:{self.server.rest_url.rpartition(':')[2]}"
+        self.grpc_address = f"{reachable(plan.host)}:{self.server.grpc_address.rpartition(':')[2]}"
+        self.wait = self.server.wait
+        self.stop = self.server.stop
+
+
+ENGINES = {"binary": BinaryServer, "docker": DockerServer, "embedded": EmbeddedServer}

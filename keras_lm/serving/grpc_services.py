@@ -1,0 +1,197 @@
+"""TF Serving's gRPC services over `Models`: PredictionService and ModelService."""
+
+import functools
+import logging
+from pathlib import Path
+
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    model_management_pb2,
+    model_service_pb2_grpc,
+    prediction_service_pb2_grpc,
+)
+
+from keras_lm.serving import messages, model_status
+from keras_lm.serving.errors import ServingError, StatusCode, invalid
+from keras_lm.serving.models import ModelConfig, check_folder, check_name
+
+logger = logging.getLogger("keras_lm.serving")
+
+LONGEST_MESSAGE = 1024  # of an error; it travels in an HTTP header
+TENSORFLOW = 1  # the older way of saying model_platform: "tensorflow"
+
+
+def add_services(server, models):
+    """Register both services.
+
+    Args:
+        server: `grpc.Server`.
+        models: `Models`.
+    """
+    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
+        PredictionService(models), server
+    )
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(models), server)
+
+
+def _answering(method):
+    """Make a method that raises `ServingError` end the call with that status."""
+
+    @functools.wraps(method)
+    def answer(self, request, context):
+        try:
+            result = method(self, request)
+            logger.debug("%s OK", method.__name__)
+            return result
+        except ServingError as error:
+            code, message = error.code, error.message
+        except MemoryError:
+            code, message = StatusCode.RESOURCE_EXHAUSTED, "Out of memory."
+        except Exception as error:
+            logger.exception("%s failed.", method.__name__)
+            code, message = StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+        logger.debug("%s %s", method.__name__, code.name)
+        if len(message) > LONGEST_MESSAGE:
+            message = message[:LONGEST_MESSAGE] + "...TRUNCATED"
+        return context.abort(code, message.encode("utf-8", "replace").decode())
+
+    return answer
+
+
+class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+    """Runs models.
+
+    Args:
+        models: `Models`.
+    """
+
+    def __init__(self, models):
+        self._models = models
+
+    def _lease(self, spec):
+        choice = spec.WhichOneof("version_choice")
+        return self._models.lease(
+            spec.name,
+            version=spec.version.value if choice == "version" else None,
+            label=spec.version_label if choice == "version_label" else None,
+        )
+
+    @_answering
+    def Predict(self, request):
+        """Run any signature on tensors."""
+        _check_spec(request)
+        with self._lease(request.model_spec) as saved_model:
+            return messages.predict(saved_model, request)
+
+    @_answering
+    def Classify(self, request):
+        """Run a signature that gives classes and scores for tf.Examples."""
+        _check_spec(request)
+        with self._lease(request.model_spec) as saved_model:
+            return messages.classify(saved_model, request)
+
+    @_answering
+    def Regress(self, request):
+        """Run a signature that gives a number for each tf.Example."""
+        _check_spec(request)
+        with self._lease(request.model_spec) as saved_model:
+            return messages.regress(saved_model, request)
+
+    @_answering
+    def MultiInference(self, request):
+        """Run several signatures on the same tf.Examples."""
+        if not request.tasks:
+            raise invalid("ModelSpec has no name specified.")
+        with self._lease(request.tasks[0].model_spec) as saved_model:
+            return messages.multi_inference(saved_model, request)
+
+    @_answering
+    def GetModelMetadata(self, request):
+        """Tell a version's signatures."""
+        _check_spec(request)
+        if not request.metadata_field:
+            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
+        for field in request.metadata_field:
+            if field != "signature_def":
+                raise invalid(f"Metadata field {field} is not supported")
+        response = get_model_metadata_pb2.GetModelMetadataResponse()
+        with self._lease(request.model_spec) as saved_model:
+            signatures = get_model_metadata_pb2.SignatureDefMap(
+                signature_def=saved_model.signature_defs
+            )
+            response.model_spec.version.value = saved_model.number
+        response.model_spec.name = request.model_spec.name
+        response.metadata["signature_def"].Pack(signatures)
+        return response
+
+
+class ModelService(model_service_pb2_grpc.ModelServiceServicer):
+    """Tells which versions are served, and changes it.
+
+    Args:
+        models: `Models`.
+    """
+
+    def __init__(self, models):
+        self._models = models
+
+    @_answering
+    def GetModelStatus(self, request):
+        """Tell the state of a model's versions."""
+        _check_spec(request)
+        spec = request.model_spec
+        version = spec.version.value if spec.HasField("version") else None
+        return model_status.response(self._models, spec.name, version)
+
+    @_answering
+    def HandleReloadConfigRequest(self, request):
+        """Serve other models, or other versions of them, from now on."""
+        kind = request.config.WhichOneof("config")
+        if kind != "model_config_list":
+            raise invalid(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
+                "ModelConfigList is currently supported"
+            )
+        configs = [_read_config(entry) for entry in request.config.model_config_list.config]
+        names = [config.name for config in configs]
+        for name in names:
+            if names.count(name) > 1:
+                raise invalid(f"Illegal to list model {name} multiple times in config list")
+        self._models.configure(configs)
+        return model_management_pb2.ReloadConfigResponse()
+
+
+def _check_spec(request):
+    if not request.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+
+
+def _read_config(entry):
+    platform = entry.model_platform or ("tensorflow" if entry.model_type == TENSORFLOW else "")
+    if not platform:
+        raise invalid(
+            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor "
+            "ModelServerConfig::model_platform."
+        )
+    if platform != "tensorflow":
+        raise invalid(f"Model {entry.name} requests unsupported platform {platform}")
+    folder = Path(entry.base_path)
+    if not folder.is_absolute():
+        raise invalid(
+            f"Expected model {entry.name} to have an absolute path or URI; got base_path()="
+            f"{entry.base_path}"
+        )
+    try:
+        check_name(entry.name)
+        check_folder(folder)
+    except (OSError, ValueError) as error:
+        raise invalid(str(error)) from error
+    policy = entry.model_version_policy
+    choice = policy.WhichOneof("policy_choice")
+    return ModelConfig(
+        entry.name,
+        folder,
+        latest=None if choice == "all" else max(policy.latest.num_versions, 1),
+        versions=tuple(policy.specific.versions) if choice == "specific" else (),
+        labels=dict(entry.version_labels),
+    )

@@ -1,0 +1,255 @@
+"""One version of a model in memory: runs its signatures on named arrays, for every protocol.
+
+`SavedModel.run` answers what TF Serving calls Predict; `classify` and `regress` run signatures that
+take serialised tf.Examples and check that the outputs have the one form which those calls promise.
+"""
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  registers the ops that tokenize inside of a graph
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
+
+DEFAULT_SIGNATURE = "serving_default"
+
+
+def type_name(data_type):
+    """Return TensorFlow's word for a `types_pb2.DataType`, such as "float" or "int32"."""
+    return types_pb2.DataType.Name(data_type).removeprefix("DT_").lower()
+
+
+class SavedModel:
+    """A SavedModel in memory.
+
+    Args:
+        folder: `pathlib.Path` of one version; its name is the version's number.
+
+    Attributes:
+        number: int, the version.
+        signature_defs: dict of all `SignatureDef` messages by name.
+
+    Raises:
+        ServingError: if it cannot be loaded, for instance because it uses an unknown operation.
+    """
+
+    def __init__(self, folder):
+        self.number = int(folder.name)
+        self.signature_defs = _read_signature_defs(folder)
+        try:
+            with tensorflow_errors():
+                self._loaded = tf.saved_model.load(str(folder), tags=["serve"])
+        except ServingError:
+            raise
+        except Exception as error:  # a broken file raises almost anything in TensorFlow
+            code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
+            raise ServingError(code, str(error)) from error
+
+    def run(self, name, inputs, output_names=()):
+        """Run a signature.
+
+        Args:
+            name: str, a key of `signature_defs`.
+            inputs: dict of arrays by input name. Inputs with a default may be left out.
+            output_names: the outputs to return. Empty means all.
+
+        Returns:
+            dict of arrays by output name; strings are arrays of `bytes` objects.
+
+        Raises:
+            ServingError: if inputs are missing, unknown, or of another type or shape than the
+                signature says; and for whatever fails while it runs.
+        """
+        signature = self.signature_defs[name]
+        inputs = _complete(inputs, signature)
+        for alias in inputs:
+            _check_input(alias, inputs[alias], signature.inputs[alias])
+        _check_output_names(output_names, signature)
+        if name not in self._loaded.signatures:  # such as the one that initialises tables
+            raise invalid(f'Signature "{name}" is not for requests.')
+        with tensorflow_errors():
+            tensors = {
+                alias: tf.constant(array, tf.as_dtype(signature.inputs[alias].dtype))
+                for alias, array in inputs.items()
+            }
+            outputs = self._loaded.signatures[name](**tensors)
+            return {alias: outputs[alias].numpy() for alias in output_names or outputs}
+
+
+def _read_signature_defs(folder):
+    path = folder / "saved_model.pb"
+    try:
+        saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    except OSError as error:
+        raise ServingError(
+            StatusCode.NOT_FOUND, f"Could not find SavedModel .pb at supplied export path: {folder}"
+        ) from error
+    except Exception as error:  # protobuf's DecodeError, whose home differs between its versions
+        raise ServingError(StatusCode.DATA_LOSS, f"Can't parse {path} as binary proto") from error
+    for meta_graph in saved_model.meta_graphs:
+        if list(meta_graph.meta_info_def.tags) == ["serve"]:
+            return dict(meta_graph.signature_def)
+    raise ServingError(
+        StatusCode.NOT_FOUND,
+        f"Could not find meta graph def matching supplied tags: {{ serve }} in {folder}",
+    )
+
+
+def _complete(inputs, signature):
+    """Return the inputs with defaults for those that are missing; an error where there is none."""
+    extra = inputs.keys() - signature.inputs.keys()
+    missing = signature.inputs.keys() - inputs.keys() - signature.defaults.keys()
+    if extra or missing:
+        raise invalid(
+            f"input size does not match signature: {len(inputs)}!={len(signature.inputs)} "
+            f"len({_set_of(inputs)}) != len({_set_of(signature.inputs)}). Sent extra: "
+            f"{_set_of(extra)}. Missing but required: {_set_of(missing)}."
+        )
+    defaults = signature.defaults.keys() - inputs.keys()
+    return inputs | {alias: tf.make_ndarray(signature.defaults[alias]) for alias in defaults}
+
+
+def _set_of(names):
+    return "{" + ",".join(sorted(names)) + "}"
+
+
+def _check_input(alias, array, info):
+    # TF Serving leaves this to the operations, some of which would take a wrong shape as it is.
+    expected = tf.as_dtype(info.dtype)
+    given = tf.as_dtype(array.dtype) if array.dtype != object else tf.string
+    if given != expected:
+        raise invalid(
+            f"Expects input {alias} to be {type_name(info.dtype)} but "
+            f"{type_name(given.as_datatype_enum)} is provided"
+        )
+    shape = tf.TensorShape(info.tensor_shape)
+    if not shape.is_compatible_with(array.shape):
+        raise invalid(
+            f"Expects input {alias} to have shape {shape} but {tf.TensorShape(array.shape)} is "
+            "provided"
+        )
+
+
+def _check_output_names(names, signature):
+    for alias in names:
+        if alias not in signature.outputs:
+            raise invalid(
+                f"output tensor alias not found in signature: {alias} Outputs expected to be in "
+                f"the set {_set_of(signature.outputs)}."
+            )
+    if len(set(names)) != len(names):
+        twice = next(alias for alias in names if list(names).count(alias) > 1)
+        raise invalid(f"duplicate output tensor alias: {twice}")
+
+
+def classify(saved_model, name, examples):
+    """Run a signature that takes tf.Examples and gives `classes`, `scores` or both.
+
+    Args:
+        saved_model: `SavedModel`.
+        name: str, the signature; empty for the default one.
+        examples: list of bytes, serialised tf.Examples.
+
+    Returns:
+        (classes, scores), an array of bytes and one of floats, one row an example. `classes` are
+        empty strings, or `scores` zeros, where the signature does not give them.
+
+    Raises:
+        ServingError: if the signature, or what it gives, has another form.
+    """
+    signature = _signature_of_examples(saved_model, name, "classification")
+    names = [alias for alias in ("classes", "scores") if alias in signature.outputs]
+    if len(signature.outputs) not in (1, 2):
+        raise invalid(f"Expected one or two output Tensors, found {len(signature.outputs)}")
+    if not names:
+        raise ServingError(
+            StatusCode.FAILED_PRECONDITION,
+            'Expected classification signature outputs to contain at least one of "classes" or '
+            f'"scores". Signature was: {signature}',
+        )
+    outputs = _run_on_examples(saved_model, name, examples, names)
+    for alias, dtype in (("classes", object), ("scores", np.float32)):
+        array = outputs.get(alias)
+        if array is None:
+            continue
+        if array.ndim != 2:
+            raise invalid(
+                f"Expected Tensor shape: [batch_size num_classes] but got {list(array.shape)}"
+            )
+        if array.dtype != dtype:
+            wanted = "DT_STRING" if dtype is object else "DT_FLOAT"
+            raise invalid(f"Expected {alias} Tensor of {wanted}. Got: {array.dtype}")
+        if len(array) != len(examples):
+            raise invalid(
+                f"Expected {alias} output batch size of {len(examples)}. Got: {len(array)}"
+            )
+    shape = outputs[names[0]].shape
+    classes = outputs.get("classes", np.full(shape, b"", object))
+    scores = outputs.get("scores", np.zeros(shape, np.float32))
+    if classes.shape != scores.shape:
+        raise invalid(
+            "Tensors class and score should match in dim_size(1). Got "
+            f"{classes.shape[1]} vs. {scores.shape[1]}"
+        )
+    return classes, scores
+
+
+def regress(saved_model, name, examples):
+    """Run a signature that takes tf.Examples and gives `outputs`, a number for each.
+
+    Args:
+        saved_model: `SavedModel`.
+        name: str, the signature; empty for the default one.
+        examples: list of bytes, serialised tf.Examples.
+
+    Returns:
+        Array of floats, as many as examples.
+
+    Raises:
+        ServingError: if the signature, or what it gives, has another form.
+    """
+    signature = _signature_of_examples(saved_model, name, "regression")
+    if len(signature.outputs) != 1:
+        raise invalid("Expected one output Tensor.")
+    if "outputs" not in signature.outputs:
+        raise ServingError(
+            StatusCode.FAILED_PRECONDITION,
+            f"No regression outputs found in SignatureDef: {signature}",
+        )
+    array = _run_on_examples(saved_model, name, examples, ["outputs"])["outputs"]
+    if array.ndim != 1 and array.shape[1:] != (1,):
+        raise invalid(
+            "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got "
+            f"{list(array.shape)}"
+        )
+    if len(array) != len(examples):
+        raise invalid(
+            f"Input batch size did not match output batch size: {len(examples)} vs. {len(array)}"
+        )
+    if array.dtype != np.float32:
+        raise invalid(f"Expected output Tensor of DT_FLOAT.  Got: {array.dtype}")
+    return array.reshape(-1)
+
+
+def _signature_of_examples(saved_model, name, kind):
+    # TF Serving does not look at the method name of the signature either, only at its form.
+    name = name or DEFAULT_SIGNATURE
+    signature = saved_model.signature_defs.get(name)
+    if signature is None:
+        raise invalid(f"No signature was found with the name: {name}")
+    if len(signature.inputs) != 1:
+        raise invalid("Expected one input Tensor.")
+    if "inputs" not in signature.inputs:
+        raise ServingError(
+            StatusCode.FAILED_PRECONDITION, f"No {kind} inputs found in SignatureDef: {signature}"
+        )
+    return signature
+
+
+def _run_on_examples(saved_model, name, examples, output_names):
+    if not examples:
+        raise invalid("Input is empty.")
+    return saved_model.run(
+        name or DEFAULT_SIGNATURE, {"inputs": np.array(examples, object)}, output_names
+    )

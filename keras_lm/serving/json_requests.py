@@ -1,0 +1,362 @@
+"""The JSON of TF Serving's REST API → arrays and tf.Examples; errors are in its words.
+
+    {"instances": [row, row], "signature_name": …}                          by rows
+    {"inputs": column(s), "signature_name": …}                              by columns
+    {"examples": [features, features], "context": features, "signature_name": …}
+
+A row is a bare value where the signature has one input, else an object by name; so are the columns.
+Strings are text or, for other bytes, `{"b64": "…"}`. `NaN`, `Infinity` and `-Infinity` are numbers,
+as in TF Serving, though not in JSON. What is sent back stands in `json_answers`.
+"""
+
+import base64
+import binascii
+import functools
+import json
+import math
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+
+from keras_lm.serving.errors import ServingError, StatusCode, invalid
+from keras_lm.serving.inference import type_name
+
+LONGEST_SHOWN = 200  # characters of a value that an error shows
+LARGEST_RANK = 254  # of TensorFlow's tensors
+
+INTEGERS = {
+    types_pb2.DT_INT8,
+    types_pb2.DT_INT16,
+    types_pb2.DT_INT32,
+    types_pb2.DT_INT64,
+    types_pb2.DT_UINT8,
+    types_pb2.DT_UINT32,
+    types_pb2.DT_UINT64,
+}
+FLOATS = {types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE}
+
+
+def parse(body):
+    """Return the JSON object in the body of a request.
+
+    Args:
+        body: bytes. Those that are no UTF-8 inside of strings are kept as they are.
+
+    Raises:
+        ServingError: if it is no JSON, or no object.
+    """
+    if not body:
+        raise invalid("JSON Parse error: The document is empty")
+    try:
+        document = json.loads(
+            body.decode("utf-8-sig", "surrogateescape"), parse_int=_integer, parse_float=_decimal
+        )
+    except RecursionError as error:
+        raise invalid("JSON Parse error: Nested too deeply.") from error
+    except json.JSONDecodeError as error:
+        raise invalid(f"JSON Parse error: {error.msg} at offset: {error.pos}") from error
+    if not isinstance(document, dict):
+        raise invalid(f"JSON Value: {_show(document)} Is not object")
+    return document
+
+
+def _decimal(text):
+    value = float(text)
+    if math.isinf(value):
+        raise invalid("JSON Parse error: Number too big to be stored in double.")
+    return value
+
+
+def _integer(text):
+    # What 64 bits do not hold is a decimal. The length comes first: a million digits take long.
+    if len(text) <= 20 and -(2**63) <= int(text) < 2**64:
+        return int(text)
+    return _decimal(text)
+
+
+def signature_name(document):
+    """Return the name in a request, or "" for the default signature."""
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise invalid(
+            f"JSON Value: {_show(document)} not formatted correctly. 'signature_name' key must be "
+            "a string value."
+        )
+    return name
+
+
+# Requests for Predict
+
+
+def read_inputs(document, signature):
+    """Return the arrays in a request, and whether it has the row format.
+
+    Args:
+        document: dict, the request.
+        signature: `SignatureDef`.
+
+    Returns:
+        (dict of arrays by input name, bool).
+
+    Raises:
+        ServingError: if it has neither form, or values of another type than the signature says.
+    """
+    if "instances" in document and "inputs" in document:
+        raise invalid(
+            f"JSON Value: {_show(document)} Not formatted correctly expecting only one of 'inputs' "
+            "or 'instances' keys to exist "
+        )
+    if "instances" in document:
+        return _read_rows(document["instances"], signature), True
+    if "inputs" in document:
+        return _read_columns(document["inputs"], signature), False
+    raise invalid("Missing 'inputs' or 'instances' key")
+
+
+def _read_columns(columns, signature):
+    if not isinstance(columns, dict) or _is_base64(columns):
+        if len(signature.inputs) > 1:
+            raise invalid(
+                "inputs is a plain value/list, but expecting an object as multiple input tensors "
+                "required as per tensorinfo_map"
+            )
+        columns = dict.fromkeys(signature.inputs, columns)
+    arrays = {}
+    for name, info in signature.inputs.items():
+        if name in columns:
+            arrays[name] = _make_array(*_flatten(columns[name], info.dtype), info.dtype)
+        elif name not in signature.defaults:
+            raise invalid(f"Missing named input: {name} in 'inputs' object.")
+    return arrays
+
+
+def _read_rows(rows, signature):
+    if not isinstance(rows, list):
+        raise invalid(f"JSON Value: {_show(rows)} Excepting 'instances' to be an list/array")
+    if not rows:
+        raise invalid("JSON Value: [] No values in 'instances' array")
+    if not isinstance(rows[0], dict) and len(signature.inputs) > 1:
+        raise invalid(
+            "instances is a plain list, but expecting list of objects as multiple input tensors "
+            "required as per tensorinfo_map"
+        )
+    by_name = isinstance(rows[0], dict) and not _is_base64(rows[0])
+    types = {name: info.dtype for name, info in signature.inputs.items()}
+    required = types.keys() - signature.defaults.keys()
+    values, shapes = {}, {}
+    for index, row in enumerate(rows):
+        is_object = isinstance(row, dict) and not _is_base64(row)
+        if is_object and not by_name:
+            raise invalid(f"Expecting value/list but got object at item {index} of input list")
+        if by_name and not is_object:
+            raise invalid(f"Expecting object but got list at item {index} of input list")
+        named = row if by_name else dict.fromkeys(types, row)
+        for name, value in named.items():
+            try:
+                _add_row(name, value, types, values, shapes)
+            except ServingError as error:
+                key = f" key: {name}" if by_name else ""
+                raise invalid(
+                    f"Failed to process element: {index}{key} of 'instances' list. Error: {error}"
+                ) from error
+        if named.keys() != values.keys() or not named.keys() >= required:
+            raise invalid(
+                f"Failed to process element: {index} of 'instances' list. JSON object: "
+                f"{_show(row)} keys must be equal to: {','.join(sorted(types))}"
+            )
+    return {
+        name: _make_array((len(rows), *shapes[name]), flat, types[name])
+        for name, flat in values.items()
+    }
+
+
+def _add_row(name, value, types, values, shapes):
+    if name not in types:
+        raise invalid(f"JSON object: does not have named input: {name}")
+    shape, flat = _flatten(value, types[name])
+    if shapes.setdefault(name, shape) != shape:
+        raise invalid(f"Expecting shape {_show(shapes[name])} but got: {_show(shape)}")
+    values.setdefault(name, []).extend(flat)
+
+
+# Values
+
+
+def _flatten(value, data_type):
+    """Return the shape of nested lists and all their values in one list, of the type's own kind."""
+    if not isinstance(value, list):
+        return [], [_read_value(value, data_type)]
+    shape, first = [], value
+    while isinstance(first, list):
+        shape.append(len(first))
+        if not first:
+            break
+        first = first[0]
+    if len(shape) > LARGEST_RANK:
+        raise invalid(f"Encountered list at unexpected level: {len(shape)}")
+    values = [value]
+    for level, size in enumerate(shape):
+        for item in values:
+            if not isinstance(item, list):
+                raise invalid(
+                    f"JSON Value: {_show(item)} found at incorrect level: {level + 1} in the JSON "
+                    f"DOM. Expected at level: {len(shape)}"
+                )
+            if len(item) != size:
+                raise invalid(
+                    f"Encountered list at unexpected size: {len(item)} at level: {level} expected "
+                    f"size: {size}"
+                )
+        values = [inner for item in values for inner in item]
+    for item in values:
+        if isinstance(item, list):
+            raise invalid(
+                f"Encountered list at unexpected level: {len(shape)} expected < {len(shape)}"
+            )
+    return shape, [_read_value(item, data_type) for item in values]
+
+
+def _read_value(value, data_type):
+    if data_type == types_pb2.DT_STRING:
+        if isinstance(value, dict):
+            return _decode_base64(value)
+        if isinstance(value, str):
+            return _encode(value)
+    elif data_type == types_pb2.DT_BOOL:
+        if isinstance(value, bool):
+            return value
+    elif data_type in INTEGERS:
+        smallest, largest = _limits_of_integers(data_type)
+        if type(value) is int and smallest <= value <= largest:
+            return value
+    elif data_type in FLOATS:
+        if type(value) in (int, float):
+            return _check_precision(value, data_type)
+    elif not isinstance(value, dict):
+        raise ServingError(
+            StatusCode.UNIMPLEMENTED,
+            f"Conversion of JSON Value: {_show(value)} to type: {type_name(data_type)}",
+        )
+    raise invalid(
+        f"JSON Value: {_show(value)} Type: {_json_type(value)} is not of expected type: "
+        f"{type_name(data_type)}"
+    )
+
+
+@functools.cache
+def _limits_of_integers(data_type):
+    limits = np.iinfo(tf.as_dtype(data_type).as_numpy_dtype)
+    return int(limits.min), int(limits.max)
+
+
+@functools.cache
+def _limits_of_floats(data_type):
+    limits = np.finfo(tf.as_dtype(data_type).as_numpy_dtype)
+    return 2 ** (limits.nmant + 1) - 1, float(limits.max)
+
+
+def _check_precision(value, data_type):
+    largest_integer, largest_float = _limits_of_floats(data_type)
+    largest = largest_integer if type(value) is int else largest_float
+    if abs(value) > largest and not math.isinf(value):
+        raise invalid(
+            f"Cannot convert JSON value: {_show(value)} to {type_name(data_type)} without loss of "
+            "precision."
+        )
+    return value
+
+
+def _make_array(shape, values, data_type):
+    dtype = object if data_type == types_pb2.DT_STRING else tf.as_dtype(data_type).as_numpy_dtype
+    return np.array(values, dtype).reshape(shape)
+
+
+def _is_base64(value):
+    return value.keys() == {"b64"} and isinstance(value["b64"], str)
+
+
+def _decode_base64(value):
+    if not _is_base64(value):
+        raise invalid(f"JSON Value: {_show(value)} not formatted correctly for base64 data")
+    text = "".join(value["b64"].split())
+    if "=" not in text:
+        text += "=" * (-len(text) % 4)  # padding may be left out
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise invalid("Unable to base64 decode") from error
+
+
+def _encode(text):
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise invalid("JSON Parse error: The surrogate pair in string is invalid.") from error
+
+
+def _json_type(value):
+    names = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
+    return str(value) if isinstance(value, bool) else names.get(type(value), "Number")
+
+
+def _show(value):
+    text = json.dumps(value)
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+
+
+# Requests for Classify and Regress
+
+
+def read_examples(document):
+    """Return the serialised tf.Examples of a request, each with the features of its context.
+
+    Args:
+        document: dict, the request.
+
+    Raises:
+        ServingError: if there are none, or a feature is neither numbers nor strings.
+    """
+    # Serialised messages are merged by writing one behind the other; the later feature counts.
+    context = _read_example(document["context"]) if "context" in document else b""
+    if "examples" not in document:
+        raise invalid(
+            f"JSON Value: {_show(document)} When method is classify, key 'examples' is expected "
+            "and was not found"
+        )
+    examples = document["examples"]
+    if not isinstance(examples, list):
+        raise invalid(
+            f"JSON Value: {_show(document)} Expecting 'examples' value to be an list/array"
+        )
+    if not examples:
+        raise invalid(f"JSON Value: {_show(document)} 'examples' value is an empty array")
+    return [context + _read_example(example) for example in examples]
+
+
+def _read_example(features):
+    if not isinstance(features, dict):
+        raise invalid(f"Example must be JSON object but got JSON {_json_type(features)}")
+    example = tf.train.Example()
+    for name, values in features.items():
+        feature = example.features.feature[_encode(name).decode("utf-8", "replace")]
+        for value in values if isinstance(values, list) else [values]:
+            _add_to_feature(value, name, feature)
+    return example.SerializeToString()
+
+
+def _add_to_feature(value, name, feature):
+    if isinstance(value, str) or (isinstance(value, dict) and _is_base64(value)):
+        kind, value = "bytes_list", _read_value(value, types_pb2.DT_STRING)
+    elif type(value) is float:
+        kind, value = "float_list", _check_precision(value, types_pb2.DT_FLOAT)
+    elif isinstance(value, int):
+        kind, value = "int64_list", int(value)
+        if value >= 2**63:
+            raise invalid(f"Feature: {name} has uint64 element. Only int64 is supported.")
+    else:
+        raise invalid(f"Feature: {name} has element with unexpected JSON type: {_json_type(value)}")
+    if feature.WhichOneof("kind") not in (None, kind):
+        expected = feature.WhichOneof("kind").removesuffix("_list")
+        raise invalid(f"Unexpected element type in feature: {name} expecting type: {expected}")
+    getattr(feature, kind).value.append(value)

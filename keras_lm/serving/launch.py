@@ -1,0 +1,133 @@
+"""Start a server of exported models: TF Serving where it can be had, else the embedded one.
+
+`launch` is the flow: of `tensorflow_model_server` on PATH, its container and the embedded server it
+takes the first that is there and starts.
+"""
+
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_lm.serving.engines import ENGINES, CannotStart, LaunchError, open_socket
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to serve, and where.
+
+    Attributes:
+        models: dict of name → absolute `Path` of the folder of its versions; see `find_models`.
+        host: str. The address to listen at.
+        rest_port: int. 0 is a free one.
+        grpc_port: int. 0 is a free one.
+    """
+
+    models: dict
+    host: str = "127.0.0.1"
+    rest_port: int = 0
+    grpc_port: int = 0
+
+
+def find_models(folders, names=()):
+    """Look at the folders of exported models, before anything starts.
+
+    Args:
+        folders: list of paths; each holds numbered versions, as `task.export` writes them.
+        names: list of str. A name per folder; left out, a model is called as its folder is.
+
+    Returns:
+        dict of name → absolute `Path`.
+
+    Raises:
+        LaunchError: if a folder is missing or holds no version, or names do not fit.
+    """
+    if names and len(names) != len(folders):
+        raise LaunchError(
+            f"--name is given {len(names)} times for {len(folders)} folders: give it once for each "
+            "folder, in their order, or not at all."
+        )
+    models = {}
+    for index, folder in enumerate(folders):
+        path = Path(folder).resolve()
+        if not path.is_dir():
+            raise LaunchError(f"There is no folder {folder}: task.export(...) writes one.")
+        if (path / "saved_model.pb").exists():
+            raise LaunchError(
+                f"{folder} is one version of a model: pass the folder of all versions, "
+                f"{path.parent}."
+            )
+        if not any((version / "saved_model.pb").exists() for version in versions(path)):
+            raise LaunchError(
+                f"{folder} holds no version of a model: a version is a folder with a number for a "
+                "name and a SavedModel in it, as task.export writes it."
+            )
+        name = names[index] if names else path.name
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise LaunchError(
+                f"{name!r} cannot be a model's name, which stands in URLs: give one of letters, "
+                "digits, '_', '-' and '.' by --name."
+            )
+        if name in models:
+            raise LaunchError(f"Two models are called {name!r}: tell them apart by --name.")
+        models[name] = path
+    return models
+
+
+def versions(path):
+    """Return the numbered folders of a model."""
+    return [folder for folder in path.iterdir() if folder.name.isdigit() and folder.is_dir()]
+
+
+def launch(plan, engine="auto", say=print):
+    """Start the first engine that works, and say which it is and why not another.
+
+    Args:
+        plan: `Plan`.
+        engine: `"auto"`, or one of `"binary"`, `"docker"`, `"embedded"` and no other.
+        say: function of one str, called with what a person should read.
+
+    Returns:
+        The running server: `rest_url`, `grpc_address`, `wait()` for its end, `stop()`.
+
+    Raises:
+        LaunchError: if no engine starts, or a port is taken.
+    """
+    if plan.rest_port == plan.grpc_port != 0:
+        raise LaunchError(f"--rest-port and --grpc-port are both {plan.rest_port}: choose two.")
+    check_port("--rest-port", plan.host, plan.rest_port)
+    check_port("--grpc-port", plan.host, plan.grpc_port)
+    missed = []
+    for candidate in ENGINES.values() if engine == "auto" else [ENGINES[engine]]:
+        problem = candidate.problem()
+        if problem is None:
+            say(f"Starting {candidate.description} ...")
+            server = candidate(plan)
+            try:
+                server.start()
+            except CannotStart as error:
+                if engine != "auto":
+                    raise
+                problem = str(error)
+            else:
+                say(f"Engine: {candidate.description}" + "".join(f"; {m}" for m in missed) + ".")
+                return server
+        missed.append(problem)
+    raise LaunchError("Nothing to serve with: " + "; ".join(missed) + ".")
+
+
+def check_port(option, host, port):
+    """Complain about a port that cannot be had, before a model is loaded.
+
+    Raises:
+        LaunchError: if another program listens there, or this one may not.
+    """
+    with open_socket(host) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one just left is free
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise LaunchError(
+                f"{option} {port} of {host} cannot be used ({error.strerror}): choose another, or "
+                "0 for a free one."
+            ) from None

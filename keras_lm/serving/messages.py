@@ -1,0 +1,186 @@
+"""TF Serving's request messages, answered by one SavedModel: for gRPC and for warm-up records."""
+
+import math
+
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    inference_pb2,
+    predict_pb2,
+    regression_pb2,
+)
+
+from keras_lm.serving import inference
+from keras_lm.serving.errors import ServingError, StatusCode, invalid
+from keras_lm.serving.inference import DEFAULT_SIGNATURE
+
+# A message of a few bytes may mean a large tensor, since its last value stands for all that follow.
+MOST_REPEATED = 2**24
+
+# Where a tensor's values stand in its message, by type
+FIELDS = {
+    types_pb2.DT_FLOAT: "float_val",
+    types_pb2.DT_DOUBLE: "double_val",
+    types_pb2.DT_INT8: "int_val",
+    types_pb2.DT_INT16: "int_val",
+    types_pb2.DT_INT32: "int_val",
+    types_pb2.DT_INT64: "int64_val",
+    types_pb2.DT_UINT8: "int_val",
+    types_pb2.DT_UINT16: "int_val",
+    types_pb2.DT_UINT32: "uint32_val",
+    types_pb2.DT_UINT64: "uint64_val",
+    types_pb2.DT_BOOL: "bool_val",
+    types_pb2.DT_STRING: "string_val",
+}
+
+
+def predict(saved_model, request):
+    """Return the `PredictResponse` to a `PredictRequest`.
+
+    Args:
+        saved_model: `inference.SavedModel`.
+        request: `PredictRequest`; the model it names has been looked up.
+
+    Raises:
+        ServingError: if the request does not fit the signature, or running it fails.
+    """
+    name = request.model_spec.signature_name or DEFAULT_SIGNATURE
+    if name not in saved_model.signature_defs:
+        raise ServingError(
+            StatusCode.FAILED_PRECONDITION, f'Serving signature key "{name}" not found.'
+        )
+    inputs = {alias: read_tensor(alias, tensor) for alias, tensor in request.inputs.items()}
+    outputs = saved_model.run(name, inputs, request.output_filter)
+    response = predict_pb2.PredictResponse()
+    _fill_spec(response.model_spec, saved_model, request.model_spec)
+    for alias, array in outputs.items():
+        response.outputs[alias].CopyFrom(write_tensor(array))
+    return response
+
+
+def classify(saved_model, request):
+    """Return the `ClassificationResponse` to a `ClassificationRequest`; see `predict`."""
+    response = classification_pb2.ClassificationResponse()
+    _fill_spec(response.model_spec, saved_model, request.model_spec)
+    _classify(saved_model, request.model_spec, _read_examples(request.input), response.result)
+    return response
+
+
+def regress(saved_model, request):
+    """Return the `RegressionResponse` to a `RegressionRequest`; see `predict`."""
+    response = regression_pb2.RegressionResponse()
+    _fill_spec(response.model_spec, saved_model, request.model_spec)
+    _regress(saved_model, request.model_spec, _read_examples(request.input), response.result)
+    return response
+
+
+def multi_inference(saved_model, request):
+    """Return the `MultiInferenceResponse` to a `MultiInferenceRequest`; see `predict`."""
+    response = inference_pb2.MultiInferenceResponse()
+    seen = set()
+    for task in request.tasks:
+        if not task.model_spec.name:
+            raise invalid("Found ModelSpec with an empty model name.")
+        if task.model_spec.name != request.tasks[0].model_spec.name:
+            raise invalid(
+                "All ModelSpecs in a MultiInferenceRequest must access the same model name."
+            )
+        name = task.model_spec.signature_name or DEFAULT_SIGNATURE
+        if name in seen:
+            raise invalid(f"Duplicate evaluation of signature: {name}")
+        seen.add(name)
+        if name not in saved_model.signature_defs:
+            raise invalid(f"Requested signature not found in model graph: {name}")
+    examples = _read_examples(request.input)
+    for task in request.tasks:
+        result = response.results.add()
+        _fill_spec(result.model_spec, saved_model, task.model_spec)
+        if task.method_name == tf.saved_model.CLASSIFY_METHOD_NAME:
+            _classify(saved_model, task.model_spec, examples, result.classification_result)
+        elif task.method_name == tf.saved_model.REGRESS_METHOD_NAME:
+            _regress(saved_model, task.model_spec, examples, result.regression_result)
+        else:
+            raise ServingError(
+                StatusCode.UNIMPLEMENTED,
+                f"Unsupported signature method_name: {task.method_name}",
+            )
+    return response
+
+
+def _fill_spec(spec, saved_model, asked):
+    spec.name = asked.name
+    spec.signature_name = asked.signature_name or DEFAULT_SIGNATURE
+    spec.version.value = saved_model.number
+
+
+def _classify(saved_model, spec, examples, result):
+    classes, scores = inference.classify(saved_model, spec.signature_name, examples)
+    for labels, row in zip(classes.tolist(), scores.tolist()):
+        pairs = zip(labels, row)
+        result.classifications.add().classes.extend(
+            # A label is text by its message's type; bytes that are none could not be sent.
+            classification_pb2.Class(label=label.decode("utf-8", "replace"), score=score)
+            for label, score in pairs
+        )
+
+
+def _regress(saved_model, spec, examples, result):
+    for number in inference.regress(saved_model, spec.signature_name, examples).tolist():
+        result.regressions.add(value=number)
+
+
+def _read_examples(source):
+    """Return the serialised tf.Examples of an `Input`, each with the features of its context."""
+    kind = source.WhichOneof("kind")
+    if kind == "example_list":
+        return [example.SerializeToString() for example in source.example_list.examples]
+    if kind == "example_list_with_context":
+        # Serialised messages are merged by writing one behind the other.
+        both = source.example_list_with_context
+        context = both.context.SerializeToString()
+        return [context + example.SerializeToString() for example in both.examples]
+    return []
+
+
+def read_tensor(alias, tensor):
+    """Return the array in a `TensorProto`.
+
+    Args:
+        alias: str, the input's name, for the error.
+        tensor: `TensorProto`.
+
+    Raises:
+        ServingError: if it has no valid type or shape, or other values than they ask for.
+    """
+    sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
+    field = FIELDS.get(tensor.dtype)
+    sent = len(getattr(tensor, field)) if field else 0
+    if tensor.tensor_shape.unknown_rank or any(size < 0 for size in sizes):
+        raise invalid(f"tensor parsing error: {alias}: its shape is not known")
+    if not tensor.tensor_content and math.prod(sizes) - sent > MOST_REPEATED:
+        raise invalid(f"tensor parsing error: {alias}: of {math.prod(sizes)} values, {sent} came")
+    try:
+        return tf.make_ndarray(tensor)
+    except MemoryError:
+        raise
+    except Exception as error:  # by the kind of nonsense: TypeError, ValueError, IndexError, ...
+        raise invalid(f"tensor parsing error: {alias}: {error}") from error
+
+
+def write_tensor(array):
+    """Return the `TensorProto` of an array, its values where TF Serving puts them.
+
+    TensorFlow's own function puts them into `tensor_content`, of which most clients know nothing.
+
+    Args:
+        array: array; strings are arrays of `bytes` objects.
+    """
+    data_type = (tf.string if array.dtype == object else tf.as_dtype(array.dtype)).as_datatype_enum
+    if data_type not in FIELDS:
+        return tf.make_tensor_proto(array)
+    tensor = tensor_pb2.TensorProto(dtype=data_type)
+    for size in array.shape:
+        tensor.tensor_shape.dim.add(size=size)
+    getattr(tensor, FIELDS[data_type]).extend(array.ravel().tolist())
+    return tensor

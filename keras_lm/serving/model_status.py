@@ -1,0 +1,24 @@
+"""The state of a model's versions as TF Serving's message, which REST and gRPC both send."""
+
+from tensorflow_serving.apis import get_model_status_pb2
+
+
+def response(models, name, version=None):
+    """Return the `GetModelStatusResponse` about a model.
+
+    Args:
+        models: `Models`.
+        name: str, the model.
+        version: int, only this one.
+
+    Raises:
+        ServingError: if there is no such version.
+    """
+    message = get_model_status_pb2.GetModelStatusResponse()
+    for number, state, error in models.status(name, version):
+        status = message.model_version_status.add(
+            version=number, state=get_model_status_pb2.ModelVersionStatus.State.Value(state)
+        )
+        status.status.error_code = error.code.value[0] if error else 0
+        status.status.error_message = error.message if error else ""
+    return message

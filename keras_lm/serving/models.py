@@ -1,0 +1,348 @@
+"""Which versions of which models are in memory: found, loaded, handed out, let go.
+
+A model is a folder of numbered versions. `Models.poll` looks at the folders; it loads what is
+wanted and not there, and only then lets go what is there and not wanted. A request holds the
+version that answers it by `Models.lease`, and a version leaves memory with its last request.
+"""
+
+import contextlib
+import gc
+import logging
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keras_lm.serving.errors import ServingError, StatusCode, invalid
+from keras_lm.serving.inference import SavedModel
+from keras_lm.serving.warmup import warm_up
+
+logger = logging.getLogger("keras_lm.serving")
+
+LARGEST_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What is to be served under one name.
+
+    Attributes:
+        name: str.
+        folder: `pathlib.Path` of the numbered versions.
+        latest: int, how many of the newest versions to serve; None for all.
+        versions: tuple of the versions to serve, in place of the newest.
+        labels: dict of version numbers by label.
+    """
+
+    name: str
+    folder: Path
+    latest: int | None = 1
+    versions: tuple = ()
+    labels: dict = field(default_factory=dict)
+
+    def wanted(self, numbers):
+        """Return those versions, of all that exist, which are to be served."""
+        if self.versions:
+            return [number for number in numbers if number in self.versions]
+        return sorted(numbers)[-self.latest :] if self.latest else sorted(numbers)
+
+
+@dataclass(eq=False)
+class Version:
+    """One version of a model, in memory or not.
+
+    Attributes:
+        number: int.
+        folder: `pathlib.Path`.
+        state: str, the name of one of TF Serving's states.
+        error: `ServingError`, why it could not be loaded, or None.
+        saved_model: `SavedModel` while it is in memory, else None.
+        users: int, the requests that it answers now.
+        files: what was in its folder when it was loaded.
+    """
+
+    number: int
+    folder: Path
+    state: str = "START"
+    error: ServingError | None = None
+    saved_model: SavedModel | None = None
+    users: int = 0
+    files: frozenset = frozenset()
+
+
+class _Model:
+    def __init__(self, config):
+        self.config = config
+        self.versions = {}
+        self.is_empty = False
+
+    def available(self):
+        return {n: v for n, v in self.versions.items() if v.state == "AVAILABLE"}
+
+
+class Models:
+    """All models of a server. Every method may be called from any thread."""
+
+    def __init__(self):
+        self._models = {}
+        self._lock = threading.Lock()  # held for moments, to read or change what is in memory
+        self._changing = threading.Lock()  # held while something is loaded, by who loads
+        self._has_garbage = False
+
+    @property
+    def names(self):
+        """Names of the models, in the order they were given in."""
+        with self._lock:
+            return list(self._models)
+
+    # For requests
+
+    @contextlib.contextmanager
+    def lease(self, name, version=None, label=None):
+        """Hold a version in memory and give its `SavedModel`.
+
+        Args:
+            name: str, the model.
+            version: int. Left out, the newest that is available.
+            label: str, in place of the version.
+
+        Raises:
+            ServingError: if there is no such version.
+        """
+        if not name:
+            raise invalid("ModelSpec has no name specified.")
+        with self._lock:
+            held = self._find(name, version, label)
+            held.users += 1
+        try:
+            yield held.saved_model
+        finally:
+            with self._lock:
+                held.users -= 1
+                self._end_if_unused(held)
+
+    def _find(self, name, version, label):
+        model = self._models.get(name)
+        if label is not None:
+            version = model.config.labels.get(label) if model else None
+            if version is None:
+                raise invalid(f"Unrecognized servable version label: {label}")
+        available = model.available() if model else {}
+        number = max(available, default=None) if version is None else version
+        if number not in available:
+            asked = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise ServingError(StatusCode.NOT_FOUND, f"Servable not found for request: {asked}")
+        return available[number]
+
+    def status(self, name, version=None):
+        """Return the state of a model's versions, the newest first.
+
+        Args:
+            name: str, the model.
+            version: int, only this one.
+
+        Returns:
+            list of (number, state, `ServingError` or None).
+
+        Raises:
+            ServingError: if there is none.
+        """
+        with self._lock:
+            model = self._models.get(name)
+            found = (
+                [
+                    (number, known.state, known.error)
+                    for number, known in sorted(model.versions.items(), reverse=True)
+                    if version in (None, number)
+                ]
+                if model
+                else []
+            )
+        if not found:
+            which = "any versions" if version is None else f"version {version}"
+            raise ServingError(StatusCode.NOT_FOUND, f"Could not find {which} of model {name}")
+        return found
+
+    # For who looks after the models
+
+    def configure(self, configs):
+        """Serve these models from now on, and no others; return once they are loaded.
+
+        Args:
+            configs: list of `ModelConfig`. A label may stand for a version only that is available
+                already.
+
+        Raises:
+            ServingError: if a label stands for something else, and nothing is changed; or if a new
+                model did not become available.
+        """
+        with self._changing:
+            for config in configs:
+                self._check_labels(config)
+            with self._lock:
+                before = self._models
+                self._models = {
+                    config.name: before.get(config.name) or _Model(config) for config in configs
+                }
+                for config in configs:
+                    self._models[config.name].config = config
+                for name in before.keys() - self._models.keys():
+                    for version in before[name].available().values():
+                        self._let_go(name, version)
+            self._poll()
+            failed = [
+                model
+                for name, model in self._models.items()
+                if name not in before and not model.available()
+            ]
+        if failed:
+            details = "; ".join(_describe_failure(model) for model in failed)
+            raise ServingError(
+                StatusCode.UNKNOWN, f"Some models did not become available: {details}"
+            )
+
+    def poll(self):
+        """Look at the folders; load and let go accordingly."""
+        with self._changing:
+            self._poll()
+
+    def close(self):
+        """Let go of everything."""
+        self.configure([])
+
+    def _check_labels(self, config):
+        with self._lock:
+            model = self._models.get(config.name)
+            available = model.available() if model else {}
+        for version in config.labels.values():
+            if version not in available:
+                raise ServingError(
+                    StatusCode.FAILED_PRECONDITION,
+                    f"Request to assign label to version {version} of model {config.name}, which "
+                    "is not currently available for inference",
+                )
+
+    def _poll(self):
+        for model in list(self._models.values()):
+            self._poll_model(model)
+        if self._has_garbage:  # a function that was loaded and its graph refer to one another
+            self._has_garbage = False
+            gc.collect()
+
+    def _poll_model(self, model):
+        folders = find_versions(model.config.folder)
+        if not folders:
+            # What is in memory goes on: a folder that is empty is more likely a mishap.
+            if not model.is_empty:
+                logger.warning("No versions of %s in %s.", model.config.name, model.config.folder)
+            model.is_empty = True
+            return
+        model.is_empty = False
+        wanted = model.config.wanted(folders)
+        for number in wanted:
+            self._load_if_new(model, number, folders[number])
+        with self._lock:
+            available = model.available()
+            if any(number in available for number in wanted):
+                for number in available.keys() - set(wanted):
+                    self._let_go(model.config.name, available[number])
+
+    def _load_if_new(self, model, number, folder):
+        known = model.versions.get(number)
+        if known is not None and known.state != "END":
+            return
+        files = _list_files(folder)
+        if known is not None and known.error is not None and known.files == files:
+            return  # it would fail again
+        version = Version(number, folder, "LOADING", files=files)
+        with self._lock:
+            model.versions[number] = version
+        name = model.config.name
+        logger.info("Loading version %d of %s from %s.", number, name, folder)
+        try:
+            saved_model = SavedModel(folder)
+            warm_up(saved_model, folder)
+        except ServingError as error:
+            logger.error("Version %d of %s cannot be served. %s", number, name, error)
+            with self._lock:
+                version.state, version.error = "END", error
+            return
+        with self._lock:
+            version.saved_model, version.state = saved_model, "AVAILABLE"
+        logger.info("Version %d of %s is available.", number, name)
+
+    def _let_go(self, name, version):
+        version.state = "UNLOADING"
+        self._end_if_unused(version)
+        logger.info("Version %d of %s is being let go.", version.number, name)
+
+    def _end_if_unused(self, version):
+        if version.state == "UNLOADING" and version.users == 0:
+            version.state, version.saved_model = "END", None
+            self._has_garbage = True
+
+
+def find_versions(folder):
+    """Return the folders of versions in a folder, by number.
+
+    Args:
+        folder: `pathlib.Path`. What cannot be read has no versions.
+    """
+    try:
+        children = [child for child in folder.iterdir() if child.is_dir()]
+    except OSError:
+        return {}
+    named = [child for child in children if child.name.isascii() and child.name.isdigit()]
+    found = {int(child.name): child for child in sorted(named)}
+    return {number: child for number, child in found.items() if number <= LARGEST_VERSION}
+
+
+def _list_files(folder):
+    # Name, size and time of each file: they change while somebody is still copying.
+    files = set()
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # removed in this moment
+            status = path.stat()
+            files.add((str(path), status.st_size, status.st_mtime_ns))
+    return frozenset(files)
+
+
+def _describe_failure(model):
+    errors = [f"version {v.number}: {v.error}" for v in model.versions.values() if v.error]
+    return f"{model.config.name} ({'; '.join(errors) or 'no versions'})"
+
+
+def check_name(name):
+    """Check that a model's name can stand in a URL path.
+
+    Raises:
+        ValueError: if it cannot.
+    """
+    if not isinstance(name, str) or not name or set(name) & set("/:"):
+        raise ValueError(f"name={name!r}: a model's name has no / and no : and is not empty.")
+
+
+def check_folder(folder):
+    """Check that a folder has versions.
+
+    Args:
+        folder: `pathlib.Path`.
+
+    Raises:
+        FileNotFoundError: if it does not exist, or no version is in it.
+        NotADirectoryError: if it is a file.
+        ValueError: if it is a version itself.
+    """
+    shown = repr(str(folder))
+    if not folder.exists():
+        raise FileNotFoundError(f"folder={shown} does not exist.")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"folder={shown} is a file. Pass a folder of numbered versions.")
+    if (folder / "saved_model.pb").exists():
+        raise ValueError(
+            f"folder={shown} is one version, not the folder of all: pass {str(folder.parent)!r}."
+        )
+    if not find_versions(folder):
+        raise FileNotFoundError(
+            f"folder={shown} has no version in it: there is no folder with a number for a name, "
+            "such as `task.export` writes."
+        )

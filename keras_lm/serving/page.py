@@ -1,0 +1,27 @@
+"""The page of the embedded server: one HTML file, and what it has to know put into it."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+# Inside of <script>, these would end it or start a comment; JSON has another way to write each.
+ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&"}
+
+
+def render(model_names, grpc_address):
+    """Return the page on which a person asks the served models.
+
+    Args:
+        model_names: list of str.
+        grpc_address: str, `"HOST:PORT"`, for the commands that the page shows.
+
+    Returns:
+        str, HTML.
+    """
+    config = json.dumps({"models": list(model_names), "grpc_address": grpc_address})
+    return _page().replace('"CONFIG"', config.translate(str.maketrans(ESCAPES)))
+
+
+@cache
+def _page():
+    return Path(__file__).with_name("page.html").read_text(encoding="utf-8")

@@ -1,0 +1,201 @@
+"""TF Serving's REST API over `Models`, as an ASGI application.
+
+    GET  /v1/models/NAME[/versions/N|/labels/L]            state of the versions
+    GET  /v1/models/NAME[/versions/N|/labels/L]/metadata   signatures
+    POST /v1/models/NAME[/versions/N|/labels/L]:predict    also :classify and :regress
+    GET  /                                                 a page to try the models out
+
+What runs a model, or reads and writes large JSON, runs in worker threads; the rest is done in the
+event loop, which so stays free to answer while they work.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import urllib.parse
+import zlib
+
+from google.protobuf import json_format
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from tensorflow_serving.apis import get_model_metadata_pb2
+
+from keras_lm.serving import inference, json_answers, json_requests, model_status
+from keras_lm.serving.errors import ServingError, StatusCode, invalid
+from keras_lm.serving.inference import DEFAULT_SIGNATURE
+
+logger = logging.getLogger("keras_lm.serving")
+
+MODEL = r"/v1/models(?:/(?P<name>[^/:]+))?(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+GET_PATH = re.compile(MODEL + r"(?:/(?P<verb>metadata))?", re.ASCII | re.IGNORECASE)
+POST_PATH = re.compile(MODEL + r":(?P<verb>classify|regress|predict)", re.ASCII | re.IGNORECASE)
+
+HTTP_STATUS = {
+    StatusCode.CANCELLED: 499,
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.DEADLINE_EXCEEDED: 504,
+    StatusCode.NOT_FOUND: 404,
+    StatusCode.ALREADY_EXISTS: 409,
+    StatusCode.PERMISSION_DENIED: 403,
+    StatusCode.RESOURCE_EXHAUSTED: 429,
+    StatusCode.FAILED_PRECONDITION: 400,
+    StatusCode.ABORTED: 409,
+    StatusCode.OUT_OF_RANGE: 400,
+    StatusCode.UNIMPLEMENTED: 501,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.UNAUTHENTICATED: 401,
+}  # every other code is 500
+
+LARGEST_UNZIPPED = 2**28  # bytes; a few kilobytes of gzip can be more than fits into memory
+
+
+def make_application(models, workers, grpc_address):
+    """Return the ASGI application.
+
+    Args:
+        models: `Models`.
+        workers: `concurrent.futures.Executor` whose threads run the models.
+        grpc_address: str, for the page.
+    """
+
+    async def application(scope, receive, send):
+        request = Request(scope, receive)
+        try:
+            response = await answer(request)
+        except ClientDisconnect:  # nobody is left to be told
+            return
+        logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
+        await response(scope, receive, send)
+
+    async def answer(request):
+        path = request.scope["raw_path"].decode("latin-1")
+        if path == "/" and request.method in ("GET", "HEAD"):
+            from keras_lm.serving import page
+
+            return HTMLResponse(page.render(models.names, grpc_address))
+        if not path.lower().startswith("/v1/"):
+            return _json_response(json_answers.write_error(f"Not found: {path}"), 404)
+        try:
+            return _json_response(await answer_api(request, path))
+        except ServingError as error:
+            return _json_response(
+                json_answers.write_error(error.message), HTTP_STATUS.get(error.code, 500)
+            )
+
+    async def answer_api(request, path):
+        if request.method == "GET" and (match := GET_PATH.fullmatch(path)):
+            spec = _read_spec(match)
+            if not spec["name"]:
+                raise invalid("Missing model name in request.")
+            if match["verb"] == "metadata":
+                return _write_metadata(models, spec)
+            if match["verb"] is None:
+                return _write_status(models, spec)
+        if request.method == "POST" and (match := POST_PATH.fullmatch(path)):
+            spec, run = _read_spec(match), VERBS.get(match["verb"])
+            if run is not None and spec["name"]:
+                body = await request.body()
+                encoding = request.headers.get("content-encoding", "")
+                return await asyncio.get_running_loop().run_in_executor(
+                    workers, _run, run, models, spec, body, encoding
+                )
+        raise invalid(f"Malformed request: {request.method} {path}")
+
+    return application
+
+
+def _json_response(body, status=200):
+    return Response(body, status, media_type="application/json")
+
+
+def _read_spec(match):
+    """Return the arguments of `Models.lease` that a path names."""
+    version = match["version"] and int(match["version"])
+    if version is not None and version >= 2**63:
+        raise invalid(f"Failed to convert version: {version} to numeric.")
+    name, label = (match[key] and urllib.parse.unquote(match[key]) for key in ("name", "label"))
+    return {"name": name, "version": version, "label": label}
+
+
+def _write_status(models, spec):
+    # TF Serving does not look at a label here.
+    return _dump_message(model_status.response(models, spec["name"], spec["version"]))
+
+
+def _write_metadata(models, spec):
+    with models.lease(**spec) as saved_model:
+        signatures = get_model_metadata_pb2.SignatureDefMap(
+            signature_def=saved_model.signature_defs
+        )
+        version = str(saved_model.number)
+    model_spec = {"name": spec["name"], "signature_name": "", "version": version}
+    document = {
+        "model_spec": model_spec,
+        "metadata": {"signature_def": _message_to_dict(signatures)},
+    }
+    return json.dumps(document, indent=1).encode()
+
+
+def _message_to_dict(message):
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def _dump_message(message):
+    return json.dumps(_message_to_dict(message), indent=1).encode()
+
+
+def _run(run, models, spec, body, encoding):
+    """Answer a POST, in a worker thread."""
+    try:
+        document = json_requests.parse(_unzip(body) if encoding.lower() == "gzip" else body)
+        with models.lease(**spec) as saved_model:
+            return run(saved_model, document)
+    except ServingError:
+        raise
+    except RecursionError as error:
+        raise invalid("JSON Parse error: Nested too deeply.") from error
+    except MemoryError as error:
+        raise ServingError(StatusCode.RESOURCE_EXHAUSTED, "Out of memory.") from error
+    except Exception as error:
+        logger.exception("A request to %s failed.", spec["name"])
+        raise ServingError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}") from error
+
+
+def _unzip(body):
+    unzip = zlib.decompressobj(wbits=31)
+    try:
+        unzipped = unzip.decompress(body, LARGEST_UNZIPPED)
+    except zlib.error as error:
+        raise invalid("Failed to uncompress the gzipped body.") from error
+    if not unzip.eof:
+        raise invalid("The gzipped body is incomplete or too large.")
+    return unzipped
+
+
+def _predict(saved_model, document):
+    name = json_requests.signature_name(document) or DEFAULT_SIGNATURE
+    signature = saved_model.signature_defs.get(name)
+    if signature is None:
+        raise invalid(f'Serving signature name: "{name}" not found in signature def')
+    if not signature.inputs:
+        raise invalid(f"Failed to get input map for signature: {name}")
+    inputs, by_row = json_requests.read_inputs(document, signature)
+    return json_answers.write_outputs(saved_model.run(name, inputs), by_row)
+
+
+def _classify(saved_model, document):
+    name = json_requests.signature_name(document)
+    examples = json_requests.read_examples(document)
+    return json_answers.write_classes(*inference.classify(saved_model, name, examples))
+
+
+def _regress(saved_model, document):
+    name = json_requests.signature_name(document)
+    examples = json_requests.read_examples(document)
+    return json_answers.write_numbers(inference.regress(saved_model, name, examples))
+
+
+VERBS = {"predict": _predict, "classify": _classify, "regress": _regress}

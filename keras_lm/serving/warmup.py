@@ -1,0 +1,63 @@
+"""Warm-up: the requests that a version brings along and answers before it becomes available."""
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import prediction_log_pb2
+
+from keras_lm.serving import messages
+from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
+
+FILE = "assets.extra/tf_serving_warmup_requests"
+MOST_RECORDS = 1000
+
+ANSWERS = {
+    "predict_log": messages.predict,
+    "classify_log": messages.classify,
+    "regress_log": messages.regress,
+    "multi_inference_log": messages.multi_inference,
+}
+
+
+def warm_up(saved_model, folder):
+    """Answer the requests in a version's warm-up file, if it has one.
+
+    Args:
+        saved_model: `inference.SavedModel`.
+        folder: `pathlib.Path` of the version.
+
+    Raises:
+        ServingError: if the file cannot be read, has more than 1,000 records, or one of them
+            cannot be answered. Like in TF Serving, the version is then not served.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return
+    count = 0
+    try:
+        with tensorflow_errors():
+            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                _answer(saved_model, record, path)
+                count += 1
+                if count > MOST_RECORDS:
+                    raise invalid(
+                        f"Number of warmup records exceeds the maximum ({MOST_RECORDS}) at {path}"
+                    )
+    except ServingError as error:
+        if error.code is StatusCode.DATA_LOSS:
+            hint = ". Please verify your warmup data is in TFRecord format."
+            raise ServingError(error.code, error.message + hint) from error
+        raise
+
+
+def _answer(saved_model, record, path):
+    try:
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+    except DecodeError as error:
+        raise invalid(f"Failed to parse warmup record: {record[:100]} from {path}") from error
+    kind = log.WhichOneof("log_type")
+    if kind in ANSWERS:
+        ANSWERS[kind](saved_model, getattr(log, kind).request)
+    elif kind is not None:
+        raise ServingError(
+            StatusCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind} in {path}"
+        )

@@ -1,0 +1,151 @@
+"""`keras-lm export` and `keras-lm inspect`."""
+
+import json
+
+import pytest
+
+from keras_lm import tasks
+
+# === export ===
+
+
+def test_every_export_is_a_new_version(run, fail, critic, tmp_path):
+    assert "exported/1 (" in run("export", critic, tmp_path / "exported")
+    assert "exported/2 (" in run("export", critic, tmp_path / "exported")
+    (tmp_path / "file").write_text("precious")
+    assert "is a file" in fail("export", critic, tmp_path / "file")
+    assert "is a folder" in fail("export", critic, tmp_path / "exported", "--format", "litert")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "name", ["critic.tflite", pytest.param("exported", marks=pytest.mark.slow)]
+)
+def test_check_compares_with_the_task(run, critic, tmp_path, name):
+    output = run("export", critic, tmp_path / name, "--check")
+    assert "4 texts, answered as the task answers" in output
+    assert "scores      differs by at most" in output
+
+
+def test_task_is_what_the_source_holds_or_what_is_asked_for(run, fail, answers, tiny, tmp_path):
+    assert "holds no task" in fail("export", tiny, tmp_path / "none")
+    asked = fail("export", tiny, tmp_path / "none", "--task", "text-regressor")
+    assert "has no head for text-regressor" in asked
+    run("export", tiny, tmp_path / "vectors", "--task", "feature-extractor")
+    (row,) = answers(run("predict", tmp_path / "vectors", "a film"))
+    assert len(row["answer"]["embedding"]) == 16
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_cannot_be_exported_leaves_nothing(fail, critic, tmp_path):
+    half = tmp_path / "half"
+    tasks.TextClassifier.from_preset(str(critic), dtype="mixed_bfloat16").save_to_preset(half)
+    assert "LiteRT has no kernels" in fail("export", half, tmp_path / "half.tflite")
+    assert [path.name for path in tmp_path.iterdir()] == ["half"]
+
+
+# === inspect ===
+
+
+@pytest.fixture
+def inspect(run):
+    """`inspect(path)` is the object that `--json` prints; the table has to work as well."""
+
+    def inspect(path, *options):
+        assert run("inspect", path, *options).startswith("path")
+        return json.loads(run("inspect", path, "--json", *options))
+
+    return inspect
+
+
+def test_preset(inspect, critic, task):
+    found = inspect(critic)
+    assert found["what"] == "preset"
+    assert found["model"] == "BertBackbone"
+    assert found["arguments"]["hidden_dim"] == 16
+    assert found["parameters"] == task.count_params()
+    assert found["dtype"] == "float32"
+    assert found["bytes"] > 4 * task.count_params()
+    assert found["task"] == "TextClassifier"
+    assert found["labels"] == ["bad", "good"]
+    assert found["heads"] == ["classification"]
+    assert found["tokenizer"]["class"] == "WordPieceTokenizer"
+    assert found["tokenizer"]["vocabulary_size"] == 17
+
+
+def test_preset_of_a_backbone(inspect, tiny, make_backbone):
+    found = inspect(tiny)
+    assert found["task"] is None
+    assert found["heads"] == []
+    assert found["parameters"] == make_backbone().count_params()
+
+
+@pytest.mark.parametrize(
+    "name, what, heads",
+    [
+        ("bert", "huggingface checkpoint", ["masked language model", "next sentence"]),
+        ("bert-seqcls", "huggingface checkpoint", ["classification"]),
+        ("tf1-bert", "google checkpoint", ["masked language model", "next sentence"]),
+        ("bert-keras-hub/classifier", "keras_hub checkpoint", ["classification"]),
+    ],
+)
+def test_published_checkpoints_of_every_format(inspect, goldens, name, what, heads):
+    found = inspect(goldens(name))
+    assert found["what"] == what
+    assert found["model"] == "BertBackbone"
+    assert found["heads"] == heads
+    assert found["dtype"] == "float32"
+    assert (found["tokenizer"] is None) == (found["what"] != "keras_hub checkpoint")
+    assert (found["task"] == "TextClassifier") == ("classification" in heads)
+
+
+def test_checkpoint_of_another_model_is_still_described(inspect, goldens, tmp_path):
+    weights = goldens("bert") / "model.safetensors"
+    (tmp_path / "model.safetensors").symlink_to(weights)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt9"}')
+    found = inspect(tmp_path)
+    assert found["model"] is None
+    assert "model_type='gpt9'" in found["why"]
+    assert found["tensors"] > 10
+
+
+def test_saved_model(inspect, exported, task):
+    found = inspect(exported)
+    assert found == inspect(exported / "1") | {"versions": [1]}
+    assert found["what"] == "SavedModel"
+    signature = found["signatures"]["serving_default"]
+    assert signature["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
+    assert signature["outputs"]["scores"] == {"dtype": "float32", "shape": [None, 2]}
+    assert set(found["signatures"]["tokens"]["inputs"]) == {
+        "token_ids",
+        "segment_ids",
+        "padding_mask",
+    }
+    assert found["parameters"] == task.count_params()
+    assert found["dtype"] == "float32"
+    assert found["warmup_requests"] == bool(list(exported.rglob("tf_serving_warmup_requests")))
+    assert found["batching_settings"] == bool(list(exported.rglob("batching_params.pbtxt")))
+
+
+def test_tflite(inspect, tflite, task):
+    found = inspect(tflite)
+    assert found["what"] == "LiteRT model"
+    signature = found["signatures"]["serving_default"]
+    assert signature["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
+    assert set(signature["outputs"]) == {"labels", "scores"}
+    # The interpreter's converter folds some into others, and adds constants of its own.
+    assert found["parameters"] == pytest.approx(task.count_params(), rel=0.1)
+    assert found["bytes"] == tflite.stat().st_size
+
+
+def test_inspect_refuses(fail, write, exported, tmp_path, critic):
+    assert "There is no folder" in fail("inspect", tmp_path / "none")
+    assert "No such file" in fail("inspect", tmp_path / "none.tflite")
+    assert "is no .tflite" in fail("inspect", write("a.tflite", "text"))
+    assert "is damaged" in fail(
+        "inspect", write("b.tflite", b"\x1c\x00\x00\x00TFL3" + b"\xff" * 99)
+    )
+    (tmp_path / "saved_model.pb").write_bytes(b"\xff" * 99)
+    assert "is incomplete or damaged" in fail("inspect", tmp_path)
+    assert "has no version 3; it has 1." in fail("inspect", exported, "--version", 3)
+    assert "has no versions" in fail("inspect", critic, "--version", 3)

@@ -1,0 +1,228 @@
+"""`keras-lm predict`: all that can be asked, by all ways in and out."""
+
+import http.server
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+TEXTS = ["the film was good", "a bad song", "", "loud , loud !"]
+
+
+@pytest.fixture(scope="module")
+def expected(task, expect):
+    return [
+        {"input": {"text": text}, "answer": answer}
+        for text, answer in zip(TEXTS, expect(task, TEXTS))
+    ]
+
+
+def test_task_answers_as_in_python(run, answers, critic, expected):
+    assert answers(run("predict", critic, *TEXTS)) == expected
+    assert answers(run("predict", critic, "--batch-size", 3, *TEXTS)) == expected
+
+
+def test_published_classifier_answers(run, answers, goldens, tmp_path):
+    folder = tmp_path / "published"
+    folder.mkdir()
+    for file in goldens("bert-seqcls").iterdir():
+        (folder / file.name).symlink_to(file)
+    rows = json.loads((folder / "config.json").read_text())["vocab_size"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(rows - 5))]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    (row,) = answers(run("predict", folder, "w1 w2"))
+    assert set(row["answer"]) == {"labels", "scores"}
+
+
+@pytest.mark.parametrize("path", ["exported", "exported/1", "critic.tflite"])
+def test_exports_answer_as_the_task(run, answers, folder, exported, tflite, expected, path):
+    assert answers(run("predict", folder / path, *TEXTS)) == expected
+
+
+def test_rows_keep_their_other_columns(run, answers, critic, expected, write, tmp_path):
+    lines = "".join(f'{i},"{text}"\n' for i, text in enumerate(TEXTS))
+    file = write("a.csv", "id,review\n" + lines)
+    output = tmp_path / "new" / "answers.jsonl"
+    printed = run("predict", critic, "--input", file, "--text", "review", "--output", output)
+    assert printed == ""
+    found = answers(output.read_text(encoding="utf-8"))
+    assert [row["input"] for row in found] == [
+        {"id": str(i), "review": text} for i, text in enumerate(TEXTS)
+    ]
+    assert [row["answer"] for row in found] == [row["answer"] for row in expected]
+    assert [path.name for path in output.parent.iterdir()] == ["answers.jsonl"]
+
+
+def test_standard_input_is_lines_or_what_format_says(run, answers, critic, expected):
+    lines = "\n".join(TEXTS)
+    assert answers(run("predict", critic, input=lines)) == expected
+    assert answers(run("predict", critic, "--input", "-", input=lines)) == expected
+    rows = "\n".join(json.dumps({"text": text}) for text in TEXTS)
+    assert answers(run("predict", critic, "--format", "jsonl", input=rows)) == expected
+    assert run("predict", critic, input="") == ""
+
+
+def test_strange_texts_come_back_as_json(run, answers, critic):
+    odd = '{"text": "half \\ud83d a pair"}\n{"text": "\\u0000 中"}'
+    first, second = answers(run("predict", critic, "--format", "jsonl", input=odd))
+    assert first["input"]["text"] == "half \ud83d a pair"
+    assert second["input"]["text"] == "\x00 中"
+
+
+def test_pairs_come_from_two_columns(run, fail, answers, matcher, write):
+    file = write("a.tsv", "sentence1\tsentence2\na film\ta song\nbad\tgood\n")
+    first, second = answers(run("predict", matcher, "--input", file))
+    assert first["answer"]["scores"] != second["answer"]["scores"]
+    assert "takes text and text_pair" in fail("predict", matcher, "a film")
+
+
+def test_signature_and_version_choose(run, fail, answers, exported, critic):
+    (row,) = answers(run("predict", exported, "--signature", "tokenize", "a film"))
+    assert row["answer"]["tokens"] == ["[CLS]", "a", "film", "[SEP]"]
+    message = fail("predict", exported, "--signature", "nonsense", "a film")
+    assert "has no signature 'nonsense'; it has" in message
+    assert "serving_default" in message
+    assert "has strings only" in fail("predict", exported, "--signature", "tokens", "a film")
+    assert "cannot answer" in fail("predict", exported, "--signature", "classify", "a film")
+    assert answers(run("predict", exported, "--version", 1, "a film"))
+    assert "has no version 7; it has 1." in fail("predict", exported, "--version", 7, "a film")
+    assert "no versions" in fail("predict", critic, "--version", 1, "a film")
+    assert "is not exported" in fail("predict", critic, "--signature", "tokens", "a film")
+
+
+def test_mistakes_are_answered_in_a_sentence(fail, critic, tiny, exported, write, tmp_path):
+    assert "MODEL is missing" in fail("predict")
+    assert "There is no folder" in fail("predict", tmp_path / "none", "x")
+    assert "keras-lm finetune" in fail("predict", tiny, "x")
+    assert "choose one" in fail("predict", critic, "x", "--input", write("a.txt", "x"))
+    assert "does not exist" in fail("predict", critic, "--input", tmp_path / "none.txt")
+    assert "--server URL is missing" in fail("predict", "--model", "critic", "x")
+    assert "--server needs --model" in fail("predict", "--server", "http://localhost:1", "x")
+    assert "cannot be loaded" in fail("predict", write("a.tflite", "no such thing"), "x")
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_bytes(b"no such thing")
+    assert "cannot be loaded" in fail("predict", tmp_path, "x")
+
+
+def test_failure_half_way_leaves_no_file(fail, critic, write, tmp_path):
+    file = write("a.jsonl", '{"text": "x"}\n{"text": 1}')
+    earlier = write("answers.jsonl", "earlier")
+    arguments = ["--batch-size", 1, "--input", file, "--output", earlier]
+    assert "line 2" in fail("predict", critic, *arguments)
+    assert earlier.read_text() == "earlier"
+    assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "answers.jsonl"}
+
+
+# === In a process of its own: bytes, pipes, signals ===
+
+
+def test_bytes_pipes_and_signals(installed, answers, critic, tmp_path):
+    # Both at once, because most of the time goes into starting.
+    output = tmp_path / "answers.jsonl"
+    piped = installed("predict", critic, "--batch-size", 1, LC_ALL="C", PYTHONUTF8="0")
+    stopped = installed("predict", critic, "--batch-size", 1, "--output", output)
+    lines = b"a good film\n" * 50
+
+    # Whatever the locale, standard input is UTF-8; who has enough closes the pipe.
+    piped.stdin.write(b"the film\r\nb\xff\x00ad \xf0\x9f\x98\x80\n" + lines * 90)
+    found = piped.stdout.readline() + piped.stdout.readline()
+    texts = [row["input"]["text"] for row in answers(found.decode("utf-8"))]
+    assert texts == ["the film", "b\ufffd\x00ad \U0001f600"]
+    piped.stdout.close()
+    piped.stdin.close()
+    assert piped.wait(60) == 1
+    assert piped.stderr.read() == b""
+
+    # Ctrl-C leaves nothing, and says one word.
+    stopped.stdin.write(lines)
+    stopped.stdin.flush()
+    temporary = wait_for(lambda: [p for p in tmp_path.rglob("*.jsonl") if p.stat().st_size])
+    assert output not in temporary
+    stopped.send_signal(signal.SIGINT)
+    _, errors = stopped.communicate(timeout=60)
+    assert stopped.returncode == 1
+    assert errors.strip() == b"Aborted!"
+    assert not list(tmp_path.iterdir())
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise AssertionError("it did not come to pass within a minute")
+
+
+# === By a server ===
+
+
+@pytest.fixture
+def server():
+    """TF Serving's REST answers to one model, made by hand: every text is good."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            if self.path != "/v1/models/critic/metadata":
+                self.reply({"error": f"Could not find any versions of {self.path}"}, 404)
+                return
+            string = {"dtype": "DT_STRING", "tensor_shape": {"dim": [{"size": "-1"}]}}
+            numbers = {"dtype": "DT_FLOAT", "tensor_shape": {"dim": [{"size": "-1"}]}}
+            signature = {
+                "inputs": {"text": string},
+                "outputs": {"labels": string, "scores": numbers},
+            }
+            map = {"serving_default": signature}
+            self.reply({"metadata": {"signature_def": {"signature_def": map}}})
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            number = len(body["inputs"]["text"])
+            self.reply({"outputs": {"labels": ["good"] * number, "scores": [0.1] * number}})
+
+        def reply(self, answer, status=200):
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_server_answers_without_tensorflow_here(server):
+    check = """
+import sys
+sys.argv = ["keras-lm", *sys.argv[1:]]
+from keras_lm.cli import main
+try: main()
+finally: assert "tensorflow" not in sys.modules, "imported too early"
+"""
+    arguments = ["predict", "--server", server, "--model", "critic", "a film", "a song"]
+    done = subprocess.run([sys.executable, "-c", check, *arguments], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"input": {"text": text}, "answer": {"labels": "good", "scores": 0.1}}
+        for text in ("a film", "a song")
+    ]
+
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+def test_server_that_refuses_or_is_not_there(fail, server):
+    message = fail("predict", "--server", server, "--model", "nobody", "x")
+    assert "NOT_FOUND" in message
+    message = fail("predict", "--server", "http://127.0.0.1:1", "--model", "critic", "x")
+    assert "UNAVAILABLE" in message
+    assert "url='ftp://x'" in fail("predict", "--server", "ftp://x", "--model", "critic", "x")

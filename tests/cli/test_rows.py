@@ -1,0 +1,108 @@
+"""Reading files: every format, what is forgiven, and what is refused with the line."""
+
+import gzip
+import json
+
+import click
+import pytest
+
+from keras_lm.cli.rows import batches, choose_columns, open_rows
+
+
+def read(path, format=None):
+    with open_rows(str(path), format) as rows:
+        return [row for _, row in rows]
+
+
+EXPECTED = [{"text": 'two\nlines, "quoted"', "label": "a"}, {"text": "naïve", "label": "b"}]
+CSV = 'text,label\n"two\nlines, ""quoted""",a\nnaïve,b\n'
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.csv", CSV.encode()),
+        ("a.CSV", b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode()),
+        ("a.csv.gz", gzip.compress(CSV.encode())),
+        (
+            "a.tsv",
+            CSV.replace("text,", "text\t").replace(",a", "\ta").replace(",b", "\tb").encode(),
+        ),
+        ("a.jsonl", "\n\n".join(map(json.dumps, EXPECTED)).encode()),
+        ("reviews.v2.jsonl.gz", gzip.compress("\n".join(map(json.dumps, EXPECTED)).encode())),
+    ],
+)
+def test_formats_are_told_by_their_suffix(write, name, content):
+    rows = read(write(name, content))
+    rows = [{k: v.replace("\r\n", "\n") for k, v in row.items()} for row in rows]
+    assert rows == EXPECTED
+
+
+def test_lines_keep_blank_ones_and_end_at_line_feeds_only(write):
+    rows = read(write("a.txt", "\ufeffone\u2028still one\r\n\n\x85two\x00\rthree"))
+    assert [row["text"] for row in rows] == ["one\u2028still one", "", "\x85two\x00\rthree"]
+
+
+def test_format_wins_over_suffix(write):
+    assert read(write("a.txt", "text\nx\n"), "csv") == [{"text": "x"}]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.csv", "text,label\nx,a\ny\n", "line 3: 1 fields, and the header has 2"),
+        ("a.csv", 'text,label\nx,a\n"y" z,b\n', "line 3: "),
+        ("a.csv", 'text,label\nx,a\n"y,b\n', "a quote is written twice"),
+        ("a.csv", "text,text\nx,a\n", "names the column 'text' twice"),
+        ("a.csv", b"text\ncaf\xe9\n", "line 2: not UTF-8"),
+        ("a.csv.gz", gzip.compress(b"text\n" + b"x\n" * 999)[:-9], "cannot be unpacked"),
+        ("a.csv.gz", b"text\nx\n", "cannot be unpacked"),
+        ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: not JSON"),
+        ("a.jsonl", '{"text": "x"}\n["y"]\n', "line 2: a JSON object is needed"),
+        ("a.xlsx", "x", "say what it is with --format"),
+    ],
+)
+def test_damage_is_named_with_its_line(write, name, content, message):
+    with pytest.raises(click.ClickException, match=message):
+        read(write(name, content))
+
+
+def test_very_long_fields_are_read(write):
+    assert len(read(write("a.csv", "text\n" + "x" * 300_000))[0]["text"]) == 300_000
+
+
+def columns_of(path, inputs, **given):
+    with open_rows(str(path)) as rows:
+        return choose_columns(rows, inputs, {"text": None} | given)
+
+
+def test_columns_are_guessed_or_named(write):
+    path = write("a.csv", "sentence,sentence2,other\nx,y,z\n")
+    pair = {"text": "sentence", "text_pair": "sentence2"}
+    assert columns_of(path, ["text", "text_pair"]) == pair
+    assert columns_of(path, ["text"], text="other") == {"text": "other"}
+    with pytest.raises(
+        click.UsageError, match="no column 'titel'; it has sentence, sentence2, oth"
+    ):
+        columns_of(path, ["text"], text="titel")
+    with pytest.raises(click.UsageError, match=r"'text' or 'sentence'.*--text NAME"):
+        columns_of(write("b.csv", "a,b\n1,2\n"), ["text"])
+    assert columns_of(path, ["question"]) == {"question": "sentence"}
+    with pytest.raises(click.UsageError, match="the model takes text and text_pair"):
+        columns_of(write("c.txt", "x\n"), ["text", "text_pair"])
+
+
+@pytest.mark.parametrize(
+    "row, message",
+    [
+        ('{"text": null}', "line 2: no 'text'"),
+        ('{"title": "x"}', "line 2: no 'text'"),
+        ('{"text": 5}', "line 2: 'text' is 5, and not a string"),
+    ],
+)
+def test_batches_are_read_as_they_are_asked_for(write, row, message):
+    with open_rows(str(write("a.jsonl", '{"text": "x"}\n' + row))) as rows:
+        found = batches(rows, {"text": "text"}, 1, "Reading")
+        assert next(found) == ([{"text": "x"}], {"text": ["x"]})
+        with pytest.raises(click.ClickException, match=message):
+            next(found)

@@ -1,0 +1,145 @@
+"""`keras-lm serve`, through its real entry point: it answers, and ends when it is told to."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+import tensorflow as tf
+from click.testing import CliRunner
+
+from keras_lm.cli import main
+
+COMMAND = Path(sys.executable).with_name("keras-lm")
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # the tests set it, and the command has its own
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The folder of a SavedModel that counts characters."""
+    folder = tmp_path_factory.mktemp("models") / "counter"
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def count(text):
+        return {"length": tf.strings.length(text, "UTF8_CHAR")}
+
+    tf.saved_model.save(tf.Module(), str(folder / "1"), signatures=count)
+    return folder
+
+
+@pytest.fixture
+def serve(tmp_path, repository):
+    """`serve(folder, *options)` starts the command, with fakes on PATH as `programs` says."""
+    running = []
+
+    def start(*arguments, programs=(), mode="serve"):
+        (tmp_path / "bin").mkdir()
+        for name in programs:
+            fake = (repository / "tests" / "serving" / "fake_engine.py").read_text()
+            (tmp_path / "bin" / name).write_text(f"#!{sys.executable}\n{fake}")
+            (tmp_path / "bin" / name).chmod(0o755)
+        process = subprocess.Popen(
+            [COMMAND, "serve", *map(str, arguments), "--rest-port", "0", "--grpc-port", "0"],
+            env={
+                **{name: value for name, value in os.environ.items() if name != LOG_LEVEL},
+                **{"PATH": str(tmp_path / "bin"), "FAKE": mode, "FAKE_LOG": str(tmp_path / "log")},
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def said_until(process, last):
+    """Lines of the output, up to the one that begins with `last`."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        if line.startswith(last):
+            return lines
+    raise AssertionError("\n".join([*lines, process.stderr.read()]))
+
+
+def value(lines, name):
+    return next(line for line in lines if line.startswith(f"{name}:")).split(":", 1)[1].strip()
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
+    process = serve(model)
+    lines = said_until(process, "Ctrl-C")
+    assert value(lines, "Engine") == (
+        "the embedded server of keras_lm; tensorflow_model_server is not on PATH; docker is not "
+        "on PATH."
+    )
+    url = value(lines, "REST")
+    assert requests.get(value(lines, "Page"), timeout=10).text.startswith("<!doctype html>")
+    curl = next(line.strip() for line in lines if line.strip().startswith("curl "))
+    done = subprocess.run(["bash", "-c", curl], capture_output=True, timeout=60)
+    assert json.loads(done.stdout) == {"outputs": [len("never a dull moment")]}
+
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=30)
+    assert process.returncode == 0, error
+    assert out == "Ended.\n"
+    assert error == ""
+    assert is_free(int(url.rsplit(":", 1)[1]))
+    assert is_free(int(value(lines, "gRPC").rsplit(":", 1)[1]))
+
+
+@pytest.mark.parametrize("program", ["tensorflow_model_server", "docker"])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_tf_serving_ends_with_the_command(serve, model, program, sent, tmp_path):
+    process = serve(model, "--name", "critic", programs=[program])
+    lines = said_until(process, "Ctrl-C")
+    assert program.replace("docker", "in docker") in value(lines, "Engine")
+    assert not [line for line in lines if line.startswith("Page")]
+    assert requests.get(f"{value(lines, 'REST')}/v1/models/critic", timeout=10).ok
+    process.send_signal(sent)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 0, error
+    with pytest.raises(ProcessLookupError):
+        os.kill(json.loads((tmp_path / "log").read_text())["pid"], 0)
+
+
+def test_a_failure_of_tf_serving_is_the_commands_own(serve, model):
+    process = serve(model, programs=["tensorflow_model_server"], mode="broken")
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert re.search(r"Error: .*exit code 3.*\n.*\n +cannot open the model\n$", error)
+    assert "Traceback" not in error
+
+
+def test_mistakes_end_early_and_in_one_line(model, tmp_path):
+    for arguments, words in {
+        (): "Missing argument 'DIR...'",
+        (tmp_path / "nowhere",): "There is no folder",
+        (tmp_path,): "holds no version of a model",
+        (model / "1",): "is one version of a model",
+        (model, "--name", "a b"): "'a b' cannot be a model's name",
+        (model, "--rest-port", 70000): "70000 is not in the range",
+        (model, "--engine", "binary", "--rest-port", 0): "tensorflow_model_server is not on PATH",
+    }.items():
+        result = CliRunner(env={"PATH": str(tmp_path)}).invoke(
+            main, ["serve", "--grpc-port", "0", *map(str, arguments)]
+        )
+        assert result.exit_code in (1, 2), arguments
+        assert words in result.output

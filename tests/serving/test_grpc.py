@@ -1,0 +1,334 @@
+"""gRPC: both services by TF Serving's own stubs, their answers field by field."""
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    model_management_pb2,
+    predict_pb2,
+    regression_pb2,
+)
+
+from keras_lm.serving import Server
+
+
+def predict_request(signature="", model="kinds", **inputs):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model
+    request.model_spec.signature_name = signature
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return request
+
+
+def fails(code, call, request, message=""):
+    with pytest.raises(grpc.RpcError) as caught:
+        call(request, timeout=60)
+    assert caught.value.code() == code, caught.value
+    assert message in caught.value.details()
+    return caught.value.details()
+
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
+PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_predict(stubs):
+    response = stubs.prediction.Predict(predict_request(x=np.float32([1, 2, 5])))
+    assert response.model_spec.name == "kinds"
+    assert response.model_spec.signature_name == "serving_default"
+    assert response.model_spec.version.value == 7
+    assert list(response.outputs) == ["y"]
+    # As in TF Serving, values stand where clients that know no TensorFlow look for them.
+    assert response.outputs["y"].float_val == [2.5, 3.0, 4.5]
+    assert response.outputs["y"].tensor_content == b""
+    assert tf.make_ndarray(response.outputs["y"]).shape == (3,)
+
+
+def test_every_type_comes_back(stubs):
+    inputs = {
+        "small": np.uint8([255]),
+        "large": np.int64([-(2**63)]),
+        "exact": np.float64([1e300]),
+        "flag": np.array([True]),
+    }
+    outputs = stubs.prediction.Predict(predict_request("types", **inputs)).outputs
+    for name in ("small", "large", "exact"):
+        np.testing.assert_array_equal(tf.make_ndarray(outputs[name]), inputs[name])
+    assert outputs["flag"].bool_val == [False]
+    outputs = stubs.prediction.Predict(predict_request("text", text=[b"a\xff", b""])).outputs
+    assert outputs["text"].string_val == [b"a\xff", b""]
+    assert outputs["length"].int_val == [2, 0]
+    outputs = stubs.prediction.Predict(predict_request("half", x=np.float32([0.5]))).outputs
+    assert outputs["y"].dtype == tf.float16.as_datatype_enum
+    assert tf.make_ndarray(outputs["y"]) == [0.5]
+
+
+def test_values_may_be_fields_and_repeat(stubs):
+    request = predict_request()
+    tensor = request.inputs["x"]
+    tensor.dtype = tf.float32.as_datatype_enum
+    tensor.tensor_shape.dim.add(size=3)
+    tensor.float_val.append(2.0)
+    assert stubs.prediction.Predict(request).outputs["y"].float_val == [3.0] * 3
+
+
+def test_empty_batch(stubs):
+    output = stubs.prediction.Predict(predict_request(x=np.zeros([0], np.float32))).outputs["y"]
+    assert tf.make_ndarray(output).shape == (0,)
+
+
+def test_output_filter(stubs):
+    request = predict_request("two", ids=np.int32([[1, 2]]), scale=np.float32([1]))
+    assert set(stubs.prediction.Predict(request).outputs) == {"total", "ids"}
+    request.output_filter.append("ids")
+    assert set(stubs.prediction.Predict(request).outputs) == {"ids"}
+    request.output_filter.append("ids")
+    fails(INVALID, stubs.prediction.Predict, request, "duplicate output tensor alias: ids")
+    request.output_filter[:] = ["no"]
+    message = "not found in signature: no Outputs expected to be in the set {ids,total}."
+    fails(INVALID, stubs.prediction.Predict, request, message)
+
+
+def test_version_and_label(stubs):
+    request = predict_request(x=np.float32([1]))
+    request.model_spec.version.value = 7
+    assert stubs.prediction.Predict(request).outputs["y"].float_val == [2.5]
+    request.model_spec.version.value = 0
+    fails(NOT_FOUND, stubs.prediction.Predict, request, "Specific(kinds, 0)")
+    request.model_spec.version_label = "stable"
+    fails(INVALID, stubs.prediction.Predict, request, "version label: stable")
+
+
+def test_wrong_predictions(stubs):
+    call = stubs.prediction.Predict
+    x = np.float32([1])
+    fails(INVALID, call, predict_pb2.PredictRequest(), "Missing ModelSpec")
+    fails(INVALID, call, predict_request(model="", signature="a"), "no name specified")
+    fails(NOT_FOUND, call, predict_request(model="nobody", x=x), "Latest(nobody)")
+    fails(PRECONDITION, call, predict_request("no", x=x), 'signature key "no" not found.')
+    fails(INVALID, call, predict_request("__saved_model_init_op"), "not for requests")
+    fails(INVALID, call, predict_request(), "Missing but required: {x}.")
+    fails(INVALID, call, predict_request(x=x, z=x), "Sent extra: {z}.")
+    fails(INVALID, call, predict_request(x=np.float64([1])), "float but double is provided")
+    fails(INVALID, call, predict_request(x=["a"]), "to be float but string is provided")
+    fails(INVALID, call, predict_request(x=[[1.0]]), "shape (None,) but (1, 1) is provided")
+    fails(INVALID, call, predict_request("picky", x=-x), "only above zero")
+
+
+def test_tensors_that_are_nonsense(stubs):
+    for size, values in [(-1, [1.0]), (10**15, [1.0]), (1, [1.0, 2.0]), (2**62, [])]:
+        request = predict_request()
+        tensor = request.inputs["x"]
+        tensor.dtype = tf.float32.as_datatype_enum
+        tensor.tensor_shape.dim.add(size=size)
+        tensor.float_val.extend(values)
+        fails(INVALID, stubs.prediction.Predict, request, "tensor parsing error: x")
+    request = predict_request()
+    request.inputs["x"].dtype = 99
+    fails(INVALID, stubs.prediction.Predict, request, "tensor parsing error: x")
+    request = predict_request(x=np.float32([1, 2]))
+    request.inputs["x"].tensor_content = b"123"
+    fails(INVALID, stubs.prediction.Predict, request, "tensor parsing error: x")
+    request.inputs["x"].tensor_shape.unknown_rank = True
+    fails(INVALID, stubs.prediction.Predict, request, "tensor parsing error: x")
+
+
+def test_long_errors_are_cut(stubs):
+    details = fails(NOT_FOUND, stubs.prediction.Predict, predict_request(model="x" * 5000))
+    assert details.endswith("...TRUNCATED")
+    assert len(details) < 1100
+
+
+def test_messages_of_any_size(stubs):
+    text = b"x" * (10 * 2**20)
+    outputs = stubs.prediction.Predict(predict_request("text", text=[text])).outputs
+    assert outputs["raw_bytes"].string_val == [text]
+
+
+def example(**features):
+    message = tf.train.Example()
+    for name, value in features.items():
+        kind = {bytes: "bytes_list", float: "float_list", int: "int64_list"}[type(value)]
+        getattr(message.features.feature[name], kind).value.append(value)
+    return message
+
+
+def fill(request, signature, *examples, context=None):
+    request.model_spec.name = "examples"
+    request.model_spec.signature_name = signature
+    if context is None:
+        request.input.example_list.examples.extend(examples)
+    else:
+        request.input.example_list_with_context.examples.extend(examples)
+        request.input.example_list_with_context.context.CopyFrom(context)
+    return request
+
+
+def test_classify(stubs):
+    request = fill(classification_pb2.ClassificationRequest(), "", example(text=b"ab"))
+    response = stubs.prediction.Classify(request)
+    assert response.model_spec.version.value == 1
+    assert response.model_spec.signature_name == "serving_default"
+    (row,) = response.result.classifications
+    pairs = [(pair.label, pytest.approx(pair.score)) for pair in row.classes]
+    assert pairs == [("ab", 2.0), ("AB", 0.2)]
+
+
+def test_labels_that_are_no_text(stubs):
+    request = fill(classification_pb2.ClassificationRequest(), "", example(text=b"a\xff"))
+    (row,) = stubs.prediction.Classify(request).result.classifications
+    assert row.classes[0].label == "a\ufffd"
+
+
+def test_regress_with_context(stubs):
+    request = fill(
+        regression_pb2.RegressionRequest(),
+        "regress",
+        *(example(weights=0.5), example(count=1)),
+        context=example(count=4),
+    )
+    result = stubs.prediction.Regress(request).result
+    assert [row.value for row in result.regressions] == [4.5, 1.0]
+
+
+def test_wrong_examples(stubs):
+    classify, regress = stubs.prediction.Classify, stubs.prediction.Regress
+    make = classification_pb2.ClassificationRequest
+    fails(INVALID, classify, make(), "Missing ModelSpec")
+    fails(INVALID, classify, fill(make(), ""), "Input is empty.")
+    fails(INVALID, classify, fill(make(), "no", example()), "found with the name: no")
+    fails(PRECONDITION, classify, fill(make(), "regress", example()), '"classes" or "scores"')
+    make = regression_pb2.RegressionRequest
+    fails(INVALID, regress, fill(make(), "", example()), "Expected one output Tensor.")
+    fails(PRECONDITION, regress, fill(make(), "flat", example()), "No regression outputs")
+
+
+def multi(*tasks):
+    request = inference_pb2.MultiInferenceRequest()
+    request.input.example_list.examples.append(example(text=b"ab", weights=1.5))
+    for model, signature, method in tasks:
+        task = request.tasks.add(method_name=f"tensorflow/serving/{method}")
+        task.model_spec.name = model
+        task.model_spec.signature_name = signature
+    return request
+
+
+def test_multi_inference(stubs):
+    request = multi(("examples", "", "classify"), ("examples", "regress", "regress"))
+    classified, regressed = stubs.prediction.MultiInference(request).results
+    assert classified.model_spec.signature_name == "serving_default"
+    assert classified.classification_result.classifications[0].classes[0].label == "ab"
+    assert regressed.regression_result.regressions[0].value == 1.5
+    assert regressed.model_spec.version.value == 1
+
+
+def test_wrong_multi_inference(stubs):
+    call = stubs.prediction.MultiInference
+    fails(INVALID, call, multi(), "no name specified")
+    one = ("examples", "", "classify")
+    fails(INVALID, call, multi(one, one), "Duplicate evaluation of signature: serving_default")
+    fails(INVALID, call, multi(one, ("kinds", "two", "classify")), "the same model name")
+    fails(INVALID, call, multi(one, ("examples", "no", "classify")), "model graph: no")
+    unknown = multi(("examples", "", "predict"))
+    fails(grpc.StatusCode.UNIMPLEMENTED, call, unknown, "tensorflow/serving/predict")
+
+
+def test_metadata(stubs):
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    request.model_spec.name = "kinds"
+    response = stubs.prediction.GetModelMetadata(request)
+    assert (response.model_spec.name, response.model_spec.version.value) == ("kinds", 7)
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    assert response.metadata["signature_def"].Unpack(signatures)
+    assert signatures.signature_def["two"].inputs["ids"].dtype == tf.int32.as_datatype_enum
+    request.metadata_field[:] = ["weights"]
+    fails(INVALID, stubs.prediction.GetModelMetadata, request, "weights is not supported")
+    request.metadata_field[:] = []
+    fails(INVALID, stubs.prediction.GetModelMetadata, request, "at least one metadata_field")
+
+
+def status_request(model, version=None):
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = model
+    if version is not None:
+        request.model_spec.version.value = version
+    return request
+
+
+def test_status(stubs):
+    call = stubs.model.GetModelStatus
+    (status,) = call(status_request("kinds")).model_version_status
+    assert (status.version, status.state) == (7, get_model_status_pb2.ModelVersionStatus.AVAILABLE)
+    assert status.status.error_code == 0
+    assert call(status_request("kinds", 7)).model_version_status[0].version == 7
+    fails(NOT_FOUND, call, status_request("kinds", 8), "Could not find version 8 of model kinds")
+    fails(NOT_FOUND, call, status_request("nobody"), "Could not find any versions")
+    fails(INVALID, call, get_model_status_pb2.GetModelStatusRequest(), "Missing ModelSpec")
+
+
+def test_reload_config(saved_models, grpc_of):
+    with Server({"one": saved_models / "kinds"}) as server:
+        stubs = grpc_of(server)
+        reload = stubs.model.HandleReloadConfigRequest
+
+        def config(labels=(), versions=(1, 3), **changes):
+            request = model_management_pb2.ReloadConfigRequest()
+            entry = request.config.model_config_list.config.add(
+                name="two",
+                base_path=str(saved_models / "numbers"),
+                model_platform="tensorflow",
+            )
+            entry.model_version_policy.specific.versions.extend(versions)
+            entry.version_labels.update(labels)
+            for name, value in changes.items():
+                setattr(entry, name, value)
+            return request
+
+        def ask(**choice):
+            request = predict_request(model="two", x=np.float32([0]))
+            for name, value in choice.items():
+                setattr(request.model_spec, name, value)
+            return stubs.prediction.Predict(request).outputs["y"].float_val[0]
+
+        fails(INVALID, reload, model_management_pb2.ReloadConfigRequest(), "Only ModelConfigList")
+        fails(INVALID, reload, config(model_platform=""), "Illegal setting neither")
+        fails(INVALID, reload, config(model_platform="caffe"), "unsupported platform caffe")
+        fails(INVALID, reload, config(base_path="numbers"), "absolute path")
+        fails(INVALID, reload, config(base_path="/nowhere/at/all"), "does not exist")
+        fails(INVALID, reload, config(name="a/b"), "no / and no :")
+        twice = config()
+        twice.config.model_config_list.config.append(twice.config.model_config_list.config[0])
+        fails(INVALID, reload, twice, "multiple times")
+        # A label stands for what is available already.
+        fails(PRECONDITION, reload, config({"stable": 1}), "not currently available")
+        assert server.model_names == ["one"]
+
+        assert reload(config()).status.error_code == 0
+        assert server.model_names == ["two"]
+        fails(NOT_FOUND, stubs.prediction.Predict, predict_request(model="one", x=[1.0]), "one")
+        versions = stubs.model.GetModelStatus(status_request("two")).model_version_status
+        assert [version.version for version in versions] == [3, 1]
+        reload(config({"stable": 1, "new": 3}))
+        assert ask() == 3
+        assert ask(version_label="stable") == 1
+        assert ask(version_label="new") == 3
+
+        newest = config()
+        policy = newest.config.model_config_list.config[0].model_version_policy
+        policy.latest.num_versions = 2
+        reload(newest)
+        assert ask() == 4
+        policy.all.SetInParent()
+        reload(newest)
+        states = stubs.model.GetModelStatus(status_request("two")).model_version_status
+        available = get_model_status_pb2.ModelVersionStatus.AVAILABLE
+        assert [s.version for s in states if s.state == available] == [4, 3, 2, 1]
+        fails(grpc.StatusCode.UNKNOWN, reload, config(name="new", versions=[9]), "did not become")
+        stubs.channel.close()
