@@ -86,7 +86,8 @@ def finetune_command(source, train, output, export_path, **options):
     """
     if options["validation"] and options["validation_split"]:
         raise click.UsageError("--validation and --validation-split are both given: choose one.")
-    import keras  # with TensorFlow
+    import keras
+    import tensorflow as tf
 
     from keras_lm import presets, tasks, training
     from keras_lm.cli.loading import load_task, open_source
@@ -111,15 +112,20 @@ def finetune_command(source, train, output, export_path, **options):
     keras.utils.set_random_seed(options["seed"])
     task = load_task(source, cls, **arguments)
     task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
-    history = task.fit(
-        data.texts,
-        y,
-        validation_data=validation,
-        batch_size=options["batch_size"],
-        epochs=options["epochs"],
-        callbacks=[keras.callbacks.TerminateOnNaN()],
-        verbose=1 if sys.stdout.isatty() else 2,
-    ).history
+    try:
+        history = task.fit(
+            data.texts,
+            y,
+            validation_data=validation,
+            batch_size=options["batch_size"],
+            epochs=options["epochs"],
+            callbacks=[keras.callbacks.TerminateOnNaN()],
+            verbose=1 if sys.stdout.isatty() else 2,
+        ).history
+    except tf.errors.ResourceExhaustedError as error:
+        raise click.ClickException(
+            "the memory is full: lower --batch-size or --sequence-length. Nothing was written."
+        ) from error
     if not math.isfinite(history["loss"][-1]):
         raise click.ClickException(
             f"the loss is no longer a number after {len(history['loss'])} epochs: try a lower "

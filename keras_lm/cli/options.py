@@ -42,6 +42,7 @@ def together(*decorators):
     """One decorator of several, in the order in which `--help` shall show them."""
 
     def decorate(command):
+        """Give a command all of them."""
         for decorator in reversed(decorators):
             command = decorator(command)
         return command

@@ -65,7 +65,7 @@ def predict_command(model_and_texts, input_file, format, output, batch_size, **o
 def answers_by_row(batch, answer):
     """Yield one object a row of a batch."""
     for index, row in enumerate(batch):
-        values = {name: plain(column[index]) for name, column in answer.items()}
+        values = {name: plain(column[index]) for name, column in sorted(answer.items())}
         yield {"input": row, "answer": values}
 
 

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_lm import tasks
 
@@ -228,4 +229,14 @@ def test_loss_that_is_no_number_writes_nothing(fail, write, tmp_path, tiny):
     arguments = ["finetune", tiny, write("train.csv", CSV), "--output", tmp_path / "new"]
     message = fail(*arguments, "--learning-rate", 1e38, "--epochs", 2, "--batch-size", 2)
     assert "try a lower --learning-rate than 1e+38" in message
+    assert not (tmp_path / "new").exists()
+
+
+def test_full_memory_is_answered_with_advice(fail, write, tmp_path, tiny, monkeypatch):
+    def fit(*arguments, **options):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating a tensor")
+
+    monkeypatch.setattr(tasks.Task, "fit", fit)
+    arguments = ["finetune", tiny, write("train.csv", CSV), "--output", tmp_path / "new"]
+    assert "lower --batch-size" in fail(*arguments)
     assert not (tmp_path / "new").exists()
