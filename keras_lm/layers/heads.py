@@ -9,6 +9,7 @@ from keras import ops
 from keras_lm.layers.activations import get_activation
 from keras_lm.layers.dense import Dense
 from keras_lm.layers.initializers import truncated_normal
+from keras_lm.layers.normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -100,7 +101,7 @@ class MaskedLMHead(keras.layers.Layer):
             name="dense",
         )
         self.dense.build(outputs_shape["sequence_output"])
-        self.norm = keras.layers.LayerNormalization(
+        self.norm = LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
         self.norm.build((*outputs_shape["sequence_output"][:-1], embedding.output_dim))

@@ -6,6 +6,7 @@ from keras_lm.layers.activations import get_activation
 from keras_lm.layers.attention import SelfAttention
 from keras_lm.layers.dense import Dense
 from keras_lm.layers.initializers import truncated_normal
+from keras_lm.layers.normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -107,7 +108,7 @@ class PostNormBlock(keras.layers.Layer):
         )
 
     def make_norm(self, name):
-        return keras.layers.LayerNormalization(
+        return LayerNormalization(
             epsilon=self.layer_norm_epsilon, name=name, dtype=self.dtype_policy
         )
 

@@ -12,6 +12,7 @@ from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import NameTable, transpose_kernels
 from keras_lm.layers import (
     Dense,
+    LayerNormalization,
     MaskedLMHead,
     PaddingBias,
     PooledClassifier,
@@ -102,7 +103,7 @@ class BertBackbone(Backbone):
             dtype=dtype,
             name="segment_embedding",
         )
-        embedding_norm = keras.layers.LayerNormalization(
+        embedding_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
         )
         blocks = [

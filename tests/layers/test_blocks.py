@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_lm.layers import (
     Dense,
     FeedForward,
+    LayerNormalization,
     MaskedLMHead,
     PooledClassifier,
     PostNormBlock,
@@ -266,3 +267,21 @@ def test_token_head_projects_on_the_embedding(dtype):
     np.testing.assert_allclose(
         some, np.stack([logits[i].numpy()[p] for i, p in enumerate(positions)]), atol=1e-5
     )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "float64"])
+def test_layer_normalization_equals_that_of_keras(dtype):
+    x = np.random.default_rng(0).normal(3.0, 2.0, (2, 5, 8))
+    ours = LayerNormalization(epsilon=1e-5, dtype=dtype)
+    theirs = keras.layers.LayerNormalization(epsilon=1e-5, dtype=dtype)
+    for layer in (ours, theirs):
+        layer.build(x.shape)
+        layer.gamma.assign(np.linspace(0.5, 2.0, 8))
+        layer.beta.assign(np.linspace(-1.0, 1.0, 8))
+    result, expected = ours(x), theirs(x)
+    assert result.dtype == expected.dtype
+    tolerance = 2e-2 if "bfloat16" in dtype else 2e-6
+    as_floats = [
+        keras.ops.convert_to_numpy(keras.ops.cast(y, "float64")) for y in (result, expected)
+    ]
+    np.testing.assert_allclose(*as_floats, atol=tolerance)
