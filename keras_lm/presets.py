@@ -356,9 +356,15 @@ def save(folder, backbone, task=None, tokenizer=None):
         if tokenizer is not None:
             (new / ASSETS).mkdir()
             tokenizer.save_assets(new / ASSETS)
-        if folder.exists():
-            os.rename(folder, pathlib.Path(temporary) / "old")
-        os.rename(new, folder)
+        old = pathlib.Path(temporary) / "old"
+        try:
+            if folder.exists():
+                os.rename(folder, old)
+            os.rename(new, folder)
+        except BaseException:  # Ctrl-C too, or the old preset would go with the temporary folder
+            if old.exists() and not folder.exists():
+                os.rename(old, folder)
+            raise
 
 
 def _describe(backbone):

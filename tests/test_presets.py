@@ -181,6 +181,20 @@ def test_saving_is_one_step(preset, classifier, monkeypatch):
     assert [path.name for path in preset.parent.iterdir()] == ["preset"]
 
 
+def test_an_interrupted_replacement_keeps_the_old_preset(preset, classifier, monkeypatch):
+    rename = presets.os.rename
+
+    def interrupted(source, target):
+        if source.name == "new":
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(presets.os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        classifier.save_to_preset(preset)
+    Task.from_preset(preset)
+
+
 def test_saving_replaces_a_preset_and_nothing_else(preset, classifier, tmp_path):
     classifier.save_to_preset(preset)
     Task.from_preset(preset)
@@ -220,6 +234,8 @@ def truncate(path):
         (lambda p: (p / "assets" / "vocab.txt").open("a").write("new\n"), "was saved with 11"),
         (lambda p: edit(p, "format_version", 2), "format_version=2"),
         (lambda p: edit(p, "backbone", {"class": "os.system", "arguments": {}}), "os.system"),
+        (lambda p: edit(p, "backbone", {"class": "BertBackbone"}), "must have 'class' and"),
+        (lambda p: edit(p, "task", {"arguments": {}}), "'task' must have 'class' and"),
         (lambda p: edit_backbone(p, "hidden_dim", 4), "has shape"),
         (lambda p: edit_backbone(p, "num_layers", 5), "lacks the weights of block_4"),
     ],

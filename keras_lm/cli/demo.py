@@ -21,7 +21,7 @@ REQUIRED = {
 }
 
 
-@click.command("demo")
+@click.command("demo", short_help="All of it once, on film reviews, in a few minutes.")
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),

@@ -138,7 +138,19 @@ def find_folder(source: str) -> pathlib.Path:
 
 def _keras_lm(folder: pathlib.Path):
     if (folder / PRESET_CONFIG).is_file():
-        return "keras_lm", read_json(folder / PRESET_CONFIG), _read_first(folder, SAFETENSORS)
+        config = read_json(folder / PRESET_CONFIG)
+        _check_preset(folder / PRESET_CONFIG, config)
+        return "keras_lm", config, _read_first(folder, SAFETENSORS)
+
+
+def _check_preset(path: pathlib.Path, config: dict):
+    parts = {part: config[part] for part in ("backbone", "task", "tokenizer") if config.get(part)}
+    for part, entry in parts.items():
+        if not {"class", "arguments"} <= set(entry):
+            raise CheckpointError(
+                f"{path}: {part!r} must have 'class' and 'arguments', and has {sorted(entry)}. "
+                "Save the preset again, or copy it again."
+            )
 
 
 def _keras_hub(folder: pathlib.Path):
