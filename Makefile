@@ -33,7 +33,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/keras-lm demo
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)  # a process a core
 
 slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there are none

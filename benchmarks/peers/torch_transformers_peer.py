@@ -1,0 +1,144 @@
+"""PyTorch with Hugging Face's transformers and tokenizers."""
+
+import itertools
+import os
+
+import inputs
+from protocol import num_cores, serve, timed
+
+
+def make_config(**options):
+    """BERT-base, as transformers names it."""
+    from transformers import BertConfig
+
+    return BertConfig(
+        vocab_size=inputs.VOCABULARY_SIZE,
+        num_hidden_layers=inputs.NUM_LAYERS,
+        num_attention_heads=inputs.NUM_HEADS,
+        hidden_size=inputs.HIDDEN_DIM,
+        intermediate_size=inputs.INTERMEDIATE_DIM,
+        **options,
+    )
+
+
+def packed_inputs(batch, length):
+    """The packed batch by transformers' names, as int64, which it expects."""
+    import torch
+
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    arrays = inputs.packed_batch(batch, length)
+    return {name: torch.from_numpy(array).long() for name, array in zip(names, arrays)}
+
+
+def use_all_cores():
+    """PyTorch itself would leave out the second thread of a core."""
+    import torch
+
+    torch.set_num_threads(num_cores())
+
+
+def forward(batch, length, dtype, calls, variant):
+    """The encoder in inference mode with PyTorch's own attention, perhaps compiled."""
+    import torch
+    from transformers import BertModel
+
+    use_all_cores()
+    model = BertModel(make_config()).eval().to(getattr(torch, dtype))
+    if variant == "compiled":
+        model = torch.compile(model)
+    packed = packed_inputs(batch, length)
+
+    def run():
+        with torch.inference_mode():
+            model(**packed).last_hidden_state.float().numpy()
+
+    return timed(run, calls)
+
+
+def training(batch, length, dtype, calls, variant):
+    """Forward, backward, clipping to norm 1 and PyTorch's fused AdamW."""
+    import torch
+    from transformers import BertForSequenceClassification
+
+    use_all_cores()
+    model = BertForSequenceClassification(make_config(num_labels=2)).train()
+    decayed = [p for name, p in model.named_parameters() if p.ndim > 1]
+    others = [p for name, p in model.named_parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed}, {"params": others, "weight_decay": 0.0}],
+        lr=5e-5,
+        eps=1e-6,
+        weight_decay=0.01,
+        fused=True,
+    )
+    packed = packed_inputs(batch, length)
+    labels = torch.from_numpy(inputs.labels(batch)).long()
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "mixed_bfloat16"):
+            loss = model(**packed, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.item()
+
+    return timed(step, calls)
+
+
+def tokenizer(reviews, minilm, batch, calls, variant):
+    """Hugging Face's tokenizer in Rust, on one core or on all, without special tokens."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if variant == "all_cores" else "false"
+    from tokenizers import Tokenizer
+
+    wordpiece = Tokenizer.from_file(f"{minilm}/tokenizer.json")
+    wordpiece.no_truncation()
+    wordpiece.no_padding()
+    batches = inputs.text_batches(reviews, batch)
+
+    def run():
+        for texts in batches:
+            wordpiece.encode_batch_fast(texts, add_special_tokens=False)
+
+    return timed(run, calls)
+
+
+def import_(calls, variant):
+    """Importing PyTorch and the model."""
+    return inputs.importing("import torch\nfrom transformers import BertModel")
+
+
+def latency(short, minilm, model, batch, calls, variant):
+    """From strings to labels: the fast tokenizer, the model, softmax and the best class."""
+    import torch
+    from transformers import BertForSequenceClassification, BertTokenizerFast
+
+    use_all_cores()
+    encode = BertTokenizerFast.from_pretrained(minilm)
+    if model == "minilm":
+        classifier = BertForSequenceClassification.from_pretrained(minilm, num_labels=2)
+    else:
+        classifier = BertForSequenceClassification(make_config(num_labels=2))
+    classifier.eval()
+    names = ["negative", "positive"]
+    batches = itertools.cycle(inputs.text_batches(short, batch, limit=64 // batch))
+
+    def answer():
+        with torch.inference_mode():
+            packed = encode(next(batches), padding="longest", truncation=True, return_tensors="pt")
+            scores = classifier(**packed).logits.softmax(-1)
+            return [names[i] for i in scores.argmax(-1).tolist()], scores.numpy()
+
+    return timed(answer, calls)
+
+
+FUNCTIONS = {
+    "forward": forward,
+    "training": training,
+    "tokenizer": tokenizer,
+    "import": import_,
+    "latency": latency,
+}
+
+if __name__ == "__main__":
+    serve(FUNCTIONS, ["torch", "transformers", "tokenizers"])

@@ -1,0 +1,142 @@
+"""Tables in Markdown, what the machine is, and the part of README.md that they fill."""
+
+import os
+import platform
+import re
+from pathlib import Path
+
+from rounds import quantile
+from rows import OURS
+
+START, END = "<!-- results: written by run.py --write -->", "<!-- end of results -->"
+HALF_PRECISION = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16"}
+
+
+def row_lines(row, result):
+    """Return the Markdown of one row: a table, its targets, who was left out.
+
+    Args:
+        row: `rows.Row`.
+        result: `rounds.Result`.
+    """
+    first = row.measures[0]
+    of = "size" if first.key == "size" else "time"
+    header = ["", *(measure.title for measure in row.measures), "middle half"]
+    header += [f"{of} ÷ keras_lm's", "round by round"]
+    lines = [f"### {row.title}", "", _line(header), _line(["---"] + ["---:"] * (len(header) - 1))]
+    for contender in row.contenders:
+        if contender.name in result.samples:
+            lines.append(_line(_cells(row, result, contender.name)))
+    lines += ["", *(f"- {target_line(result, target)}" for target in row.targets)]
+    lines += [f"- Left out: {name}: {why}" for name, why in result.left_out.items()]
+    return lines if lines[-1] == "" else [*lines, ""]
+
+
+def _cells(row, result, name):
+    cells = [name]
+    for measure in row.measures:
+        cells.append(_value(measure, result.quantile(name, measure.key, measure.quantile)))
+    first = row.measures[0]
+    half = [_value(first, result.quantile(name, first.key, share)) for share in (0.25, 0.75)]
+    cells.append("–".join(half[::-1] if first.work else half))
+    if name == OURS or OURS not in result.samples:
+        return [*cells, "", ""]
+    by_round = result.round_ratios(name, OURS, first.key)
+    low, middle, high = (quantile(by_round, share) for share in (0.25, 0.5, 0.75))
+    cells.append(f"{result.ratio(name, OURS, first.key):.2f}")
+    return [*cells, f"{middle:.2f} ({low:.2f}–{high:.2f})"]
+
+
+def _value(measure, number):
+    number = measure.work / number if measure.work else number * measure.scale
+    return format(number, measure.format)
+
+
+def _line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def target_line(result, target):
+    """Return a target, what was reached, and whether that meets it.
+
+    Args:
+        result: `rounds.Result`.
+        target: `rows.Target`.
+    """
+    if target.speed is not None:
+        wish = f"{target.contender} at least {target.speed:g} × as fast as"
+    elif target.time < 1:
+        wish = f"{target.contender} in at most {target.time:g} × the time of"
+    else:
+        wish = f"{target.contender} in less time than"
+    present = [name for name in target.peers if name in result.samples]
+    if target.contender not in result.samples or not present:
+        return f"Target: {wish} {' or '.join(target.peers)}: not measured."
+    fastest = min(present, key=lambda name: result.quantile(name, "seconds", 0.5))
+    of = f"{fastest}, the fastest peer" if len(target.peers) > 1 else fastest
+    if target.speed is not None:
+        reached = result.ratio(fastest, target.contender)
+        met = reached >= target.speed
+    else:
+        reached = result.ratio(target.contender, fastest)
+        met = reached <= target.time if target.time < 1 else reached < target.time
+    return f"Target: {wish} {of}: {reached:.2f}, {'met' if met else '**missed**'}."
+
+
+def machine_lines(command, date, load, rounds, versions):
+    """Return what a reader has to know to judge the figures.
+
+    Args:
+        command: str, what was run.
+        date: str.
+        load: float. Load average before.
+        rounds: int.
+        versions: dict from a distribution to its version.
+    """
+    model, flags = processor()
+    half = [name for flag, name in HALF_PRECISION.items() if flag in flags]
+    remark = (
+        " and ".join(half)
+        if half
+        else "neither AMX nor AVX512-BF16, so its bfloat16 figures say little"
+    )
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    return [
+        f"    {command}",
+        "",
+        f"{date}; {rounds} rounds; {model}, {os.cpu_count()} cores, {remark}; load average before: "
+        f"{load:.2f}. Python {platform.python_version()}, {packages}.",
+        "",
+    ]
+
+
+def processor():
+    """Return (model, set of its feature flags), as far as the system tells."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine(), set()
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    flags = re.search(r"^flags\s*: (.*)$", text, re.MULTILINE)
+    return (
+        model.group(1) if model else platform.machine(),
+        set(flags.group(1).split()) if flags else set(),
+    )
+
+
+def write(path, lines):
+    """Replace the generated part of a file, between the two markers.
+
+    Args:
+        path: `Path` of a Markdown file.
+        lines: list of str.
+
+    Raises:
+        ValueError: if the file lacks the markers.
+    """
+    before, start, rest = path.read_text(encoding="utf-8").partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise ValueError(f"{path} lacks the line {START!r} or {END!r}.")
+    text = "\n".join(lines).strip()
+    path.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")

@@ -1,0 +1,196 @@
+"""What is measured, of whom, and what we want to reach."""
+
+from dataclasses import dataclass, field
+
+OURS = "keras_lm"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody who takes part in a row.
+
+    Args:
+        name: str, in the table.
+        peer: str. Whose environment and program: `peers/<peer>_peer.py`.
+        variant: str that the program understands, such as `"xla"`.
+    """
+
+    name: str
+    peer: str
+    variant: str = ""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column: what a list of numbers comes to.
+
+    Args:
+        title: str.
+        key: str. Which of the numbers that a round gives.
+        work: float or None. With it the column is a rate: work ÷ seconds.
+        scale: float. Otherwise numbers are multiplied by this.
+        quantile: float. 0.5 is the median.
+        format: str, a format specification.
+    """
+
+    title: str
+    key: str = "seconds"
+    work: float | None = None
+    scale: float = 1.0
+    quantile: float = 0.5
+    format: str = ",.2f"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What we want: as fast as a multiple of the fastest of some, or at most a share of its time.
+
+    Args:
+        peers: tuple of names of contenders.
+        speed: float or None. At least this multiple of the peer's speed.
+        time: float or None. At most this share of the peer's time.
+        contender: str. Who should reach it.
+    """
+
+    peers: tuple
+    speed: float | None = None
+    time: float | None = None
+    contender: str = OURS
+
+
+@dataclass(frozen=True)
+class Row:
+    """One table: contenders who do the same in turn.
+
+    Args:
+        kind: str. What the runner's command line calls it, and the programs' function.
+        title: str.
+        contenders: tuple of `Contender`, keras_lm first.
+        measures: tuple of `Measure`; ratios are those of the first.
+        settings: dict of arguments for the programs.
+        needs: tuple of keys of the materials that the programs get, too.
+        calls: int. Timed calls a round.
+        targets: tuple of `Target`.
+    """
+
+    kind: str
+    title: str
+    contenders: tuple
+    measures: tuple
+    settings: dict = field(default_factory=dict)
+    needs: tuple = ()
+    calls: int = 1
+    targets: tuple = ()
+
+
+KERAS_LM = Contender(OURS, "keras_lm")
+FROZEN = Contender("keras_lm, frozen export", "keras_lm", "frozen")
+KERAS_HUB = Contender("KerasHub", "keras_hub")
+KERAS_HUB_XLA = Contender("KerasHub, XLA", "keras_hub", "xla")
+GARDEN = Contender("Model Garden", "model_garden")
+GARDEN_XLA = Contender("Model Garden, XLA", "model_garden", "xla")
+TORCH = Contender("PyTorch", "torch_transformers")
+TORCH_COMPILED = Contender("PyTorch, compiled", "torch_transformers", "compiled")
+
+
+def names(*contenders):
+    """Return the names of contenders, as a `Target` takes them."""
+    return tuple(contender.name for contender in contenders)
+
+
+BATCH = {"batch": 8, "length": 128}
+TOKENS = (Measure("tokens/s", work=8 * 128, format=",.0f"),)
+STEP = (Measure("s a step"),)
+HUB = names(KERAS_HUB, KERAS_HUB_XLA)
+FORWARD = (KERAS_HUB, KERAS_HUB_XLA, GARDEN, GARDEN_XLA, TORCH, TORCH_COMPILED)
+TRAINING = (KERAS_LM, KERAS_HUB, KERAS_HUB_XLA, TORCH)
+LATENCY = (KERAS_LM, Contender("tokenizers + PyTorch", "torch_transformers"))
+
+
+def forward(dtype, peers, targets):
+    """The encoder of BERT-base, in one number format."""
+    title = f"Forward, BERT-base, 8 × 128 tokens, {dtype}"
+    settings = BATCH | {"dtype": dtype}
+    contenders = (KERAS_LM, FROZEN, *peers)
+    return Row("forward", title, contenders, TOKENS, settings, calls=3, targets=targets)
+
+
+def training(dtype):
+    """An optimisation step of BERT-base, in one number format."""
+    title = f"Training step with AdamW, BERT-base, 8 × 128 tokens, {dtype}"
+    targets = (Target(HUB, time=0.9),)
+    return Row("training", title, TRAINING, STEP, BATCH | {"dtype": dtype}, targets=targets)
+
+
+def latency(model, title, batch, calls):
+    """From strings to labels, at one batch size."""
+    return Row(
+        "latency",
+        f"Strings to labels, {title}, batch of {batch}",
+        LATENCY,
+        (
+            Measure("median, ms", scale=1000, format=",.1f"),
+            Measure("90th percentile, ms", scale=1000, quantile=0.9, format=",.1f"),
+        ),
+        {"model": model, "batch": batch},
+        needs=("short", "minilm"),
+        calls=calls,
+        targets=(Target(names(LATENCY[1]), time=1.0),),
+    )
+
+
+def make_rows(megabytes):
+    """Return all rows.
+
+    Args:
+        megabytes: float. Size of the text that the tokenizers get.
+    """
+    return [
+        forward("float32", FORWARD, (Target(names(*FORWARD), speed=1.1),)),
+        forward(
+            "bfloat16",
+            (KERAS_HUB, KERAS_HUB_XLA, TORCH, TORCH_COMPILED),
+            (
+                Target(names(TORCH, TORCH_COMPILED), speed=1.0),
+                Target(names(TORCH, TORCH_COMPILED), speed=1.3, contender=FROZEN.name),
+            ),
+        ),
+        training("float32"),
+        training("mixed_bfloat16"),
+        Row(
+            "tokenizer",
+            "WordPiece, uncased, film reviews, batches of 64",
+            (
+                KERAS_LM,
+                Contender("keras_lm, in tf.data", "keras_lm", "tf_data"),
+                Contender("TF Text's bare op", "keras_lm", "tf_text"),
+                KERAS_HUB,
+                Contender("tokenizers, one core", "torch_transformers"),
+                Contender("tokenizers, all cores", "torch_transformers", "all_cores"),
+            ),
+            (Measure("MB/s", work=megabytes, format=",.1f"),),
+            {"batch": 64},
+            needs=("reviews", "minilm"),
+        ),
+        Row(
+            "import",
+            "Import in a fresh process",
+            (KERAS_LM, Contender("TensorFlow", "keras_lm", "tensorflow"), KERAS_HUB, GARDEN, TORCH),
+            (Measure("s"),),
+        ),
+        Row(
+            "export",
+            "SavedModel of a BERT-base classifier, in a fresh process",
+            (KERAS_LM, Contender("KerasHub, takes ids", "keras_hub")),
+            (
+                Measure("bytes ÷ (weights + vocabulary)", key="size", format=",.3f"),
+                Measure("load, s", key="load"),
+                Measure("first call, s", key="first_call"),
+            ),
+            needs=("short", "minilm", "scratch"),
+        ),
+        latency("base", "BERT-base", 1, calls=16),
+        latency("base", "BERT-base", 32, calls=2),
+        latency("minilm", "MiniLM", 1, calls=64),
+        latency("minilm", "MiniLM", 32, calls=8),
+    ]
