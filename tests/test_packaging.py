@@ -53,7 +53,7 @@ def test_wheel_says_what_it_is(wheel):
     assert "Provides-Extra: garden" in text
     needed = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
     core = [line.split()[1] for line in needed if "extra" not in line]
-    heavy = ("torch", "tf-models", "tensorflow-serving")
+    heavy = ("torch", "tf-models", "starlette")
     assert not [name for name in core if name.startswith(heavy)]
 
 
