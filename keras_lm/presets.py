@@ -113,13 +113,13 @@ def load_tokenizer(source, cls, **overrides):
         if config is None:
             raise ValueError(f"{folder} is a preset without a tokenizer.")
         return _tokenizer_from_config(folder, config, **overrides)
-    candidates = [c for c in TOKENIZERS.values() if issubclass(c, cls) and c is not Tokenizer]
-    for candidate in candidates:
+    reasons = [f"{folder} holds no vocabulary that we can read."]
+    for candidate in [c for c in TOKENIZERS.values() if issubclass(c, cls) and c is not Tokenizer]:
         try:
             return candidate.from_files(folder, **overrides)
         except FileNotFoundError as error:
-            reason = error
-    raise reason
+            reasons.append(f"{candidate.__name__}: {error}")
+    raise FileNotFoundError(" ".join(reasons))
 
 
 def _from_size(name, cls, load_weights, overrides):
@@ -318,7 +318,7 @@ def save(folder, backbone, task=None, tokenizer=None):
 
     Args:
         folder: path.
-        backbone: `Backbone`, or a task on which `task` stands.
+        backbone: `Backbone`, or a task on which `task` stands; None for a tokenizer alone.
         task: `Task`, or None for the backbone alone.
         tokenizer: `Tokenizer` to go with a backbone alone; a task brings its own.
 
@@ -328,14 +328,13 @@ def save(folder, backbone, task=None, tokenizer=None):
     from keras_lm import __version__
 
     folder = pathlib.Path(folder).expanduser()
-    if folder.is_file() or (
-        folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file()
-    ):
+    is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / CONFIG).is_file()
+    if folder.is_file() or is_other:
         raise FileExistsError(f"{folder} exists and is no preset: choose another folder.")
     config = {
         "format_version": FORMAT_VERSION,
         "keras_lm_version": __version__,
-        "backbone": _describe(backbone),
+        **({} if backbone is None else {"backbone": _describe(backbone)}),
     }
     if task is not None:
         config["task"] = {"class": type(task).__name__, "arguments": task.get_arguments()}
@@ -350,9 +349,10 @@ def save(folder, backbone, task=None, tokenizer=None):
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         new = pathlib.Path(temporary) / "new"
         new.mkdir()
-        text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-        (new / CONFIG).write_text(text, encoding="utf-8")
-        _save_weights(new, backbone if task is None else task)
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        (new / CONFIG).write_text(f"{text}\n", encoding="utf-8")
+        if backbone is not None:
+            _save_weights(new, backbone if task is None else task)
         if tokenizer is not None:
             (new / ASSETS).mkdir()
             tokenizer.save_assets(new / ASSETS)
@@ -396,5 +396,5 @@ def _save_weights(folder, model):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         save_file(shard, folder / name)
         weight_map |= dict.fromkeys(shard, name)
-    index = {"metadata": {}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    text = json.dumps({"metadata": {}, "weight_map": weight_map}, indent=2)
+    (folder / "model.safetensors.index.json").write_text(f"{text}\n")

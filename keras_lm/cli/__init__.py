@@ -21,6 +21,7 @@ from keras_lm.cli.group import Commands
 from keras_lm.cli.inspect import inspect_command
 from keras_lm.cli.predict import predict_command
 from keras_lm.cli.serve import serve_command
+from keras_lm.cli.vocab import vocab_command
 
 try:
     VERSION = version("keras-lm")
@@ -65,6 +66,7 @@ for command in (
     predict_command,
     features_command,
     inspect_command,
+    vocab_command,
     demo_command,
 ):
     main.add_command(command)

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_lm.tokenizers import offsets, ragged
+
 
 class _Vocabulary:
     """Entries and their ids, in plain Python.
@@ -53,9 +55,12 @@ def as_tensor(values, dtype):
         return values
     if isinstance(values, (list, tuple)):
         try:
-            return tf.convert_to_tensor(values, dtype)
+            tensor = tf.convert_to_tensor(values, dtype)
         except (ValueError, TypeError):
             return tf.ragged.constant(values, dtype)
+        # TensorFlow drops all values if the first row has none.
+        is_whole = 0 not in tensor.shape or not tf.nest.flatten(values)
+        return tensor if is_whole else tf.ragged.constant(values, dtype)
     return tf.convert_to_tensor(values)
 
 
@@ -63,7 +68,8 @@ class Tokenizer(tf.Module):
     """Strings to ids and back, as TensorFlow graph operations.
 
     Subclasses say how: `_tokenize` takes a (B,) string tensor and gives a ragged (B, S) int32
-    tensor; `_join` takes a ragged (B, S) tensor of vocabulary entries and gives (B,) strings.
+    tensor; `_join` takes a ragged (B, S) tensor of vocabulary entries and gives (B,) strings, or
+    `_detokenize` one of ids.
     A tokenizer keeps no state and runs eagerly, in `tf.data` and inside exported graphs alike.
 
     Args:
@@ -125,8 +131,14 @@ class Tokenizer(tf.Module):
     def _tokenize(self, text, parse_special):
         raise NotImplementedError
 
+    def _tokenize_with_offsets(self, text):
+        raise NotImplementedError(f"{type(self).__name__} cannot tell where its tokens stand.")
+
     def _join(self, entries):
         raise NotImplementedError
+
+    def _detokenize(self, ids):
+        return self._join(self.tokens(ids))
 
     def __call__(self, text, parse_special=False):
         """Turn text into ids, adding no special tokens.
@@ -157,6 +169,35 @@ class Tokenizer(tf.Module):
             ids = tf.RaggedTensor.from_uniform_row_length(ids, shape[axis], rows)
         return ids
 
+    def tokenize_with_offsets(self, text, unit="byte"):
+        """Turn text into ids and say which part of the text each of them stands for.
+
+        Args:
+            text: a string, or a list, array or tensor of strings in one dimension.
+            unit: `"byte"` counts in bytes of the UTF-8 text as it was given, as `tf.strings.substr`
+                does, `"character"` in its characters, as Python does.
+
+        Returns:
+            `(ids, starts, ends)`, ids in int32 and places in int64: 1-D tensors for one string,
+            else ragged (B, S) tensors. A token stands for `text[start:end]`.
+
+        Raises:
+            ValueError: if `unit` is another word, or `text` has more dimensions.
+            NotImplementedError: if this kind of tokenizer cannot tell.
+        """
+        if unit not in offsets.UNITS:
+            raise ValueError(f"`unit` is {unit!r}; it must be one of {offsets.UNITS}.")
+        text = as_tensor(text, tf.string)
+        if text.dtype != tf.string or text.shape.rank not in (0, 1):
+            raise ValueError(
+                f"`text` must hold strings in at most one dimension; it is a tensor of "
+                f"{text.dtype.name} with the shape {text.shape}."
+            )
+        if text.shape.rank == 0:
+            return tuple(x[0] for x in self.tokenize_with_offsets(text[tf.newaxis], unit))
+        ids, starts, ends = self._tokenize_with_offsets(text)
+        return ids, *offsets.in_original(text, starts, ends, unit)
+
     def tokens(self, ids):
         """Return the vocabulary entries of ids (dense or ragged, any rank), as strings."""
         return tf.gather(self._entries, as_tensor(ids, tf.int32))
@@ -170,11 +211,15 @@ class Tokenizer(tf.Module):
         Returns:
             A string tensor (ragged beyond two dimensions) of one dimension less.
         """
+        return self._by_text(ids, self._detokenize)
+
+    def _by_text(self, ids, function):
+        """Apply a function of ragged (B, S) ids, without special tokens, to ids of any rank."""
         ids = as_tensor(ids, tf.int32)
         if not ids.shape.rank:
             raise ValueError(f"`ids` has the shape {ids.shape}; give it one dimension or more.")
         if ids.shape.rank == 1:
-            return self.detokenize(ids[tf.newaxis])[0]
+            return self._by_text(ids[tf.newaxis], function)[0]
         if not isinstance(ids, tf.RaggedTensor):
             ids = tf.RaggedTensor.from_tensor(ids, ragged_rank=ids.shape.rank - 1)
         elif ids.flat_values.shape.rank > 1:
@@ -183,9 +228,9 @@ class Tokenizer(tf.Module):
             )
             ids = ids.with_row_splits_dtype(tf.int64).with_flat_values(inner)
         if ids.shape.rank > 2:
-            return ids.with_values(self.detokenize(ids.values))
-        keep = tf.logical_not(tf.gather(self._is_special, ids))
-        return self._join(tf.ragged.boolean_mask(self.tokens(ids), keep))
+            return ids.with_values(self._by_text(ids.values, function))
+        plain = tf.logical_not(tf.gather(self._is_special, ids.values))
+        return function(ragged.keep(ids, plain))
 
     @property
     def vocabulary(self):

@@ -13,7 +13,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer
 # Unicode promises that U+FDD0..U+FDEF never stand for a character. Cleaning drops them from text,
 # so a word made of them can stand for a token and nobody can type it.
 SENTINEL_CHARACTERS = r"\x{FDD0}-\x{FDEF}"
-LONG_WORD = "\ufdda"  # in no vocabulary, hence one unknown token
+LONG_WORD = "\ufdda"  # before a word; in no vocabulary, hence the word is one unknown token
 MARK = "\ufddb"
 
 # What cleaning drops: control, format and private characters, and the replacement character.
@@ -106,17 +106,19 @@ class WordPieceTokenizer(Tokenizer):
         with tf.init_scope():
             matcher = tf_text.FastWordpieceTokenizer(
                 words,
-                # Long words are found in characters while cleaning; four bytes are the most.
-                max_bytes_per_word=4 * self.max_word_length,
+                # Long words are found in characters while cleaning; four bytes are the most. Names
+                # of three bytes a digit have to fit, too.
+                max_bytes_per_word=max(4 * self.max_word_length, 3 * len(str(len(words)))),
                 token_out_type=tf.int32,
                 unknown_token=unknown_token,
             )
             # One traced function: all signatures of a SavedModel call it and share its constant.
             texts = tf.TensorSpec([None], tf.string)
-            self._match = tf.function(matcher.tokenize).get_concrete_function(texts)
+            match = tf.function(matcher.tokenize_with_offsets)
+            self._match = match.get_concrete_function(texts)
         # Added tokens are found in normalised text, so their own spelling has to be that as well.
         # (A namespace, because a module would track bare lists.)
-        spellings = self._normalize(tf.constant(list(added_tokens), tf.string)).numpy()
+        spellings = self._clean(tf.constant(list(added_tokens), tf.string)).numpy()
         self._added = types.SimpleNamespace(
             tokens=list(added_tokens), spellings=[s.decode() for s in spellings]
         )
@@ -143,16 +145,19 @@ class WordPieceTokenizer(Tokenizer):
             if parse_special is not True:
                 tokens = [token for token in tokens if token in parse_special]
             text = self._replace_tokens(text, tokens)
-        text = self._normalize(text, keep_sentinels=bool(parse_special))
-        text = self._replace_tokens(text, self._added.tokens, self._added.spellings)
-        return self._match(text)
+        return self._match(self._prepare(text, keep_sentinels=bool(parse_special)))[0]
 
-    def _normalize(self, text, keep_sentinels=False):
-        lower = tf.strings.lower(text) if self.lowercase else text
+    def _prepare(self, text, keep_sentinels=False):
+        """Return clean text with names that cannot be typed in place of added tokens."""
+
+        def clean(rows):
+            return self._mark_long_words(self._replace_added(self._clean(rows, keep_sentinels)))
+
+        text = tf.strings.lower(text) if self.lowercase else text
         # Most rows of ordinary text are plain.
-        return _where_not(lower, self._plain, lambda rows: self._clean(rows, keep_sentinels))
+        return self._replace_added(_where_not(text, self._plain, clean))
 
-    def _clean(self, text, keep_sentinels):
+    def _clean(self, text, keep_sentinels=False):
         text = _valid_utf8(text)
         dropped = CONTROL if keep_sentinels else CONTROL + SENTINEL_CHARACTERS
         text = tf.strings.regex_replace(text, f"[{dropped}]+", "")
@@ -161,15 +166,21 @@ class WordPieceTokenizer(Tokenizer):
         if self.strip_accents:
             text = tf_text.normalize_utf8(text, "NFD")
             text = tf.strings.regex_replace(text, r"\p{Mn}+", "")
-        return _where_not(
-            text, rf"\s*(?:\S{{1,{self.max_word_length}}}(?:\s+|$))*", self._end_long_words
-        )
+        return text
 
-    def _end_long_words(self, text):
+    def _mark_long_words(self, text):
+        short = rf"\s*(?:\S{{1,{self.max_word_length}}}(?:\s+|$))*"
+        return _where_not(text, short, self._part_and_mark)
+
+    def _part_and_mark(self, text):
         # Apart from spaces, what ends a word is set apart first: one pattern that counts characters
         # of so large a class would need more memory than the regular expression engine has.
         text = tf.strings.regex_replace(text, f"[{WORD_ENDS}]", r" \0 ")
-        return tf.strings.regex_replace(text, rf"\S{{{self.max_word_length + 1},}}", LONG_WORD)
+        long_word = rf"[^\s{SENTINEL_CHARACTERS}]{{{self.max_word_length + 1},}}"
+        return tf.strings.regex_replace(text, long_word, rf"{LONG_WORD}\0")
+
+    def _replace_added(self, text):
+        return self._replace_tokens(text, self._added.tokens, self._added.spellings)
 
     def _replace_tokens(self, text, tokens, spellings=None):
         """Put sentinel words where tokens are spelled out: leftmost first, then longest."""
@@ -187,6 +198,24 @@ class WordPieceTokenizer(Tokenizer):
             )
         return text
 
+    def _tokenize_with_offsets(self, text):
+        # White space aside, the tokens of a text cover its clean form without a gap. So it is
+        # enough to know how many bytes of it each token has, and how many each character becomes.
+        prepared = self._prepare(text)
+        ids, starts, ends = self._match(prepared)
+        sizes = ends.values - starts.values
+        sizes -= tf.where(_begins_with(LONG_WORD, prepared, starts), _size(LONG_WORD), 0)
+        for token, spelling in zip(self._added.tokens, self._added.spellings):
+            of_token = _size("".join(spelling.split()))
+            sizes = tf.where(ids.values == self.token_to_id(token), of_token, sizes)
+
+        characters = tf.strings.unicode_split(_valid_utf8(text), "UTF-8")
+        characters = characters.with_row_splits_dtype(tf.int64)
+        different, which = tf.unique(characters.values)
+        left = tf.strings.regex_replace(self._clean(different), r"[\s\p{Z}]+", "")
+        left = tf.gather(_lengths(left), which)
+        return ids, *_spans(ids.with_values(sizes), characters, left)
+
     def tokenize_lite(self, text):
         """Return ids as calling does, by operations that a `.tflite` can run.
 
@@ -202,7 +231,7 @@ class WordPieceTokenizer(Tokenizer):
             A ragged (B, S) int32 tensor.
         """
         normalizer = tf_text.FastBertNormalizer(lower_case_nfd_strip_accents=self.lowercase)
-        ids = self._match(normalizer.normalize(text))
+        ids = self._match(normalizer.normalize(text))[0]
         # Nothing drops the sentinel characters here, so whoever types them gets unknown tokens.
         unknown = self.special_id("unknown")
         safe = [
@@ -282,3 +311,50 @@ def _sentinel(id):
 
 def _regex_literal(text):
     return "".join(rf"\x{{{ord(character):X}}}" for character in text)
+
+
+def _size(text):
+    return tf.constant(len(text.encode()), tf.int64)
+
+
+def _lengths(texts):
+    return tf.cast(tf.strings.length(texts), tf.int64)
+
+
+def _begins_with(prefix, texts, starts):
+    """Return, for each of the places in texts, whether the prefix stands there."""
+    data = tf.io.decode_raw(
+        tf.strings.reduce_join([tf.strings.reduce_join(texts), prefix]), tf.uint8
+    )
+    rows = tf.cumsum(_lengths(texts), exclusive=True)
+    places = starts.values + tf.gather(rows, starts.value_rowids())
+    found = tf.ones_like(places, tf.bool)
+    for i, byte in enumerate(prefix.encode()):
+        found &= tf.gather(data, places + i) == byte
+    return found
+
+
+def _spans(sizes, characters, left):
+    """Find the characters from which tokens come that cover all that is left of a text.
+
+    Args:
+        sizes: ragged (B, S) int64, the bytes that each token covers.
+        characters: ragged (B, N) strings.
+        left: int64 of all characters, the bytes that are left of each.
+
+    Returns:
+        `(starts, ends)`, ragged (B, S) int64: places in the bytes of `characters`.
+    """
+    # All texts one after the other, so that one search does for all.
+    left_ends, token_ends = tf.cumsum(left), tf.cumsum(sizes.values)
+    first = tf.searchsorted(left_ends, token_ends - sizes.values, "right", tf.int64)
+    last = tf.searchsorted(left_ends, token_ends, "left", tf.int64)
+    widths = _lengths(characters.values)
+    ends = tf.cumsum(widths)
+    begins = ends - widths
+    row_begins = tf.gather(tf.concat([begins, [0]], axis=0), characters.row_starts())
+    shift = tf.gather(row_begins, sizes.value_rowids())
+    return (
+        sizes.with_values(tf.gather(begins, first) - shift),
+        sizes.with_values(tf.gather(ends, last) - shift),
+    )

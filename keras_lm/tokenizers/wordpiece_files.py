@@ -1,8 +1,10 @@
 """The files in which WordPiece vocabularies and their settings are published."""
 
-import json
 import os
 import re
+
+from keras_lm.tokenizers import published_files
+from keras_lm.tokenizers.published_files import content, read_json
 
 # The roles of special tokens, and the entries that play them in BERT's vocabularies.
 DEFAULTS = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unknown": "[UNK]"}
@@ -18,15 +20,15 @@ VOCABULARY_FILES = (
 
 def read_folder(folder):
     """Return the entries and the settings of a folder, as arguments for `WordPieceTokenizer`."""
-    config = _read_json(folder, "tokenizer_config.json")
-    tokenizer = _read_json(folder, "tokenizer.json")
+    config = read_json(folder, "tokenizer_config.json")
+    tokenizer = read_json(folder, "tokenizer.json")
     paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
     path = next((path for path in paths if os.path.isfile(path)), None)
     if path:
         vocabulary = read_vocabulary(path)
     elif "vocab" in tokenizer.get("model", {}):
         path = os.path.join(folder, "tokenizer.json")
-        vocabulary = _in_order(tokenizer["model"]["vocab"], path)
+        vocabulary = published_files.in_order(tokenizer["model"]["vocab"], path)
     else:
         raise FileNotFoundError(
             f"`folder` {os.fspath(folder)!r} holds none of {', '.join(VOCABULARY_FILES)} and "
@@ -36,18 +38,19 @@ def read_folder(folder):
     settings.update(_hugging_face_config(config))
 
     # Special tokens may be strings or objects, and may lie beyond the vocabulary.
-    named = {**_read_json(folder, "special_tokens_map.json"), **config}
+    named = {**read_json(folder, "special_tokens_map.json"), **config}
     special = []
     for role in ROLES:
         key = "unk_token" if role == "unknown" else f"{role}_token"
         if key in named:
-            settings[f"{role}_token"] = _content(named[key])
+            settings[f"{role}_token"] = content(named[key])
         special.append(settings.get(f"{role}_token", DEFAULTS[role]))
     more = named.get("additional_special_tokens") or named.get("extra_special_tokens") or []
-    more = [_content(token) for token in (more.values() if isinstance(more, dict) else more)]
-    added = _added_tokens(folder, config, tokenizer)
-    _append(vocabulary, added, path)
-    more += [content for content, (_, is_special) in added.items() if is_special]
+    more = [content(token) for token in (more.values() if isinstance(more, dict) else more)]
+    described = published_files.described_tokens(config, tokenizer, "WordPieceTokenizer")
+    added = published_files.added_tokens(folder, described)
+    published_files.append(vocabulary, added, path)
+    more += [token for token, (_, is_special) in added.items() if is_special]
     settings["additional_special_tokens"] = [
         token for token in dict.fromkeys(more) if token not in special
     ]
@@ -80,53 +83,6 @@ def read_vocabulary(path):
     return [line.removesuffix("\r") for line in lines]
 
 
-def _read_json(folder, name):
-    path = os.path.join(folder, name)
-    if not os.path.isfile(path):
-        return {}
-    with open(path, encoding="utf-8") as file:
-        try:
-            return json.load(file)
-        except ValueError as error:
-            raise ValueError(f"{path!r} is not a JSON file: {error}") from None
-
-
-def _content(token):
-    return token["content"] if isinstance(token, dict) else token
-
-
-def _in_order(ids, path):
-    entries = sorted(ids, key=ids.get)
-    _check_ids(entries, ids, path)
-    return entries
-
-
-def _check_ids(entries, ids, path):
-    for i, token in enumerate(entries):
-        if ids.get(token, i) != i:
-            raise ValueError(
-                f"{path!r} gives the token {token!r} the id {ids[token]}, but its place in the "
-                f"vocabulary is {i}; ids have to be the numbers from 0 without a gap."
-            )
-
-
-def _added_tokens(folder, config, tokenizer):
-    """Return a dict from added token to its id and whether it is special."""
-    added = {t: (i, False) for t, i in _read_json(folder, "added_tokens.json").items()}
-    described = list(tokenizer.get("added_tokens", []))
-    described += [{**t, "id": int(i)} for i, t in config.get("added_tokens_decoder", {}).items()]
-    for token in described:
-        _refuse("added_tokens", token, {"single_word": (False, None)})
-        added[token["content"]] = (token["id"], token.get("special", False))
-    return added
-
-
-def _append(vocabulary, added, path):
-    known = set(vocabulary)
-    vocabulary += sorted((t for t in added if t not in known), key=lambda t: added[t][0])
-    _check_ids(vocabulary, {token: i for token, (i, _) in added.items()}, path)
-
-
 def _looks_cased(vocabulary, special):
     bracketed = re.compile(r"\[.*\]|<.*>", re.DOTALL)
     return any(
@@ -136,13 +92,7 @@ def _looks_cased(vocabulary, special):
 
 
 def _refuse(where, settings, supported):
-    """Raise ValueError for a setting that is there and has another than the supported values."""
-    for name, values in supported.items():
-        if name in settings and settings[name] not in values:
-            raise ValueError(
-                f"{where} sets `{name}` to {settings[name]!r}, which WordPieceTokenizer does not "
-                f"support; it can do {values[0]!r}. Tokenize such text outside of the graph."
-            )
+    published_files.refuse(where, settings, supported, "WordPieceTokenizer")
 
 
 def _hugging_face_config(config):

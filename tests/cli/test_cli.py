@@ -15,7 +15,10 @@ inspect_module = sys.modules["keras_lm.cli.inspect"]
 COMMAND = Path(sys.executable).with_name("keras-lm")
 
 
-COMMANDS = ["convert", "finetune", "evaluate", "export", "serve", "predict", "features", "inspect"]
+COMMANDS = [
+    *("convert", "finetune", "evaluate", "export", "serve", "predict"),
+    *("features", "inspect", "vocab"),
+]
 
 
 def test_help_shows_the_way_in_its_order():

@@ -180,6 +180,22 @@ def test_max_word_length():
     assert words(tokenizer, "ab aba éa éab") == ["ab", "[UNK]", "[UNK]", "[UNK]"]
 
 
+def test_tokens_beside_and_within_long_words():
+    many = [f"[E{i}]" for i in range(200)]  # ids of three digits
+    vocabulary = [*SMALL, *many, "New York"]
+    tokenizer = make(
+        vocabulary=vocabulary,
+        additional_special_tokens=many,
+        added_tokens=["New York"],
+        max_word_length=2,
+    )
+    text = "aba[E199]aba new york"
+    assert words(tokenizer, text, parse_special=True) == split("[UNK] [E199] [UNK]") + ["New York"]
+    tokenizer = make(vocabulary=vocabulary, added_tokens=["New York"])
+    text = "a" * 101 + "New York" + "b" * 101 + " é"
+    assert words(tokenizer, text) == ["[UNK]", "New York", "[UNK]", "[UNK]"]
+
+
 def test_invalid_utf8_is_replaced(small):
     texts = [b"hello \xff\xfe world", b"a\xe4\xb8b", b"\xed\xa0\x80a", b"hel\xf8lo", b"\xc0\x80"]
     assert [small.detokenize(small(t)).numpy().decode() for t in texts] == [

@@ -1,0 +1,56 @@
+"""`keras-lm vocab`: a corpus → a vocabulary of its own."""
+
+import click
+
+from keras_lm.cli.options import PresetFolder
+from keras_lm.cli.terminal import megabytes, quiet, say_rows
+
+# As the option names them → as `train_vocabulary` does.
+KINDS = {
+    "wordpiece": "wordpiece",
+    "byte-pair": "byte_pair",
+    "unigram": "unigram",
+    "sentencepiece-bpe": "sentencepiece_bpe",
+}
+
+
+@click.command("vocab", short_help="A corpus → a tokenizer with a vocabulary of its own.")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--output", required=True, type=PresetFolder(), help="The folder to write.")
+@click.option(
+    "--kind",
+    type=click.Choice([*KINDS]),
+    default="wordpiece",
+    show_default=True,
+    help="wordpiece as BERT, byte-pair as GPT-2, unigram as ALBERT, T5 and XLNet.",
+)
+@click.option("--size", type=click.IntRange(1), default=30_000, show_default=True)
+@click.option("--lowercase", is_flag=True, help="Lower-case text first; not for byte-pair.")
+def vocab_command(files, output, kind, size, lowercase):
+    """Learn a vocabulary from text files, one text a line, and write its tokenizer.
+
+    \b
+      keras-lm vocab corpus.txt --output my-vocabulary --lowercase
+      keras-lm vocab "corpus/**/*.txt" --kind byte-pair --size 50000 --output my-vocabulary
+
+    FILES are paths or patterns. The same files give the same vocabulary. From Python,
+    keras_lm.tokenizers.Tokenizer.from_preset("my-vocabulary") loads it, to pretrain a model with;
+    the files in assets/ have the form in which other libraries read them.
+    """
+    from keras_lm import presets, tokenizers  # imports TensorFlow
+
+    try:
+        with quiet():
+            tokenizer = tokenizers.train_vocabulary(
+                KINDS[kind], size, files=list(files), lowercase=lowercase
+            )
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+    presets.save(output, None, tokenizer=tokenizer)
+    say_rows(
+        [
+            ("vocabulary", f"{output} ({megabytes(output)})"),
+            ("tokenizer", f"{type(tokenizer).__name__}, {tokenizer.vocabulary_size:,} entries"),
+            ("special tokens", ", ".join(dict.fromkeys(tokenizer.special_tokens.values()))),
+        ]
+    )

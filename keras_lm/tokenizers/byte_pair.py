@@ -1,0 +1,374 @@
+"""Byte-level BPE: the tokenizer of GPT-2, RoBERTa and BART."""
+
+import os
+import types
+
+import tensorflow as tf
+
+from keras_lm.tokenizers import byte_pair_files, ragged
+from keras_lm.tokenizers.byte_pair_model import PieceMerger, last_ranks
+from keras_lm.tokenizers.offsets import valid_utf8
+from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class
+
+# Bytes that valid UTF-8 never holds, and that no regular expression matches.
+PART = b"\xff"
+TOKEN = b"\xfe"
+
+L, N, S = (character_class(ranges) for ranges in (LETTERS, NUMBERS, WHITE_SPACE))
+
+# GPT-2 has `\s+(?!\S)|\s+` at the end: of several spaces, the last one goes with the next word.
+# RE2 cannot look ahead, so such spaces are parted first.
+SPACES_BEFORE_WORD = f"([{S}]+)([{S}][^{S}])"
+WORD = f"'(?:[stmd]|re|ve|ll)| ?(?:[{L}]+|[{N}]+|[^{S}{L}{N}]+)|[{S}]+"
+
+ROLES = byte_pair_files.ROLES
+BYTES = byte_pair_files.BYTES
+NEVER_IN_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))
+MAX_INT = 2**31 - 1
+
+
+class BytePairTokenizer(Tokenizer):
+    """GPT-2's tokenizer, in the graph: split into words with their spaces, merge bytes by BPE.
+
+    The ids equal those of Hugging Face's `tokenizers`, whatever the text: any bytes, words of any
+    length. Bytes that are not UTF-8 become U+FFFD. A word of n bytes needs O(n log n) steps and
+    O(n) memory.
+
+    Args:
+        vocabulary: list of str, the entries with each byte as the character that GPT-2 writes for
+            it (`"Ġthe"`), or the path of a `vocab.json`.
+        merges: list of str, the pairs to join, parted by a space (`"Ġ t"`), the first ones first;
+            or the path of a `merges.txt`.
+        cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token: str, the
+            entry in this role, or None.
+        additional_special_tokens: list of str, entries that plain text never turns into.
+        added_tokens: list of str, entries that text turns into wherever they occur, before it is
+            split into words.
+        lstrip_tokens: list of str, those of the special and added tokens that swallow white space
+            before them.
+        rstrip_tokens: list of str, those that swallow white space after them.
+        add_prefix_space: bool. Put a space in front of text that begins with none, so that its
+            first word is the same as within a sentence.
+
+    Raises:
+        FileNotFoundError: if a vocabulary file does not exist.
+        ValueError: if the vocabulary is empty, holds an entry twice, or lacks a special token or
+            (without an unknown token) a byte; or if the merges do not fit it.
+
+    Example:
+
+        tokenizer = BytePairTokenizer.from_preset("path/to/gpt2")
+        ids = tokenizer(["Hello world"])     # [[15496, 995]]
+        tokenizer.detokenize(ids)            # [b"Hello world"]
+
+    Reference: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Sennrich
+    et al. 2016, "Neural Machine Translation of Rare Words with Subword Units", arXiv:1508.07909.
+    """
+
+    KIND = ""  # what entries that end a word end with
+
+    def __init__(
+        self,
+        vocabulary,
+        merges,
+        cls_token=None,
+        sep_token=None,
+        pad_token=None,
+        mask_token=None,
+        unknown_token=None,
+        bos_token=None,
+        eos_token=None,
+        additional_special_tokens=(),
+        added_tokens=(),
+        lstrip_tokens=(),
+        rstrip_tokens=(),
+        add_prefix_space=False,
+        name=None,
+    ):
+        if isinstance(vocabulary, (str, os.PathLike)):
+            vocabulary = byte_pair_files.read_vocabulary(vocabulary)
+        if isinstance(merges, (str, os.PathLike)):
+            merges = byte_pair_files.read_merges(merges)
+        tokens = (cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token)
+        super().__init__(vocabulary, dict(zip(ROLES, tokens)), additional_special_tokens, name=name)
+        self.add_prefix_space = bool(add_prefix_space)
+        # In a namespace, since a module would track bare lists.
+        self._rules = types.SimpleNamespace(
+            merges=list(merges),
+            added_tokens=list(added_tokens),
+            lstrip_tokens=list(lstrip_tokens),
+            rstrip_tokens=list(rstrip_tokens),
+        )
+        for argument in ("added_tokens", "lstrip_tokens", "rstrip_tokens"):
+            self._check_tokens(argument)
+        self._build({*self._vocabulary.all_special_tokens, *added_tokens})
+
+    def _check_tokens(self, argument):
+        for token in getattr(self._rules, argument):
+            if token not in self._vocabulary.ids:
+                raise ValueError(
+                    f"`{argument}` names {token!r}, which is not in the vocabulary of "
+                    f"{self.vocabulary_size} entries; append it there first."
+                )
+
+    def _build(self, whole):
+        """Make the tables: bytes of entries, words that are entries, and the model that merges."""
+        entries = self._vocabulary.tokens
+        ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole)
+        last = last_ranks({t: tuple(t) for t in entries if t not in whole}, ranks)
+        spellings = [
+            token.encode() if token in whole else byte_pair_files.spelling(token)
+            for token in entries
+        ]
+        # What words can be: each entry that comes out of its own bytes, which are UTF-8.
+        words = {spellings[i]: i for i, t in enumerate(entries) if t in last}
+        words = {word: i for word, i in words.items() if _is_utf8(word)}
+        missing = [c for b, c in BYTES.items() if c not in last and b not in NEVER_IN_UTF8]
+        if missing and "unknown" not in self.special_tokens:
+            raise ValueError(
+                f"`vocabulary` lacks {len(missing)} of the bytes, such as {missing[0]!r}, and no "
+                "`unknown_token` stands for them. Add them, or name an unknown token."
+            )
+        pieces = [(t, -float(last[t])) if t in last else None for t in entries]
+        pieces += [(character, 0.0) for character in missing]
+        self._make_tables(spellings, words, pieces, BYTES)
+
+    def _make_tables(self, spellings, words, pieces, byte_characters):
+        """Make what the graph looks up.
+
+        Args:
+            spellings: list of bytes, what each entry is in text.
+            words: dict from word to id, the words that are entries.
+            pieces: list, see `PieceMerger`; those beyond the vocabulary are unknown tokens.
+            byte_characters: dict, see `PieceMerger`.
+        """
+        whole = {*self._vocabulary.all_special_tokens, *self._rules.added_tokens}
+        words = words | {TOKEN + t.encode(): self._vocabulary.ids[t] for t in whole}
+        self._has_unknown = len(pieces) > self.vocabulary_size
+        self._merge = PieceMerger(pieces, byte_characters)
+        with tf.init_scope():
+            self._spellings = tf.constant(spellings, tf.string)
+            self._words = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(
+                    tf.constant(list(words), tf.string), tf.constant(list(words.values()), tf.int32)
+                ),
+                default_value=-1,
+            )
+
+    # === Text to ids ===
+
+    def _tokenize(self, text, parse_special):
+        tokens = list(self._rules.added_tokens)
+        if parse_special:
+            specials = self._vocabulary.all_special_tokens
+            wanted = specials if parse_special is True else parse_special
+            tokens += [token for token in specials if token in wanted]
+        text = valid_utf8(text)
+        if not tokens:
+            return self._encode(self._prefix(text), with_tokens=False)
+        parts = self._part_tokens(text, tokens)
+        ids = self._encode(self._prefix(self._strip_tokens(parts.values, tokens)), with_tokens=True)
+        return parts.with_values(ids).merge_dims(1, 2)
+
+    def _tokenize_with_offsets(self, text):
+        tokens = self._rules.added_tokens
+        parts = self._part_tokens(valid_utf8(text), tokens)
+        is_token = _is_token(parts.values)
+        size = _length(parts.values) - tf.cast(is_token, tf.int64)
+        spaced = self._prefix(parts.values)
+        prefix = _length(spaced) - _length(parts.values)
+        ids = self._encode(self._strip_tokens(spaced, tokens), with_tokens=True)  # (P, S)
+        # Pieces are all there is of a part; a token spans what it swallows, too.
+        of_part = ragged.row_ids(ids)
+        length = _length(tf.gather(self._spellings, ids.values))
+        if self._has_unknown:  # each stands for a byte
+            length = tf.where(ids.values == self.special_id("unknown"), 1, length)
+        length = tf.where(tf.gather(is_token, of_part), tf.gather(size, of_part), length)
+        begin = tf.gather(tf.cumsum(size + prefix, exclusive=True), of_part)
+        ends = tf.cumsum(length) - begin
+        starts = tf.maximum(ends - length - tf.gather(prefix, of_part), 0)
+        ends -= tf.gather(prefix, of_part)
+        # Up to here places are those in a part.
+        begin = tf.cumsum(size, exclusive=True)
+        ends, starts = ends + tf.gather(begin, of_part), starts + tf.gather(begin, of_part)
+        of_text = parts.with_values(ids).merge_dims(1, 2)
+        begin = tf.gather(tf.concat([begin, [0]], 0), parts.row_starts())
+        begin = tf.gather(begin, ragged.row_ids(of_text))
+        return of_text, of_text.with_values(starts - begin), of_text.with_values(ends - begin)
+
+    def _prefix(self, parts):
+        # A part that is a token begins with no character at all, and stays as it is.
+        return tf.strings.regex_replace(parts, "^[^ ]", r" \0") if self.add_prefix_space else parts
+
+    def _part_tokens(self, text, tokens):
+        """Part texts where tokens are spelled out: leftmost first, then longest.
+
+        Returns:
+            A ragged (B, P) tensor. Parts that are tokens, with the white space they swallow, begin
+            with the byte `TOKEN`.
+        """
+        spelled = "|".join(
+            (f"[{S}]*" if token in self._rules.lstrip_tokens else "")
+            + _regex_literal(token)
+            + (f"[{S}]*" if token in self._rules.rstrip_tokens else "")
+            for token in _longest_first(tokens)
+        )
+        if spelled:
+            text = tf.strings.regex_replace(text, spelled, PART + TOKEN + rb"\0" + PART)
+        return _split(text)
+
+    def _strip_tokens(self, parts, tokens):
+        """Drop the white space that tokens swallow, so that `TOKEN` and their names are left."""
+        if not {*self._rules.lstrip_tokens, *self._rules.rstrip_tokens}.intersection(tokens):
+            return parts
+        rows = tf.where(_is_token(parts))
+        found = tf.strings.substr(tf.gather_nd(parts, rows), 1, MAX_INT)
+        names = "|".join(_regex_literal(token) for token in _longest_first(tokens))
+        found = tf.strings.regex_replace(found, f"^[{S}]*({names})[{S}]*$", r"\1")
+        return tf.tensor_scatter_nd_update(parts, rows, TOKEN + found)
+
+    def _encode(self, parts, with_tokens):
+        """Return the ids of (P,) parts, with tokens among them or without, as a ragged tensor."""
+        words = self._part_words(parts)
+        words = _split(tf.where(_is_token(parts), parts, words) if with_tokens else words)
+        # Most words are entries. Of the others, each different one is merged once.
+        known = self._words.lookup(words.values)
+        rows = tf.where(known < 0)
+        rare, which = tf.unique(tf.gather_nd(words.values, rows), tf.int64)
+        pieces = self._merge_words(rare)
+        ids = pieces.values
+        if self._has_unknown:
+            ids = tf.where(ids < self.vocabulary_size, ids, self.special_id("unknown"))
+        # All words' ids, one or several each, picked from the entries' and then the rare words'.
+        size = tf.size(known, tf.int64)
+        begin, length = tf.range(size), tf.ones_like(known, tf.int64)
+        begin = tf.tensor_scatter_nd_update(
+            begin, rows, size + tf.gather(pieces.row_starts(), which)
+        )
+        length = tf.tensor_scatter_nd_update(length, rows, tf.gather(pieces.row_lengths(), which))
+        places = tf.ragged.range(begin, begin + length)
+        ids = tf.gather(tf.concat([known, ids], 0), places.values)
+        return tf.RaggedTensor.from_row_splits(
+            ids, tf.gather(places.row_splits, words.row_splits), validate=False
+        )
+
+    def _part_words(self, parts):
+        """Put the byte `PART` between the words of (P,) parts."""
+        parts = tf.strings.regex_replace(parts, SPACES_BEFORE_WORD, rb"\1" + PART + rb"\2")
+        return tf.strings.regex_replace(parts, WORD, rb"\0" + PART)
+
+    def _merge_words(self, words):
+        return self._merge(words)
+
+    # === Ids to text ===
+
+    def detokenize(self, ids, partial=False):
+        """Turn ids into text, leaving out special tokens.
+
+        A character of several bytes may be spread over several ids. Bytes that make no character
+        become U+FFFD.
+
+        Args:
+            ids: integers of one text, or of a batch: lists, a dense or a ragged tensor.
+            partial: bool. True is for ids of which more will follow: if they end within a
+                character, its bytes are kept back. The text of some ids is then the beginning of
+                the text of these and more.
+
+        Returns:
+            A string tensor (ragged beyond two dimensions) of one dimension less.
+        """
+        return self._by_text(ids, lambda ids: self._detokenize(ids, partial))
+
+    def _detokenize(self, ids, partial=False):
+        text = ragged.join(tf.gather(self._spellings, ids))
+        return valid_utf8(_drop_unfinished(text) if partial else text)
+
+    # === Files ===
+
+    def get_config(self):
+        """Return the constructor's arguments as JSON-able values, without vocabulary and merges."""
+        rules = self._rules
+        return {
+            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
+            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
+            "added_tokens": list(rules.added_tokens),
+            "lstrip_tokens": list(rules.lstrip_tokens),
+            "rstrip_tokens": list(rules.rstrip_tokens),
+            "add_prefix_space": self.add_prefix_space,
+        }
+
+    def save_assets(self, folder):
+        """Write `vocab.json` and `merges.txt` into an existing folder."""
+        byte_pair_files.write(folder, self._vocabulary.ids, self._rules.merges)
+
+    @classmethod
+    def from_assets(cls, folder, config):
+        """Return the tokenizer whose `save_assets(folder)` and `get_config()` these are."""
+        paths = (os.path.join(folder, name) for name in ("vocab.json", "merges.txt"))
+        return cls(*paths, **config)
+
+    @classmethod
+    def from_files(cls, folder, **overrides):
+        """Return the tokenizer that a folder with a published checkpoint describes.
+
+        Reads `vocab.json` and `merges.txt` (OpenAI: `encoder.json` and `vocab.bpe`) or else
+        `tokenizer.json`, and the settings of `tokenizer_config.json`, `special_tokens_map.json`,
+        `added_tokens.json` and `tokenizer.json`, where they exist. Without them, a vocabulary with
+        `<s>` has the special tokens of RoBERTa, and one with `<|endoftext|>` those of GPT-2.
+
+        Args:
+            folder: str.
+            **overrides: constructor arguments, such as `add_prefix_space`, that win over the files.
+
+        Raises:
+            FileNotFoundError: if there is no byte-level BPE.
+            ValueError: if a file is damaged, belongs to another vocabulary, or asks for something
+                that this class does not do.
+        """
+        vocabulary, merges, settings = byte_pair_files.read_folder(folder, cls.KIND, cls.__name__)
+        return cls(vocabulary, merges, **{**settings, **overrides})
+
+
+def _split(text):
+    """Split (B,) strings at the byte `PART`, without empty pieces, into a ragged (B, P) tensor."""
+    found = tf.raw_ops.StringSplit(input=text, delimiter=PART, skip_empty=True)
+    return tf.RaggedTensor.from_value_rowids(
+        found.values, found.indices[:, 0], tf.size(text, tf.int64), validate=False
+    )
+
+
+def _is_utf8(data):
+    try:
+        return bool(data.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _is_token(parts):
+    return tf.strings.substr(parts, 0, 1) == TOKEN
+
+
+def _length(text):
+    return tf.cast(tf.strings.length(text), tf.int64)
+
+
+def _longest_first(tokens):
+    return sorted((token for token in tokens if token), key=len, reverse=True)
+
+
+def _drop_unfinished(text):
+    """Drop the bytes of a character that the end of (B,) strings cuts off."""
+    length = tf.strings.length(text)
+    tail = tf.strings.substr(text, tf.maximum(length - 3, 0), tf.fill(tf.shape(text), 3))
+    tail = tf.cast(tf.io.decode_raw(tail, tf.uint8, fixed_length=3), tf.int32)  # (B, 3)
+    # How many bytes the character has that begins here; 0 where none does, or one of ASCII.
+    begins = tf.cast((tail >= 0xC2) & (tail < 0xF5), tf.int32)
+    needs = begins * (2 + tf.cast(tail >= 0xE0, tf.int32) + tf.cast(tail >= 0xF0, tf.int32))
+    rest = tf.minimum(length, 3)[:, tf.newaxis] - tf.range(3)  # bytes from here to the end
+    unfinished = tf.where((needs > rest) & (rest > 0), rest, 0)
+    return tf.strings.substr(text, tf.zeros_like(length), length - tf.reduce_max(unfinished, 1))
+
+
+def _regex_literal(text):
+    return "".join(rf"\x{{{ord(character):X}}}" for character in text)

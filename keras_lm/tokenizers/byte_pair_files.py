@@ -1,0 +1,271 @@
+"""The files in which BPE vocabularies, their merges and their settings are published."""
+
+import json
+import os
+
+from keras_lm.tokenizers import published_files
+from keras_lm.tokenizers.published_files import content, read_json
+
+ROLES = ("cls", "sep", "pad", "mask", "unknown", "bos", "eos")
+
+VOCABULARY_FILES = ("vocab.json", "encoder.json", "encoder_bpe_40000.json", "vocabulary.json")
+MERGES_FILES = ("merges.txt", "vocab.bpe", "vocab_40000.bpe")
+FOLDERS = ("", os.path.join("assets", "tokenizer"))  # the second is KerasHub's
+
+END = "</w>"  # of GPT-1's words
+
+# Special tokens of published vocabularies: those of the first row whose tokens are all there.
+DEFAULTS = (
+    {
+        "cls": "<s>",
+        "sep": "</s>",
+        "pad": "<pad>",
+        "mask": "<mask>",
+        "unknown": "<unk>",
+        "bos": "<s>",
+        "eos": "</s>",
+    },
+    {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},
+    {"unknown": "<unk>"},
+)
+
+# RoBERTa's files may leave unsaid that its mask swallows the space before it.
+LSTRIP_DEFAULTS = ("<mask>",)
+
+# A few entries that no merge makes are usual (RoBERTa has three); more are a sign of damage.
+MAX_UNMADE = 16
+
+
+def _byte_characters():
+    """GPT-2's character for each byte: itself where that can be seen, else one from U+0100 on."""
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    unseen = [byte for byte in range(256) if byte not in seen]
+    return {b: chr(b) for b in seen} | {b: chr(0x100 + i) for i, b in enumerate(unseen)}
+
+
+BYTES = _byte_characters()
+_OF_CHARACTER = {character: byte for byte, character in BYTES.items()}
+
+
+def spelling(entry):
+    """Return the bytes that an entry of byte-level BPE stands for."""
+    try:
+        return bytes(_OF_CHARACTER[character] for character in entry)
+    except KeyError as error:
+        raise ValueError(
+            f"`vocabulary` holds {entry!r}, and {error.args[0]!r} stands for no byte: either this "
+            "is no byte-level BPE, or the entry is to be named as a special or an added token."
+        ) from None
+
+
+def check_merges(merges, entries, whole, end=""):
+    """Return a dict from pair to rank of merges that fit a vocabulary.
+
+    Args:
+        merges: list of str, pairs parted by a space.
+        entries: list of str.
+        whole: set of entries that need no merge.
+        end: str, what single symbols may end with.
+
+    Raises:
+        ValueError: if a merge is not a pair or comes twice, or if merges and entries do not fit.
+    """
+    known, ranks, made = set(entries), {}, set()
+    for rank, merge in enumerate(merges):
+        pair = tuple(merge.split(" "))
+        if len(pair) != 2 or not all(pair):
+            raise ValueError(
+                f"`merges` holds {merge!r} as number {rank + 1}, which is not a pair parted by a "
+                "space. The file may be cut off: copy or download it again."
+            )
+        if pair in ranks:
+            raise ValueError(
+                f"`merges` holds {merge!r} twice, as numbers {ranks[pair] + 1} and {rank + 1}; "
+                "remove one of them."
+            )
+        ranks[pair] = rank
+        made.add("".join(pair))
+        if not known.issuperset((*pair, "".join(pair))):
+            absent = next(token for token in (*pair, "".join(pair)) if token not in known)
+            raise ValueError(
+                f"`merges` joins {pair[0]!r} and {pair[1]!r} as number {rank + 1}, but {absent!r} "
+                f"is not in the vocabulary of {len(entries)} entries: the merges are another "
+                "vocabulary's. Take both files from the same checkpoint."
+            )
+    unmade = [t for t in entries if t not in made and t not in whole and _is_long(t, end)]
+    if len(unmade) > MAX_UNMADE:
+        raise ValueError(
+            f"`merges` make none of {len(unmade)} of the vocabulary's {len(entries)} entries, such "
+            f"as {unmade[0]!r}: they are cut off, or another vocabulary's. Take both files from "
+            "the same checkpoint."
+        )
+    return ranks
+
+
+def _is_long(entry, end):
+    return len(entry.removesuffix(end) if end else entry) > 1
+
+
+def read_vocabulary(path):
+    """Return the entries of a JSON file from entry to id, in the order of their ids."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"`vocabulary` names the file {os.fspath(path)!r}, which does not exist; give the path "
+            "of a vocab.json, or a list of entries."
+        )
+    return published_files.in_order(read_json(*os.path.split(path)), path)
+
+
+def read_merges(path):
+    """Return the merges of a file with one a line."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"`merges` names the file {os.fspath(path)!r}, which does not exist; give the path of "
+            "a merges.txt, or a list of pairs."
+        )
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"`merges` file {os.fspath(path)!r} is not UTF-8: byte {error.start} is "
+            f"{data[error.start]:#x}. It may be cut off: copy or download it again."
+        ) from None
+    # Not splitlines(): a symbol may be a line separator of Unicode.
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if lines[0].startswith("#version"):
+        del lines[0]
+    if lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def write(folder, ids, merges):
+    """Write `vocab.json` and `merges.txt` into an existing folder.
+
+    Args:
+        folder: path.
+        ids: dict from entry to id.
+        merges: list of str.
+    """
+    # Written as bytes: text mode would turn line ends into the platform's.
+    with open(os.path.join(folder, "vocab.json"), "wb") as file:
+        file.write(json.dumps(ids, ensure_ascii=False).encode())
+    with open(os.path.join(folder, "merges.txt"), "wb") as file:
+        file.write("".join(f"{line}\n" for line in ("#version: 0.2", *merges)).encode())
+
+
+# === Folders of published checkpoints ===
+
+
+def read_folder(folder, end, who):
+    """Return the entries, the merges and the settings of a folder, as arguments of a tokenizer.
+
+    Args:
+        folder: path.
+        end: str. What entries that end words must end with, or `""` for byte-level BPE.
+        who: str, the class that reads.
+
+    Raises:
+        FileNotFoundError: if there is no BPE of this kind.
+        ValueError: if a file is damaged or asks for something that the class does not do.
+    """
+    tokenizer = read_json(folder, "tokenizer.json")
+    config = read_json(folder, "tokenizer_config.json")
+    vocabulary, merges, path = _vocabulary_and_merges(folder, tokenizer)
+    if any(token.endswith(END) for token in vocabulary) != bool(end):
+        raise FileNotFoundError(f"{path!r} holds the vocabulary of another kind of BPE.")
+    settings = {}
+    if not end:
+        settings |= _byte_level_settings(tokenizer, who)
+    if not end and config.get("add_prefix_space") is not None:
+        settings["add_prefix_space"] = config["add_prefix_space"]
+    settings |= _special_tokens(folder, vocabulary, config, tokenizer, path, who)
+    return vocabulary, merges, settings
+
+
+def _vocabulary_and_merges(folder, tokenizer):
+    for place in FOLDERS:
+        paths = [
+            [os.path.join(folder, place, name) for name in names]
+            for names in (VOCABULARY_FILES, MERGES_FILES)
+        ]
+        vocabulary, merges = (next(filter(os.path.isfile, found), None) for found in paths)
+        if vocabulary and merges:
+            return read_vocabulary(vocabulary), read_merges(merges), vocabulary
+        if merges:
+            raise FileNotFoundError(
+                f"{merges!r} has no vocabulary beside it: copy the checkpoint's vocab.json there."
+            )
+    model = tokenizer.get("model", {})
+    if model.get("type") != "BPE":
+        raise FileNotFoundError(
+            f"`folder` {os.fspath(folder)!r} holds no vocab.json with a merges.txt, and no "
+            "tokenizer.json of the type BPE; copy the checkpoint's files there."
+        )
+    path = os.path.join(folder, "tokenizer.json")
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    return published_files.in_order(model["vocab"], path), merges, path
+
+
+def _byte_level_settings(tokenizer, who):
+    if isinstance(tokenizer.get("config"), dict):  # KerasHub's
+        return {"add_prefix_space": bool(tokenizer["config"].get("add_prefix_space"))}
+    if tokenizer.get("model", {}).get("type") != "BPE":
+        return {}
+    nothing = (None, "", False)
+    published_files.refuse(
+        "tokenizer.json's model",
+        tokenizer["model"],
+        {
+            "dropout": (None, 0.0),
+            "continuing_subword_prefix": nothing,
+            "end_of_word_suffix": nothing,
+            "byte_fallback": nothing,
+            "ignore_merges": nothing,
+        },
+        who,
+    )
+    published_files.refuse("tokenizer.json", tokenizer, {"normalizer": (None,)}, who)
+    splitter = tokenizer.get("pre_tokenizer") or {"type": None}
+    published_files.refuse(
+        "tokenizer.json's pre_tokenizer",
+        splitter,
+        {"type": ("ByteLevel",), "use_regex": (True,)},
+        who,
+    )
+    return {"add_prefix_space": bool(splitter.get("add_prefix_space"))}
+
+
+def _special_tokens(folder, vocabulary, config, tokenizer, path, who):
+    described = published_files.described_tokens(config, tokenizer, who)
+    added = published_files.added_tokens(folder, described)
+    published_files.append(vocabulary, added, path)
+    known = set(vocabulary)
+    roles = next((row for row in DEFAULTS if known.issuperset(row.values())), {})
+    named = {**read_json(folder, "special_tokens_map.json"), **config}
+    # What is described in the place of a role counts as well.
+    described += [
+        token for token in named.values() if isinstance(token, dict) and "content" in token
+    ]
+    for role in ROLES:
+        key = "unk_token" if role == "unknown" else f"{role}_token"
+        if key in named:
+            roles = {**roles, role: content(named[key])}
+    more = named.get("additional_special_tokens") or named.get("extra_special_tokens") or []
+    more = [content(token) for token in (more.values() if isinstance(more, dict) else more)]
+    more += [token for token, (_, is_special) in added.items() if is_special]
+    special = set(roles.values())
+    more = [token for token in dict.fromkeys(more) if token not in special]
+    settings = {f"{role}_token": token for role, token in roles.items()}
+    settings["additional_special_tokens"] = more
+    settings["added_tokens"] = [t for t in added if t not in special and t not in more]
+    if described:
+        for side in ("lstrip", "rstrip"):
+            tokens = [token["content"] for token in described if token.get(side)]
+            settings[f"{side}_tokens"] = list(dict.fromkeys(tokens))
+    if "<mask>" not in {token["content"] for token in described}:
+        mask = [token for token in LSTRIP_DEFAULTS if roles.get("mask") == token]
+        settings["lstrip_tokens"] = settings.get("lstrip_tokens", []) + mask
+    return settings

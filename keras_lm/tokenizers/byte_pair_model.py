@@ -1,0 +1,163 @@
+"""Byte-pair encoding by TF Text's SentencePiece operation, with a model made from a list of merges.
+
+SentencePiece's BPE joins the two neighbours whose concatenation is the piece with the highest
+score; BPE as GPT-1 and GPT-2 know it joins the pair with the lowest rank. Both agree if the model
+holds exactly the entries that BPE, given an entry alone, puts together from its symbols, each with
+the rank of the last merge as its negative score:
+
+- Whatever BPE makes in a text it made from the symbols below it alone, since merges across its ends
+  would have used them up. So an entry that does not come out of its own symbols never comes out.
+- If two neighbours spell such an entry, the merges so far are the first ones of making that entry
+  alone, and the only one that is left is that of these two.
+
+The operation merges a word of n characters in O(n log n) steps and O(n) memory.
+"""
+
+import hashlib
+import itertools
+import struct
+
+import tensorflow as tf
+from tensorflow_text.python.ops.sentencepiece_tokenizer import (
+    gen_sentencepiece_tokenizer as operations,
+)
+
+NORMAL, UNKNOWN, CONTROL = 1, 2, 3  # types of pieces
+BPE = 2  # type of a model
+
+
+def last_ranks(words, ranks):
+    """Return the rank of the merge that completes each word, for those that BPE completes.
+
+    Args:
+        words: dict from entry to the tuple of symbols that BPE starts from.
+        ranks: dict from a pair of symbols to the rank of its merge.
+
+    Returns:
+        A dict from entry to rank; -1 for an entry of one symbol.
+    """
+    found = {}
+    none = len(ranks)
+    for entry, word in words.items():
+        rank = -1
+        word = list(word)
+        while len(word) > 1:
+            pairs = [ranks.get(pair, none) for pair in itertools.pairwise(word)]
+            rank = min(pairs)
+            if rank == none:
+                break
+            place = pairs.index(rank)
+            word[place : place + 2] = [word[place] + word[place + 1]]
+        if len(word) == 1:
+            found[entry] = rank
+    return found
+
+
+class PieceMerger(tf.Module):
+    """Splits words into pieces by BPE, in the graph.
+
+    Args:
+        pieces: list with a piece an id: a pair of its spelling and its score, or None for an id
+            that words never turn into.
+        byte_characters: dict from each byte to the character that stands for it in the pieces;
+            without it, words are taken as the characters they are.
+    """
+
+    def __init__(self, pieces, byte_characters=None, name=None):
+        super().__init__(name=name)
+        # The operation writes a line to the log if there is no map.
+        model = _model(pieces, byte_characters or {0x20: " "})
+        with tf.init_scope():
+            self._model = SentencePieceModel(model)
+
+    def __call__(self, words):
+        """Return the ids of (B,) words as a ragged (B, S) int32 tensor."""
+        ids, splits = operations.sentencepiece_tokenize_op(
+            self._model.resource_handle,
+            words,
+            nbest_size=0,
+            alpha=1.0,
+            add_bos=False,
+            add_eos=False,
+            reverse=False,
+            out_type=tf.int32,
+        )
+        return tf.RaggedTensor.from_row_splits(ids, tf.cast(splits, tf.int64), validate=False)
+
+
+class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
+    """A model of SentencePiece as a resource that its operations take.
+
+    TF Text's own class makes one that TensorFlow drops together with its cache of operations, which
+    `tf.random.set_seed` and others clear; from then on a tokenizer fails. This one has a name that
+    follows from the model, and lives as long as the process.
+
+    Args:
+        model: bytes, a serialized `ModelProto`.
+    """
+
+    def __init__(self, model):
+        super().__init__()
+        self._bytes = model
+        _ = self.resource_handle  # which makes it
+
+    def _create_resource(self):
+        name = "keras_lm_" + hashlib.sha256(self._bytes).hexdigest()
+        return operations.sentencepiece_op(model=self._bytes, shared_name=name)
+
+
+# === SentencePiece's file format ===
+
+
+def _model(pieces, byte_characters):
+    """Return a serialized `ModelProto`: 1 pieces, 2 trainer_spec, 3 normalizer_spec."""
+    model = []
+    for i, piece in enumerate(pieces):
+        # Names of control pieces only have to differ from all others; no word holds U+FDEF.
+        spelling, score = piece or (f"\ufdef{i}", 0.0)
+        model.append(_message(1, _piece(spelling, score, NORMAL if piece else CONTROL)))
+    model.append(_message(1, _piece("\ufdef", 0.0, UNKNOWN)))
+    model.append(_message(2, _integer(3, BPE)))
+    normalizer = _message(2, _byte_map(byte_characters))
+    # No space in front, no spaces dropped, none replaced.
+    normalizer += _integer(3, 0) + _integer(4, 0) + _integer(5, 0)
+    model.append(_message(3, normalizer))
+    return b"".join(model)
+
+
+def _piece(spelling, score, kind):
+    return _message(1, spelling.encode()) + b"\x15" + struct.pack("<f", score) + _integer(3, kind)
+
+
+def _integer(field, value):
+    return _varint(field << 3) + _varint(value)
+
+
+def _message(field, data):
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value):
+    data = b""
+    while value > 0x7F:
+        data += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return data + bytes([value])
+
+
+def _byte_map(byte_characters):
+    """Return a `precompiled_charsmap`: a double-array trie of bytes, and what they turn into.
+
+    A node of the trie has 32 bits: its label in bits 0 to 7, whether a value follows in bit 8, and
+    the distance (by exclusive or) to its children from bit 10. Bit 31 marks values. The root is
+    node 0, its children are nodes 256 to 511, and their values nodes 512 to 767.
+    """
+    nodes = [0] * 768
+    nodes[0] = 256 << 10
+    texts = b""
+    for byte, character in byte_characters.items():
+        nodes[256 + byte] = (256 ^ 512) << 10 | 1 << 8 | byte
+        nodes[512 + byte] = 1 << 31 | len(texts)
+        texts += character.encode() + b"\0"
+    trie = struct.pack("<768I", *nodes)
+    return struct.pack("<I", len(trie)) + trie + texts

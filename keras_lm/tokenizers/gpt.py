@@ -1,0 +1,127 @@
+"""GPT-1's BPE: lower-cased words of letters that end in `</w>`."""
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_lm.tokenizers import byte_pair_files, ragged
+from keras_lm.tokenizers.byte_pair import PART, BytePairTokenizer
+from keras_lm.tokenizers.byte_pair_files import END
+from keras_lm.tokenizers.byte_pair_model import last_ranks
+from keras_lm.tokenizers.wordpiece import CONTROL, WORD_ENDS
+
+# Cleaning drops these two from text, as it does all of U+FDD0 to U+FDEF.
+UNKNOWN_LETTER = "\ufdd0"  # any letter that the vocabulary lacks
+LAST = "\ufdd1"  # what `</w>` is while words are merged
+
+FIRST_OF_ALL = 1.0  # a score above those of all merges
+
+
+class GPTTokenizer(BytePairTokenizer):
+    """GPT-1's tokenizer, in the graph: clean and lower-case, split into words, merge letters.
+
+    Words are split as Hugging Face's tokenizer does it without ftfy and spaCy: by the rules of
+    uncased BERT. OpenAI split by spaCy, which differs on contractions, abbreviations and the like,
+    and cannot run in a graph. A letter that the vocabulary lacks becomes one unknown token. A word
+    of n letters needs O(n log n) steps and O(n) memory.
+
+    Args:
+        vocabulary: list of str, the entries, or the path of a `vocab.json`. Those that end a word
+            end in `</w>`.
+        merges: list of str, the pairs to join, parted by a space, the first ones first; or the path
+            of a `merges.txt`.
+        unknown_token: str, what unknown letters become.
+        **arguments: other roles' entries, `additional_special_tokens`, `added_tokens`,
+            `lstrip_tokens` and `rstrip_tokens`, as `BytePairTokenizer` takes them.
+
+    Raises:
+        FileNotFoundError: if a vocabulary file does not exist.
+        ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, or if
+            the merges do not fit it.
+
+    Example:
+
+        tokenizer = GPTTokenizer.from_preset("path/to/gpt")
+        ids = tokenizer(["Hello world!"])
+        tokenizer.detokenize(ids)            # [b"hello world !"]
+
+    Reference: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training".
+    """
+
+    KIND = END
+
+    def __init__(self, vocabulary, merges, unknown_token="<unk>", **arguments):
+        if unknown_token is None:
+            raise ValueError("`unknown_token` is None, but GPT-1's BPE needs one; name its entry.")
+        if arguments.pop("add_prefix_space", False):
+            raise ValueError("`add_prefix_space` is True, but GPT-1's words hold no spaces.")
+        super().__init__(vocabulary, merges, unknown_token=unknown_token, **arguments)
+
+    def _build(self, whole):
+        """Make the tables: text of entries, words that are entries, and the model that merges."""
+        entries = self._vocabulary.tokens
+        ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole, END)
+        symbols = {t: _symbols(t) for t in entries if t not in whole and t != END}
+        last = last_ranks(symbols, ranks)
+        spellings = [t if t in whole else t.replace(END, " ") for t in entries]
+        words = {
+            t.removesuffix(END): self._vocabulary.ids[t]
+            for t in last
+            if t.endswith(END) and t != END
+        }
+        self._letters = "".join(
+            sorted({letter.removesuffix(END) for word in symbols.values() for letter in word})
+        )
+        # The last letter of a word is one symbol with its end, which to SentencePiece are two: they
+        # join before anything else. Symbols that are no entries come last, as unknown tokens.
+        alone = [*self._letters, UNKNOWN_LETTER]
+        scores = dict.fromkeys(alone, 0.0) | {letter + END: FIRST_OF_ALL for letter in alone}
+        scores = {t: -float(rank) for t, rank in last.items()} | scores
+        pieces = [
+            (_inner(t), scores.pop(t)) if t in scores and t not in whole else None for t in entries
+        ]
+        pieces += [(_inner(t), score) for t, score in scores.items()]
+        self._make_tables(spellings, {w.encode(): i for w, i in words.items()}, pieces, None)
+
+    def _tokenize_with_offsets(self, text):
+        raise NotImplementedError(
+            "GPTTokenizer cannot tell where its tokens stand: it changes text before it splits it."
+        )
+
+    def _part_words(self, parts):
+        parts = tf.strings.lower(parts)
+        # Most rows are ASCII without control characters, with nothing to clean.
+        rows = tf.where(tf.logical_not(tf.strings.regex_full_match(parts, r"[\t\n\r -~]*")))
+        clean = tf.strings.regex_replace(
+            tf.gather_nd(parts, rows), rf"[{CONTROL}\x{{FDD0}}-\x{{FDEF}}]+", ""
+        )
+        clean = tf_text.normalize_utf8(tf.strings.lower(clean, encoding="utf-8"), "NFD")
+        clean = tf.strings.regex_replace(clean, r"\p{Mn}+", "")
+        parts = tf.tensor_scatter_nd_update(parts, rows, clean)
+        parts = tf.strings.regex_replace(parts, r"[\s\p{Z}]+", PART)
+        return tf.strings.regex_replace(parts, f"[{WORD_ENDS}]", PART + rb"\0" + PART)
+
+    def _merge_words(self, words):
+        known = "".join(rf"\x{{{ord(letter):X}}}" for letter in self._letters)
+        words = tf.strings.regex_replace(words, f"[^{known}]", UNKNOWN_LETTER)
+        return self._merge(words + LAST)
+
+    def _detokenize(self, ids, partial=False):
+        return tf.strings.strip(ragged.join(tf.gather(self._spellings, ids)))
+
+    def get_config(self):
+        """Return the constructor's arguments as JSON-able values, without vocabulary and merges."""
+        config = super().get_config()
+        del config["add_prefix_space"]
+        return config
+
+
+def _symbols(entry):
+    """The letters of an entry, the last one with the end of the word."""
+    letters = list(entry.removesuffix(END))
+    if entry.endswith(END):
+        letters[-1] += END
+    return tuple(letters)
+
+
+def _inner(entry):
+    return entry.removesuffix(END) + LAST if entry.endswith(END) else entry

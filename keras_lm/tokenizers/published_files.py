@@ -1,0 +1,103 @@
+"""The JSON files beside published vocabularies: reading them, and refusing what we cannot do."""
+
+import json
+import os
+
+
+def read_json(folder, name):
+    """Return what a JSON file of a folder holds; an empty dict if there is no such file."""
+    path = os.path.join(folder, name)
+    if not os.path.isfile(path):
+        return {}
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
+    except ValueError as error:
+        raise ValueError(
+            f"{path!r} is not a JSON file: {error}. It may be cut off: copy or download it again."
+        ) from None
+
+
+def _without_repeats(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r} stands twice in one object")
+    return found
+
+
+def content(token):
+    """Return the spelling of a token, which files describe by a string or by an object."""
+    return token["content"] if isinstance(token, dict) else token
+
+
+def in_order(ids, path):
+    """Return the entries of a dict from entry to id, in the order of their ids.
+
+    Args:
+        ids: dict.
+        path: path of the file that it comes from, for messages.
+
+    Raises:
+        ValueError: if the ids are not the numbers from 0 without a gap.
+    """
+    entries = sorted(ids, key=ids.get)
+    check_ids(entries, ids, path)
+    return entries
+
+
+def check_ids(entries, ids, path):
+    """Raise ValueError if a dict gives an entry of a list an id that is not its place there."""
+    for i, token in enumerate(entries):
+        if ids.get(token, i) != i:
+            raise ValueError(
+                f"{path!r} gives the token {token!r} the id {ids[token]}, but its place in the "
+                f"vocabulary is {i}; ids have to be the numbers from 0 without a gap."
+            )
+
+
+def described_tokens(config, tokenizer, who):
+    """Return the added tokens that are described in full, as a list of objects.
+
+    Args:
+        config: dict of `tokenizer_config.json`.
+        tokenizer: dict of `tokenizer.json`.
+        who: str, the class that cannot do what it must refuse.
+    """
+    described = list(tokenizer.get("added_tokens", []))
+    described += [{**t, "id": int(i)} for i, t in config.get("added_tokens_decoder", {}).items()]
+    for token in described:
+        refuse("added_tokens", token, {"single_word": (False, None)}, who)
+    return described
+
+
+def added_tokens(folder, described):
+    """Return a dict from added token to its id and whether it is special."""
+    added = {t: (i, False) for t, i in read_json(folder, "added_tokens.json").items()}
+    return added | {t["content"]: (t["id"], t.get("special", False)) for t in described}
+
+
+def append(vocabulary, added, path):
+    """Put the added tokens that a list of entries lacks at its end, and check all their ids."""
+    known = set(vocabulary)
+    vocabulary += sorted((t for t in added if t not in known), key=lambda t: added[t][0])
+    check_ids(vocabulary, {token: i for token, (i, _) in added.items()}, path)
+
+
+def refuse(where, settings, supported, who):
+    """Raise ValueError for a setting that is there and has another than the supported values.
+
+    Args:
+        where: str, for the message.
+        settings: dict.
+        supported: dict from the name of a setting to the values that are supported.
+        who: str, the class that supports them.
+    """
+    for name, values in supported.items():
+        if name in settings and settings[name] not in values:
+            raise ValueError(
+                f"{where} sets `{name}` to {settings[name]!r}, which {who} does not "
+                f"support; it can do {values[0]!r}. Tokenize such text outside of the graph."
+            )

@@ -1,0 +1,29 @@
+"""Rows of ragged tensors, in memory that grows with their values alone.
+
+TensorFlow's own `value_rowids`, `tf.ragged.boolean_mask` and `tf.strings.reduce_join` make a table
+of rows × longest row on the way: gigabytes if one text among ten thousand is long.
+"""
+
+import tensorflow as tf
+
+
+def row_ids(ragged):
+    """Return the row of each value of a ragged (B, S) tensor, (number of values,) int64."""
+    values = tf.range(tf.size(ragged.values, tf.int64))
+    splits = tf.cast(ragged.row_splits, tf.int64)
+    return tf.searchsorted(splits, values, "right", tf.int64) - 1
+
+
+def keep(ragged, mask):
+    """Return a ragged (B, S) tensor of those values whose place in a flat mask is True."""
+    kept = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], 0)
+    return tf.RaggedTensor.from_row_splits(
+        tf.boolean_mask(ragged.values, mask), tf.gather(kept, ragged.row_splits), validate=False
+    )
+
+
+def join(ragged, separator=""):
+    """Return the strings of each row of a ragged (B, S) tensor joined, (B,)."""
+    return tf.strings.unsorted_segment_join(
+        ragged.values, row_ids(ragged), ragged.nrows(), separator
+    )

@@ -1,0 +1,358 @@
+"""SentencePiece: the tokenizer of ALBERT, XLNet and T5."""
+
+import dataclasses
+import os
+import re
+import types
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_lm.tokenizers import offsets, ragged, sentence_piece_files
+from keras_lm.tokenizers.sentence_piece_files import BYTE_PIECE, ROLES, SPACE
+from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose
+from keras_lm.tokenizers.sentence_piece_steps import Aligner, CommaSplits, named_operation, size
+from keras_lm.tokenizers.tokenizer import Tokenizer
+
+SPACE_SIZE = len(SPACE.encode())
+# What Python calls white space, as a class of a regular expression.
+WHITE_SPACE = (
+    r"\t-\r\x{1C}-\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}"
+    r"\x{205F}\x{3000}"
+)
+# No UTF-8 text holds these bytes: one parts texts, the other begins parts that are tokens.
+PART, TOKEN = b"\xff", b"\xfe"
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """SentencePiece, unigram or BPE, in the graph: normalise, then find the best pieces.
+
+    The ids equal those of the `sentencepiece` package, and with ALBERT's or XLNet's settings those
+    of the models' own code. These settings become part of the model's table of characters, so they
+    cost no time and hold wherever the model runs.
+
+    Text that spells a special token gives ordinary pieces, also where the model was trained to see
+    a token there (`user_defined_symbols`).
+
+    Args:
+        model: path of a model file such as `spiece.model`, or its bytes.
+        lowercase: bool. Lower-case text first.
+        strip_accents: bool. Decompose characters (NFKD) and drop combining marks first.
+        straighten_quotes: bool. Make `` and '' one straight double quote first.
+        collapse_whitespace: bool. Take every white space of Unicode for a space, and several for
+            one.
+        split_digit_commas: bool. Part the comma from pieces that end in a digit and a comma, and
+            the number into pieces anew, as ALBERT and XLNet do.
+        cls_token, sep_token, pad_token, mask_token, bos_token, eos_token: str, the entries that
+            play these roles, or None. The unknown token is the model's.
+        additional_special_tokens: list of str, entries that plain text never turns into.
+        added_tokens: list of str, entries that follow the model's own, such as T5's extra ids.
+            Those that are not special are found in text before it is split.
+
+    Raises:
+        FileNotFoundError: if the model file does not exist.
+        ValueError: if the model is damaged, has no unknown token or lacks a special token.
+
+    Example:
+
+        tokenizer = SentencePieceTokenizer("spiece.model", pad_token="<pad>")
+        ids = tokenizer(["some text"])
+        tokenizer.detokenize(ids)            # [b"some text"]
+
+    Reference: Kudo and Richardson 2018, "SentencePiece", arXiv:1808.06226; Kudo 2018, "Subword
+    Regularization", arXiv:1804.10959.
+    """
+
+    def __init__(
+        self,
+        model,
+        lowercase=False,
+        strip_accents=False,
+        straighten_quotes=False,
+        collapse_whitespace=False,
+        split_digit_commas=False,
+        cls_token=None,
+        sep_token=None,
+        pad_token=None,
+        mask_token=None,
+        bos_token=None,
+        eos_token=None,
+        additional_special_tokens=(),
+        added_tokens=(),
+        name=None,
+    ):
+        self._data = sentence_piece_files.read_model(model)
+        proto = sentence_piece_files.parse_model(self._data)
+        pieces = [piece.piece for piece in proto.pieces]
+        unknown = next(p.piece for p in proto.pieces if p.type == sentence_piece_files.UNKNOWN)
+        roles = (cls_token, sep_token, pad_token, mask_token, bos_token, eos_token, unknown)
+        super().__init__(
+            [*pieces, *added_tokens],
+            dict(zip((*ROLES, "unknown"), roles)),
+            additional_special_tokens,
+            name=name,
+        )
+        preparation = Preparation(
+            bool(lowercase), bool(strip_accents), bool(straighten_quotes), bool(collapse_whitespace)
+        )
+        # (A namespace, because a module would track bare lists and dicts.)
+        self._rules = types.SimpleNamespace(
+            preparation=preparation,
+            split_digit_commas=bool(split_digit_commas),
+            added_tokens=list(added_tokens),
+            plain_tokens=[t for t in added_tokens if t not in self._vocabulary.all_special_tokens],
+            has_bytes=proto.trainer_spec.byte_fallback,
+            outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
+            proto=_prepared(proto, preparation, set(self._vocabulary.all_special_tokens)),
+        )
+        serialized = self._rules.proto.SerializeToString()
+        is_unigram = proto.trainer_spec.model_type == sentence_piece_files.UNIGRAM
+        with tf.init_scope():
+            # TF Text has two: the fast one knows unigram models only, and breaks ties between
+            # equally good pieces as the reference does; the other one is right for the rest.
+            if is_unigram and not self._rules.has_bytes:
+                self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
+            else:
+                self._matcher = named_operation(serialized)
+            # One traced function: all signatures of a SavedModel call it and share its constant.
+            texts = tf.TensorSpec([None], tf.string)
+            self._match = tf.function(self._matcher.tokenize).get_concrete_function(texts)
+            self._lengths = tf.constant([self._length(t) for t in self.vocabulary], tf.int64)
+            self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
+        self._splits = CommaSplits(self) if split_digit_commas else None
+        self._aligner = None
+
+    def _length(self, piece):
+        is_byte = self._rules.has_bytes and re.fullmatch(BYTE_PIECE, piece)
+        return 1 if is_byte else len(piece.encode())
+
+    # === Text to ids ===
+
+    def _tokenize(self, text, parse_special):
+        tokens = list(self._rules.plain_tokens)
+        if parse_special:
+            specials = self._vocabulary.all_special_tokens
+            wanted = specials if parse_special is True else parse_special
+            tokens += [token for token in specials if token in wanted]
+        if not tokens:
+            return self._pieces(text)
+        swallowing = set(self._rules.added_tokens) - set(self._rules.plain_tokens)
+        parts = _part_tokens(offsets.valid_utf8(text), tokens, swallowing)
+        ids = self._with_tokens(parts.values, self._pieces(_without_tokens(parts.values)), tokens)
+        return parts.with_values(ids).merge_dims(1, 2)
+
+    def _pieces(self, text):
+        ids = self._match(offsets.valid_utf8(text)).with_row_splits_dtype(tf.int64)
+        return ids if self._splits is None else self._splits(ids)
+
+    def _with_tokens(self, parts, ids, tokens):
+        """Add the ids of those (P,) parts that are tokens to the (P, S) ids of the others."""
+        spelled = tf.constant([TOKEN + token.encode() for token in tokens])
+        numbers = tf.constant([self.token_to_id(token) for token in tokens])
+        places = tf.where(parts[:, tf.newaxis] == spelled)  # (tokens found, 2)
+        found = tf.RaggedTensor.from_value_rowids(
+            tf.gather(numbers, places[:, 1]), places[:, 0], tf.size(parts, tf.int64), validate=False
+        )
+        return tf.concat([ids, found], 1)
+
+    def _tokenize_with_offsets(self, text):
+        tokens = self._rules.plain_tokens
+        parts = _part_tokens(offsets.valid_utf8(text), tokens)
+        texts = _without_tokens(parts.values)
+        ids, starts, ends = self._spans(texts)
+        if tokens:
+            ids = self._with_tokens(parts.values, ids, tokens)
+            length = size(parts.values) - tf.cast(_is_token(parts.values), tf.int64)
+            is_token = tf.cast(_is_token(parts.values), tf.int64)
+            whole = tf.RaggedTensor.from_row_lengths(
+                tf.boolean_mask(length, is_token > 0), is_token, validate=False
+            )
+            starts = tf.concat([starts, tf.zeros_like(whole)], 1)
+            ends = tf.concat([ends, whole], 1)
+            # Places in a part become places in its text.
+            before = tf.cumsum(length, exclusive=True)
+            first = tf.gather(tf.concat([before, [0]], 0), parts.row_starts())
+            before = (before - tf.gather(first, ragged.row_ids(parts)))[:, tf.newaxis]
+            starts, ends = starts + before, ends + before
+        return tuple(parts.with_values(x).merge_dims(1, 2) for x in (ids, starts, ends))
+
+    def _spans(self, text):
+        """Return `(ids, starts, ends)` of (N,) texts of valid UTF-8."""
+        if self._aligner is None:
+            with tf.init_scope():
+                self._aligner = Aligner(self._rules.proto)
+        characters = self._aligner(text)
+        ids = self._match(text).with_row_splits_dtype(tf.int64)
+        lengths = tf.gather(self._lengths, ids.values)
+        # Unknown tokens are as long as the runs of unknown characters, one after the other.
+        is_unknown = ids.values == self.special_id("unknown")
+        runs = tf.boolean_mask(characters.lengths, characters.are_unknown)
+        runs = tf.gather(tf.concat([[0], runs], 0), tf.cumsum(tf.cast(is_unknown, tf.int32)))
+        lengths = tf.where(is_unknown, runs, lengths)
+        if self._splits is not None:
+            lengths = self._splits.lengths(ids.values, lengths)
+            ids = self._splits(ids)
+        # A span leaves out the space that a piece begins with, unless there is nothing else.
+        is_more = tf.gather(self._begin_with_space, ids.values) & (lengths > SPACE_SIZE)
+        before = SPACE_SIZE * tf.cast(is_more, tf.int64)
+        ends = tf.cumsum(lengths)
+        places = tf.cumsum(characters.lengths, exclusive=True)
+        first = tf.searchsorted(places, ends - lengths + before, "right", tf.int64) - 1
+        last = tf.searchsorted(places, ends - 1, "right", tf.int64) - 1
+        starts, ends = tf.gather(characters.starts, first), tf.gather(characters.ends, last)
+        return ids, ids.with_values(starts), ids.with_values(ends)
+
+    def tokenize_lite(self, text):
+        """Return ids as calling does, by operations that a `.tflite` can run.
+
+        The ids are the same for all text of valid UTF-8 without added tokens, which are not looked
+        for.
+
+        Args:
+            text: (B,) string tensor.
+
+        Returns:
+            A ragged (B, S) int32 tensor.
+
+        Raises:
+            ValueError: if the model is not a unigram model, for which alone LiteRT has a kernel
+                that gives the right ids.
+        """
+        if not isinstance(self._matcher, tf_text.FastSentencepieceTokenizer):
+            raise ValueError(
+                "this SentencePiece model is not a plain unigram model, for which alone LiteRT has "
+                "a kernel: TF Text's FastSentencepieceTokenizer. Export as a SavedModel instead."
+            )
+        ids = self._matcher.tokenize(text)
+        # Through operations of LiteRT's own: from others it cannot return tensors without a value.
+        ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
+        return ids if self._splits is None else self._splits.lite(ids)
+
+    # === Ids to text ===
+
+    def _detokenize(self, ids):
+        entries = self.tokens(ids)
+        if self._rules.has_bytes:
+            entries = entries.with_values(_bytes(entries.values))
+        text = ragged.join(entries)
+        if self._rules.has_bytes:
+            text = offsets.valid_utf8(text)
+        text = tf.strings.regex_replace(text, SPACE, " ")
+        return tf.strings.regex_replace(text, self._rules.outer_space, "")
+
+    # === Files ===
+
+    def get_config(self):
+        """Return the constructor's arguments as JSON-able values, without the model."""
+        return {
+            **dataclasses.asdict(self._rules.preparation),
+            "split_digit_commas": self._rules.split_digit_commas,
+            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
+            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
+            "added_tokens": list(self._rules.added_tokens),
+        }
+
+    def save_assets(self, folder):
+        """Write `spiece.model`, as it was read, into an existing folder."""
+        with open(os.path.join(folder, "spiece.model"), "wb") as file:
+            file.write(self._data)
+
+    @classmethod
+    def from_assets(cls, folder, config):
+        """Return the tokenizer whose `save_assets(folder)` and `get_config()` these are."""
+        return cls(os.path.join(folder, "spiece.model"), **config)
+
+    @classmethod
+    def from_files(cls, folder, family=None, **overrides):
+        """Return the tokenizer that a folder with a published checkpoint describes.
+
+        Reads the model (`spiece.model`, `sentencepiece.bpe.model`, `tokenizer.model` and the names
+        that google-research and KerasHub use) and the settings of `tokenizer_config.json`,
+        `special_tokens_map.json`, `added_tokens.json` and `tokenizer.json`, where they exist. What
+        these do not state follows from the family of the model.
+
+        Args:
+            folder: str.
+            family: `"albert"`, `"xlnet"`, `"t5"`, or `"plain"` for SentencePiece and nothing else.
+                None takes what the configurations in the folder say, and without any, `"plain"`.
+            **overrides: constructor arguments, such as `lowercase`, that win over the files.
+
+        Raises:
+            FileNotFoundError: if there is no model.
+            ValueError: if a file is damaged or asks for something that this class does not do.
+        """
+        data, settings = sentence_piece_files.read_folder(folder, family)
+        return cls(data, **{**settings, **overrides})
+
+
+def _outer_space(normalizer, collapse_whitespace):
+    """Return a pattern of the space around text that comes from the model alone."""
+    if normalizer.remove_extra_whitespaces or collapse_whitespace:
+        return "^ +| +$"
+    return "^ " if normalizer.add_dummy_prefix else "^$"
+
+
+def _prepared(proto, preparation, special):
+    """Return the model that the operations run: it prepares text, and sees no special tokens."""
+    prepared = sentence_piece_files.Model()
+    prepared.CopyFrom(proto)
+    normalizer = prepared.normalizer_spec
+    if preparation:
+        normalizer.precompiled_charsmap = compose(normalizer.precompiled_charsmap, preparation)
+    if preparation.collapse_whitespace:
+        normalizer.remove_extra_whitespaces = True
+    for piece in prepared.pieces:
+        if piece.piece in special and piece.type != sentence_piece_files.UNKNOWN:
+            piece.type = sentence_piece_files.CONTROL
+    return prepared
+
+
+def _part_tokens(text, tokens, swallowing=()):
+    """Part (B,) texts where tokens are spelled out: leftmost first, then longest.
+
+    Args:
+        text: (B,) string tensor of valid UTF-8.
+        tokens: list of str.
+        swallowing: tokens among them that take the white space around them along.
+
+    Returns:
+        A ragged (B, P) tensor. Parts that are tokens begin with the byte `TOKEN`.
+    """
+
+    def spelled(some):
+        return "|".join(
+            "".join(rf"\x{{{ord(character):X}}}" for character in token)
+            for token in sorted(some, key=len, reverse=True)
+        )
+
+    alone = spelled(token for token in tokens if token not in swallowing)
+    others = spelled(token for token in tokens if token in swallowing)
+    if others:
+        others = f"[{WHITE_SPACE}]*({others})[{WHITE_SPACE}]*"
+        text = tf.strings.regex_replace(text, others, PART + TOKEN + rb"\1" + PART)
+    if alone:
+        text = tf.strings.regex_replace(text, alone, PART + TOKEN + rb"\0" + PART)
+    found = tf.raw_ops.StringSplit(input=text, delimiter=PART, skip_empty=True)
+    return tf.RaggedTensor.from_value_rowids(
+        found.values, found.indices[:, 0], tf.size(text, tf.int64), validate=False
+    )
+
+
+def _is_token(parts):
+    return tf.strings.substr(parts, 0, 1) == TOKEN
+
+
+def _without_tokens(parts):
+    return tf.where(_is_token(parts), "", parts)
+
+
+def _bytes(pieces):
+    """Put the bytes in place of the (T,) pieces that stand for one."""
+    places = tf.where(tf.strings.regex_full_match(pieces, BYTE_PIECE))
+    digits = tf.strings.substr(tf.gather_nd(pieces, places), 3, 2)
+    digits = tf.cast(tf.io.decode_raw(digits, tf.uint8, fixed_length=2), tf.int32) - ord("0")
+    digits = tf.where(digits > 9, digits - (ord("A") - ord("9") - 1), digits)  # (found, 2)
+    table = tf.constant([bytes([i]) for i in range(256)])
+    return tf.tensor_scatter_nd_update(
+        pieces, places, tf.gather(table, digits[:, 0] * 16 + digits[:, 1])
+    )

@@ -1,0 +1,123 @@
+"""Text to words: at white space, and with punctuation marks as words of their own."""
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+# ASCII's marks and what Unicode calls punctuation, as BERT defines it.
+PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+# TF Text's splitter leaves the first bytes of these on the word before, unless a space parts them.
+LONG_SPACES = r"[\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
+
+SPLITTERS = ("punctuation", "whitespace")
+
+
+def check_splitter(splitter):
+    """Raise ValueError for a splitter that does not exist."""
+    if splitter not in SPLITTERS:
+        raise ValueError(
+            f"`splitter` is {splitter!r}; it must be one of {SPLITTERS}. For words split by other "
+            "means, call `tokenize_words`."
+        )
+
+
+def split_words(text, splitter, whole=()):
+    """Return the words of (B,) texts as a ragged (B, S) tensor of strings.
+
+    Bytes that are not UTF-8 are letters like any other.
+
+    Args:
+        text: (B,) string tensor.
+        splitter: `"punctuation"` parts at white space and makes every punctuation mark a word;
+            `"whitespace"` parts at white space alone.
+        whole: list of str, words that stay in one piece wherever they are spelled out.
+    """
+    parted = [_literal(word) for word in sorted(whole, key=len, reverse=True)] + [LONG_SPACES]
+    if splitter == "punctuation":
+        parted.append(PUNCTUATION)
+    text = tf.strings.regex_replace(text, "|".join(parted), r" \0 ")
+    return tf_text.WhitespaceTokenizer().tokenize(text)
+
+
+def _literal(text):
+    return "".join(rf"\x{{{ord(character):X}}}" for character in text)
+
+
+# What the integer operations below tell apart.
+SPACE, MARK = 1, 2
+
+# No white space and no punctuation lies above.
+NUM_CODE_POINTS = 0x1F000
+
+
+def split_bytes(text, splitter):
+    """Find the words that `split_words` gives, by operations that LiteRT has.
+
+    There are no regular expressions there, so characters are read from their bytes and looked up.
+
+    Args:
+        text: (B,) string tensor.
+        splitter: as above.
+
+    Returns:
+        `(bytes, starts, ends, row_splits)`, all int32: the bytes of all texts and four spaces;
+        where words start and end among them, the last of these an empty word that belongs to no
+        text; and the row splits of the (B, S) words, without that last one.
+    """
+    with tf.init_scope():  # a constant, also where this is traced
+        kinds = tf.constant(_kinds(splitter))
+    texts = tf_text.ByteSplitter().split(text)
+    row_splits = tf.cast(texts.row_splits, tf.int32)
+    # The spaces end the last word, let every byte have three after it, and let no tensor be empty.
+    data = tf.concat([tf.cast(texts.values, tf.int32), [32, 32, 32, 32]], axis=0)
+    size = tf.shape(data)
+    row_starts = tf.scatter_nd(row_splits[:, tf.newaxis], tf.ones_like(row_splits), size)
+    kind, length = _characters(data, row_starts > 0, kinds)
+
+    is_separator = tf.cast(kind > 0, tf.int32)
+    bounds = row_starts + is_separator
+    for n in (1, 2, 3, 4):  # and what follows a separator of n bytes
+        ended = tf.where(length == n, is_separator, 0)
+        bounds += tf.concat([tf.zeros([n], tf.int32), ended[:-n]], axis=0)
+    # Each bound starts a run: a word, or a single space to leave out.
+    starts = tf.cast(tf.where(bounds > 0)[:, 0], tf.int32)
+    ends = tf.concat([starts[1:], size], axis=0)
+    is_word = tf.gather(kind, starts) != SPACE
+    words_before = tf.cumsum(
+        tf.scatter_nd(starts[:, tf.newaxis], tf.cast(is_word, tf.int32), size), exclusive=True
+    )
+    kept = tf.where(is_word)[:, 0]
+    starts = tf.concat([tf.gather(starts, kept), [0]], axis=0)
+    ends = tf.concat([tf.gather(ends, kept), [0]], axis=0)
+    return data, starts, ends, tf.gather(words_before, row_splits)
+
+
+def _characters(data, is_first, kinds):
+    """Return the kind of the character that starts at each byte, and its length in bytes."""
+    rest = tf.where(is_first, 32, data)  # no character goes on in the next text
+    following = [tf.concat([rest[n:], tf.fill([n], 32)], axis=0) for n in (1, 2, 3)]
+    lowest = {1: 0, 2: 0x80, 3: 0x800, 4: 0x10000}
+    code_point = tf.where(data < 0x80, data, -1)
+    length = tf.ones_like(data)
+    for n, lead in ((2, 0xC0), (3, 0xE0), (4, 0xF0)):
+        value = data - lead
+        is_valid = (value >= 0) & (value < 2 ** (7 - n))
+        for byte in following[: n - 1]:
+            is_valid &= (byte >= 0x80) & (byte < 0xC0)
+            value = value * 64 + byte - 0x80
+        is_valid &= value >= lowest[n]
+        code_point = tf.where(is_valid, value, code_point)
+        length = tf.where(is_valid, n, length)
+    is_known = (code_point >= 0) & (code_point < NUM_CODE_POINTS)
+    kind = tf.gather(kinds, tf.where(is_known, code_point, NUM_CODE_POINTS))
+    return tf.cast(kind, tf.int32), length
+
+
+def _kinds(splitter):
+    """Return the kind of every code point, and 0 at the end, as the kernels in the graph see it."""
+    code_points = tf.range(NUM_CODE_POINTS)[:, tf.newaxis]
+    texts = tf.strings.unicode_encode(code_points, "UTF-8")
+    words = tf_text.WhitespaceTokenizer().tokenize(texts)
+    kinds = tf.where(words.row_lengths() == 0, SPACE, 0)
+    if splitter == "punctuation":
+        kinds = tf.where(tf.strings.regex_full_match(texts, PUNCTUATION), MARK, kinds)
+    return tf.concat([tf.cast(kinds, tf.int8), [0]], axis=0).numpy()

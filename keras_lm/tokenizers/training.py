@@ -1,0 +1,253 @@
+"""Learn a vocabulary from a corpus, with the trainers that others keep well.
+
+`tokenizers` and `sentencepiece` do the learning; what comes out is a tokenizer of ours. The same
+corpus gives the same vocabulary, in every process.
+"""
+
+import collections
+import glob
+import importlib
+import io
+import itertools
+import json
+import os
+
+import tensorflow as tf
+
+from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+
+# The special tokens of each kind, by role: those of BERT, GPT-2, T5 and T5.
+SPECIAL_TOKENS = {
+    "wordpiece": {
+        "pad": "[PAD]",
+        "unknown": "[UNK]",
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "mask": "[MASK]",
+    },
+    "byte_pair": {"bos": "<|endoftext|>", "eos": "<|endoftext|>"},
+    "unigram": {"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"},
+    "sentencepiece_bpe": {"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"},
+}
+KINDS = tuple(SPECIAL_TOKENS)
+MAX_CHARACTERS = 1000  # of a WordPiece vocabulary; rarer ones become unknown tokens
+
+
+def train_vocabulary(
+    kind, vocabulary_size, files=None, texts=None, lowercase=False, special_tokens=None
+):
+    """Learn a vocabulary from a corpus and return its tokenizer.
+
+    Args:
+        kind: `"wordpiece"` (BERT), `"byte_pair"` (GPT-2, RoBERTa), `"unigram"` (SentencePiece as
+            in ALBERT, T5, XLNet) or `"sentencepiece_bpe"`.
+        vocabulary_size: int, entries at most, special tokens included. SentencePiece keeps to it
+            exactly, the others have fewer where the corpus is small.
+        files: paths or glob patterns of text files in UTF-8, one or a list; each line is a text.
+        texts: instead of files, an iterable of strings, or a `tf.data.Dataset` of single strings
+            or batches.
+        lowercase: bool. Lower-case text first; not for byte pairs.
+        special_tokens: dict from role (`"pad"`, `"unknown"`, `"cls"`, `"sep"`, `"mask"`, `"bos"`,
+            `"eos"`; these two not for WordPiece) to the entry that shall play it. None means those
+            of BERT for WordPiece, of GPT-2 for byte pairs, of T5 for SentencePiece.
+
+    Returns:
+        `WordPieceTokenizer`, `BytePairTokenizer` or `SentencePieceTokenizer`.
+
+    Raises:
+        ImportError: if the package that learns is not installed.
+        FileNotFoundError: if no file is found.
+        ValueError: if an argument has no such value, the corpus is empty, or it is too small for
+            the size, or the size too small for its characters.
+
+    Example:
+
+        tokenizer = train_vocabulary("wordpiece", 30_000, files="corpus/*.txt", lowercase=True)
+        tokenizer.vocabulary_size
+    """
+    if kind not in KINDS:
+        raise ValueError(f"`kind` is {kind!r}; it must be one of {KINDS}.")
+    if not (isinstance(vocabulary_size, int) and vocabulary_size > 0):
+        raise ValueError(
+            f"`vocabulary_size` is {vocabulary_size!r}; it must be a positive integer."
+        )
+    if (files is None) == (texts is None):
+        raise ValueError("Give either `files` or `texts`: one of them, and not both.")
+    if kind == "byte_pair" and lowercase:
+        raise ValueError("`lowercase` is True, but byte pairs keep the case; pass False.")
+    roles = dict(SPECIAL_TOKENS[kind] if special_tokens is None else special_tokens)
+    known = ["pad", "unknown", "cls", "sep", "mask", *(["bos", "eos"] * (kind != "wordpiece"))]
+    if not set(roles) <= set(known):
+        wrong = sorted(set(roles) - set(known))
+        raise ValueError(f"`special_tokens` names the roles {wrong}; {kind} has {known}.")
+    if kind != "byte_pair" and "unknown" not in roles:
+        raise ValueError("`special_tokens` lacks the role 'unknown', which this kind needs.")
+    corpus = _Lines(files) if texts is None else _Texts(texts)
+    if not any(text.strip() for text in corpus):
+        raise ValueError("The corpus is empty: its texts hold nothing but white space.")
+    arguments = {f"{role}_token": token for role, token in roles.items()}
+    if kind == "wordpiece":
+        vocabulary = _train_wordpiece(corpus, vocabulary_size, lowercase, roles)
+        arguments = {f"{role}_token": roles.get(role) for role in SPECIAL_TOKENS["wordpiece"]}
+        return WordPieceTokenizer(vocabulary, lowercase, **arguments)
+    if kind == "byte_pair":
+        vocabulary, merges = _train_byte_pair(corpus, vocabulary_size, roles)
+        return BytePairTokenizer(vocabulary, merges, **arguments)
+    model = _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles)
+    del arguments["unknown_token"]  # the model says which it is
+    return SentencePieceTokenizer(model, lowercase=lowercase, **arguments)
+
+
+# === The corpus, which is read more than once ===
+
+
+class _Lines:
+    """The lines of files, and the names of these."""
+
+    def __init__(self, files):
+        patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+        self.paths = []
+        for pattern in map(os.fspath, patterns):
+            found = (
+                [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
+            )
+            found = [path for path in found if os.path.isfile(path)]
+            if not found:
+                raise FileNotFoundError(f"`files` names {pattern!r}, and there is no such file.")
+            self.paths += found
+
+    def __iter__(self):
+        for path in dict.fromkeys(self.paths):
+            with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+                for line in file:
+                    yield line.rstrip("\r\n")
+
+
+class _Texts:
+    """Strings of an iterable, or of a dataset in batches or alone."""
+
+    def __init__(self, texts):
+        if isinstance(texts, (str, bytes)):
+            raise ValueError("`texts` is one string; give a list of them, or `files` for a path.")
+        # What can be read only once is kept.
+        self.texts = list(texts) if iter(texts) is texts else texts
+
+    def __iter__(self):
+        if isinstance(self.texts, tf.data.Dataset):
+            batches = self.texts.as_numpy_iterator()
+            texts = itertools.chain.from_iterable(
+                batch.ravel().tolist() if hasattr(batch, "ravel") else [batch] for batch in batches
+            )
+        else:
+            texts = self.texts
+        for number, text in enumerate(texts):
+            if not isinstance(text, (str, bytes)):
+                raise ValueError(
+                    f"`texts` must hold strings; number {number} is a {type(text).__name__}."
+                )
+            yield text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+# === The trainers ===
+
+
+def _package(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"Learning a vocabulary of this kind needs the package {name}: "
+            "pip install 'keras-lm[vocab]'"
+        ) from error
+
+
+def _special(roles):
+    return list(dict.fromkeys(roles.values()))
+
+
+def _train_wordpiece(corpus, vocabulary_size, lowercase, roles):
+    tokenizers = _package("tokenizers")
+    learner = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=roles["unknown"]))
+    learner.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    counts = collections.Counter()
+    for text in corpus:
+        counts.update(learner.normalizer.normalize_str(text))
+    characters = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    characters = sorted(characters[:MAX_CHARACTERS])
+    # Named beforehand, all characters have fixed ids. The trainer would number those within words
+    # as a hash table yields them, and break ties between pieces by these numbers.
+    first = [*_special(roles), *characters, *(f"##{c}" for c in characters)]
+    if len(first) > vocabulary_size:
+        raise ValueError(
+            f"`vocabulary_size` is {vocabulary_size}, but special tokens and the characters of the "
+            f"corpus, at the start of words and within, are {len(first)}: give more."
+        )
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=first,
+        initial_alphabet=characters,
+        limit_alphabet=len(characters),
+        show_progress=False,
+    )
+    learner.train_from_iterator(iter(corpus), trainer)
+    return _by_id(learner.get_vocab())
+
+
+def _train_byte_pair(corpus, vocabulary_size, roles):
+    tokenizers = _package("tokenizers")
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = _special(roles)
+    if vocabulary_size < len(special) + 256:
+        raise ValueError(
+            f"`vocabulary_size` is {vocabulary_size}, but special tokens and the 256 bytes take "
+            f"{len(special) + 256}: give more."
+        )
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=special,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    learner.train_from_iterator(iter(corpus), trainer)
+    merges = json.loads(learner.to_str())["model"]["merges"]
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in merges]
+    return _by_id(learner.get_vocab()), merges
+
+
+def _by_id(ids):
+    return sorted(ids, key=ids.get)
+
+
+def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
+    sentencepiece = _package("sentencepiece")
+    model = io.BytesIO()
+    arguments = {}
+    for number, role in enumerate(roles):
+        name = {"unknown": "unk"}.get(role, role)
+        if name in ("pad", "unk", "bos", "eos"):
+            arguments[f"{name}_id"], arguments[f"{name}_piece"] = number, roles[role]
+    absent = {f"{name}_id": -1 for name in ("pad", "bos", "eos")}
+    control = [roles[role] for role in ("cls", "sep", "mask") if role in roles]
+    texts = (text.lower() if lowercase else text for text in corpus)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(text for text in texts if text.strip()),
+            model_writer=model,
+            vocab_size=vocabulary_size,
+            model_type="unigram" if kind == "unigram" else "bpe",
+            control_symbols=control,
+            # Longer texts would be left out in silence.
+            max_sentence_length=2**30,
+            num_threads=1,
+            minloglevel=2,
+            **(absent | arguments),
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            f"`vocabulary_size` {vocabulary_size} does not fit this corpus: {error}"
+        ) from None
+    return model.getvalue()

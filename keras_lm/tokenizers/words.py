@@ -1,0 +1,287 @@
+"""Words: a list of words, one id each, for ULMFiT, CoVe and TagLM."""
+
+import glob
+import io
+import json
+import os
+import pickle
+
+import tensorflow as tf
+
+from keras_lm.tokenizers import fastai_rules, splitting
+from keras_lm.tokenizers.offsets import valid_utf8
+from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
+
+ROLES = ("unknown", "pad", "bos", "eos")
+RULES = (None, "fastai")
+
+# What word lists call their special tokens.
+NAMES = {
+    "unknown": ("xxunk", "_unk_", "<unk>", "<UNK>"),
+    "pad": ("xxpad", "_pad_", "<pad>"),
+    "bos": ("xxbos", "_bos_", "<s>", "<S>"),
+    "eos": ("xxeos", "_eos_", "</s>", "</S>"),
+}
+MORE_NAMES = ("xxfld", "xxrep", "xxwrep", "xxup", "xxmaj")
+FILES = ("words.json", "itos*.pkl", "glove*.txt")
+
+# Unicode promises that this never stands for a character; it is dropped from text. Before an id it
+# makes a word that stands for a special token, and that nobody can type.
+SENTINEL = "\ufdd0"
+
+
+class WordTokenizer(Tokenizer):
+    """Words and their ids, in the graph: split text, look the words up.
+
+    A word that is not in the list becomes the unknown token.
+
+    Args:
+        vocabulary: list of str, or the path of a file: `.json` with a list, fastai's `.pkl` with a
+            list, or text with one word a line.
+        unknown_token: str, the entry for all words that are not in the list.
+        pad_token, bos_token, eos_token: str, or None if the vocabulary has none.
+        additional_special_tokens: list of str, entries that plain text never turns into.
+        lowercase: bool. Lower-case text first.
+        rules: None, or `"fastai"` for those of `keras_lm.tokenizers.fastai_rules`: capitals,
+            repetitions and some HTML become `xxmaj`, `xxup`, `xxrep`, `xxwrep` and lower case, as
+            in the vocabularies of ULMFiT.
+        splitter: `"punctuation"` parts text at white space and makes each punctuation mark a word
+            of its own; `"whitespace"` parts at white space alone. fastai, CoVe and TagLM used
+            spaCy, Moses and the Penn Treebank's rules; for text split by these and joined by
+            spaces, `"whitespace"` gives their words.
+
+    Raises:
+        FileNotFoundError: if a vocabulary file does not exist.
+        ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, a
+            file is damaged, or an argument has no such value.
+
+    Example:
+
+        tokenizer = WordTokenizer(["<unk>", "hello", "world", "!"], unknown_token="<unk>")
+        ids = tokenizer(["hello brave world!"])              # [[1, 0, 2, 3]]
+        ids = tokenizer.tokenize_words([["hello", "!"]])     # [[1, 3]]
+
+    Reference: Howard and Ruder 2018, "Universal Language Model Fine-tuning for Text
+    Classification", arXiv:1801.06146; the rules are those of fastai 2.7.
+    """
+
+    def __init__(
+        self,
+        vocabulary,
+        unknown_token,
+        pad_token=None,
+        bos_token=None,
+        eos_token=None,
+        additional_special_tokens=(),
+        lowercase=False,
+        rules=None,
+        splitter="punctuation",
+        name=None,
+    ):
+        if isinstance(vocabulary, (str, os.PathLike)):
+            vocabulary = _read(vocabulary)
+        if unknown_token is None:
+            raise ValueError("`unknown_token` is None, but a word list needs one; name its entry.")
+        if rules not in RULES:
+            raise ValueError(f"`rules` is {rules!r}; it must be one of {RULES}.")
+        splitting.check_splitter(splitter)
+        roles = dict(zip(ROLES, (unknown_token, pad_token, bos_token, eos_token)))
+        super().__init__(vocabulary, roles, additional_special_tokens, name=name)
+        self.lowercase, self.rules, self.splitter = bool(lowercase), rules, splitter
+        special = set(self._vocabulary.all_special_tokens)
+        if rules == "fastai":
+            missing = {*fastai_rules.MARKERS} - {*special, "xxunk"}
+            if missing:
+                raise ValueError(
+                    f"`rules` is 'fastai', which needs {sorted(missing)} among "
+                    "`additional_special_tokens`; add them there, and to the vocabulary."
+                )
+        words = [
+            _sentinel(i) if token in special else token
+            for i, token in enumerate(self._vocabulary.tokens)
+        ]
+        with tf.init_scope():
+            self._table = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(
+                    tf.constant(words, tf.string), tf.range(len(words))
+                ),
+                default_value=self.special_id("unknown"),
+            )
+
+    def tokenize_words(self, words):
+        """Turn words into ids, without splitting them and without rules.
+
+        Args:
+            words: strings, a word each: a list, array, tensor or ragged tensor of any rank, such
+                as (B, S).
+
+        Returns:
+            int32 ids of the same shape.
+        """
+        words = as_tensor(words, tf.string)
+        if words.dtype != tf.string:
+            raise ValueError(f"`words` must hold strings; it is a tensor of {words.dtype.name}.")
+        if isinstance(words, tf.RaggedTensor):
+            return words.with_flat_values(self.tokenize_words(words.flat_values))
+        shape = tf.shape(words)
+        words = self._clean(tf.reshape(words, [-1]))
+        words = tf.strings.lower(words, encoding="utf-8") if self.lowercase else words
+        return tf.reshape(self._table.lookup(words), shape)
+
+    def _clean(self, text):
+        return tf.strings.regex_replace(valid_utf8(text), SENTINEL, "")
+
+    def _tokenize(self, text, parse_special):
+        text = self._clean(text)
+        if parse_special:
+            text = self._replace_special(text, parse_special)
+        if self.rules == "fastai":
+            unknown = self.special_tokens["unknown"]
+            names = {marker: marker for marker in fastai_rules.MARKERS} | {"xxunk": unknown}
+            markers = {m: _sentinel(self.token_to_id(token)) for m, token in names.items()}
+            text = fastai_rules.apply_rules(text, markers)
+        elif self.lowercase:
+            text = tf.strings.lower(text, encoding="utf-8")
+        words = splitting.split_words(text, self.splitter)
+        return words.with_values(self._table.lookup(words.values))
+
+    def _replace_special(self, text, parse_special):
+        """Put words that stand for special tokens where these are spelled out."""
+        tokens = self._vocabulary.all_special_tokens
+        if parse_special is not True:
+            tokens = [token for token in tokens if token in parse_special]
+        for token in sorted(tokens, key=len, reverse=True):
+            literal = "".join(rf"\x{{{ord(character):X}}}" for character in token)
+            text = tf.strings.regex_replace(
+                text, literal, f" {_sentinel(self.token_to_id(token))} "
+            )
+        return text
+
+    def _join(self, entries):
+        return tf.strings.reduce_join(entries, axis=-1, separator=" ")
+
+    def get_config(self):
+        """Return the constructor's arguments as JSON-able values, without the vocabulary."""
+        return {
+            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
+            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
+            "lowercase": self.lowercase,
+            "rules": self.rules,
+            "splitter": self.splitter,
+        }
+
+    def save_assets(self, folder):
+        """Write `words.json`, a list, into an existing folder."""
+        # Not a word a line: fastai's lists hold the end of a line as a word.
+        with open(os.path.join(folder, "words.json"), "w", encoding="utf-8") as file:
+            json.dump(self._vocabulary.tokens, file, ensure_ascii=False, indent=0)
+
+    @classmethod
+    def from_assets(cls, folder, config):
+        """Return the tokenizer whose `save_assets(folder)` and `get_config()` these are."""
+        return cls(os.path.join(folder, "words.json"), **config)
+
+    @classmethod
+    def from_files(cls, folder, **overrides):
+        """Return the tokenizer that a published word list describes.
+
+        Reads `words.json`, fastai's `itos*.pkl` (no code in it can run) or GloVe's `glove*.txt`.
+        Special tokens are found by their usual names; fastai's `xxmaj` and the like turn its rules
+        on. GloVe's files have none: `<unk>` and `<pad>` come first here, with the ids 0 and 1, and
+        the word of line n, counted from 0, has the id n + 2.
+
+        Args:
+            folder: str.
+            **overrides: constructor arguments, such as `splitter`, that win over what is found.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if there are several, or one is damaged or has no unknown token.
+        """
+        paths = [p for name in FILES for p in glob.glob(os.path.join(glob.escape(folder), name))]
+        if not paths:
+            raise FileNotFoundError(
+                f"`folder` {os.fspath(folder)!r} holds none of {', '.join(FILES)}; copy the word "
+                "list there."
+            )
+        if len(paths) > 1:
+            names = sorted(os.path.basename(path) for path in paths)
+            raise ValueError(f"{os.fspath(folder)!r} holds several word lists, {names}: keep one.")
+        words = _read(paths[0])
+        known = set(words)
+        settings = {
+            f"{role}_token": next((name for name in names if name in known), None)
+            for role, names in NAMES.items()
+        }
+        if settings["unknown_token"] is None and "unknown_token" not in overrides:
+            raise ValueError(
+                f"{paths[0]!r} has no unknown token, none of {NAMES['unknown']}; pass the entry "
+                "that plays this role: `unknown_token=...`."
+            )
+        more = [name for name in MORE_NAMES if name in known]
+        is_fastai = known.issuperset(fastai_rules.MARKERS)
+        settings |= {"additional_special_tokens": more, "rules": "fastai" if is_fastai else None}
+        return cls(words, **{**settings, **overrides})
+
+
+def _sentinel(id):
+    return f"{SENTINEL}{id}"
+
+
+def _read(path):
+    """Return the words of a file."""
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"`vocabulary` names the file {path!r}, which does not exist; give the path of a word "
+            "list, or a list of words."
+        )
+    try:
+        if os.path.basename(path).startswith("glove"):
+            words = _read_glove(path)
+        else:
+            words = _read_list(path)
+    except (ValueError, EOFError, LookupError, AttributeError, TypeError, pickle.PickleError) as e:
+        raise ValueError(
+            f"`vocabulary` file {path!r} is damaged, or of another kind than its name says ({e}); "
+            "copy or download it again."
+        ) from None
+    if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
+        raise ValueError(f"`vocabulary` file {path!r} must hold a list of strings, nothing else.")
+    # fastai repeats this word at the end to make the size a multiple of eight.
+    fill = [i for i, word in enumerate(words) if word == "xxfake"]
+    for number, i in enumerate(fill[1:], start=2):
+        words[i] = f"xxfake{number}"
+    return words
+
+
+def _read_list(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    if path.endswith(".json"):
+        return json.loads(data)
+    if path.endswith(".pkl"):
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    lines = data.decode("utf-8-sig").removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
+
+
+def _read_glove(path):
+    """Return the words of lines that hold a word and its numbers, after special tokens."""
+    words, size = [], None
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            fields = line.rstrip("\n").split(" ")
+            size = size or len(fields) - 1
+            # Some words of the largest file hold spaces.
+            words.append(" ".join(fields[:-size] if size else fields))
+            if not size or len(fields) <= size:
+                raise ValueError(f"line {number} is not a word and {size or 'its'} numbers")
+    return [token for token in ("<unk>", "<pad>") if token not in words] + words
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads lists and strings; whatever else a pickle asks for could run code."""
+
+    def find_class(self, module, name):
+        raise ValueError(f"it asks for {module}.{name}, and a list of words needs nothing")

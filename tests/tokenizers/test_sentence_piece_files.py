@@ -1,0 +1,160 @@
+"""SentencePiece's files: what they are read as, written back as, and refused for."""
+
+import json
+import shutil
+
+import pytest
+
+from keras_lm.tokenizers import SentencePieceTokenizer
+from keras_lm.tokenizers.sentence_piece_files import Model
+
+
+@pytest.fixture
+def folder(goldens, tmp_path):
+    """`folder("albert")` is a new folder with nothing but that model."""
+
+    def make(kind, name="spiece.model"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(
+            goldens("tokenizers") / f"sentencepiece-{kind}" / "spiece.model", tmp_path / name
+        )
+        return tmp_path
+
+    return make
+
+
+def write(folder, **files):
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(json.dumps(content))
+    return folder
+
+
+def rules(tokenizer):
+    return {name for name, value in tokenizer.get_config().items() if value is True}
+
+
+CLEANED = {"strip_accents", "straighten_quotes", "collapse_whitespace", "split_digit_commas"}
+
+
+@pytest.mark.parametrize("kind", ["albert", "t5", "xlnet"])
+def test_assets_round_trip(goldens, kind, tmp_path):
+    golden = goldens("tokenizers") / f"sentencepiece-{kind}"
+    tokenizer = SentencePieceTokenizer.from_files(golden)
+    tokenizer.save_assets(tmp_path)
+    assert (tmp_path / "spiece.model").read_bytes() == (golden / "spiece.model").read_bytes()
+    config = json.loads(json.dumps(tokenizer.get_config()))
+    again = SentencePieceTokenizer.from_assets(tmp_path, config)
+    assert again.get_config() == tokenizer.get_config()
+    assert again.vocabulary == tokenizer.vocabulary
+    texts = ["Hello ``wörld'' 1990, [MASK]<extra_id_0><eop>"]
+    for parse_special in (False, True):
+        expected = tokenizer(texts, parse_special=parse_special).to_list()
+        assert again(texts, parse_special=parse_special).to_list() == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spiece.model",
+        "tokenizer.model",
+        "sentencepiece.bpe.model",
+        "assets/tokenizer/vocabulary.spm",
+    ],
+)
+def test_a_bare_model(folder, name):
+    tokenizer = SentencePieceTokenizer.from_files(folder("albert", name))
+    assert not rules(tokenizer)
+    assert tokenizer.special_tokens["mask"] == "[MASK]"
+    assert tokenizer.special_tokens["unknown"] == "<unk>"
+
+
+def test_the_family_comes_from_configurations(folder):
+    path = folder("albert")
+    assert rules(SentencePieceTokenizer.from_files(path, family="albert")) == CLEANED | {
+        "lowercase"
+    }
+    write(path, config__json={"model_type": "albert"})
+    assert rules(SentencePieceTokenizer.from_files(path)) == CLEANED | {"lowercase"}
+    write(path, tokenizer_config__json={"do_lower_case": False, "keep_accents": True})
+    assert rules(SentencePieceTokenizer.from_files(path)) == CLEANED - {"strip_accents"}
+    assert rules(SentencePieceTokenizer.from_files(path, lowercase=True)) > {"lowercase"}
+    write(path, tokenizer_config__json={"tokenizer_class": "XLNetTokenizerFast"})
+    assert rules(SentencePieceTokenizer.from_files(path)) == CLEANED
+    assert not rules(SentencePieceTokenizer.from_files(path, family="plain"))
+
+
+def test_t5_adds_extra_ids(folder):
+    path = write(folder("t5"), config__json={"model_type": "t5"})
+    assert SentencePieceTokenizer.from_files(path).vocabulary_size == 1100
+    write(path, tokenizer_config__json={"extra_ids": 2})
+    tokenizer = SentencePieceTokenizer.from_files(path)
+    assert tokenizer.vocabulary[1000:] == ["<extra_id_1>", "<extra_id_0>"]
+
+
+def test_a_tokenizer_json_beside_the_model(folder):
+    steps = [
+        {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+        {"type": "Lowercase"},
+    ]
+    path = write(
+        folder("albert"),
+        tokenizer__json={
+            "model": {"type": "Unigram"},
+            "normalizer": {"type": "Sequence", "normalizers": steps},
+            "added_tokens": [{"id": 1000, "content": "[E]", "special": True}],
+        },
+    )
+    tokenizer = SentencePieceTokenizer.from_files(path)
+    assert rules(tokenizer) == {"lowercase", "straighten_quotes"}
+    assert tokenizer.vocabulary[-1] == "[E]"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"tokenizer_config__json": {"tokenizer_class": "XLMRobertaTokenizer"}}, "XLMRoberta"),
+        ({"tokenizer_config__json": {"sp_model_kwargs": {"nbest_size": -1}}}, "sp_model_kwargs"),
+        ({"tokenizer_config__json": {"legacy": False}}, "legacy"),
+        ({"tokenizer_config__json": {"mask_token": "[GONE]"}}, "mask_token=None"),
+        ({"tokenizer__json": {"model": {"type": "WordPiece"}}}, "WordPiece"),
+        ({"added_tokens__json": {"x": 1005}}, "without a gap"),
+    ],
+)
+def test_files_that_ask_for_something_else(folder, files, message):
+    with pytest.raises(ValueError, match=message):
+        SentencePieceTokenizer.from_files(write(folder("albert"), **files))
+
+
+def test_no_model(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"spiece\.model"):
+        SentencePieceTokenizer.from_files(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.model"):
+        SentencePieceTokenizer(tmp_path / "nowhere.model")
+
+
+def test_damaged_models(folder):
+    path = folder("t5") / "spiece.model"
+    data = path.read_bytes()
+    model = Model.FromString(data)
+    only_pieces = Model(pieces=model.pieces).SerializeToString()
+    del model.pieces[2]  # the unknown token
+    cases = {
+        b"": "not a SentencePiece model",
+        b"hello\nworld\n": "not a SentencePiece model",
+        data[: len(data) // 2]: "cut off",
+        data[:1000]: "cut off",
+        only_pieces: "cut off",
+        model.SerializeToString(): "0 unknown tokens",
+    }
+    for damaged, message in cases.items():
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=message):
+            SentencePieceTokenizer.from_files(path.parent)
+
+
+def test_an_entry_stands_twice(folder):
+    path = folder("t5") / "spiece.model"
+    model = Model.FromString(path.read_bytes())
+    model.pieces.append(model.pieces[50])
+    with pytest.raises(ValueError, match="twice"):
+        SentencePieceTokenizer(model.SerializeToString())

@@ -1,0 +1,202 @@
+"""Where WordPiece's tokens stand in the text as it was given."""
+
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from keras_lm.tokenizers import WordPieceTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [
+    *("un", "##aff", "##able", "hello", "world", "cafe", "café", "Hello", "new", "york", "[", "]"),
+    *("!", ",", "-", "a", "b", "##b", "中", "文", "ß", "i", "각", "\u1100", "##\u1161"),
+]
+# Letters of several scripts, marks, punctuation, spaces and controls.
+ALPHABET = (
+    "abAB129'!#[]-_$.,: \t\n\r\x00\x07\x7f\x85\xa0\xad\u200b\u200d\u2028\u3000\ufeff\ufffd\ue000"
+    "éÉüßİıñ\u0301\u0323ﬁПриветЁйשלוםمرحباनमस्तेสวัสดี안녕中文日本テスト。，！ａＡ１½²™€№–—…“”🙂👍🏽𝐀𠀀"
+)
+
+
+def make(lowercase=True, vocabulary=(*SPECIAL, *PIECES), **kwargs):
+    return WordPieceTokenizer(list(vocabulary), lowercase=lowercase, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def uncased():
+    return make()
+
+
+@pytest.fixture(scope="module")
+def cased():
+    return make(lowercase=False)
+
+
+def parts(tokenizer, text):
+    """A list of (token, what it stands for), counted in bytes and in characters alike."""
+    data = text if isinstance(text, bytes) else text.encode()
+    ids, starts, ends = tokenizer.tokenize_with_offsets(data)
+    assert (ids.dtype, starts.dtype, ends.dtype) == (tf.int32, tf.int64, tf.int64)
+    assert ids.numpy().tolist() == tokenizer(data).numpy().tolist()
+    tokens = [token.decode() for token in tokenizer.tokens(ids).numpy()]
+    found = [data[start:end] for start, end in zip(starts.numpy(), ends.numpy())]
+    if isinstance(text, bytes):
+        return list(zip(tokens, found))
+    _, starts, ends = tokenizer.tokenize_with_offsets(text, unit="character")
+    characters = [text[start:end] for start, end in zip(starts.numpy(), ends.numpy())]
+    assert [part.decode() for part in found] == characters
+    return list(zip(tokens, characters))
+
+
+def test_plain_text(uncased):
+    assert parts(uncased, "  Unaffable, HELLO!") == [
+        *(("un", "Un"), ("##aff", "aff"), ("##able", "able"), (",", ","), ("hello", "HELLO")),
+        ("!", "!"),
+    ]
+    assert parts(uncased, " \t\u3000") == parts(uncased, "") == []
+
+
+def test_accents(uncased, cased):
+    assert parts(uncased, "a CAFÉ a") == [("a", "a"), ("cafe", "CAFÉ"), ("a", "a")]
+    assert parts(cased, "a café a") == [("a", "a"), ("café", "café"), ("a", "a")]
+    # A mark of its own becomes nothing.
+    assert parts(uncased, "a cafe\u0301 a") == [("a", "a"), ("cafe", "cafe"), ("a", "a")]
+    assert parts(uncased, "ca\u0301fe a") == [("cafe", "ca\u0301fe"), ("a", "a")]
+
+
+def test_characters_that_change_their_size(uncased):
+    assert parts(uncased, "ßİa가b") == [("[UNK]", "ßİa가b")]
+    assert parts(uncased, "a İ b") == [("a", "a"), ("i", "İ"), ("b", "b")]
+    # One syllable becomes several letters, and each of them stands for all of it.
+    assert parts(uncased, "a 가 b") == [
+        ("a", "a"),
+        ("\u1100", "가"),
+        ("##\u1161", "가"),
+        ("b", "b"),
+    ]
+
+
+def test_ideographs(uncased):
+    assert parts(uncased, "hello中文。a") == [
+        *(("hello", "hello"), ("中", "中"), ("文", "文"), ("[UNK]", "。"), ("a", "a")),
+    ]
+
+
+def test_what_is_dropped_lies_between_or_within(uncased):
+    assert parts(uncased, "\x00a\u200b b\ufffd") == [("a", "a"), ("b", "b")]
+    assert parts(uncased, "hel\x00l\u200bo\x85 world") == [
+        ("hello", "hel\x00l\u200bo"),
+        ("world", "world"),
+    ]
+
+
+def test_bytes_that_are_not_utf8(uncased):
+    text = b"\xff a\xfe\xe4\xb8 hel\xc3lo \xe4\xb8\xad\x80 \xf0"
+    assert parts(uncased, text) == [
+        *(("a", b"a"), ("hello", b"hel\xc3lo"), ("中", "中".encode())),
+    ]
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "𝐀"])
+def test_unknown_covers_its_word(uncased, letter):
+    for size in (1, 100, 101, 1000):
+        word = letter * size
+        expected = [("a", "a"), ("[UNK]", word), ("-", "-"), ("b", "b")]
+        assert parts(uncased, f"a {word}-b") == expected
+    assert parts(uncased, "a" * 100_000 + " b") == [("[UNK]", "a" * 100_000), ("b", "b")]
+
+
+def test_added_tokens_cover_what_they_are_written_as():
+    tokenizer = make(
+        vocabulary=[*SPECIAL, *PIECES, "New York", "b-b"], added_tokens=["New York", "b-b"]
+    )
+    assert parts(tokenizer, "a NEW\u200b Yörk, b-b" + "a" * 101) == [
+        *(("a", "a"), ("New York", "NEW\u200b Yörk"), (",", ","), ("b-b", "b-b")),
+        ("[UNK]", "a" * 101),
+    ]
+
+
+def test_batches(uncased):
+    texts = ["", "hello  world", "x" * 101, b"\xff", "中 a"]
+    ids, starts, ends = uncased.tokenize_with_offsets(texts)
+    assert ids.to_list() == uncased(texts).to_list()
+    assert starts.to_list() == [[], [0, 7], [0], [], [0, 4]]
+    assert ends.to_list() == [[], [5, 12], [101], [], [3, 5]]
+    _, starts, ends = uncased.tokenize_with_offsets(texts, unit="character")
+    assert (starts[-1].numpy().tolist(), ends[-1].numpy().tolist()) == ([0, 2], [1, 3])
+    for empty in ([], [""], [""] * 10_000):
+        spans = uncased.tokenize_with_offsets(tf.constant(empty, tf.string))
+        assert [s.to_list() for s in spans] == [[[] for _ in empty]] * 3
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_spans_equal_huggingface(lowercase):
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = sorted({c for c in ALPHABET + ALPHABET.lower() if not c.isspace() and c != "\x00"})
+    vocabulary = [*SPECIAL, *dict.fromkeys([*PIECES, *letters, *("##" + c for c in letters[::2])])]
+    reference = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            {token: i for i, token in enumerate(vocabulary)}, unk_token="[UNK]"
+        )
+    )
+    reference.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    reference.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer = make(lowercase, vocabulary)
+    words = st.one_of(
+        st.text(ALPHABET, max_size=30),
+        st.sampled_from(["unaffable", "hello", "a" * 101, "é" * 101, "안녕"]),
+    )
+
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.lists(words, max_size=5).map("".join), min_size=1, max_size=16))
+    def check(texts):
+        ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit="character")
+        encoded = reference.encode_batch(texts, add_special_tokens=False)
+        assert ids.to_list() == [e.ids for e in encoded]
+        spans = [list(zip(*row)) for row in zip(starts.to_list(), ends.to_list())]
+        assert spans == [e.offsets for e in encoded]
+
+    check()
+
+
+def test_spans_are_right_for_any_bytes(uncased):
+    pieces = st.one_of(st.binary(max_size=6), st.sampled_from(PIECES).map(str.encode))
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.lists(pieces, max_size=6).map(b"".join), min_size=1, max_size=16))
+    def check(texts):
+        ids, starts, ends = uncased.tokenize_with_offsets(texts)
+        assert ids.to_list() == uncased(texts).to_list()
+        for text, row in zip(texts, zip(ids.to_list(), starts.to_list(), ends.to_list())):
+            before = 0
+            for token, start, end in zip(*row):
+                assert before <= start < end <= len(text)
+                before = start
+                # A span alone is the token again, apart from words that go on.
+                piece = uncased.id_to_token(token)
+                if not piece.startswith("##") and piece != "[UNK]":
+                    assert piece in uncased.tokens(uncased(text[start:end])).numpy()[0].decode()
+
+    check()
+
+
+def test_saved_model(uncased, tmp_path):
+    class Endpoint(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokenizer = uncased
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def spans(self, text):
+            ids, starts, ends = self.tokenizer.tokenize_with_offsets(text)
+            return {"ids": ids.values, "starts": starts.values, "ends": ends.values}
+
+    tf.saved_model.save(Endpoint(), tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    texts = ["a CAFÉ", b"\xff hel\x00lo", "x" * 101]
+    expected = uncased.tokenize_with_offsets(texts)
+    for name, values in zip(("ids", "starts", "ends"), expected):
+        assert loaded.spans(tf.constant(texts))[name].numpy().tolist() == (
+            values.values.numpy().tolist()
+        )
