@@ -13,7 +13,9 @@ class AdamW(keras.optimizers.AdamW):
     """AdamW as BERT is fine-tuned: no decay of biases and norms, warm-up and linear decay.
 
     On TensorFlow a step is one fused kernel a variable, where Keras's own takes a dozen passes over
-    weights, moments and gradients; the arithmetic is the same.
+    weights, moments and gradients. The arithmetic is the same, but for a row of an embedding that a
+    batch looks up several times: its gradients are summed before they are squared and clipped, as
+    the algorithm says; Keras's own squares them one by one.
 
     Args:
         learning_rate: float, the peak of a `WarmupLinearDecay` whose length `fit` fills in; or a
