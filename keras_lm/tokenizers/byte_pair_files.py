@@ -118,27 +118,10 @@ def read_vocabulary(path):
 
 def read_merges(path):
     """Return the merges of a file with one a line."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"`merges` names the file {os.fspath(path)!r}, which does not exist; give the path of "
-            "a merges.txt, or a list of pairs."
-        )
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"`merges` file {os.fspath(path)!r} is not UTF-8: byte {error.start} is "
-            f"{data[error.start]:#x}. It may be cut off: copy or download it again."
-        ) from None
-    # Not splitlines(): a symbol may be a line separator of Unicode.
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    if lines[0].startswith("#version"):
-        del lines[0]
-    if lines and not lines[-1]:
-        lines.pop()
-    return lines
+    lines = published_files.read_lines(
+        path, "merges", "give the path of a merges.txt, or a list of pairs."
+    )
+    return lines[1:] if lines and lines[0].startswith("#version") else lines
 
 
 def write(folder, ids, merges):

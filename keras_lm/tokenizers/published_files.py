@@ -19,6 +19,38 @@ def read_json(folder, name):
         ) from None
 
 
+def read_lines(path, argument, remedy):
+    """Return the lines of a file.
+
+    Args:
+        path: path.
+        argument: str. What the user knows the file as, for messages.
+        remedy: str. What to give in its place.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is not UTF-8.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"`{argument}` names the file {os.fspath(path)!r}, which does not exist; {remedy}"
+        )
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"`{argument}` file {os.fspath(path)!r} is not UTF-8: byte {error.start} is "
+            f"{data[error.start]:#x}. Copy it again, or convert it to UTF-8."
+        ) from None
+    # Not splitlines(): an entry may be a line separator of Unicode.
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
 def _without_repeats(pairs):
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -7,7 +7,7 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import wordpiece_files
+from keras_lm.tokenizers import ragged, wordpiece_files
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 # Unicode promises that U+FDD0..U+FDEF never stand for a character. Cleaning drops them from text,
@@ -240,7 +240,7 @@ class WordPieceTokenizer(Tokenizer):
         return ids.with_values(tf.gather(tf.constant(safe, tf.int32), ids.values))
 
     def _join(self, entries):
-        text = tf.strings.reduce_join(entries, axis=-1, separator=" ")
+        text = ragged.join(entries, " ")
         text = tf.strings.strip(tf.strings.regex_replace(text, " ##", ""))
         # Hugging Face's clean-up of English: one rule after the other, in this order.
         for before, after in (
@@ -327,7 +327,7 @@ def _begins_with(prefix, texts, starts):
         tf.strings.reduce_join([tf.strings.reduce_join(texts), prefix]), tf.uint8
     )
     rows = tf.cumsum(_lengths(texts), exclusive=True)
-    places = starts.values + tf.gather(rows, starts.value_rowids())
+    places = starts.values + tf.gather(rows, ragged.row_ids(starts))
     found = tf.ones_like(places, tf.bool)
     for i, byte in enumerate(prefix.encode()):
         found &= tf.gather(data, places + i) == byte
@@ -353,7 +353,7 @@ def _spans(sizes, characters, left):
     ends = tf.cumsum(widths)
     begins = ends - widths
     row_begins = tf.gather(tf.concat([begins, [0]], axis=0), characters.row_starts())
-    shift = tf.gather(row_begins, sizes.value_rowids())
+    shift = tf.gather(row_begins, ragged.row_ids(sizes))
     return (
         sizes.with_values(tf.gather(begins, first) - shift),
         sizes.with_values(tf.gather(ends, last) - shift),

@@ -62,25 +62,9 @@ def read_folder(folder):
 
 def read_vocabulary(path):
     """Return the entries of a file with one a line."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"`vocabulary` names the file {os.fspath(path)!r}, which does not exist; give the path "
-            "of a vocab.txt, or a list of entries."
-        )
-    with open(path, "rb") as file:
-        data = file.read()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"`vocabulary` file {os.fspath(path)!r} is not UTF-8: byte {error.start} is "
-            f"{data[error.start]:#x}; convert the file to UTF-8."
-        ) from None
-    # Not splitlines(): an entry may be a line separator of Unicode.
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+    return published_files.read_lines(
+        path, "vocabulary", "give the path of a vocab.txt, or a list of entries."
+    )
 
 
 def _looks_cased(vocabulary, special):

@@ -8,7 +8,7 @@ import pickle
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import fastai_rules, splitting
+from keras_lm.tokenizers import fastai_rules, ragged, splitting
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
 
@@ -158,7 +158,7 @@ class WordTokenizer(Tokenizer):
         return text
 
     def _join(self, entries):
-        return tf.strings.reduce_join(entries, axis=-1, separator=" ")
+        return ragged.join(entries, " ")
 
     def get_config(self):
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""
