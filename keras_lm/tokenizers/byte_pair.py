@@ -6,6 +6,7 @@ import types
 import tensorflow as tf
 
 from keras_lm.tokenizers import byte_pair_files, ragged
+from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
 from keras_lm.tokenizers.byte_pair_model import PieceMerger, last_ranks
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
@@ -99,6 +100,7 @@ class BytePairTokenizer(Tokenizer):
             added_tokens=list(added_tokens),
             lstrip_tokens=list(lstrip_tokens),
             rstrip_tokens=list(rstrip_tokens),
+            lite=None,
         )
         for argument in ("added_tokens", "lstrip_tokens", "rstrip_tokens"):
             self._check_tokens(argument)
@@ -117,6 +119,7 @@ class BytePairTokenizer(Tokenizer):
         entries = self._vocabulary.tokens
         ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole)
         last = last_ranks({t: tuple(t) for t in entries if t not in whole}, ranks)
+        self._rules.last = last
         spellings = [
             token.encode() if token in whole else byte_pair_files.spelling(token)
             for token in entries
@@ -261,6 +264,32 @@ class BytePairTokenizer(Tokenizer):
     def _merge_words(self, words):
         return self._merge(words)
 
+    def tokenize_lite(self, text):
+        """Return ids as calling does, by operations that a `.tflite` can run.
+
+        The ids are the same for all text without added tokens, which are not looked for. A word
+        takes at most as many rounds of merging as it has bytes, and memory is linear in the text.
+
+        Args:
+            text: (B,) string tensor.
+
+        Returns:
+            A ragged (B, S) int32 tensor.
+        """
+        if self._rules.lite is None:
+            with tf.init_scope():
+                self._rules.lite = self._make_lite()
+        return self._rules.lite(text)
+
+    def _make_lite(self):
+        return LiteBytePair(
+            self._vocabulary.ids,
+            self._rules.merges,
+            self._rules.last,
+            self.special_id("unknown") if self._has_unknown else None,
+            self.add_prefix_space,
+        )
+
     # === Ids to text ===
 
     def detokenize(self, ids, partial=False):
@@ -332,10 +361,7 @@ class BytePairTokenizer(Tokenizer):
 
 def _split(text):
     """Split (B,) strings at the byte `PART`, without empty pieces, into a ragged (B, P) tensor."""
-    found = tf.raw_ops.StringSplit(input=text, delimiter=PART, skip_empty=True)
-    return tf.RaggedTensor.from_value_rowids(
-        found.values, found.indices[:, 0], tf.size(text, tf.int64), validate=False
-    )
+    return ragged.split(text, PART)
 
 
 def _is_utf8(data):

@@ -13,14 +13,12 @@ the rank of the last merge as its negative score:
 The operation merges a word of n characters in O(n log n) steps and O(n) memory.
 """
 
-import hashlib
 import itertools
 import struct
 
 import tensorflow as tf
-from tensorflow_text.python.ops.sentencepiece_tokenizer import (
-    gen_sentencepiece_tokenizer as operations,
-)
+
+from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel
 
 NORMAL, UNKNOWN, CONTROL = 1, 2, 3  # types of pieces
 BPE = 2  # type of a model
@@ -72,38 +70,7 @@ class PieceMerger(tf.Module):
 
     def __call__(self, words):
         """Return the ids of (B,) words as a ragged (B, S) int32 tensor."""
-        ids, splits = operations.sentencepiece_tokenize_op(
-            self._model.resource_handle,
-            words,
-            nbest_size=0,
-            alpha=1.0,
-            add_bos=False,
-            add_eos=False,
-            reverse=False,
-            out_type=tf.int32,
-        )
-        return tf.RaggedTensor.from_row_splits(ids, tf.cast(splits, tf.int64), validate=False)
-
-
-class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
-    """A model of SentencePiece as a resource that its operations take.
-
-    TF Text's own class makes one that TensorFlow drops together with its cache of operations, which
-    `tf.random.set_seed` and others clear; from then on a tokenizer fails. This one has a name that
-    follows from the model, and lives as long as the process.
-
-    Args:
-        model: bytes, a serialized `ModelProto`.
-    """
-
-    def __init__(self, model):
-        super().__init__()
-        self._bytes = model
-        _ = self.resource_handle  # which makes it
-
-    def _create_resource(self):
-        name = "keras_lm_" + hashlib.sha256(self._bytes).hexdigest()
-        return operations.sentencepiece_op(model=self._bytes, shared_name=name)
+        return self._model.tokenize(words)
 
 
 # === SentencePiece's file format ===

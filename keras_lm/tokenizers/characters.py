@@ -6,7 +6,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.tokenizers import splitting
+from keras_lm.tokenizers import ragged, splitting
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
 
 # AllenNLP's ids. The bytes 0..255 have the ids 1..256.
@@ -112,15 +112,12 @@ class CharacterTokenizer(Tokenizer):
 
     def _spell(self, words):
         """From (W,) words to (W, C) ids."""
-        lengths = tf.minimum(tf.strings.length(words), self.characters_per_word - 2)
-        # Words are short: work on the columns that this batch needs, and fill up the others.
-        longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+        longest = self.characters_per_word - 2
+        lengths = tf.minimum(tf.strings.length(words), longest)
+        # Bytes as long as possible: most of the time goes into memory.
         data = tf.io.decode_raw(words, tf.uint8, fixed_length=longest)  # zeros behind the end
         data = tf.pad(data, [[0, 0], [1, 1]])
-        ids = tf.cast(data, tf.int32) + tf.gather(self._frames[:, : longest + 2], lengths)
-        fill = tf.fill([tf.shape(words)[0], self.characters_per_word - 2 - longest], FILL)
-        ids = tf.concat([ids, fill], axis=1)  # takes half the time of tf.pad
-        return tf.ensure_shape(ids, [None, self.characters_per_word])
+        return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
     def tokenize_lite(self, text):
         """Return what calling returns, by operations that a `.tflite` can run.
@@ -166,7 +163,7 @@ class CharacterTokenizer(Tokenizer):
         is_byte = (data > PAD) & (data < BEGIN_SENTENCE)
         letters = tf.gather(self._bytes, tf.where(is_byte, data - 1, 0))
         words = tf.strings.reduce_join(tf.where(is_byte, letters, b""), axis=1)
-        return tf.ragged.boolean_mask(ids.with_values(words), ids.with_values(is_word))
+        return ragged.keep(ids.with_values(words), is_word)
 
     def get_config(self):
         """Return the constructor's arguments as JSON-able values."""

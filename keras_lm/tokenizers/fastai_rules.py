@@ -16,6 +16,7 @@ two runs of words one after the other are both replaced. `xxbos` is the packer's
 
 import tensorflow as tf
 
+from keras_lm.tokenizers import ragged
 from keras_lm.tokenizers.splitting import split_words
 
 MARKERS = ("xxunk", "xxrep", "xxwrep", "xxup", "xxmaj")
@@ -61,7 +62,7 @@ def _replace_characters(text, marker):
     )
     run = tf.where(is_first, run, "")
     characters = characters.with_values(tf.where(count < 3, characters.values, run))
-    return tf.strings.reduce_join(characters, axis=-1)
+    return ragged.join(characters)
 
 
 def _replace_words(text, marker):
@@ -75,7 +76,7 @@ def _replace_words(text, marker):
     rest = tf.strings.regex_replace(words.values, f"^{W}*", "")
     run = tf.where(is_first, run, tf.where(is_last, rest, ""))
     words = words.with_values(tf.where(count < 3, words.values, run))
-    return tf.strings.reduce_join(words, axis=-1, separator=" ")
+    return ragged.join(words, " ")
 
 
 def _replace_capitals(text, markers):
@@ -84,7 +85,7 @@ def _replace_capitals(text, markers):
     is_maj = tf.strings.regex_full_match(words.values, r"[A-Z][^A-Z]+") & ~is_up
     marks = tf.where(is_up, f"{markers['xxup']} ", tf.where(is_maj, f"{markers['xxmaj']} ", ""))
     words = words.with_values(tf.strings.join([marks, words.values]))
-    text = tf.strings.reduce_join(words, axis=-1, separator=" ")
+    text = ragged.join(words, " ")
     return tf.strings.lower(text, encoding="utf-8")
 
 
@@ -92,10 +93,10 @@ def _previous(values, first):
     return tf.concat([[first], values], axis=0)[:-1]
 
 
-def _equals_previous(ragged):
+def _equals_previous(texts):
     """Return for each value whether the one before it, in the same row, is equal."""
-    rows = ragged.value_rowids()
-    return (ragged.values == _previous(ragged.values, "")) & (
+    rows = ragged.row_ids(texts)
+    return (texts.values == _previous(texts.values, "")) & (
         rows == _previous(rows, tf.constant(-1, rows.dtype))
     )
 

@@ -1,13 +1,14 @@
 """GPT-1's BPE: lower-cased words of letters that end in `</w>`."""
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import byte_pair_files, ragged
-from keras_lm.tokenizers.byte_pair import PART, BytePairTokenizer
+from keras_lm.tokenizers import bert_text, byte_pair_files, offsets, ragged
+from keras_lm.tokenizers.bert_text import SPACES, WORD_ENDS
+from keras_lm.tokenizers.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
 from keras_lm.tokenizers.byte_pair_files import END
+from keras_lm.tokenizers.byte_pair_lite_gpt import LiteGPT
 from keras_lm.tokenizers.byte_pair_model import last_ranks
-from keras_lm.tokenizers.wordpiece import CONTROL, WORD_ENDS
+from keras_lm.tokenizers.offsets import valid_utf8
 
 # Cleaning drops these two from text, as it does all of U+FDD0 to U+FDEF.
 UNKNOWN_LETTER = "\ufdd0"  # any letter that the vocabulary lacks
@@ -61,7 +62,7 @@ class GPTTokenizer(BytePairTokenizer):
         entries = self._vocabulary.tokens
         ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole, END)
         symbols = {t: _symbols(t) for t in entries if t not in whole and t != END}
-        last = last_ranks(symbols, ranks)
+        last = self._rules.last = last_ranks(symbols, ranks)
         spellings = [t if t in whole else t.replace(END, " ") for t in entries]
         words = {
             t.removesuffix(END): self._vocabulary.ids[t]
@@ -81,29 +82,80 @@ class GPTTokenizer(BytePairTokenizer):
         ]
         pieces += [(_inner(t), score) for t, score in scores.items()]
         self._make_tables(spellings, {w.encode(): i for w, i in words.items()}, pieces, None)
+        letters = [len(spelling.strip()) for spelling in spellings]
+        letters[self.special_id("unknown")] = 1
+        with tf.init_scope():
+            self._num_letters = tf.constant(letters, tf.int64)
+
+    def with_special_tokens(self, tokens):
+        config = self.get_config()
+        new = [token for token in tokens if token not in self._vocabulary.ids]
+        special = dict.fromkeys([*config["additional_special_tokens"], *tokens])
+        config["additional_special_tokens"] = list(special)
+        return type(self)([*self._vocabulary.tokens, *new], self._rules.merges, **config)
 
     def _tokenize_with_offsets(self, text):
-        raise NotImplementedError(
-            "GPTTokenizer cannot tell where its tokens stand: it changes text before it splits it."
+        # The tokens of a part cover its clean form without a gap. So it is enough to know how many
+        # of its letters each token has, and how many each character becomes.
+        tokens = self._rules.added_tokens
+        parts = self._part_tokens(valid_utf8(text), tokens)  # (B, P)
+        is_token = tf.strings.substr(parts.values, 0, 1) == TOKEN
+        ids = self._encode(self._strip_tokens(parts.values, tokens), with_tokens=True)  # (P, S)
+        found = tf.where(is_token, tf.strings.substr(parts.values, 1, MAX_INT), parts.values)
+        characters = tf.strings.unicode_split(found, "UTF-8")  # (P, N)
+        characters = characters.with_row_splits_dtype(tf.int64)
+        left = bert_text.visible_lengths(characters, self._clean, "UTF8_CHAR")
+        # All of a part that is a token is left, and the token covers it.
+        in_token = tf.gather(is_token, ragged.row_ids(characters))
+        left = tf.where(in_token, tf.ones_like(left), left)
+        of_part = ragged.row_ids(ids)
+        sizes = tf.where(
+            tf.gather(is_token, of_part),
+            tf.gather(characters.row_lengths(), of_part),
+            tf.gather(self._num_letters, ids.values),
         )
+        ids, characters = (parts.with_values(x).merge_dims(1, 2) for x in (ids, characters))
+        return ids, *offsets.covering(ids.with_values(sizes), characters, left)
 
     def _part_words(self, parts):
-        parts = tf.strings.lower(parts)
         # Most rows are ASCII without control characters, with nothing to clean.
-        rows = tf.where(tf.logical_not(tf.strings.regex_full_match(parts, r"[\t\n\r -~]*")))
-        clean = tf.strings.regex_replace(
-            tf.gather_nd(parts, rows), rf"[{CONTROL}\x{{FDD0}}-\x{{FDEF}}]+", ""
-        )
-        clean = tf_text.normalize_utf8(tf.strings.lower(clean, encoding="utf-8"), "NFD")
-        clean = tf.strings.regex_replace(clean, r"\p{Mn}+", "")
-        parts = tf.tensor_scatter_nd_update(parts, rows, clean)
-        parts = tf.strings.regex_replace(parts, r"[\s\p{Z}]+", PART)
+        parts = bert_text.where_not(tf.strings.lower(parts), r"[\t\n\r -~]*", self._clean)
+        parts = tf.strings.regex_replace(parts, f"[{SPACES}]+", PART)
         return tf.strings.regex_replace(parts, f"[{WORD_ENDS}]", PART + rb"\0" + PART)
+
+    def _clean(self, parts):
+        return bert_text.clean(parts, lowercase=True, strip_accents=True)
 
     def _merge_words(self, words):
         known = "".join(rf"\x{{{ord(letter):X}}}" for letter in self._letters)
         words = tf.strings.regex_replace(words, f"[^{known}]", UNKNOWN_LETTER)
         return self._merge(words + LAST)
+
+    def tokenize_lite(self, text):
+        """Return ids as calling does, by operations that a `.tflite` can run.
+
+        The ids are the same for all text without added tokens, which are not looked for; but for
+        letters with several marks of the rare kinds that are not taken off, where these stand in
+        another order than Unicode's canonical one. A word takes at most as many rounds of merging
+        as it has letters, and memory is linear in the text.
+
+        Args:
+            text: (B,) string tensor.
+
+        Returns:
+            A ragged (B, S) int32 tensor.
+        """
+        return super().tokenize_lite(text)
+
+    def _make_lite(self):
+        return LiteGPT(
+            self._letters,
+            self._vocabulary.ids,
+            self._rules.merges,
+            self._rules.last,
+            self.special_id("unknown"),
+            self._part_words,
+        )
 
     def _detokenize(self, ids, partial=False):
         return tf.strings.strip(ragged.join(tf.gather(self._spellings, ids)))

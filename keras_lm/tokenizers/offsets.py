@@ -1,4 +1,4 @@
-"""From places in the valid form of a text to places in the text as it was given."""
+"""Places of tokens: in the valid form of a text, and from there in the text as it was given."""
 
 import tensorflow as tf
 
@@ -60,3 +60,29 @@ def in_original(text, starts, ends, unit):
         return tf.minimum(begin + within, tf.gather(ends_of_characters, characters))
 
     return starts.with_values(place(first, starts_here)), ends.with_values(place(last, ends_here))
+
+
+def covering(sizes, characters, left):
+    """Find the characters from which tokens come that cover all that is left of a text.
+
+    Args:
+        sizes: ragged (B, S) int64, how much of what is left each token covers.
+        characters: ragged (B, N) strings, the characters of the text.
+        left: int64 of all characters, how much is left of each.
+
+    Returns:
+        `(starts, ends)`, ragged (B, S) int64: places in the bytes of `characters`.
+    """
+    # All texts one after the other, so that one search does for all.
+    left_ends, token_ends = tf.cumsum(left), tf.cumsum(sizes.values)
+    first = tf.searchsorted(left_ends, token_ends - sizes.values, "right", tf.int64)
+    last = tf.searchsorted(left_ends, token_ends, "left", tf.int64)
+    widths = tf.cast(tf.strings.length(characters.values), tf.int64)
+    ends = tf.cumsum(widths)
+    begins = ends - widths
+    row_begins = tf.gather(tf.concat([begins, [0]], axis=0), characters.row_starts())
+    shift = tf.gather(row_begins, ragged.row_ids(sizes))
+    return (
+        sizes.with_values(tf.gather(begins, first) - shift),
+        sizes.with_values(tf.gather(ends, last) - shift),
+    )

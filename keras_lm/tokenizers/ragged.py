@@ -27,3 +27,11 @@ def join(ragged, separator=""):
     return tf.strings.unsorted_segment_join(
         ragged.values, row_ids(ragged), ragged.nrows(), separator
     )
+
+
+def split(text, separator):
+    """Return the parts of (B,) strings between separators of a byte, (B, P), no empty ones."""
+    found = tf.raw_ops.StringSplit(input=text, delimiter=separator, skip_empty=True)
+    rows = tf.range(tf.size(text, tf.int64) + 1)
+    splits = tf.searchsorted(found.indices[:, 0], rows, out_type=tf.int64)
+    return tf.RaggedTensor.from_row_splits(found.values, splits, validate=False)

@@ -3,10 +3,13 @@
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from keras_lm.tokenizers import ragged
+from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
+
 # ASCII's marks and what Unicode calls punctuation, as BERT defines it.
 PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
-# TF Text's splitter leaves the first bytes of these on the word before, unless a space parts them.
-LONG_SPACES = r"[\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
+SPACES = f"[{character_class(WHITE_SPACE)}]"
+RARE_SPACES = f"[{character_class(WHITE_SPACE.replace(' 20 ', ' '))}]"
 
 SPLITTERS = ("punctuation", "whitespace")
 
@@ -31,11 +34,13 @@ def split_words(text, splitter, whole=()):
             `"whitespace"` parts at white space alone.
         whole: list of str, words that stay in one piece wherever they are spelled out.
     """
-    parted = [_literal(word) for word in sorted(whole, key=len, reverse=True)] + [LONG_SPACES]
+    parted = [_literal(word) for word in sorted(whole, key=len, reverse=True)]
     if splitter == "punctuation":
         parted.append(PUNCTUATION)
-    text = tf.strings.regex_replace(text, "|".join(parted), r" \0 ")
-    return tf_text.WhitespaceTokenizer().tokenize(text)
+    text = tf.strings.regex_replace(text, RARE_SPACES, " ")
+    if parted:
+        text = tf.strings.regex_replace(text, "|".join(parted), r" \0 ")
+    return ragged.split(text, b" ")
 
 
 def _literal(text):
@@ -116,8 +121,7 @@ def _kinds(splitter):
     """Return the kind of every code point, and 0 at the end, as the kernels in the graph see it."""
     code_points = tf.range(NUM_CODE_POINTS)[:, tf.newaxis]
     texts = tf.strings.unicode_encode(code_points, "UTF-8")
-    words = tf_text.WhitespaceTokenizer().tokenize(texts)
-    kinds = tf.where(words.row_lengths() == 0, SPACE, 0)
+    kinds = tf.where(tf.strings.regex_full_match(texts, SPACES), SPACE, 0)
     if splitter == "punctuation":
         kinds = tf.where(tf.strings.regex_full_match(texts, PUNCTUATION), MARK, kinds)
     return tf.concat([tf.cast(kinds, tf.int8), [0]], axis=0).numpy()

@@ -7,23 +7,14 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import ragged, wordpiece_files
+from keras_lm.tokenizers import bert_text, offsets, ragged, unicode_ranges, wordpiece_files
+from keras_lm.tokenizers.bert_text import DROPPED, SENTINELS, WORD_ENDS, where_not
+from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
-# Unicode promises that U+FDD0..U+FDEF never stand for a character. Cleaning drops them from text,
-# so a word made of them can stand for a token and nobody can type it.
-SENTINEL_CHARACTERS = r"\x{FDD0}-\x{FDEF}"
 LONG_WORD = "\ufdda"  # before a word; in no vocabulary, hence the word is one unknown token
 MARK = "\ufddb"
-
-# What cleaning drops: control, format and private characters, and the replacement character.
-CONTROL = r"\x{0}-\x{8}\x{B}\x{C}\x{E}-\x{1F}\x{7F}-\x{9F}\p{Cf}\p{Co}\x{FFFD}"
-
-# Characters that end a word: white space, punctuation as BERT defines it, and CJK ideographs.
-WORD_ENDS = (
-    r"\s\p{Z}\p{P}$+<=>^`|~\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{20000}-\x{2A6DF}"
-    r"\x{2A700}-\x{2CEAF}\x{2F800}-\x{2FA1F}"
-)
+NO_LETTER = "\U0001fffe"  # never stands for a character; a letter to the matcher
 
 ROLES = wordpiece_files.ROLES
 
@@ -33,7 +24,9 @@ class WordPieceTokenizer(Tokenizer):
 
     The ids equal those of BERT's own code and of Hugging Face's `tokenizers`, also where text is
     hostile: invalid UTF-8 is replaced, control characters vanish, and a word of more than
-    `max_word_length` characters becomes one unknown token.
+    `max_word_length` characters becomes one unknown token. Where these two disagree: marks and
+    punctuation are those of `tokenizers`, a capital sigma that ends a word becomes a final sigma as
+    in BERT's own code, and U+2B820 to U+2B91F are ideographs as there.
 
     Args:
         vocabulary: list of str, or the path of a `vocab.txt` with one entry a line.
@@ -95,6 +88,11 @@ class WordPieceTokenizer(Tokenizer):
         # ASCII without control characters and without over-long words: nothing to clean.
         self._plain = rf"[\t\n\r ]*(?:[!-~]{{1,{self.max_word_length}}}(?:[\t\n\r ]+|$))*"
 
+        # The matcher parts words at these; those that no entry holds are hidden from it.
+        letters = set("".join(self._vocabulary.tokens))
+        marks = unicode_ranges.characters(unicode_ranges.PUNCTUATION_OF_TF_TEXT)
+        self._joined = _regex_literal([*(c for c in marks if c not in letters), NO_LETTER])
+
         # Special tokens stand in the matcher under names that cannot be typed. So do entries that
         # no clean text holds: the matcher would find "a b" across two words, and chokes on NUL.
         hidden = {*self._vocabulary.all_special_tokens, *added_tokens} - {unknown_token}
@@ -139,8 +137,8 @@ class WordPieceTokenizer(Tokenizer):
 
     def _tokenize(self, text, parse_special):
         if parse_special:
-            text = _valid_utf8(text)
-            text = tf.strings.regex_replace(text, f"[{SENTINEL_CHARACTERS}]+", "")
+            text = valid_utf8(text)
+            text = tf.strings.regex_replace(text, f"[{SENTINELS}]+", "")
             tokens = self._vocabulary.all_special_tokens
             if parse_special is not True:
                 tokens = [token for token in tokens if token in parse_special]
@@ -155,28 +153,29 @@ class WordPieceTokenizer(Tokenizer):
 
         text = tf.strings.lower(text) if self.lowercase else text
         # Most rows of ordinary text are plain.
-        return self._replace_added(_where_not(text, self._plain, clean))
+        return self._replace_added(where_not(text, self._plain, clean))
 
     def _clean(self, text, keep_sentinels=False):
-        text = _valid_utf8(text)
-        dropped = CONTROL if keep_sentinels else CONTROL + SENTINEL_CHARACTERS
-        text = tf.strings.regex_replace(text, f"[{dropped}]+", "")
-        if self.lowercase:
-            text = tf.strings.lower(text, encoding="utf-8")
-        if self.strip_accents:
-            text = tf_text.normalize_utf8(text, "NFD")
-            text = tf.strings.regex_replace(text, r"\p{Mn}+", "")
-        return text
+        dropped = DROPPED if keep_sentinels else DROPPED + SENTINELS
+        text = bert_text.clean(valid_utf8(text), self.lowercase, self.strip_accents, dropped)
+        # Rows with characters that the matcher takes for something else are rare.
+        parted = unicode_ranges.character_class(unicode_ranges.NO_PUNCTUATION_OF_TF_TEXT)
+
+        def correct(rows):
+            rows = tf.strings.regex_replace(rows, f"[{parted}]", r" \0 ")
+            return tf.strings.regex_replace(rows, f"[{self._joined}]", NO_LETTER)
+
+        return where_not(text, f"[^{parted}{self._joined}]*", correct)
 
     def _mark_long_words(self, text):
         short = rf"\s*(?:\S{{1,{self.max_word_length}}}(?:\s+|$))*"
-        return _where_not(text, short, self._part_and_mark)
+        return where_not(text, short, self._part_and_mark)
 
     def _part_and_mark(self, text):
         # Apart from spaces, what ends a word is set apart first: one pattern that counts characters
         # of so large a class would need more memory than the regular expression engine has.
         text = tf.strings.regex_replace(text, f"[{WORD_ENDS}]", r" \0 ")
-        long_word = rf"[^\s{SENTINEL_CHARACTERS}]{{{self.max_word_length + 1},}}"
+        long_word = rf"[^\s{SENTINELS}]{{{self.max_word_length + 1},}}"
         return tf.strings.regex_replace(text, long_word, rf"{LONG_WORD}\0")
 
     def _replace_added(self, text):
@@ -209,12 +208,10 @@ class WordPieceTokenizer(Tokenizer):
             of_token = _size("".join(spelling.split()))
             sizes = tf.where(ids.values == self.token_to_id(token), of_token, sizes)
 
-        characters = tf.strings.unicode_split(_valid_utf8(text), "UTF-8")
+        characters = tf.strings.unicode_split(valid_utf8(text), "UTF-8")
         characters = characters.with_row_splits_dtype(tf.int64)
-        different, which = tf.unique(characters.values)
-        left = tf.strings.regex_replace(self._clean(different), r"[\s\p{Z}]+", "")
-        left = tf.gather(_lengths(left), which)
-        return ids, *_spans(ids.with_values(sizes), characters, left)
+        left = bert_text.visible_lengths(characters, self._clean)
+        return ids, *offsets.covering(ids.with_values(sizes), characters, left)
 
     def tokenize_lite(self, text):
         """Return ids as calling does, by operations that a `.tflite` can run.
@@ -295,16 +292,6 @@ class WordPieceTokenizer(Tokenizer):
         return cls(vocabulary, **{**settings, **overrides})
 
 
-def _where_not(text, pattern, function):
-    """Apply a function to the rows that the pattern does not match."""
-    rows = tf.where(tf.logical_not(tf.strings.regex_full_match(text, pattern)))
-    return tf.tensor_scatter_nd_update(text, rows, function(tf.gather_nd(text, rows)))
-
-
-def _valid_utf8(text):
-    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-
-
 def _sentinel(id):
     return "".join(chr(0xFDD0 + int(digit)) for digit in str(id))
 
@@ -332,29 +319,3 @@ def _begins_with(prefix, texts, starts):
     for i, byte in enumerate(prefix.encode()):
         found &= tf.gather(data, places + i) == byte
     return found
-
-
-def _spans(sizes, characters, left):
-    """Find the characters from which tokens come that cover all that is left of a text.
-
-    Args:
-        sizes: ragged (B, S) int64, the bytes that each token covers.
-        characters: ragged (B, N) strings.
-        left: int64 of all characters, the bytes that are left of each.
-
-    Returns:
-        `(starts, ends)`, ragged (B, S) int64: places in the bytes of `characters`.
-    """
-    # All texts one after the other, so that one search does for all.
-    left_ends, token_ends = tf.cumsum(left), tf.cumsum(sizes.values)
-    first = tf.searchsorted(left_ends, token_ends - sizes.values, "right", tf.int64)
-    last = tf.searchsorted(left_ends, token_ends, "left", tf.int64)
-    widths = _lengths(characters.values)
-    ends = tf.cumsum(widths)
-    begins = ends - widths
-    row_begins = tf.gather(tf.concat([begins, [0]], axis=0), characters.row_starts())
-    shift = tf.gather(row_begins, ragged.row_ids(sizes))
-    return (
-        sizes.with_values(tf.gather(begins, first) - shift),
-        sizes.with_values(tf.gather(ends, last) - shift),
-    )

@@ -7,6 +7,8 @@ import tensorflow as tf
 from keras_lm import tasks
 from keras_lm.export import check, tflite
 from keras_lm.export.fresh_process import load_tflite
+from keras_lm.tokenizers import BytePairTokenizer
+from keras_lm.tokenizers.byte_pair_files import BYTES
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
@@ -59,6 +61,24 @@ def test_classifier_in_a_fresh_process(make_backbone, tokenizer, texts, tmp_path
 
     operations = {operation for operation, _ in tflite._custom_operations(path.read_bytes())}
     assert operations == {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets"}
+
+
+def test_byte_level_bpe(make_backbone, texts, tmp_path):
+    special = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    vocabulary = [*special.values(), *BYTES.values(), "Ġt", "he", "Ġthe"]
+    tokenizer = BytePairTokenizer(vocabulary, ["Ġ t", "h e", "Ġt he"], **special)
+    backbone = make_backbone(vocabulary_size=len(vocabulary))
+    task = tasks.TextClassifier(backbone, class_names=["bad", "good"], tokenizer=tokenizer)
+    path = task.export(tmp_path / "model.tflite", format="litert")
+    operations = {operation for operation, _ in tflite._custom_operations(path.read_bytes())}
+    assert operations == {"TFText>ByteSplitWithOffsets"}
+
+    rows = [text.encode() if isinstance(text, str) else text for text in texts]
+    exported = tf.saved_model.load(str(task.export(tmp_path / "saved")))
+    expected = exported.signatures["serving_default"](text=tf.constant(rows))
+    found = load_tflite(str(path))[0](text=np.array(rows, object))
+    np.testing.assert_array_equal(found["labels"], expected["labels"].numpy())
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
 
 
 def test_length_that_cannot_vary_is_fixed(make_backbone, tokenizer, tmp_path, monkeypatch):

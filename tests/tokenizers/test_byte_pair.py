@@ -5,7 +5,6 @@ import json
 import random
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
@@ -153,29 +152,6 @@ def test_prefix_space_equals_huggingface(golden):
     assert ids.to_list() == tokenizer(["the word"]).to_list()
 
 
-# Older than the oldest Unicode table at play.
-old_text = st.text(
-    "abcABC129'!#[]-_$.,: \t\n\r\x00\x07\x85\xa0\xad\u200b\u3000éÉüßİñ\u0301Приветשлום中文。！🙂"
-    "नमस्ते안녕",
-    max_size=40,
-)
-
-
-@unhurried
-@given(texts=st.lists(old_text, min_size=1, max_size=12))
-def test_gpt_equals_huggingface(golden, texts):
-    tokenizers = pytest.importorskip("tokenizers")
-    folder, tokenizer, _ = golden("bpe-gpt1")
-    merges = [tuple(merge.split(" ")) for merge in read_merges(folder)]
-    ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
-    reference = tokenizers.Tokenizer(
-        tokenizers.models.BPE(ids, merges, unk_token="<unk>", end_of_word_suffix="</w>")
-    )
-    reference.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-    reference.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    assert tokenizer(texts).to_list() == [e.ids for e in reference.encode_batch(texts)]
-
-
 # What becomes of text
 
 
@@ -245,15 +221,6 @@ def test_bytes_that_the_vocabulary_lacks():
         BytePairTokenizer(entries, ["a b"])
 
 
-def test_gpt_lowers_and_cleans(gpt):
-    assert words(gpt, "THE\u200b the\x00") == words(gpt, "the the")
-    assert words(gpt, "π\ufdd0\ufdd1") == ["<unk>"]
-    assert words(gpt, "ππ") == ["<unk>", "<unk>"]
-    assert gpt.detokenize(gpt(["The  END."])).numpy().tolist() == [b"the end ."]
-    with pytest.raises(NotImplementedError, match="GPTTokenizer cannot tell where"):
-        gpt.tokenize_with_offsets("a")
-
-
 # Size
 
 
@@ -318,56 +285,7 @@ def test_unfinished_characters(gpt2, data, whole, partial):
     assert gpt2.detokenize(ids, partial=True)[0].numpy().decode() == partial
 
 
-def test_shapes(gpt2):
-    assert gpt2("the").shape.rank == 1
-    assert gpt2(["the", "a b"]).shape.rank == 2
-    assert gpt2([["the", "a"], ["b", "c"]]).shape.rank == 3
-    ragged = gpt2(tf.ragged.constant([["the"], [], ["a", "b"]]))
-    assert gpt2.detokenize(ragged).to_list() == [[b"the"], [], [b"a", b"b"]]
-    assert gpt2.detokenize(gpt2("the")).numpy() == b"the"
-    assert gpt2.detokenize(np.zeros((2, 0), np.int32)).numpy().tolist() == [b"", b""]
-    ids, starts, ends = gpt2.tokenize_with_offsets("the")
-    assert ids.shape.rank == starts.shape.rank == ends.shape.rank == 1
-    assert gpt2(tf.constant([], tf.string)).to_list() == []
-
-
-def test_offsets_have_clear_errors(gpt2):
-    with pytest.raises(ValueError, match="`unit` is 'word'; it must be one of"):
-        gpt2.tokenize_with_offsets("a", unit="word")
-    with pytest.raises(ValueError, match="in at most one dimension"):
-        gpt2.tokenize_with_offsets([["a"]])
-
-
 # Graphs
-
-
-class Endpoints(tf.Module):
-    def __init__(self, tokenizer):
-        super().__init__()
-        self.tokenizer = tokenizer
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def ids(self, text):
-        ids = self.tokenizer(text, parse_special=True)
-        return {
-            "values": ids.values,
-            "row_splits": ids.row_splits,
-            "text": self.tokenizer.detokenize(ids),
-        }
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_saved_model(golden, kind, tmp_path):
-    _, tokenizer, rows = golden(kind)
-    texts = tf.constant([row["text"] for row in rows])
-    module = Endpoints(tokenizer)
-    tf.saved_model.save(module, tmp_path, {"serving_default": module.ids})
-    loaded = tf.saved_model.load(tmp_path).signatures["serving_default"]
-    got, expected = loaded(texts), tokenizer(texts, parse_special=True)
-    assert got["values"].numpy().tolist() == expected.values.numpy().tolist()
-    assert got["row_splits"].numpy().tolist() == expected.row_splits.numpy().tolist()
-    assert got["text"].numpy().tolist() == tokenizer.detokenize(expected).numpy().tolist()
-    assert loaded(tf.constant([], tf.string))["values"].shape == [0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -377,12 +295,3 @@ def test_a_seed_does_not_harm(goldens, kind):
     expected = tokenizer(["unusualwords"]).to_list()
     tf.random.set_seed(0)
     assert tokenizer(["unusualwords"]).to_list() == expected
-
-
-def test_tf_data_and_tf_function(golden):
-    _, tokenizer, rows = golden("bytebpe-gpt2")
-    texts = [row["text"] for row in rows]
-    expected = tokenizer(texts).to_list()
-    batches = tf.data.Dataset.from_tensor_slices(texts).batch(32).map(tokenizer)
-    assert [ids for batch in batches for ids in batch.to_list()] == expected
-    assert tf.function(tokenizer)(tf.constant(texts)).to_list() == expected

@@ -116,17 +116,6 @@ def test_words_given_by_the_user(tokenizer):
         tokenizer.tokenize_words(tf.constant([1]))
 
 
-def test_shapes(tokenizer):
-    assert tokenizer("two words").numpy().tolist() == [row("two"), row("words")]
-    assert tokenizer([["a b", "c"], ["", "d"]]).to_list() == [
-        [[row("a"), row("b")], [row("c")]],
-        [[], [row("d")]],
-    ]
-    assert tokenizer(tf.ragged.constant([["a"], []])).to_list() == [[[row("a")]], []]
-    assert tokenizer([]).to_list() == []
-    assert tokenizer([""] * 10_000).to_list() == [[]] * 10_000
-
-
 def test_detokenize(tokenizer):
     texts = ["Hello, wörld!", "", "a"]
     expected = [[b"Hello", b",", "wörld".encode(), b"!"], [], [b"a"]]
@@ -220,17 +209,6 @@ TEXTS = [
 ]
 
 
-def test_saved_model_and_tf_data(tokenizer, tmp_path):
-    expected = tokenizer(TEXTS).to_list()
-    tf.saved_model.save(Endpoints(tokenizer), tmp_path)
-    loaded = tf.saved_model.load(tmp_path)
-    out = loaded.ids(tf.constant(TEXTS))
-    assert tf.RaggedTensor.from_row_splits(out["values"], out["row_splits"]).to_list() == expected
-    assert loaded.ids(tf.constant([], tf.string))["values"].shape == [0, 50]
-    batches = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(tokenizer)
-    assert [ids for batch in batches for ids in batch.to_list()] == expected
-
-
 @pytest.mark.parametrize("splitter", SPLITTERS)
 def test_tflite(splitter):
     interpreters = pytest.importorskip("ai_edge_litert.interpreter")
@@ -293,12 +271,3 @@ def test_wrong_files(tmp_path, options, error, message):
 def test_no_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"options\.json"):
         CharacterTokenizer.from_files(tmp_path)
-
-
-def test_assets_round_trip(tmp_path):
-    tokenizer = CharacterTokenizer(characters_per_word=7, splitter="whitespace")
-    tokenizer.save_assets(tmp_path)
-    config = json.loads(json.dumps(tokenizer.get_config()))
-    again = CharacterTokenizer.from_assets(tmp_path, config)
-    assert again.get_config() == tokenizer.get_config()
-    assert again(["Hello, world"]).to_list() == tokenizer(["Hello, world"]).to_list()

@@ -125,6 +125,21 @@ def test_ids_equal_huggingface_on_hostile_text(lowercase):
     check()
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_all_of_unicode_equals_huggingface(lowercase):
+    # The matcher, RE2 and the reference each know another version of Unicode. What differs: U+2B820
+    # to U+2B91F, which BERT's own code and we call ideographs, what cleaning drops because nobody
+    # can type it, and capitals so new that only the reference finds their small letters.
+    known = [chr(c) for c in (*range(0xD800), *range(0xE000, 0xFDD0), *range(0xFDF0, 0x2B820))]
+    known = [*known[:0x3000], *known[0x3000::5], *map(chr, (0x166D, 0x111C9, 0x2E44, 0x1E95F))]
+    vocabulary = [*SPECIAL, "a", "b", "##a", "##b", "\u166d"]
+    reference, tokenizer = huggingface(vocabulary, lowercase), make(lowercase, vocabulary)
+    texts = [f"a{c}b" for c in known]
+    expected = [e.ids for e in reference.encode_batch_fast(texts, add_special_tokens=False)]
+    got = tokenizer(texts).to_list()
+    assert not [f"{ord(c):X}" for c, a, b in zip(known, got, expected) if a != b]
+
+
 # Text
 
 
@@ -156,11 +171,6 @@ def test_control_and_format_characters_vanish(small):
 def test_white_space(small):
     text = "a\tb\na\r\nb\xa0a\u3000b\u2028a\u2029b \u2003a"
     assert words(small, text) == ["a", "b"] * 4 + ["a"]
-
-
-@pytest.mark.parametrize("empty", ["", " ", "\t\n", "\u200b", "\x00", b"\xff"])
-def test_nothing_to_see(small, empty):
-    assert small([empty, "a", empty]).to_list() == [[], small("a").numpy().tolist(), []]
 
 
 @pytest.mark.parametrize("letter", ["a", "б", "ส", "𝐀", "é"])
@@ -205,14 +215,6 @@ def test_invalid_utf8_is_replaced(small):
         "hello",
         "",
     ]
-
-
-@pytest.mark.parametrize(
-    "text", ["hello world! " * 8000, "a" * 100_000, "中" * 33_000, "é" * 50_000, "[SEP]" * 20_000]
-)
-def test_long_strings(small, text):
-    for parse_special in (False, True):
-        assert small(text, parse_special=parse_special).shape[0] >= 1
 
 
 def test_entries_that_no_text_can_spell():
@@ -323,32 +325,7 @@ def test_errors(arguments, message):
         make(**arguments)
 
 
-def test_text_must_be_strings(small):
-    with pytest.raises(ValueError, match="strings"):
-        small(tf.constant([1, 2]))
-
-
 # Shapes
-
-
-def test_shapes(small):
-    one, two = small("hello world"), small("un")
-    assert one.shape.rank == 1 and one.dtype == tf.int32
-    ids = small(["hello world", "un"])
-    assert isinstance(ids, tf.RaggedTensor) and ids.dtype == tf.int32
-    both = [one.numpy().tolist(), two.numpy().tolist()]
-    assert ids.to_list() == both
-    texts = ["hello world", "un"]
-    assert small(np.array(texts)).to_list() == both
-    assert small(np.array(texts, dtype=object)).to_list() == both
-    assert small(tf.constant(texts)).to_list() == both
-    assert small([texts, texts]).to_list() == [both, both]
-    assert small(tf.constant([texts])).shape.rank == 3
-    assert small([texts, ["un"]]).to_list() == [both, [both[1]]]
-    ragged = tf.ragged.constant([[texts], []])
-    assert small(ragged).to_list() == [[both], []]
-    assert small([]).to_list() == []
-    assert small(tf.zeros([0, 3], tf.string)).shape[0] == 0
 
 
 def test_detokenize(small):
@@ -417,17 +394,6 @@ def test_saved_model(golden, casing, tmp_path):
     assert loaded["parsed"](texts)["text"].numpy().tolist() == expected.numpy().tolist()
     assert loaded["serving_default"](tf.constant([], tf.string))["values"].shape == [0]
     assert megabytes(tmp_path / "two") < 1.1 * megabytes(tmp_path / "one")
-
-
-def test_tf_data_and_tf_function(golden):
-    _, tokenizer, rows = golden("uncased")
-    texts = [row["text"] for row in rows]
-    expected = tokenizer(texts).to_list()
-    batches = tf.data.Dataset.from_tensor_slices(texts).batch(32).map(tokenizer)
-    assert [ids for batch in batches for ids in batch.to_list()] == expected
-    single = tf.data.Dataset.from_tensor_slices(texts).map(tokenizer)
-    assert [ids.numpy().tolist() for ids in single] == expected
-    assert tf.function(tokenizer)(tf.constant(texts)).to_list() == expected
 
 
 @pytest.mark.parametrize("casing", CASINGS)

@@ -179,24 +179,3 @@ def test_spans_are_right_for_any_bytes(uncased):
                     assert piece in uncased.tokens(uncased(text[start:end])).numpy()[0].decode()
 
     check()
-
-
-def test_saved_model(uncased, tmp_path):
-    class Endpoint(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokenizer = uncased
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def spans(self, text):
-            ids, starts, ends = self.tokenizer.tokenize_with_offsets(text)
-            return {"ids": ids.values, "starts": starts.values, "ends": ends.values}
-
-    tf.saved_model.save(Endpoint(), tmp_path)
-    loaded = tf.saved_model.load(tmp_path)
-    texts = ["a CAFÉ", b"\xff hel\x00lo", "x" * 101]
-    expected = uncased.tokenize_with_offsets(texts)
-    for name, values in zip(("ids", "starts", "ends"), expected):
-        assert loaded.spans(tf.constant(texts))[name].numpy().tolist() == (
-            values.values.numpy().tolist()
-        )

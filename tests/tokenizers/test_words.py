@@ -140,27 +140,6 @@ def test_rules_on_long_text():
 # Graphs
 
 
-def test_saved_model_and_tf_data(tmp_path):
-    class Endpoint(tf.Module):
-        def __init__(self, tokenizer):
-            super().__init__()
-            self.tokenizer = tokenizer
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def ids(self, text):
-            ids = self.tokenizer(text)
-            return {"values": ids.values, "row_splits": ids.row_splits}
-
-    texts = ["Hello no no no", "", b"\xff sooo", "word"]
-    tokenizer = fastai("hello", "no", "3", "s", "o")
-    expected = tokenizer(texts).to_list()
-    tf.saved_model.save(Endpoint(tokenizer), tmp_path)
-    out = tf.saved_model.load(tmp_path).ids(tf.constant(texts))
-    assert tf.RaggedTensor.from_row_splits(out["values"], out["row_splits"]).to_list() == expected
-    batches = tf.data.Dataset.from_tensor_slices(texts).batch(3).map(tokenizer)
-    assert [ids for batch in batches for ids in batch.to_list()] == expected
-
-
 def test_preset_and_export(tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *MARKERS, "the", "film", "3", "!"]
     tokenizer = WordTokenizer(

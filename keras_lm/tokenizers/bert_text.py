@@ -1,0 +1,61 @@
+"""Text as BERT's tokenizers see it: without what is invisible, in lower case, without accents."""
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_lm.tokenizers import unicode_ranges
+from keras_lm.tokenizers.unicode_ranges import character_class
+
+# Unicode promises that these never stand for a character. Cleaning drops them from text, so that
+# they are free to stand for something that nobody can type.
+SENTINELS = r"\x{FDD0}-\x{FDEF}"
+
+DROPPED = character_class(unicode_ranges.BERT_DROPPED)
+MARKS = character_class(unicode_ranges.BERT_MARKS)
+SPACES = character_class(unicode_ranges.WHITE_SPACE)
+
+# Characters that end a word: white space, punctuation, and CJK ideographs.
+WORD_ENDS = (
+    SPACES
+    + character_class(unicode_ranges.BERT_PUNCTUATION)
+    + character_class("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2CEAF 2F800-2FA1F")
+)
+
+
+def clean(text, lowercase, strip_accents, dropped=DROPPED + SENTINELS):
+    """Return (B,) strings of valid UTF-8 without invisible characters and what else is asked for.
+
+    Args:
+        text: (B,) string tensor.
+        lowercase, strip_accents: bool.
+        dropped: str, the inside of the character class to drop.
+    """
+    text = tf.strings.regex_replace(text, f"[{dropped}]+", "")
+    if lowercase:
+        text = tf.strings.lower(text, encoding="utf-8")
+    if strip_accents:
+        text = tf_text.normalize_utf8(text, "NFD")
+        text = tf.strings.regex_replace(text, f"[{MARKS}]+", "")
+    return text
+
+
+def where_not(text, pattern, function):
+    """Apply a function to those of (B,) strings that a pattern does not match."""
+    rows = tf.where(tf.logical_not(tf.strings.regex_full_match(text, pattern)))
+    return tf.tensor_scatter_nd_update(text, rows, function(tf.gather_nd(text, rows)))
+
+
+def visible_lengths(characters, clean, unit="BYTE"):
+    """Return how much each character becomes in clean text, white space aside.
+
+    Args:
+        characters: ragged (B, N) strings of a character each.
+        clean: function of (M,) strings.
+        unit: `"BYTE"` or `"UTF8_CHAR"`, what to count.
+
+    Returns:
+        int64, one for each of `characters.values`.
+    """
+    different, which = tf.unique(characters.values)
+    left = tf.strings.regex_replace(clean(different), f"[{SPACES}]+", "")
+    return tf.gather(tf.cast(tf.strings.length(left, unit), tf.int64), which)

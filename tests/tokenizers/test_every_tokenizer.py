@@ -1,0 +1,229 @@
+"""What holds for tokenizers of every kind."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from keras_lm import presets
+from keras_lm.tokenizers import Tokenizer
+
+WITH_OFFSETS = (
+    *("wordpiece-uncased", "wordpiece-cased", "bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1"),
+    *("sentencepiece-albert", "sentencepiece-t5", "sentencepiece-xlnet"),
+)
+KINDS = (*WITH_OFFSETS, "words", "characters")
+SMALL = ("wordpiece-uncased", "bytebpe-gpt2", "bpe-gpt1", "sentencepiece-albert")
+DIFFERENT = (*SMALL, "words", "characters")  # one of each kind
+
+TEXTS = [
+    *(
+        "The film was GOOD!",
+        "",
+        "naïve café, e\u0301\u0323 İß",
+        "中文。\u3000\xa0 x\u2028",
+        "[SEP]<s>",
+    ),
+    *(
+        b"\xff\xfe a\xe4\xb8 \xf0\x9f\x99",
+        b"\x00\x01\x7f",
+        "\ufdd0\ufdd1 \ufffd",
+        " ",
+        "sooo no no no",
+    ),
+    *("a" * 300, "👍🏽🙂 \u200b\u0891\u166d\u2e44 \U000111c9\u1abf \U00010570", "'s don't 1994 x²"),
+]
+text = st.lists(
+    st.one_of(
+        st.binary(max_size=6),
+        st.characters(codec="utf-8").map(str.encode),
+        st.sampled_from(["the ", "good", "[SEP]", "</s>", "<unk>", "xxmaj", "\x85", " "]).map(
+            str.encode
+        ),
+        st.builds(
+            lambda c, n: c * n, st.sampled_from([b"a", b" ", b"\xc3\xa9"]), st.integers(1, 9)
+        ),
+    ),
+    max_size=10,
+).map(b"".join)
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_any_bytes(tokenizer_of, kind):
+    tokenizer = tokenizer_of(kind)
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(text, min_size=1, max_size=12))
+    def check(texts):
+        ids = tokenizer(texts)
+        flat = ids.flat_values.numpy()
+        assert ((flat >= 0) & (flat < tokenizer.vocabulary_size)).all()
+        assert tokenizer(texts[::-1]).to_list() == ids.to_list()[::-1]  # each by itself
+        assert tokenizer.detokenize(ids).shape[0] == len(texts)
+        tokenizer(texts, parse_special=True)
+
+    check()
+
+
+@pytest.mark.parametrize("kind", WITH_OFFSETS)
+def test_places_of_any_bytes(tokenizer_of, kind):
+    tokenizer = tokenizer_of(kind)
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(text, min_size=1, max_size=12))
+    def check(texts):
+        for unit in ("byte", "character"):
+            ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit)
+            assert ids.to_list() == tokenizer(texts).to_list()
+            for text, row_starts, row_ends in zip(texts, starts.to_list(), ends.to_list()):
+                size = len(text) if unit == "byte" else len(text.decode("utf-8", "replace"))
+                assert row_starts == sorted(row_starts) and row_ends == sorted(row_ends)
+                assert all(0 <= a <= b <= size for a, b in zip(row_starts, row_ends))
+
+    check()
+
+
+def test_places_are_of_strings_in_at_most_one_dimension(tokenizer_of):
+    for kind in WITH_OFFSETS:
+        tokenizer = tokenizer_of(kind)
+        one = tokenizer.tokenize_with_offsets("the film")
+        assert [x.shape.rank for x in one] == [1, 1, 1]
+        assert [x.dtype for x in one] == [tf.int32, tf.int64, tf.int64]
+        with pytest.raises(ValueError, match="in at most one dimension"):
+            tokenizer.tokenize_with_offsets([["a"]])
+        with pytest.raises(ValueError, match="`unit` is 'word'; it must be one of"):
+            tokenizer.tokenize_with_offsets("a", unit="word")
+
+
+def peak_megabytes(function):
+    """Return by how much a function raises the memory of the process while it runs."""
+    clear = Path("/proc/self/clear_refs")
+    if not clear.exists():
+        pytest.skip("only Linux tells how much memory a process took")
+    clear.write_text("5")  # the peak starts anew
+
+    def megabytes(name):
+        lines = Path("/proc/self/status").read_text().split("\n")
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
+
+    before = megabytes("VmRSS")
+    function()
+    return megabytes("VmHWM") - before
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_long_and_many(tokenizer_of, kind):
+    tokenizer = tokenizer_of(kind)
+    long = ["the film. " * 10_000, "a" * 10_000, "é" * 5_000, " " * 100_000, "中" * 33_000]
+    # A table of texts x longest text would take gigabytes.
+    texts = long + ["a text"] * 10_000
+    ids = []
+
+    def run():
+        ids.append(tokenizer(texts))
+        tokenizer.detokenize(ids[0])
+        if kind in WITH_OFFSETS:
+            tokenizer.tokenize_with_offsets(texts, "character")
+
+    assert peak_megabytes(run) < 400
+    rows = ids[0][: len(long)].to_list()
+    assert rows == [tokenizer(text).numpy().tolist() for text in long]
+    assert rows[3] == [] or kind == "bytebpe-gpt2"
+    assert tokenizer([""] * 10_000).to_list() == [[]] * 10_000
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_shapes(tokenizer_of, kind):
+    tokenizer = tokenizer_of(kind)
+    more = kind == "characters"  # a dimension more
+    texts = ["the film", "good"]
+    one, two = (tokenizer(text) for text in texts)
+    assert one.dtype == tf.int32 and one.shape.rank == 1 + more
+    both = [one.numpy().tolist(), two.numpy().tolist()]
+    for form in (texts, np.array(texts), np.array(texts, object), tf.constant(texts)):
+        ids = tokenizer(form)
+        assert isinstance(ids, tf.RaggedTensor) and ids.dtype == tf.int32
+        assert ids.shape.rank == 2 + more and ids.to_list() == both
+    assert tokenizer([texts, texts]).to_list() == [both, both]
+    assert tokenizer([texts, ["good"]]).to_list() == [both, [both[1]]]
+    assert tokenizer(tf.ragged.constant([[texts], []])).to_list() == [[both], []]
+    assert tokenizer([]).to_list() == []
+    assert tokenizer(tf.zeros([0, 3], tf.string)).shape[0] == 0
+    with pytest.raises(ValueError, match="`text` must hold strings"):
+        tokenizer(tf.constant([1, 2]))
+    if not more:
+        expected = tokenizer.detokenize(tokenizer(texts)).numpy().tolist()
+        assert tokenizer.detokenize(both).numpy().tolist() == expected
+        assert tokenizer.detokenize(one).numpy() == expected[0]
+        assert tokenizer.detokenize([both, both]).to_list() == [expected, expected]
+        assert tokenizer.detokenize(np.zeros((2, 0), np.int32)).numpy().tolist() == [b"", b""]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_preset_round_trip(tokenizer_of, kind, tmp_path):
+    tokenizer = tokenizer_of(kind)
+    presets.save(tmp_path / "preset", None, tokenizer=tokenizer)
+    again = Tokenizer.from_preset(tmp_path / "preset")
+    assert type(again) is type(tokenizer)
+    assert again.vocabulary == tokenizer.vocabulary
+    assert again.get_config() == tokenizer.get_config()
+    for parse_special in (False, True):
+        expected = tokenizer(TEXTS, parse_special=parse_special).to_list()
+        assert again(TEXTS, parse_special=parse_special).to_list() == expected
+
+
+class Endpoints(tf.Module):
+    """What a served tokenizer answers, each ragged tensor as its values and the splits of rows."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def ids(self, text):
+        ids = self.tokenizer(text, parse_special=True)
+        back = self.tokenizer.detokenize(ids)
+        back = back.flat_values if isinstance(back, tf.RaggedTensor) else back
+        return {"values": ids.values, "row_splits": ids.row_splits, "text": back}
+
+
+class EndpointsWithPlaces(Endpoints):
+    """And where the tokens stand."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def places(self, text):
+        ids, starts, ends = self.tokenizer.tokenize_with_offsets(text)
+        return {"values": ids.values, "starts": starts.values, "ends": ends.values}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_model(tokenizer_of, kind, tmp_path):
+    tokenizer = tokenizer_of(kind)
+    has_places = kind in WITH_OFFSETS
+    module = (EndpointsWithPlaces if has_places else Endpoints)(tokenizer)
+    names = ("ids", "places") if has_places else ("ids",)
+    tf.saved_model.save(module, tmp_path, {name: getattr(module, name) for name in names})
+    loaded = tf.saved_model.load(tmp_path).signatures
+    texts = tf.constant(TEXTS)
+    got = loaded["ids"](texts)
+    ids = tf.RaggedTensor.from_row_splits(got["values"], got["row_splits"])
+    assert ids.to_list() == tokenizer(texts, parse_special=True).to_list()
+    for name in names:
+        got, expected = loaded[name](texts), getattr(module, name)(texts)
+        assert {k: v.numpy().tolist() for k, v in got.items()} == {
+            k: v.numpy().tolist() for k, v in expected.items()
+        }
+        assert loaded[name](tf.constant([], tf.string))["values"].shape[0] == 0
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_tf_data(tokenizer_of, kind):
+    tokenizer = tokenizer_of(kind)
+    expected = tokenizer(TEXTS).to_list()
+    batches = tf.data.Dataset.from_tensor_slices(TEXTS).batch(5).map(tokenizer)
+    assert [ids for batch in batches for ids in batch.to_list()] == expected
+    single = tf.data.Dataset.from_tensor_slices(TEXTS).map(tokenizer)
+    assert [ids.numpy().tolist() for ids in single] == expected
