@@ -1,4 +1,4 @@
-"""`keras-lm inspect`: what a folder or a file holds."""
+"""`keras-lm inspect`: what a folder or a file holds, and how large a model of a size would be."""
 
 import json
 from pathlib import Path
@@ -20,11 +20,13 @@ def inspect_command(path, version, as_json):
       keras-lm inspect bert-base
       keras-lm inspect exported --json
       keras-lm inspect film-critic.tflite
+      keras-lm inspect gpt3_175b
 
     For a preset or a published checkpoint: the model and its arguments, parameters, tokenizer,
     heads and labels. For an exported SavedModel (a version's folder, or the folder of all) and a
     .tflite: signatures with their inputs and outputs, parameters, and for TF Serving whether
-    requests to warm up and settings of batching are there.
+    requests to warm up and settings of batching are there. For the name of a size: its arguments,
+    parameters, memory and operations a token; nothing is built.
     """
     found = inspect_path(path, version)
     if as_json:
@@ -57,15 +59,38 @@ def inspect_path(path, version=None):
 
         return inspect_tflite(local)
 
+    from keras_lm import presets
     from keras_lm.cli.checkpoints import inspect_checkpoint
 
+    if path in presets.SIZES and not local.exists():
+        return inspect_size(path)
     return inspect_checkpoint(path)
+
+
+def inspect_size(name):
+    """Return what a size would need as a dict that JSON can hold; see `keras_lm.models.sizes`."""
+    from keras_lm import presets
+    from keras_lm.models.sizes import estimate
+
+    cls = presets.SIZES[name]
+    return {
+        "size": name,
+        "what": "size",
+        "model": cls.__name__,
+        "published": cls.PUBLISHED.get(name),
+        "arguments": cls.SIZES[name],
+        **estimate(cls, **cls.SIZES[name]),
+    }
 
 
 def readable(name, value):
     """A value of the dict as one line, or several, of a table."""
     if name == "bytes":
         return f"{value / 1e6:.1f} MB"
+    if name == "memory":
+        return [f"{key}: {item / 1e9:,.2f} GB" for key, item in value.items()]
+    if name == "flops_per_token":
+        return [f"{key}: {item / 1e9:,.2f} GFLOP" for key, item in value.items()]
     if name == "signatures":
         return [line for item in value.items() for line in _signature_lines(*item)]
     if isinstance(value, bool):
@@ -87,4 +112,7 @@ def _signature_lines(name, signature):
             if spec["shape"] is not None:
                 sizes = ["?" if size is None else str(size) for size in spec["shape"]]
                 shape = f"[{', '.join(sizes)}]"
-            yield f"  {side.removesuffix('s')} {tensor}: {spec['dtype']} {shape}"
+            default = ""
+            if "default" in spec:
+                default = f", {json.dumps(spec['default'], ensure_ascii=False)} where left out"
+            yield f"  {side.removesuffix('s')} {tensor}: {spec['dtype']} {shape}{default}"

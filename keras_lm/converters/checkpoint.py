@@ -7,6 +7,7 @@ from collections.abc import Callable
 from keras_lm.converters import hub
 from keras_lm.converters.errors import CheckpointError, read_json
 from keras_lm.converters.hdf5_files import read_hdf5, read_hdf5_shards
+from keras_lm.converters.openai_shards import SHAPES, read_openai_shards
 from keras_lm.converters.safetensors_files import read_safetensors
 from keras_lm.converters.tensors import Entry, LazyTensors, read_shards
 from keras_lm.converters.tf_checkpoint import (
@@ -46,6 +47,7 @@ RECOGNISED = """\
 - a keras_lm preset: keras_lm.json with model.safetensors (or its shards and index)
 - Hugging Face: config.json with model.safetensors or pytorch_model.bin (or shards and index)
 - google-research or Model Garden: bert_config.json or the like with NAME.index and NAME.data-*
+- OpenAI: hparams.json with GPT-2's model.ckpt.*, or GPT's params_shapes.json with params_N.npy
 - KerasHub: its config.json with model.weights.h5 (or shards and model.weights.json)"""
 
 
@@ -56,7 +58,8 @@ class Checkpoint:
     Attributes:
         source: what the user gave, for messages.
         folder: the local folder.
-        format: "keras_lm", "huggingface", "google", "model_garden" or "keras_hub".
+        format: "keras_lm", "huggingface", "google" (variable names of TensorFlow 1, OpenAI's GPT-2
+            too), "model_garden", "openai" (GPT's shards) or "keras_hub".
         config: the parsed configuration file; `{}` if weights lie there without one.
         tensors: tensor names to arrays, each read when asked for; `tensors.shape(name)` reads
             nothing. KerasHub's task weights are there too, as `task/…`.
@@ -97,7 +100,7 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
     """
     source = str(source)
     folder = find_folder(source)
-    for recognise in (_keras_lm, _keras_hub, _hugging_face, _tensorflow):
+    for recognise in (_keras_lm, _keras_hub, _openai, _hugging_face, _tensorflow):
         found = recognise(folder)
         if found is not None:
             format, config, entries, *variable_names = found
@@ -161,6 +164,12 @@ def _keras_hub(folder: pathlib.Path):
     if (folder / "task.weights.h5").is_file():
         entries |= read_hdf5(folder / "task.weights.h5", prefix="task/")
     return "keras_hub", config, entries
+
+
+def _openai(folder: pathlib.Path):
+    if (folder / SHAPES).is_file():
+        hparams = _read_config(folder, "hparams.json")
+        return "openai", *read_openai_shards(folder, hparams)
 
 
 def _hugging_face(folder: pathlib.Path):

@@ -2,6 +2,14 @@
 
 import dataclasses
 
+# How the name of a Hugging Face class ends → its problem type; None where the configuration says.
+ARCHITECTURES = {
+    "ForSequenceClassification": None,
+    "ForTokenClassification": "token_classification",
+    "ForMultipleChoice": "multiple_choice",
+}
+ONE_TEXT = ("single_label_classification", "multi_label_classification", "regression")
+
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
@@ -11,7 +19,8 @@ class Labels:
         num_classes: int.
         class_names: list of str, or None where the checkpoint only numbers them.
         problem_type: `"single_label_classification"`, `"multi_label_classification"` or
-            `"regression"`, Hugging Face's words.
+            `"regression"`, Hugging Face's words; or `"token_classification"` or
+            `"multiple_choice"`, where the head is of another form.
     """
 
     num_classes: int
@@ -20,7 +29,7 @@ class Labels:
 
 
 def huggingface_labels(checkpoint, weight):
-    """Return the `Labels` of a Hugging Face sequence classifier, or None if it is none.
+    """Return the `Labels` of a Hugging Face classifier, or None if it is none.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
@@ -29,16 +38,19 @@ def huggingface_labels(checkpoint, weight):
     """
     config = checkpoint.config
     architectures = config.get("architectures") or ["ForSequenceClassification"]
-    if weight not in checkpoint.tensors or not any(
-        name.endswith("ForSequenceClassification") for name in architectures
-    ):
+    found = [
+        problem_type
+        for ending, problem_type in ARCHITECTURES.items()
+        if any(name.endswith(ending) for name in architectures)
+    ]
+    if weight not in checkpoint.tensors or not found:
         return None
     num_classes = checkpoint.tensors.shape(weight)[0]
     names = {int(index): name for index, name in (config.get("id2label") or {}).items()}
     class_names = [str(names.get(index, f"LABEL_{index}")) for index in range(num_classes)]
     if class_names == [f"LABEL_{index}" for index in range(num_classes)]:
         class_names = None  # the library's placeholders
-    problem_type = config.get("problem_type") or (
-        "regression" if num_classes == 1 else "single_label_classification"
-    )
+    problem_type = found[0] or config.get("problem_type")
+    if problem_type is None:
+        problem_type = "regression" if num_classes == 1 else "single_label_classification"
     return Labels(num_classes, class_names, problem_type)

@@ -8,6 +8,22 @@ import numpy as np
 
 INDEX = re.compile(r"_(\d+)/")
 
+# How tensors are called behind their layer's name.
+PYTORCH_LEAVES = {
+    "kernel": ".weight",
+    "bias": ".bias",
+    "gamma": ".weight",
+    "beta": ".bias",
+    "embeddings": ".weight",
+}
+KERAS_HUB_LEAVES = {
+    "kernel": "/vars/0",
+    "bias": "/vars/1",
+    "gamma": "/vars/0",
+    "beta": "/vars/1",
+    "embeddings": "/vars/0",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class NameTable:
@@ -110,3 +126,14 @@ class NameTable:
 def transpose_kernels(path, array):
     """The layout of PyTorch's `Linear`: kernels are stored (out, in)."""
     return array.T if path.endswith("/kernel") else array
+
+
+def join_heads(path, array):
+    """The layout of Keras's attention: kernels and biases have an axis for the heads."""
+    if path.endswith("query_key_value/kernel"):
+        return array.reshape(array.shape[0], -1)  # (D, N, H) → (D, D)
+    if path.endswith("query_key_value/bias"):
+        return array.reshape(-1)
+    if path.endswith("attention/output/kernel"):
+        return array.reshape(-1, array.shape[-1])  # (N, H, D) → (D, D)
+    return array

@@ -1,11 +1,13 @@
 """safetensors, one file or sharded: our own presets and Hugging Face's folders."""
 
 import functools
+import json
 import pathlib
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such tensors are returned)
 import numpy as np
 import safetensors
+from safetensors.numpy import save_file
 
 from keras_lm.converters.errors import CheckpointError, require_file
 from keras_lm.converters.tensors import Entry
@@ -38,6 +40,33 @@ def _read_tensor(path: pathlib.Path, name: str) -> np.ndarray:
             return file.get_tensor(name)
     except (safetensors.SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
         raise _damaged(path, error, f" at {name!r}") from error
+
+
+def write_safetensors(folder: pathlib.Path, arrays: dict, max_shard_bytes: int) -> None:
+    """Write `model.safetensors`, or shards of it and their index, into an existing folder.
+
+    Args:
+        folder: where to.
+        arrays: name → NumPy array.
+        max_shard_bytes: of one file; a larger array has a file of its own.
+    """
+    shards, size = [{}], 0
+    for name, array in arrays.items():
+        if shards[-1] and size + array.nbytes > max_shard_bytes:
+            shards.append({})
+            size = 0
+        shards[-1][name] = np.array(array, order="C")
+        size += array.nbytes
+    if len(shards) == 1:
+        save_file(shards[0], folder / "model.safetensors")
+        return
+    weight_map = {}
+    for number, shard in enumerate(shards, start=1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        save_file(shard, folder / file)
+        weight_map |= dict.fromkeys(shard, file)
+    text = json.dumps({"metadata": {}, "weight_map": weight_map}, indent=2)
+    (folder / "model.safetensors.index.json").write_text(f"{text}\n")
 
 
 def _damaged(path, error, where="") -> CheckpointError:

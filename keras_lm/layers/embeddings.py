@@ -18,7 +18,9 @@ class PositionEmbedding(keras.layers.Layer):
         hidden_dim: int. Width D of a vector.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: `layer(padding_mask)` with (B, S) int32, 1 = real; returns (B, S, D).
+    Call: `layer(padding_mask, start=None)` with (B, S) int32, 1 = real; returns (B, S, D). `start`
+    (B,) int32 is how many tokens came before, where a sequence goes on. Beyond the last position,
+    where only padding may stand, the last one is taken.
 
     Example:
 
@@ -40,13 +42,16 @@ class PositionEmbedding(keras.layers.Layer):
             initializer=truncated_normal(),
         )
 
-    def call(self, padding_mask):
+    def call(self, padding_mask, start=None):
         left_padding = ops.argmax(padding_mask, axis=-1, keepdims=True)  # (B, 1)
         columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")  # (S,)
         positions = ops.maximum(columns - ops.cast(left_padding, "int32"), 0)  # (B, S)
+        if start is not None:
+            positions = positions + ops.expand_dims(start, 1)
+            positions = ops.minimum(positions, self.max_sequence_length - 1)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
-    def compute_output_spec(self, padding_mask):
+    def compute_output_spec(self, padding_mask, start=None):
         # Not compute_output_shape: Keras 3.12 leaves arguments called `…_mask` out of it.
         return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
 

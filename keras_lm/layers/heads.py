@@ -68,6 +68,42 @@ class PooledClassifier(keras.layers.Layer):
         }
 
 
+@keras.saving.register_keras_serializable("keras_lm")
+class EachTokenClassifier(keras.layers.Layer):
+    """Dropout and a linear layer on every token.
+
+    Args:
+        num_classes: int. Width of the logits.
+        dropout: float. Share of the sequence output dropped in training.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `head(outputs, inputs)` → (B, S, classes) float32.
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3, and its figure 4 (d).
+    """
+
+    def __init__(self, num_classes, dropout=0.1, **kwargs):
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.dropout_rate = dropout
+
+    def build(self, outputs_shape, inputs_shape=None):
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.logits = Dense(
+            self.num_classes, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
+        )
+        self.logits.build(outputs_shape["sequence_output"])
+
+    def call(self, outputs, inputs=None, training=None):
+        return self.logits(self.dropout(outputs["sequence_output"], training=training))
+
+    def get_config(self):
+        return super().get_config() | {
+            "num_classes": self.num_classes,
+            "dropout": self.dropout_rate,
+        }
+
+
 class MaskedLMHead(keras.layers.Layer):
     """BERT's masked language model: dense, activation, norm, then the token embedding and a bias.
 

@@ -3,6 +3,10 @@
 import keras
 
 
-def truncated_normal():
-    """A fresh truncated normal of standard deviation 0.02 (google-research/bert, `modeling.py`)."""
-    return keras.initializers.TruncatedNormal(stddev=0.02)
+def truncated_normal(stddev=0.02):
+    """A fresh truncated normal (google-research/bert, `modeling.py`).
+
+    Args:
+        stddev: float. Standard deviation, before what lies beyond two of it is drawn again.
+    """
+    return keras.initializers.TruncatedNormal(stddev=stddev)

@@ -25,3 +25,52 @@ class PaddingBias(keras.layers.Layer):
     def compute_output_spec(self, padding_mask):
         batch, length = padding_mask.shape
         return keras.KerasTensor((batch, 1, 1, length), dtype="float32")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CausalBias(keras.layers.Layer):
+    """Turn a padding mask into the bias with which a token sees none behind it, nor padding.
+
+    Args:
+        window: int, or None. How many tokens one sees at most, itself among them; None is all
+            before it ("dense" in GPT-3's words, where a window is "locally banded").
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `layer(padding_mask, slots=None)` with (B, T) int32, 1 = real; returns (B, 1, S, T)
+    float32. `slots` (B, S) int32 is where each query stands; left out, there is one at each of the
+    T. A query with nothing to see attends evenly to everything and gives finite numbers.
+
+    Raises:
+        ValueError: if `window` is less than 1.
+
+    Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2.1; Sparse Transformer,
+    https://arxiv.org/abs/1904.10509, section 4.
+    """
+
+    def __init__(self, window=None, **kwargs):
+        super().__init__(**kwargs)
+        if window is not None and window < 1:
+            raise ValueError(f"window={window}: a token sees itself at least, so pass 1 or more.")
+        self.window = window
+
+    def call(self, padding_mask, slots=None):
+        columns = ops.expand_dims(ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0)
+        queries = columns if slots is None else slots  # (1, T) or (B, S)
+        visible = ops.less_equal(ops.expand_dims(columns, 1), ops.expand_dims(queries, 2))
+        visible = ops.logical_and(visible, ops.expand_dims(ops.greater(padding_mask, 0), 1))
+        if self.window is not None:
+            # Counted in real tokens: padding may stand between a prompt and what follows it.
+            keys = ops.cumsum(padding_mask, axis=1)  # (B, T)
+            queries = keys if slots is None else ops.take_along_axis(keys, slots, axis=1)
+            distance = ops.subtract(ops.expand_dims(queries, 2), ops.expand_dims(keys, 1))
+            visible = ops.logical_and(visible, ops.less(distance, self.window))
+        bias = (1.0 - ops.cast(visible, "float32")) * MASKED  # (B, S, T)
+        return ops.expand_dims(bias, 1)
+
+    def compute_output_spec(self, padding_mask, slots=None):
+        batch, length = padding_mask.shape
+        queries = length if slots is None else slots.shape[1]
+        return keras.KerasTensor((batch, 1, queries, length), dtype="float32")
+
+    def get_config(self):
+        return super().get_config() | {"window": self.window}

@@ -19,5 +19,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         x = ops.cast(x, keras.backend.result_type(self.compute_dtype, "float32"))
         x = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
-        x = x * ops.rsqrt(variance + self.epsilon) * self.gamma + self.beta
+        x = x * ops.rsqrt(variance + self.epsilon)
+        # Where even the weights are bfloat16, scale and offset are too.
+        x = x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
         return ops.cast(x, self.compute_dtype)

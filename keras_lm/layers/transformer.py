@@ -3,7 +3,7 @@
 import keras
 
 from keras_lm.layers.activations import get_activation
-from keras_lm.layers.attention import SelfAttention
+from keras_lm.layers.attention import CausalSelfAttention, SelfAttention
 from keras_lm.layers.dense import Dense
 from keras_lm.layers.initializers import truncated_normal
 from keras_lm.layers.normalization import LayerNormalization
@@ -16,6 +16,7 @@ class FeedForward(keras.layers.Layer):
     Args:
         intermediate_dim: int. Width between the two products.
         activation: str. See `keras_lm.layers.get_activation`.
+        output_stddev: float. Standard deviation of the second kernel's initial values.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(x)`, (B, S, D) → (B, S, D).
@@ -23,21 +24,27 @@ class FeedForward(keras.layers.Layer):
     Source: https://arxiv.org/abs/1706.03762, section 3.3.
     """
 
-    def __init__(self, intermediate_dim, activation="gelu", **kwargs):
+    def __init__(self, intermediate_dim, activation="gelu", output_stddev=0.02, **kwargs):
         super().__init__(**kwargs)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
+        self.output_stddev = output_stddev
 
     def build(self, input_shape):
-        options = {"kernel_initializer": truncated_normal(), "dtype": self.dtype_policy}
         self.intermediate = Dense(
             self.intermediate_dim,
             activation=get_activation(self.activation),
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
             name="intermediate",
-            **options,
         )
         self.intermediate.build(input_shape)
-        self.output_dense = Dense(input_shape[-1], name="output", **options)
+        self.output_dense = Dense(
+            input_shape[-1],
+            kernel_initializer=truncated_normal(self.output_stddev),
+            dtype=self.dtype_policy,
+            name="output",
+        )
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(self, x):
@@ -50,6 +57,7 @@ class FeedForward(keras.layers.Layer):
         return super().get_config() | {
             "intermediate_dim": self.intermediate_dim,
             "activation": self.activation,
+            "output_stddev": self.output_stddev,
         }
 
 
@@ -66,6 +74,8 @@ class PostNormBlock(keras.layers.Layer):
         attention_dropout: float. Share dropped of the attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         layer_norm_epsilon: float.
+        output_stddev: float. Standard deviation of the initial values of the two kernels whose
+            products are added to the residual.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `block(x, bias=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S, S); returns
@@ -79,6 +89,8 @@ class PostNormBlock(keras.layers.Layer):
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
     """
 
+    attention_class = SelfAttention
+
     def __init__(
         self,
         num_heads,
@@ -87,6 +99,7 @@ class PostNormBlock(keras.layers.Layer):
         attention_dropout=0.0,
         activation="gelu",
         layer_norm_epsilon=1e-12,
+        output_stddev=0.02,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -96,15 +109,24 @@ class PostNormBlock(keras.layers.Layer):
         self.attention_dropout = attention_dropout
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.output_stddev = output_stddev
 
     def make_attention(self):
-        return SelfAttention(
-            self.num_heads, self.attention_dropout, name="attention", dtype=self.dtype_policy
+        return self.attention_class(
+            self.num_heads,
+            self.attention_dropout,
+            self.output_stddev,
+            name="attention",
+            dtype=self.dtype_policy,
         )
 
     def make_feedforward(self):
         return FeedForward(
-            self.intermediate_dim, self.activation, name="feedforward", dtype=self.dtype_policy
+            self.intermediate_dim,
+            self.activation,
+            self.output_stddev,
+            name="feedforward",
+            dtype=self.dtype_policy,
         )
 
     def make_norm(self, name):
@@ -126,14 +148,22 @@ class PostNormBlock(keras.layers.Layer):
         ):
             layer.build(input_shape)
 
-    def call(self, x, bias=None, training=None):
-        attended = self.attention(x, bias=bias, training=training)
+    def attention_input(self, x):
+        """Return what attention reads of the block's input `x`, both (B, S, D)."""
+        return x
+
+    def add(self, x, attended, training=None):
+        """Return the block's output for its input `x` and what attention adds, all (B, S, D)."""
         x = self.attention_norm(x + self.dropout(attended, training=training))
         return self.feedforward_norm(x + self.dropout(self.feedforward(x), training=training))
 
+    def call(self, x, bias=None, training=None):
+        attended = self.attention(self.attention_input(x), bias=bias, training=training)
+        return self.add(x, attended, training=training)
+
     def attention_probabilities(self, x, bias=None):
         """Return the (B, N, S, S) float32 with which this block attends, given its input `x`."""
-        return self.attention.probabilities(x, bias)
+        return self.attention.probabilities(self.attention_input(x), bias)
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return input_shape
@@ -146,4 +176,58 @@ class PostNormBlock(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "activation": self.activation,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "output_stddev": self.output_stddev,
         }
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class PreNormBlock(PostNormBlock):
+    """A Transformer block that normalises what its parts read, and leaves the residual as it is.
+
+    Arguments, calls and parts are those of `PostNormBlock`. The residual leaves the last block
+    without a norm: a model puts one behind it.
+
+    Example:
+
+        block = PreNormBlock(num_heads=4, intermediate_dim=256, layer_norm_epsilon=1e-5)
+        block(np.zeros((2, 7, 64), "float32")).shape  # (2, 7, 64)
+
+    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 2.3.
+    """
+
+    def attention_input(self, x):
+        return self.attention_norm(x)
+
+    def add(self, x, attended, training=None):
+        x = x + self.dropout(attended, training=training)
+        added = self.feedforward(self.feedforward_norm(x))
+        return x + self.dropout(added, training=training)
+
+
+class CausalBlock:
+    """What makes a block causal, to stand before `PostNormBlock` or `PreNormBlock`.
+
+    Call: `block(x, bias=None, past=None, write=None)` as
+    `keras_lm.layers.CausalSelfAttention`; returns `(x, keys, values)`.
+    """
+
+    attention_class = CausalSelfAttention
+
+    def call(self, x, bias=None, past=None, write=None, training=None):
+        attended, keys, values = self.attention(
+            self.attention_input(x), bias=bias, past=past, write=write, training=training
+        )
+        return self.add(x, attended, training=training), keys, values
+
+    def compute_output_shape(self, input_shape, *args, **kwargs):
+        return self.attention.compute_output_shape(input_shape)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CausalPostNormBlock(CausalBlock, PostNormBlock):
+    """`PostNormBlock` for a model that reads from left to right: GPT. See `CausalBlock`."""
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CausalPreNormBlock(CausalBlock, PreNormBlock):
+    """`PreNormBlock` for a model that reads from left to right: GPT-2. See `CausalBlock`."""

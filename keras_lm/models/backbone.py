@@ -45,7 +45,7 @@ class Backbone(keras.Model):
         inputs: dict of `keras.Input`, keyed by name.
         outputs: dict of `KerasTensor`s, `sequence_output` (B, S, D) among them.
         hidden_states: list of `KerasTensor`s (B, S, D): the embedding, then each block's output.
-        attention_bias: `KerasTensor` that the blocks add to their scores.
+        attention_biases: list of `KerasTensor`s, what each block adds to its scores.
         blocks: list of layers with `attention_probabilities(x, bias)`.
         dtype: a dtype policy or its name.
         name: str.
@@ -58,16 +58,20 @@ class Backbone(keras.Model):
     PUBLISHED = {}
     CONVERTERS = {}
     PRETRAINING_HEADS = {}
+    # The special tokens that a model is fine-tuned with where pretraining had none, as a template,
+    # and the weight of its language model's loss in fine-tuning.
+    FINE_TUNING_TEMPLATE = None
+    LM_LOSS_WEIGHT = 0.0
     # What a missing input means; any other input is required.
     DEFAULTS = {"segment_ids": ops.zeros_like, "padding_mask": ops.ones_like}
 
     def __init__(
-        self, inputs, outputs, hidden_states, attention_bias, blocks, dtype=None, name=None
+        self, inputs, outputs, hidden_states, attention_biases, blocks, dtype=None, name=None
     ):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.dtype_policy = keras.dtype_policies.get(dtype)
         self.hidden_states = hidden_states
-        self._attention_inputs = keras.Model(inputs, [attention_bias, *hidden_states])
+        self._attention_inputs = keras.Model(inputs, [attention_biases, hidden_states])
         self.blocks = blocks
 
     @classmethod
@@ -110,6 +114,26 @@ class Backbone(keras.Model):
 
         presets.save(folder, backbone=self)
 
+    def with_vocabulary_size(self, vocabulary_size):
+        """Return a copy with more rows in the token embedding; the new ones are random.
+
+        Args:
+            vocabulary_size: int, at least the present one.
+
+        Raises:
+            ValueError: if it is less.
+        """
+        rows = self.config["vocabulary_size"]
+        if vocabulary_size < rows:
+            raise ValueError(f"vocabulary_size={vocabulary_size} is less than the present {rows}.")
+        copy = self.from_config(self.get_config() | {"vocabulary_size": vocabulary_size})
+        for variable, own in zip(copy.weights, self.weights, strict=True):
+            if variable.shape == own.shape:
+                variable.assign(own)
+            else:  # the embedding
+                variable.assign(ops.concatenate([own, variable[own.shape[0] :]], axis=0))
+        return copy
+
     def make_head(self, kind, **options):
         """Return this model's head of a `kind`, as an unbuilt layer.
 
@@ -124,10 +148,10 @@ class Backbone(keras.Model):
 
     def attention_probabilities(self, inputs):
         """Return who attends to whom: a list with a (B, N, S, T) float32 per block."""
-        bias, *states = self._attention_inputs(self.complete(inputs))
+        biases, states = self._attention_inputs(self.complete(inputs))
         return [
             block.attention_probabilities(state, bias)
-            for block, state in zip(self.blocks, states, strict=False)
+            for block, state, bias in zip(self.blocks, states[:-1], biases, strict=True)
         ]
 
     def __call__(self, inputs, *args, **kwargs):

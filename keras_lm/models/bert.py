@@ -8,10 +8,18 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 
 import keras
 
+from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
 from keras_lm.converters.labels import Labels, huggingface_labels
-from keras_lm.converters.names import NameTable, transpose_kernels
+from keras_lm.converters.names import (
+    KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    join_heads,
+    transpose_kernels,
+)
 from keras_lm.layers import (
     Dense,
+    EachTokenClassifier,
     LayerNormalization,
     MaskedLMHead,
     PaddingBias,
@@ -148,7 +156,8 @@ class BertBackbone(Backbone):
                 dtype=dtype,
                 name="pooler",
             )(x[:, 0])
-        super().__init__(inputs, outputs, hidden_states, bias, blocks, dtype=dtype, name=name)
+        biases = [bias] * num_layers
+        super().__init__(inputs, outputs, hidden_states, biases, blocks, dtype=dtype, name=name)
 
         # === Config ===
         self.token_embedding = token_embedding
@@ -169,9 +178,13 @@ class BertBackbone(Backbone):
 
     def make_head(self, kind, **options):
         config, dtype = self.config, self.dtype_policy
+        options = {"dropout": config["dropout"]} | options
         if kind == "classification":
-            options = {"dropout": config["dropout"]} | options
             return PooledClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "multiple_choice":  # one number for each choice
+            return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
+        if kind == "token_classification":
+            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
         if kind == "token":
             return MaskedLMHead(
                 self.token_embedding,
@@ -291,27 +304,10 @@ def _google(name):
     return name.replace("layer.{i}", "layer_{i}").replace(".", "/")
 
 
-def _join_heads(path, array):
-    """Kernels and biases that Keras's attention stores with an axis for the heads."""
-    if path.endswith("query_key_value/kernel"):
-        return array.reshape(array.shape[0], -1)  # (D, N, H) → (D, D)
-    if path.endswith("query_key_value/bias"):
-        return array.reshape(-1)
-    if path.endswith("attention/output/kernel"):
-        return array.reshape(-1, array.shape[-1])  # (N, H, D) → (D, D)
-    return array
-
-
 _KERNEL_AND_BIAS = {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"}
 HUGGINGFACE_NAMES = NameTable(
     _HUGGINGFACE,
-    leaves={
-        "kernel": ".weight",
-        "bias": ".bias",
-        "gamma": ".weight",
-        "beta": ".bias",
-        "embeddings": ".weight",
-    },
+    leaves=PYTORCH_LEAVES,
     layout=transpose_kernels,
     prefix=r"bert\.",
     spellings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
@@ -335,19 +331,13 @@ GOOGLE_NAMES = NameTable(
 MODEL_GARDEN_NAMES = NameTable(
     _MODEL_GARDEN,
     leaves=_KERNEL_AND_BIAS | {"embeddings": "/embeddings"},
-    layout=_join_heads,
+    layout=join_heads,
     prefix=r"bert_encoder(_v2)?(_\d+)?/|bert/",
 )
 KERAS_HUB_NAMES = NameTable(
     _KERAS_HUB,
-    leaves={
-        "kernel": "/vars/0",
-        "bias": "/vars/1",
-        "gamma": "/vars/0",
-        "beta": "/vars/1",
-        "embeddings": "/vars/0",
-    },
-    layout=_join_heads,
+    leaves=KERAS_HUB_LEAVES,
+    layout=join_heads,
     prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
 )
@@ -364,9 +354,7 @@ def _config(config, activations, use_pooler):
         "num_heads": config["num_attention_heads"],
         "hidden_dim": config["hidden_size"],
         "intermediate_dim": config["intermediate_size"],
-        "dropout": dropout,
-        # Where both are one number, whoever overrides `dropout` means both.
-        "attention_dropout": None if attention_dropout == dropout else attention_dropout,
+        **dropouts(dropout, attention_dropout),
         "activation": activations.get(activation, activation),
         "max_sequence_length": config.get("max_position_embeddings", 512),
         "num_segments": config.get("type_vocab_size", 2),
@@ -376,20 +364,13 @@ def _config(config, activations, use_pooler):
 
 
 def _huggingface_config(checkpoint):
-    config = checkpoint.config
-    for key, only in (
-        ("position_embedding_type", "absolute"),
-        ("is_decoder", False),
-        ("add_cross_attention", False),
-    ):
-        if config.get(key, only) != only:
-            raise ValueError(
-                f"{checkpoint.source}: config.json has {key}={config[key]!r}, and BertBackbone "
-                f"knows only {only!r}."
-            )
+    require_only(
+        checkpoint,
+        BertBackbone,
+        {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
+    )
     use_pooler = any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors)
-    activations = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-    return _config(config, activations, use_pooler)
+    return _config(checkpoint.config, ACTIVATIONS, use_pooler)
 
 
 def _google_config(checkpoint):

@@ -33,14 +33,6 @@ TINY = {
 }
 
 
-def assert_equal(actual, expected):
-    """The family's tolerance: 5e-5, and 1e-5 of the value's size; outputs must vary, too."""
-    actual, expected = np.asarray(actual), np.asarray(expected)
-    assert actual.shape == expected.shape
-    assert expected.size < 3 or expected.std() > 1e-3
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
-
-
 def load(folder):
     """Expected outputs of a golden, and its inputs under our names."""
     arrays = np.load(folder / "expected.npz")
@@ -48,15 +40,10 @@ def load(folder):
     return inputs, {name.removeprefix("out."): arrays[name] for name in arrays}
 
 
-def hidden_states(backbone, inputs):
-    model = keras.Model(backbone.inputs, backbone.hidden_states)
-    return np.stack(model(backbone.complete(inputs)))
-
-
 # === The references ===
 
 
-def test_huggingface_pretraining(goldens):
+def test_huggingface_pretraining(goldens, assert_equal, hidden_states):
     inputs, expected = load(goldens("bert"))
     task = Pretrainer.from_preset(goldens("bert"))
     outputs = task(inputs)
@@ -75,7 +62,7 @@ def test_huggingface_pretraining(goldens):
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_huggingface_classification(goldens, tmp_path, name):
+def test_huggingface_classification(goldens, tmp_path, name, assert_equal, hidden_states):
     inputs, expected = load(goldens(name))
     task = CLASSIFIERS[name].from_preset(goldens(name))
     assert_equal(task(inputs), expected["logits"])
@@ -89,7 +76,7 @@ def test_huggingface_classification(goldens, tmp_path, name):
     np.testing.assert_array_equal(again(inputs), task(inputs))
 
 
-def test_training_starts_at_the_references_loss_and_lowers_it(goldens):
+def test_training_starts_at_the_references_loss_and_lowers_it(goldens, assert_equal):
     inputs, expected = load(goldens("bert-seqcls"))
     task = TextClassifier.from_preset(goldens("bert-seqcls"), dropout=0.0)
     task.compile(optimizer=keras.optimizers.Adam(1e-3))
@@ -98,7 +85,7 @@ def test_training_starts_at_the_references_loss_and_lowers_it(goldens):
     assert history["loss"][-1] < 0.5 * history["loss"][0]
 
 
-def test_google_research(goldens):
+def test_google_research(goldens, assert_equal, hidden_states):
     arrays = np.load(goldens("tf1-bert") / "expected.npz")
     inputs = {
         "token_ids": arrays["in.input_ids"],
@@ -127,7 +114,7 @@ def test_google_research(goldens):
     assert_equal(metrics["loss"], arrays["out.loss"])
 
 
-def test_keras_hub(goldens):
+def test_keras_hub(goldens, assert_equal):
     folder = goldens("bert-keras-hub")
     arrays = np.load(folder / "expected.npz")
     inputs = {key: arrays[f"in.{key}"] for key in ("token_ids", "segment_ids", "padding_mask")}
@@ -143,7 +130,7 @@ def test_keras_hub(goldens):
 
 
 @pytest.mark.parametrize(("encoder", "saved_as"), [("v1", "encoder"), ("v2", "pretrainer")])
-def test_model_garden(tmp_path, repository, encoder, saved_as):
+def test_model_garden(tmp_path, repository, encoder, saved_as, assert_equal):
     if importlib.util.find_spec("official") is None:
         pytest.skip("needs: pip install keras-lm[garden]")
     script = repository / "tests" / "converters" / "make_model_garden.py"
@@ -168,7 +155,7 @@ def test_model_garden(tmp_path, repository, encoder, saved_as):
     assert_equal(outputs["pooled_output"], arrays["out.pooled_output"])
 
 
-def test_real_minilm(goldens, minilm):
+def test_real_minilm(goldens, minilm, assert_equal):
     arrays = np.load(goldens("real-weights") / "expected.npz")
     extractor = FeatureExtractor.from_preset(minilm, pooling="mean", normalize=True)
     texts = [str(text) for text in arrays["minilm.texts"]]
@@ -181,7 +168,7 @@ def test_real_minilm(goldens, minilm):
     assert_equal(extractor.embed(texts)["embedding"], arrays["minilm.embedding"])
 
 
-def test_real_rxnfp_with_both_pretraining_heads(goldens):
+def test_real_rxnfp_with_both_pretraining_heads(goldens, assert_equal):
     spec = importlib.util.find_spec("rxnfp")
     if spec is None:
         pytest.skip("needs: pip install --no-deps -r requirements-weights.txt")
@@ -219,7 +206,7 @@ def test_a_row_of_padding_gives_finite_numbers(backbone):
     assert all(np.isfinite(value).all() for value in outputs.values())
 
 
-def test_hidden_states_and_attention(backbone):
+def test_hidden_states_and_attention(backbone, hidden_states):
     inputs = {"token_ids": np.array([[4, 7, 9]], "int32")}
     states = hidden_states(backbone, inputs)
     assert states.shape == (4, 1, 3, 16)
@@ -346,7 +333,7 @@ np.save(sys.argv[2], np.asarray(backbone(inputs)["sequence_output"]))
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_on_the_jax_backend(goldens, tmp_path):
+def test_on_the_jax_backend(goldens, tmp_path, assert_equal):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("needs jax")
     path = tmp_path / "output.npy"

@@ -1,0 +1,251 @@
+"""GPT: the Transformer's decoder, pretrained as a language model and fine-tuned.
+
+Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training",
+https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf.
+
+Shapes: B batch, S sequence, D hidden.
+"""
+
+import keras
+
+from keras_lm.converters.configs import dropouts, require_only
+from keras_lm.converters.labels import Labels, huggingface_labels
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
+from keras_lm.layers import CausalPostNormBlock, PositionEmbedding, truncated_normal
+from keras_lm.models.backbone import Converter
+from keras_lm.models.causal import CausalBackbone
+from keras_lm.packers import Template
+from keras_lm.tokenizers.gpt import GPTTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GPTBackbone(CausalBackbone):
+    """The decoder of GPT, which normalises after each residual sum.
+
+    Args:
+        vocabulary_size: int. V.
+        num_layers: int. Blocks L.
+        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        hidden_dim: int. D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+            block adds.
+        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        activation: str. See `keras_lm.layers.get_activation`.
+        max_sequence_length: int. Positions that have an embedding.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+        name: str.
+
+    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
+    all but the first may be left out. Returns `sequence_output` (B, S, D) and the `cache`, from
+    which a later call goes on (see `keras_lm.models.CausalBackbone`).
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`.
+
+    Example:
+
+        backbone = keras_lm.models.GPTBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[5, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: "Improving Language Understanding by Generative Pre-Training", sections 3.1 and 4.1.
+    """
+
+    # Start, delimiter and extract, by the names in openai/finetune-transformer-lm.
+    FINE_TUNING_TEMPLATE = Template(
+        single="_start_:0 $A:0 _classify_:0", pair="_start_:0 $A:0 _delimiter_:0 $B:0 _classify_:0"
+    )
+    LM_LOSS_WEIGHT = 0.5
+    tokenizer_class = GPTTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        attention_dropout=None,
+        activation="gelu_tanh",
+        max_sequence_length=512,
+        layer_norm_epsilon=1e-5,
+        dtype=None,
+        name="gpt_backbone",
+    ):
+        token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        position_embedding = PositionEmbedding(
+            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
+        )
+        blocks = [
+            CausalPostNormBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                dropout=dropout,
+                attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        super().__init__(
+            token_embedding,
+            position_embedding,
+            blocks,
+            windows=[None] * num_layers,
+            dropout=dropout,
+            dtype=dtype,
+            name=name,
+        )
+        self.config = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation": activation,
+            "max_sequence_length": max_sequence_length,
+            "layer_norm_epsilon": layer_norm_epsilon,
+        }
+
+
+GPTBackbone.SIZES = {
+    "gpt_base_en": {
+        "vocabulary_size": 40478,
+        "num_layers": 12,
+        "num_heads": 12,
+        "hidden_dim": 768,
+        "intermediate_dim": 3072,
+    },
+}
+GPTBackbone.PUBLISHED = {"gpt_base_en": "hf://openai-community/openai-gpt"}
+
+# === Checkpoints ===
+
+HUGGINGFACE_BLOCK = {
+    "block_{i}/attention/query_key_value": "h.{i}.attn.c_attn",
+    "block_{i}/attention/output": "h.{i}.attn.c_proj",
+    "block_{i}/attention_norm": "h.{i}.ln_1",
+    "block_{i}/feedforward/intermediate": "h.{i}.mlp.c_fc",
+    "block_{i}/feedforward/output": "h.{i}.mlp.c_proj",
+    "block_{i}/feedforward_norm": "h.{i}.ln_2",
+}
+HUGGINGFACE_HEADS = {
+    "classifier/logits": "score",
+    "multiple_choice_head/logits": "multiple_choice_head.summary",
+}
+# The causal mask, a buffer, and the copy that torch writes of the tied output matrix.
+HUGGINGFACE_IGNORED = r"\.attn\.(attention\.)?(masked_)?bias$|^lm_head\.weight$"
+OPENAI_BLOCK = {
+    ours: theirs.replace("h.{i}", "h{i}").replace(".", "/")
+    for ours, theirs in HUGGINGFACE_BLOCK.items()
+}
+OPENAI_LEAVES = {"kernel": "/w", "bias": "/b", "gamma": "/g", "beta": "/b", "embeddings": ""}
+
+
+def transpose_heads(path, array):
+    """Kernels of Hugging Face's GPTs are (in, out) in the blocks, and (out, in) in heads."""
+    return array.T if path.endswith("/logits/kernel") else array
+
+
+def convolution_to_matrix(path, array):
+    """OpenAI's kernels are those of a convolution of width 1."""
+    return array[0] if path.endswith("/kernel") else array
+
+
+NAMES = NameTable(
+    {
+        "token_embedding": "tokens_embed",
+        "position_embedding": "positions_embed",
+        **HUGGINGFACE_BLOCK,
+        **HUGGINGFACE_HEADS,
+    },
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_heads,
+    prefix=r"transformer\.",
+    ignored=HUGGINGFACE_IGNORED + r"|position_ids$",
+)
+OPENAI_NAMES = NameTable(
+    {"token_embedding": "tokens", "position_embedding": "positions", **OPENAI_BLOCK},
+    leaves=OPENAI_LEAVES,
+    layout=convolution_to_matrix,
+)
+
+
+def gpt_config(checkpoint, cls):
+    """Return the arguments that Hugging Face's GPT and GPT-2 state alike, activation aside.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        cls: the backbone that asks.
+
+    Raises:
+        ValueError: if the logits are not the product with the token embedding.
+    """
+    require_only(checkpoint, cls, {"tie_word_embeddings": True})
+    config = checkpoint.config
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["n_layer"],
+        "num_heads": config["n_head"],
+        "hidden_dim": config["n_embd"],
+        "intermediate_dim": config.get("n_inner") or 4 * config["n_embd"],
+        **dropouts(config.get("resid_pdrop", 0.1), config.get("attn_pdrop", 0.1)),
+        "max_sequence_length": config["n_positions"],
+        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-5),
+    }
+
+
+def openai_config(hparams):
+    """Return the arguments for OpenAI's `hparams.json`, as a dict."""
+    return {
+        "vocabulary_size": hparams["n_vocab"],
+        "num_layers": hparams["n_layer"],
+        "num_heads": hparams["n_head"],
+        "hidden_dim": hparams["n_embd"],
+        "intermediate_dim": 4 * hparams["n_embd"],
+        "max_sequence_length": hparams["n_ctx"],
+    }
+
+
+def huggingface_head(checkpoint):
+    """Return the `Labels` of the head that a checkpoint of Hugging Face's GPTs has, or None."""
+    if "multiple_choice_head.summary.weight" in checkpoint.tensors:
+        return Labels(1, problem_type="multiple_choice")
+    return huggingface_labels(checkpoint, "score.weight")
+
+
+def _huggingface_config(checkpoint):
+    activation = checkpoint.config.get("afn", "gelu")
+    activations = {"gelu": "gelu_tanh", "swish": "silu"}
+    return gpt_config(checkpoint, GPTBackbone) | {
+        "activation": activations.get(activation, activation)
+    }
+
+
+GPTBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        lambda checkpoint: checkpoint.config.get("model_type") == "openai-gpt",
+        _huggingface_config,
+        NAMES,
+        huggingface_head,
+    ),
+    "openai": Converter(
+        lambda checkpoint: True,
+        lambda checkpoint: openai_config(checkpoint.config),
+        OPENAI_NAMES,
+    ),
+}

@@ -1,0 +1,257 @@
+"""GPT-2: a Transformer decoder that normalises what its parts read.
+
+Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
+https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf.
+
+Shapes: B batch, S sequence, D hidden, N heads, H per head.
+"""
+
+import keras
+
+from keras_lm.converters.configs import ACTIVATIONS, require_only
+from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
+from keras_lm.layers import (
+    CausalPreNormBlock,
+    LayerNormalization,
+    PositionEmbedding,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Converter
+from keras_lm.models.causal import CausalBackbone
+from keras_lm.models.gpt import (
+    HUGGINGFACE_BLOCK,
+    HUGGINGFACE_HEADS,
+    HUGGINGFACE_IGNORED,
+    OPENAI_BLOCK,
+    OPENAI_LEAVES,
+    convolution_to_matrix,
+    gpt_config,
+    huggingface_head,
+    openai_config,
+    transpose_heads,
+)
+from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GPT2Backbone(CausalBackbone):
+    """The decoder of GPT-2.
+
+    Args:
+        vocabulary_size: int. V.
+        num_layers: int. Blocks L.
+        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        hidden_dim: int. D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+            block adds.
+        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        activation: str. See `keras_lm.layers.get_activation`.
+        max_sequence_length: int. Positions that have an embedding.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+        name: str.
+
+    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
+    all but the first may be left out. Returns `sequence_output` (B, S, D), behind the final norm,
+    and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`.
+
+    Example:
+
+        backbone = keras_lm.models.GPT2Backbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[5, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: "Language Models are Unsupervised Multitask Learners", section 2.3, and openai/gpt-2,
+    `src/model.py`.
+    """
+
+    tokenizer_class = BytePairTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        attention_dropout=None,
+        activation="gelu_tanh",
+        max_sequence_length=1024,
+        layer_norm_epsilon=1e-5,
+        dtype=None,
+        name="gpt2_backbone",
+    ):
+        # === Layers ===
+        token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        position_embedding = PositionEmbedding(
+            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
+        )
+        blocks = [
+            CausalPreNormBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                dropout=dropout,
+                attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                # The residual adds up two parts a block: so it starts as large as one of them.
+                output_stddev=0.02 / (2 * num_layers) ** 0.5,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        super().__init__(
+            token_embedding,
+            position_embedding,
+            blocks,
+            windows=[None] * num_layers,
+            final_norm=LayerNormalization(
+                epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
+            ),
+            dropout=dropout,
+            dtype=dtype,
+            name=name,
+        )
+
+        # === Config ===
+        self.config = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation": activation,
+            "max_sequence_length": max_sequence_length,
+            "layer_norm_epsilon": layer_norm_epsilon,
+        }
+
+
+def _size(num_layers, hidden_dim):
+    return {
+        "vocabulary_size": 50257,
+        "num_layers": num_layers,
+        "num_heads": hidden_dim // 64,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+    }
+
+
+GPT2Backbone.SIZES = {
+    "gpt2_base_en": _size(12, 768),
+    "gpt2_medium_en": _size(24, 1024),
+    "gpt2_large_en": _size(36, 1280),
+    "gpt2_extra_large_en": _size(48, 1600),
+}
+GPT2Backbone.PUBLISHED = {
+    "gpt2_base_en": "hf://openai-community/gpt2",
+    "gpt2_medium_en": "hf://openai-community/gpt2-medium",
+    "gpt2_large_en": "hf://openai-community/gpt2-large",
+    "gpt2_extra_large_en": "hf://openai-community/gpt2-xl",
+}
+
+# === Checkpoints ===
+
+NAMES = NameTable(
+    {
+        "token_embedding": "wte",
+        "position_embedding": "wpe",
+        **HUGGINGFACE_BLOCK,
+        "final_norm": "ln_f",
+        **HUGGINGFACE_HEADS,
+    },
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_heads,
+    prefix=r"transformer\.",
+    ignored=HUGGINGFACE_IGNORED,
+)
+OPENAI_NAMES = NameTable(
+    {
+        "token_embedding": "wte",
+        "position_embedding": "wpe",
+        **OPENAI_BLOCK,
+        "final_norm": "ln_f",
+    },
+    leaves=OPENAI_LEAVES,
+    layout=convolution_to_matrix,
+    prefix="model/",
+)
+_DECODER = "transformer_decoder_{i}"
+KERAS_HUB_NAMES = NameTable(
+    {
+        "token_embedding": "reversible_embedding",
+        "position_embedding": "position_embedding",
+        "block_{i}/attention/query_key_value": tuple(
+            f"{_DECODER}/_self_attention_layer/{part}_dense" for part in ("query", "key", "value")
+        ),
+        "block_{i}/attention/output": f"{_DECODER}/_self_attention_layer/output_dense",
+        "block_{i}/attention_norm": f"{_DECODER}/_self_attention_layer_norm",
+        "block_{i}/feedforward/intermediate": f"{_DECODER}/_feedforward_intermediate_dense",
+        "block_{i}/feedforward/output": f"{_DECODER}/_feedforward_output_dense",
+        "block_{i}/feedforward_norm": f"{_DECODER}/_feedforward_layer_norm",
+        "final_norm": "layer_normalization",
+    },
+    leaves=KERAS_HUB_LEAVES,
+    layout=join_heads,
+    prefix="layers/",
+    spellings={"transformer_decoder/": "transformer_decoder_0/"},
+)
+
+
+def huggingface_config(checkpoint, cls):
+    """Return the arguments that GPT-2's `config.json` states.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        cls: the backbone that asks.
+
+    Raises:
+        ValueError: if the model computes something else than GPT-2 does.
+    """
+    known = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
+    require_only(checkpoint, cls, known | {"add_cross_attention": False})
+    activation = checkpoint.config.get("activation_function", "gelu_new")
+    return gpt_config(checkpoint, cls) | {"activation": ACTIVATIONS.get(activation, activation)}
+
+
+def _keras_hub_config(checkpoint):
+    config = checkpoint.config["config"]
+    shared = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+    return {key: config[key] for key in (*shared, "dropout", "max_sequence_length")}
+
+
+GPT2Backbone.CONVERTERS = {
+    "huggingface": Converter(
+        lambda checkpoint: (
+            checkpoint.config.get("model_type") == "gpt2"
+            and "attention_windows" not in checkpoint.config  # GPT-3's
+        ),
+        lambda checkpoint: huggingface_config(checkpoint, GPT2Backbone),
+        NAMES,
+        huggingface_head,
+    ),
+    "google": Converter(
+        lambda checkpoint: "model/wte" in checkpoint.tensors,
+        lambda checkpoint: openai_config(checkpoint.config),
+        OPENAI_NAMES,
+    ),
+    "keras_hub": Converter(
+        lambda checkpoint: checkpoint.config.get("class_name") == "GPT2Backbone",
+        _keras_hub_config,
+        KERAS_HUB_NAMES,
+    ),
+}

@@ -1,0 +1,235 @@
+"""GPT-Neo: EleutherAI's open model after GPT-3, with its dense and banded blocks.
+
+Black et al. 2021, "GPT-Neo: Large Scale Autoregressive Language Modeling with Mesh-Tensorflow",
+https://doi.org/10.5281/zenodo.5297715.
+
+Differs from GPT-3: attention scores are not divided by the root of the heads' width, and query, key
+and value have no biases.
+
+Shapes: B batch, S sequence, D hidden.
+"""
+
+import keras
+
+from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.labels import huggingface_labels
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.layers import (
+    CausalPreNormBlock,
+    CausalSelfAttention,
+    Dense,
+    LayerNormalization,
+    PositionEmbedding,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Converter
+from keras_lm.models.causal import CausalBackbone
+from keras_lm.models.gpt import HUGGINGFACE_IGNORED
+from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GPTNeoAttention(CausalSelfAttention):
+    """Causal self-attention without scaling, and without biases of query, key and value."""
+
+    def make_scale(self):
+        return 1.0
+
+    def make_query_key_value(self, units):
+        return Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name="query_key_value",
+        )
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GPTNeoBlock(CausalPreNormBlock):
+    """The block of GPT-2 with GPT-Neo's attention."""
+
+    attention_class = GPTNeoAttention
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GPTNeoBackbone(CausalBackbone):
+    """The decoder of GPT-Neo.
+
+    Args:
+        vocabulary_size: int. V.
+        num_layers: int. Blocks L.
+        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        hidden_dim: int. D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        attention_windows: sequence of ints and Nones, repeated over the blocks: how many tokens one
+            sees, itself among them; None for all before it.
+        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+            block adds.
+        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        activation: str. See `keras_lm.layers.get_activation`.
+        max_sequence_length: int. Positions that have an embedding.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+        name: str.
+
+    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
+    all but the first may be left out. Returns `sequence_output` (B, S, D), behind the final norm,
+    and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`, or a window is less than 1.
+
+    Example:
+
+        backbone = keras_lm.models.GPTNeoBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[5, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: https://github.com/EleutherAI/gpt-neo.
+    """
+
+    tokenizer_class = BytePairTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        attention_windows=(None, 256),
+        dropout=0.0,
+        attention_dropout=None,
+        activation="gelu_tanh",
+        max_sequence_length=2048,
+        layer_norm_epsilon=1e-5,
+        dtype=None,
+        name="gpt_neo_backbone",
+    ):
+        attention_windows = list(attention_windows)
+        token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        position_embedding = PositionEmbedding(
+            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
+        )
+        blocks = [
+            GPTNeoBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                dropout=dropout,
+                attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        super().__init__(
+            token_embedding,
+            position_embedding,
+            blocks,
+            windows=[attention_windows[i % len(attention_windows)] for i in range(num_layers)],
+            final_norm=LayerNormalization(
+                epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
+            ),
+            dropout=dropout,
+            dtype=dtype,
+            name=name,
+        )
+        self.config = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "attention_windows": attention_windows,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation": activation,
+            "max_sequence_length": max_sequence_length,
+            "layer_norm_epsilon": layer_norm_epsilon,
+        }
+
+
+def _size(num_layers, hidden_dim, num_heads):
+    return {
+        "vocabulary_size": 50257,
+        "num_layers": num_layers,
+        "num_heads": num_heads,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+    }
+
+
+GPTNeoBackbone.SIZES = {
+    "gpt_neo_125m": _size(12, 768, 12),
+    "gpt_neo_1.3b": _size(24, 2048, 16),
+    "gpt_neo_2.7b": _size(32, 2560, 20),
+}
+GPTNeoBackbone.PUBLISHED = {
+    "gpt_neo_125m": "hf://EleutherAI/gpt-neo-125m",
+    "gpt_neo_1.3b": "hf://EleutherAI/gpt-neo-1.3B",
+    "gpt_neo_2.7b": "hf://EleutherAI/gpt-neo-2.7B",
+}
+
+# === Checkpoints ===
+
+NAMES = NameTable(
+    {
+        "token_embedding": "wte",
+        "position_embedding": "wpe",
+        "block_{i}/attention/query_key_value": tuple(
+            f"h.{{i}}.attn.attention.{part}_proj" for part in ("q", "k", "v")
+        ),
+        "block_{i}/attention/output": "h.{i}.attn.attention.out_proj",
+        "block_{i}/attention_norm": "h.{i}.ln_1",
+        "block_{i}/feedforward/intermediate": "h.{i}.mlp.c_fc",
+        "block_{i}/feedforward/output": "h.{i}.mlp.c_proj",
+        "block_{i}/feedforward_norm": "h.{i}.ln_2",
+        "final_norm": "ln_f",
+        "classifier/logits": "score",
+    },
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    prefix=r"transformer\.",
+    ignored=HUGGINGFACE_IGNORED,
+)
+
+
+def _config(checkpoint):
+    require_only(checkpoint, GPTNeoBackbone, {"tie_word_embeddings": True})
+    config = checkpoint.config
+    kinds = config.get("attention_layers")
+    if kinds is None:  # written shorter: [[["global", "local"], 12]]
+        kinds = [kind for turn, times in config["attention_types"] for kind in turn * times]
+    activation = config.get("activation_function", "gelu_new")
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["num_layers"],
+        "num_heads": config["num_heads"],
+        "hidden_dim": config["hidden_size"],
+        "intermediate_dim": config.get("intermediate_size") or 4 * config["hidden_size"],
+        "attention_windows": [config["window_size"] if k == "local" else None for k in kinds],
+        **dropouts(config.get("resid_dropout", 0.0), config.get("attention_dropout", 0.0)),
+        "activation": ACTIVATIONS.get(activation, activation),
+        "max_sequence_length": config["max_position_embeddings"],
+        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-5),
+    }
+
+
+GPTNeoBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        lambda checkpoint: checkpoint.config.get("model_type") == "gpt_neo",
+        _config,
+        NAMES,
+        lambda checkpoint: huggingface_labels(checkpoint, "score.weight"),
+    ),
+}

@@ -1,0 +1,79 @@
+"""GPT's nameless shards: cut to shapes, and what is wrong with them said."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_lm.converters import CheckpointError, open_checkpoint
+from keras_lm.converters.openai_shards import BLOCK, SHAPES
+
+
+@pytest.fixture
+def folder(goldens, tmp_path):
+    return shutil.copytree(goldens("tf1-gpt1"), tmp_path / "gpt")
+
+
+def test_arrays_are_cut_from_the_shards_in_order(folder):
+    checkpoint = open_checkpoint(folder)
+    assert checkpoint.format == "openai"
+    assert checkpoint.config == {
+        "n_vocab": 110,
+        "n_ctx": 12,
+        "n_embd": 40,
+        "n_head": 4,
+        "n_layer": 3,
+    }
+    whole = np.concatenate([np.load(folder / f"params_{i}.npy") for i in range(10)])
+    read = [checkpoint.tensors[name] for name in checkpoint.tensors]
+    assert len(read) == 2 + 3 * len(BLOCK)
+    np.testing.assert_array_equal(np.concatenate([array.ravel() for array in read]), whole)
+    assert checkpoint.tensors["h2/mlp/c_fc/w"].shape == (1, 40, 160)
+    assert checkpoint.tensors.shape("tokens") == (110, 40)
+
+
+def test_shards_of_other_numbers_and_lengths(folder):
+    whole = np.concatenate([np.load(folder / f"params_{i}.npy") for i in range(10)])
+    expected = open_checkpoint(folder).tensors["h1/attn/c_attn/w"]
+    for i in range(10):
+        (folder / f"params_{i}.npy").unlink()
+    for i, part in enumerate(np.split(whole, [10, 10, 5000])):
+        np.save(folder / f"params_{i}.npy", part)
+    np.testing.assert_array_equal(open_checkpoint(folder).tensors["h1/attn/c_attn/w"], expected)
+
+
+def write(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def without(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def pickled(folder):
+    np.save(folder / "params_3.npy", np.array([{"any": "code"}]), allow_pickle=True)
+
+
+def fewer_shapes(folder):
+    shapes = json.loads((folder / SHAPES).read_text())
+    (folder / SHAPES).write_text(json.dumps(shapes[:-1]))
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (without("params_4.npy"), r"params_4\.npy, named by .*params_shapes\.json, is missing"),
+        (without("params_9.npy"), "9 shards with 57636 numbers, but params_shapes.json asks for"),
+        (write("params_2.npy", b"no array"), r"params_2\.npy cannot be read as an array"),
+        (write("params_2.npy", b""), r"params_2\.npy is empty"),
+        (write(SHAPES, b"[[1, "), "is not a list of shapes"),
+        (write(SHAPES, b"[[1, 2], null]"), "is not a list of shapes"),
+        (fewer_shapes, "lists 37 shapes. GPT's are 2 of embeddings and 12 a block"),
+        (pickled, r"params_3\.npy cannot be read as an array: .*Python objects"),
+    ],
+)
+def test_damage_is_named(folder, damage, message):
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(folder)

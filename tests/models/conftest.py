@@ -1,0 +1,83 @@
+"""What the tests of all models share: comparing with a reference, within the family's tolerance."""
+
+import keras
+import numpy as np
+import pytest
+
+
+def equal(actual, expected):
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    assert expected.size < 3 or expected.std() > 1e-3
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
+
+
+def states(backbone, inputs):
+    model = keras.Model(backbone.inputs, backbone.hidden_states)
+    return np.stack(model(backbone.complete(inputs)))
+
+
+@pytest.fixture(scope="session")
+def assert_equal():
+    """The family's tolerance: 5e-5, and 1e-5 of the value's size; outputs must vary, too."""
+    return equal
+
+
+@pytest.fixture(scope="session")
+def hidden_states():
+    """`hidden_states(backbone, inputs)` is (depths, B, S, D)."""
+    return states
+
+
+@pytest.fixture(scope="session")
+def assert_equals_causal_reference():
+    """Compare a causal backbone with the reference outputs of a Hugging Face model, all of them.
+
+    With `real_only`, what padding gives is left out: there the reference holds zeros.
+    """
+    return compare
+
+
+def compare(backbone, arrays, real_only=False):
+    ids, mask = (arrays[f"in.{name}"].astype("int32") for name in ("input_ids", "attention_mask"))
+    inputs = {"token_ids": ids, "padding_mask": mask}
+    where = (mask > 0) | (not real_only)
+    head = backbone.make_head("causal_lm")
+    logits = np.asarray(head(backbone(inputs), inputs))
+    equal(logits[where], arrays["out.logits"][where])
+    equal(states(backbone, inputs)[:, where], arrays["out.hidden_states"][:, where])
+    layers_and_heads = (1, 3, 0, 2, 4)  # queries first: (B, S, L, N, T)
+    attention = np.stack(backbone.attention_probabilities(inputs)).transpose(layers_and_heads)
+    equal(attention[where], arrays["out.attentions"].transpose(layers_and_heads)[where])
+    equal(next_token_loss(logits, arrays["in.labels"]), arrays["out.loss"])
+    if "in.split" in arrays:
+        compare_cache(backbone, head, ids[:1], arrays)
+
+
+def next_token_loss(logits, labels):
+    """Labels are what stands at each place; -100 is left out."""
+    logits, labels = logits[:, :-1], labels[:, 1:]
+    log_probabilities = np.asarray(keras.ops.log_softmax(logits))
+    known = labels >= 0
+    picked = np.take_along_axis(log_probabilities, np.where(known, labels, 0)[..., None], axis=-1)
+    return -picked[known].mean()
+
+
+def compare_cache(backbone, head, ids, arrays):
+    split = int(arrays["in.split"])
+    first = backbone({"token_ids": ids[:, :split]})
+    rest = backbone({"token_ids": ids[:, split:], "cache": first["cache"]})
+    equal(head(first), arrays["out.cache.prefix_logits"])
+    equal(head(rest), arrays["out.cache.rest_logits"])
+    for part in ("keys", "values"):  # (B, L, …) here, layers first there
+        equal(np.swapaxes(first["cache"][part], 0, 1), arrays[f"out.cache.{part}"])
+
+    expected = arrays["out.greedy"]
+    cache, new = None, expected[:, :4].astype("int32")
+    written = [new]
+    for _ in range(expected.shape[1] - 4):
+        outputs = backbone({"token_ids": new, "cache": cache})
+        cache, logits = outputs["cache"], head(outputs)
+        new = np.argmax(logits[:, -1:], axis=-1).astype("int32")
+        written.append(new)
+    np.testing.assert_array_equal(np.concatenate(written, axis=1), expected)
