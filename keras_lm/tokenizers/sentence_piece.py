@@ -1,4 +1,4 @@
-"""SentencePiece: the tokenizer of ALBERT, XLNet and T5."""
+"""SentencePiece: the tokenizer of ALBERT, XLNet, T5 and XLM-R."""
 
 import dataclasses
 import os
@@ -8,10 +8,11 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import offsets, ragged, sentence_piece_files
+from keras_lm.tokenizers import offsets, ragged, sentence_piece_files, sentence_piece_steps
 from keras_lm.tokenizers.sentence_piece_files import BYTE_PIECE, ROLES, SPACE
+from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel
 from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose
-from keras_lm.tokenizers.sentence_piece_steps import Aligner, CommaSplits, named_operation, size
+from keras_lm.tokenizers.sentence_piece_steps import Aligner, CommaSplits, size
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 SPACE_SIZE = len(SPACE.encode())
@@ -105,6 +106,8 @@ class SentencePieceTokenizer(Tokenizer):
             outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
             proto=_prepared(proto, preparation, set(self._vocabulary.all_special_tokens)),
         )
+        with_comma = sentence_piece_steps.with_comma(pieces) if split_digit_commas else []
+        sentence_piece_steps.number_last(self._rules.proto, with_comma)
         serialized = self._rules.proto.SerializeToString()
         is_unigram = proto.trainer_spec.model_type == sentence_piece_files.UNIGRAM
         with tf.init_scope():
@@ -113,13 +116,14 @@ class SentencePieceTokenizer(Tokenizer):
             if is_unigram and not self._rules.has_bytes:
                 self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
             else:
-                self._matcher = named_operation(serialized)
+                self._matcher = SentencePieceModel(serialized)
             # One traced function: all signatures of a SavedModel call it and share its constant.
             texts = tf.TensorSpec([None], tf.string)
             self._match = tf.function(self._matcher.tokenize).get_concrete_function(texts)
-            self._lengths = tf.constant([self._length(t) for t in self.vocabulary], tf.int64)
+            lengths = [self._length(piece.piece) for piece in self._rules.proto.pieces]
+            self._lengths = tf.constant(lengths, tf.int64)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
-        self._splits = CommaSplits(self) if split_digit_commas else None
+        self._splits = CommaSplits(self, with_comma) if with_comma else None
         self._aligner = None
 
     def _length(self, piece):
@@ -273,8 +277,9 @@ class SentencePieceTokenizer(Tokenizer):
 
         Args:
             folder: str.
-            family: `"albert"`, `"xlnet"`, `"t5"`, or `"plain"` for SentencePiece and nothing else.
-                None takes what the configurations in the folder say, and without any, `"plain"`.
+            family: `"albert"`, `"xlnet"`, `"t5"`, `"xlm_roberta"` (whose ids are not its model's),
+                or `"plain"` for SentencePiece and nothing else. None takes what the configurations
+                in the folder say, and without any, `"plain"`.
             **overrides: constructor arguments, such as `lowercase`, that win over the files.
 
         Raises:
@@ -301,8 +306,11 @@ def _prepared(proto, preparation, special):
         normalizer.precompiled_charsmap = compose(normalizer.precompiled_charsmap, preparation)
     if preparation.collapse_whitespace:
         normalizer.remove_extra_whitespaces = True
-    for piece in prepared.pieces:
-        if piece.piece in special and piece.type != sentence_piece_files.UNKNOWN:
+    for i, piece in enumerate(prepared.pieces):
+        if piece.type == sentence_piece_files.UNKNOWN:
+            # The fast operation goes by this number, which other tools may leave wrong.
+            prepared.trainer_spec.unk_id = i
+        elif piece.piece in special:
             piece.type = sentence_piece_files.CONTROL
     return prepared
 

@@ -57,10 +57,23 @@ FAMILIES = {
         "additional_special_tokens": ["<eop>", "<eod>"],
     },
     "t5": {"pad_token": "<pad>", "eos_token": "</s>", "extra_ids": 100},
+    "xlm_roberta": {
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+    },
 }
 # How files name the families: by class, by type of model, or by having a configuration at all.
-CLASSES = {"AlbertTokenizer": "albert", "XLNetTokenizer": "xlnet", "T5Tokenizer": "t5"}
-MODEL_TYPES = {"albert": "albert", "xlnet": "xlnet", "t5": "t5"}
+CLASSES = {
+    "AlbertTokenizer": "albert",
+    "XLNetTokenizer": "xlnet",
+    "T5Tokenizer": "t5",
+    "XLMRobertaTokenizer": "xlm_roberta",
+}
+MODEL_TYPES = {"albert": "albert", "xlnet": "xlnet", "t5": "t5", "xlm-roberta": "xlm_roberta"}
 TF1_CONFIGS = {"albert_config.json": "albert", "xlnet_config.json": "xlnet"}
 
 # Names that play a role in models whose files do not say so.
@@ -100,6 +113,7 @@ def _message_class():
         model_type=(3, whole, "1"),
         treat_whitespace_as_suffix=(24, yes_no, "false"),
         byte_fallback=(35, yes_no, "false"),
+        unk_id=(40, whole, "0"),
     )
     add(
         "NormalizerSpec",
@@ -183,13 +197,17 @@ def read_folder(folder, family=None):
             "checkpoint's SentencePiece model there."
         )
     data = read_model(path)
-    pieces = parse_model(data, repr(path)).pieces
+    model = parse_model(data, repr(path))
     config = published_files.read_json(folder, "tokenizer_config.json")
     tokenizer = published_files.read_json(folder, "tokenizer.json")
     family = _family(folder, config) if family is None else family
     if family not in FAMILIES:
         raise ValueError(f"`family` is {family!r}; it must be one of {sorted(FAMILIES)}.")
     settings = {**FAMILIES[family]}
+    if family == "xlm_roberta":
+        model = _in_fairseq_order(model, path)
+        data = model.SerializeToString()
+    pieces = model.pieces
     if family == "plain":
         settings.update(_normalizers(tokenizer))
     settings.update(_hugging_face_config(config))
@@ -250,6 +268,29 @@ def _family(folder, config):
     return MODEL_TYPES.get(
         published_files.read_json(folder, "config.json").get("model_type"), "plain"
     )
+
+
+def _in_fairseq_order(model, path):
+    """Return XLM-R's model with its pieces in the order of fairseq's ids, which it was trained on.
+
+    They are those of the model one higher, but for the first four, and a mask token comes last.
+    """
+    names = [piece.piece for piece in model.pieces[:3]]
+    if names != ["<unk>", "<s>", "</s>"]:
+        raise ValueError(
+            f"{path!r} begins with the pieces {names}, where XLM-R's model begins with <unk>, <s> "
+            "and </s>; pass another family=, such as 'plain'."
+        )
+    unknown, start, end, *others = model.pieces
+    ordered = Model()
+    ordered.CopyFrom(model)
+    del ordered.pieces[:]
+    ordered.pieces.extend([start, _control("<pad>"), end, unknown, *others, _control("<mask>")])
+    return ordered
+
+
+def _control(piece):
+    return Model().pieces.add(piece=piece, type=CONTROL)
 
 
 def _hugging_face_config(config):

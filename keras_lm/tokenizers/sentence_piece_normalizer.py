@@ -9,6 +9,7 @@ unit has a label (8 bits), a flag for "a key ends here" and the distance (by exc
 its children are. Nodes that change are written behind the old ones; all others are shared.
 """
 
+import collections
 import dataclasses
 import functools
 import struct
@@ -16,8 +17,18 @@ import unicodedata
 
 import numpy as np
 
-# Hangul has neither case nor marks; nine tenths of a table compose it, and stay as they are.
-HANGUL = ("\u1100\u11ff", "\u3131\u318e", "\uac00\ud7a3", "\uffa0\uffdc")
+# Hangul has neither case nor marks, and where a table composes it, decomposing it first changes
+# nothing, but in the rare text that spells out letters of syllables by compatibility letters or
+# after a syllable. Nine tenths of such tables are about Hangul, and stay as they are.
+SYLLABLES = range(0xAC00, 0xD7A4)
+HANGUL = frozenset(
+    chr(number)
+    for numbers in (
+        *(range(0x1100, 0x1200), range(0x3131, 0x318F), range(0x3260, 0x327C)),
+        *(SYLLABLES, range(0xFFA0, 0xFFDD)),
+    )
+    for number in numbers
+)
 # Beyond these, no character is cased, decomposes or is a mark.
 CHANGEABLE = (range(0xD800), range(0xE000, 0x20000), range(0x2F800, 0x2FA20))
 
@@ -25,6 +36,14 @@ HAS_VALUE = 1 << 8
 IS_VALUE = 1 << 31
 LABEL = 0xFF
 BLOCK = 256
+UNUSED = -1
+# Many times what any table has.
+MAX_KEY_BYTES, MAX_NODES = 1000, 1_000_000
+DAMAGED = (
+    "`model` holds a damaged table of characters (precompiled_charsmap); copy the published file "
+    "again, in binary form."
+)
+BYTES = [bytes([i]) for i in range(256)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,34 +66,51 @@ class Preparation:
         return any(dataclasses.astuple(self))
 
     def __call__(self, text):
-        if self.lowercase:
-            text = _lower(text)
-        if self.collapse_whitespace:
-            text = "".join(" " if character.isspace() else character for character in text)
         if self.straighten_quotes:
             text = text.replace("``", '"').replace("''", '"')
+        return text.translate(self._characters)
+
+    @functools.cached_property
+    def _characters(self):
+        return _Characters(self._prepare_character)
+
+    def _prepare_character(self, character):
+        # What is decomposed needs no reordering: all that moves is dropped.
+        if self.collapse_whitespace and character.isspace():
+            return " "
+        text = _lower(character) if self.lowercase else character
         if self.strip_accents:
             text = unicodedata.normalize("NFKD", text)
             text = "".join(character for character in text if not unicodedata.combining(character))
         return _lower(text) if self.lowercase else text
 
-    def changing(self):
-        """Yield every character that changes, and the runs that change as a whole."""
+    def changing(self, left_out):
+        """Yield every character that changes, but for some, and the runs that change as a whole."""
         for numbers in CHANGEABLE:
-            for character in map(chr, numbers):
-                if (
-                    (self.lowercase and character.lower() != character)
-                    or (self.collapse_whitespace and character.isspace())
-                    or (
-                        self.strip_accents
-                        and (
-                            unicodedata.decomposition(character) or unicodedata.combining(character)
-                        )
-                    )
-                ):
+            for number, character in zip(numbers, map(chr, numbers)):
+                may_change = (
+                    character.lower() != character
+                    or character.isspace()
+                    or unicodedata.decomposition(character)
+                    or unicodedata.combining(character)
+                    or number in SYLLABLES
+                )
+                if may_change and character not in left_out and self(character) != character:
                     yield character
         if self.straighten_quotes:
             yield from ("``", "''")
+
+
+class _Characters(dict):
+    """What becomes of each character, by its number, as `str.translate` asks for it."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def __missing__(self, number):
+        self[number] = self.function(chr(number))
+        return self[number]
 
 
 def _lower(text):
@@ -94,33 +130,35 @@ def compose(charsmap, prepare):
         ValueError: if the table is damaged.
     """
     table = _Table(charsmap)
-    groups = {}  # first character → the keys that begin with it
-    for first, runs in table.runs():
+    groups = {}  # first character → the longer keys that begin with it
+    for key in table.rules:
+        if len(key) > 1:
+            groups.setdefault(key[0], []).append(key)
+    for key in prepare.changing(table.left_out):
+        groups.setdefault(key[0], []).extend([key] if len(key) > 1 else [])
+    become = functools.cache(lambda character: table.apply(prepare(character)))
+    for first, runs in groups.items():
         # Where a part of a run changes, so does what the whole becomes.
-        if any(prepare(run) != run for run in runs) or prepare(first) != first:
-            groups[first] = [first, *runs]
-    for key in prepare.changing():
-        if not _is_hangul(key):
-            groups.setdefault(key[0], [key[0]]).append(key)
-    for first, keys in groups.items():
-        texts = {key: table.apply(prepare(key)) for key in sorted(keys, key=len)}
+        keys = [first, *sorted(runs, key=len)]
+        prepared = [prepare(key) for key in keys]
+        if prepared == keys:
+            continue
+        texts = {key: table.apply(text) for key, text in zip(keys, prepared)}
         if all(table.apply(key) == text for key, text in texts.items()):
             continue
         rules = {}
         for key, text in texts.items():
             # A run that becomes what its characters become one by one needs no rule.
-            if len(key) == 1 or text != _apply(rules, key, lambda c: table.apply(prepare(c))):
+            if len(key) == 1 or text != _apply(rules, key, become):
                 rules[key] = text
         table.replace(first, rules)
     return table.to_bytes()
 
 
-def _is_hangul(character):
-    return any(first <= character <= last for first, last in HANGUL)
-
-
 def _apply(rules, text, otherwise):
     """Replace the longest key at each place, and characters that begin none by `otherwise`."""
+    if len(rules) == 1:
+        return "".join(rules[c] if c in rules else otherwise(c) for c in text)
     parts, start, longest = [], 0, max(map(len, rules))
     while start < len(text):
         keys = (text[start:end] for end in range(start + longest, start, -1))
@@ -136,15 +174,27 @@ class _Table:
     def __init__(self, charsmap):
         size = struct.unpack_from("<I", charsmap)[0] if len(charsmap) > 4 else 0
         if size % 4 or size + 4 > max(len(charsmap), 4):
-            raise ValueError("the model's table of characters (precompiled_charsmap) is damaged.")
+            raise ValueError(DAMAGED)
         units = np.frombuffer(charsmap, "<u4", size // 4, 4) if size else np.zeros(1, "<u4")
         blocks = -(-len(units) // BLOCK)
-        self._units = units.tolist() + [0] * (blocks * BLOCK - len(units))
-        self._labels = np.asarray(self._units) & (IS_VALUE | LABEL)
+        units = np.pad(units, (0, blocks * BLOCK - len(units)))
+        self._units = units.tolist()
         self._texts = bytearray(charsmap[4 + size :])
         if not self._texts.endswith(b"\0"):
             self._texts += b"\0"
-        self.apply = functools.cache(self.apply)  # texts are few, and asked for again and again
+        # Where children are → a dict from label to child.
+        self._children_at = collections.defaultdict(dict)
+        labels = units & (IS_VALUE | LABEL)
+        children = np.flatnonzero((labels > 0) & (labels <= LABEL))
+        labels = labels[children]
+        for base, label, child in zip(*(x.tolist() for x in (children ^ labels, labels, children))):
+            self._children_at[base][label] = child
+        self.rules = {}  # key → text, but for keys that begin with what is left out
+        try:
+            self.left_out = HANGUL if self.apply("\u1100\u1161") == "\uac00" else frozenset()
+            self._read()
+        except (IndexError, UnicodeDecodeError) as error:
+            raise ValueError(DAMAGED) from error
         self._changes = {}  # nested dicts from byte to subtree; under 0 the text of the key
 
     # Looking up
@@ -154,19 +204,9 @@ class _Table:
         unit = self._units[node]
         return node ^ ((unit >> 10) << ((unit & 0x200) >> 6))
 
-    def _child(self, node, label):
-        child = self._base(node) ^ label
-        if child < len(self._units) and self._units[child] & (IS_VALUE | LABEL) == label:
-            return child
-        return None
-
     def _children(self, node):
-        labels = np.arange(1, BLOCK)
-        places = self._base(node) ^ labels
-        inside = places < len(self._labels)
-        places, labels = places[inside], labels[inside]
-        found = self._labels[places] == labels
-        return zip(labels[found].tolist(), places[found].tolist())
+        """Return a dict from label to child."""
+        return self._children_at.get(self._base(node), {})
 
     def _text(self, node):
         """Return the text of the key that ends at a node, or None."""
@@ -177,10 +217,14 @@ class _Table:
 
     def apply(self, text):
         """Return what the table makes of a text."""
+        if text in self.rules:
+            return self.rules[text]
+        if len(text) == 1 and text not in self.left_out:
+            return text
         parts, data, start = [], text.encode(), 0
         while start < len(data):
             node, end, longest = 0, start, None
-            while end < len(data) and (node := self._child(node, data[end])) is not None:
+            while end < len(data) and (node := self._children(node).get(data[end])) is not None:
                 end += 1
                 if (found := self._text(node)) is not None:
                     longest = end, found
@@ -191,29 +235,19 @@ class _Table:
             start = longest[0]
         return "".join(parts)
 
-    def runs(self):
-        """Yield each character, but Hangul, with the longer keys that begin with it, if any."""
-        for first, node in self._keys(0, b""):
-            if not _is_hangul(first):
-                found, ends = [], [(first, node)]
-                while ends:
-                    key, node = ends.pop()
-                    for character, longer in self._keys(node, b""):
-                        ends.append((key + character, longer))
-                        if self._units[longer] & HAS_VALUE:
-                            found.append(key + character)
-                if found:
-                    yield first, found
-
-    def _keys(self, node, data):
-        """Yield (character, node) for each character that goes on from a node."""
-        for label, child in self._children(node):
-            more = data + bytes([label])
-            length = 1 + sum(more[0] >= least for least in (0xC0, 0xE0, 0xF0))
-            if len(more) == length:
-                yield more.decode(), child
-            else:
-                yield from self._keys(child, more)
+    def _read(self):
+        nodes, num_nodes = [(b"", 0)], 0
+        while nodes:
+            data, node = nodes.pop()
+            num_nodes += 1
+            is_circle = len(data) > MAX_KEY_BYTES or num_nodes > MAX_NODES
+            if is_circle or self._base(node) >= len(self._units):
+                raise ValueError(DAMAGED)
+            if len(data) == 3 and 0xE0 <= data[0] < 0xF0 and data.decode() in self.left_out:
+                continue
+            if self._units[node] & HAS_VALUE:
+                self.rules[data.decode()] = self._text(node)
+            nodes += [(data + BYTES[label], child) for label, child in self._children(node).items()]
 
     # Changing
 
@@ -232,12 +266,12 @@ class _Table:
 
     def to_bytes(self):
         """Return the changed table."""
-        self._added = []  # the units behind the old ones
-        self._bases, self._places, self._starts = set(), {}, {}
+        self._added, self._is_base = np.zeros(0, np.int64), np.zeros(0, bool)  # behind the old ones
+        self._starts, self._places, self._leaves = {}, {}, {}
         base, _ = self._write(self._changes, 0)
-        added = [self._unused(i) if unit is None else unit for i, unit in enumerate(self._added)]
-        units = [base << 10, *self._units[1:], *added]
-        data = np.asarray(units, "<u4").tobytes()
+        for place in np.flatnonzero(self._added == UNUSED):
+            self._added[place] = self._unused(place)
+        data = np.asarray([base << 10, *self._units[1:], *self._added], "<u4").tobytes()
         return struct.pack("<I", len(data)) + data + bytes(self._texts)
 
     def _write(self, tree, node):
@@ -246,15 +280,19 @@ class _Table:
         children, text = {}, tree.get(0)
         if old is not None:
             text = self._text(old) if text is None else text
-            for label, child in self._children(old):
+            for label, child in self._children(old).items():
                 if label not in tree:
                     children[label] = self._base(child), bool(self._units[child] & HAS_VALUE)
         for label, subtree in tree.items():
             if label:
-                child = None if old is None else self._child(old, label)
+                child = None if old is None else self._children(old).get(label)
                 children[label] = self._write(subtree, child)
+        if not children and text in self._leaves:
+            return self._leaves[text], True
         labels = [*children] if text is None else [0, *children]
         base = self._find_base(labels)
+        if not children:
+            self._leaves[text] = base
         for label, (child_base, has_value) in children.items():
             place = base ^ label
             unit = label | has_value * HAS_VALUE | (place ^ child_base) << 10
@@ -266,22 +304,26 @@ class _Table:
     def _find_base(self, labels):
         """Return a base that no other node has and where the places of these labels are free."""
         # Bases differ, so a unit's label tells whose child it is.
-        base = self._starts.get(len(labels), 0)
+        block = self._starts.get(len(labels), 0)
         while True:
-            if base + BLOCK > len(self._added):
-                self._added += [None] * BLOCK
-            if base not in self._bases and all(self._added[base ^ n] is None for n in labels):
+            if block == len(self._added):
+                self._added = np.append(self._added, np.full(BLOCK, UNUSED))
+                self._is_base = np.append(self._is_base, np.zeros(BLOCK, bool))
+            bases = np.arange(block, block + BLOCK)
+            is_free = (self._added[bases[:, np.newaxis] ^ labels] == UNUSED).all(1)
+            is_free &= ~self._is_base[bases]
+            if is_free.any():
                 break
-            base += 1
-        for label in labels:
-            self._added[base ^ label] = 0
-        self._bases.add(base)
-        self._starts[len(labels)] = base  # nodes of this size found no room before it
+            block += BLOCK
+        base = int(bases[is_free.argmax()])
+        self._added[base ^ np.asarray(labels)] = 0
+        self._is_base[base] = True
+        self._starts[len(labels)] = block  # nodes of this size found no room before it
         return base + len(self._units)
 
     def _unused(self, place):
         # No node may take it for its child, not even for one labelled 0.
-        return next(label for label in range(1, BLOCK) if place ^ label not in self._bases)
+        return next(label for label in range(1, BLOCK) if not self._is_base[place ^ label])
 
     def _place_of(self, text):
         if text not in self._places:

@@ -1,74 +1,107 @@
 """Around SentencePiece's operation: parting commas from numbers, finding places in texts."""
 
-import hashlib
 import typing
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import ragged, sentence_piece_files
+from keras_lm.tokenizers import sentence_piece_files
+from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel
 
 
-def named_operation(model, **kwargs):
-    """Return TF Text's `SentencepieceTokenizer` of a serialized model, under a name of its own.
+def with_comma(pieces):
+    """Return the ids of those pieces that end in a digit and a comma, such as "▁1990,"."""
+    return [
+        i
+        for i, piece in enumerate(pieces)
+        if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+    ]
 
-    Where SavedModels are loaded, models are found by name, those of all SavedModels in a process:
-    two that had one name would be one.
+
+def number_last(model, ids):
+    """Number some of a model's pieces anew, behind all others; ids of the others stay.
+
+    Args:
+        model: parsed model, which is changed.
+        ids: list of int.
     """
-    name = "sentencepiece_" + hashlib.sha256(model).hexdigest()[:16]
-    return tf_text.SentencepieceTokenizer(model, name=name, **kwargs)
+    for i in ids:
+        model.pieces.add().CopyFrom(model.pieces[i])
+        # The old place is that of an entry that no text gives: no piece holds this character.
+        model.pieces[i].piece += "\0"
+        model.pieces[i].type = sentence_piece_files.CONTROL
 
 
 class CommaSplits(tf.Module):
-    """Parts the comma from pieces such as "▁1990,"; what they become stands in tables."""
+    """Parts the comma from pieces that end in a digit and a comma, and their numbers anew.
 
-    def __init__(self, tokenizer):
+    Few pieces of a text are such. One comparison finds them, because the model numbers them last.
+
+    Args:
+        tokenizer: `SentencePieceTokenizer`, whose model has done so.
+        ids: list of int, the ids of these pieces in the vocabulary.
+    """
+
+    def __init__(self, tokenizer, ids):
         super().__init__()
         pieces, unknown = tokenizer.vocabulary, tokenizer.special_id("unknown")
-        found = {
-            i: piece
-            for i, piece in enumerate(pieces)
-            if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
-        }
-        numbers = [piece[:-1].replace(sentence_piece_files.SPACE, "") for piece in found.values()]
-        ids = tokenizer._match(tf.constant(numbers, tf.string)).to_list()
-        table, lengths = [[i] for i in range(len(pieces))], [[0] for _ in pieces]
-        for (i, piece), parts in zip(found.items(), ids):
+        numbers = [pieces[i][:-1].replace(sentence_piece_files.SPACE, "") for i in ids]
+        table, lengths = [], []
+        for i, parts in zip(ids, tokenizer._match(tf.constant(numbers)).to_list()):
             parts = [pieces[part] for part in parts]
-            if parts and piece[0] != sentence_piece_files.SPACE:
+            if parts and pieces[i][0] != sentence_piece_files.SPACE:
                 parts[0] = parts[0].removeprefix(sentence_piece_files.SPACE)
             parts = [part for part in parts if part] + [","]
-            if "".join(parts) == piece:
-                table[i] = [tokenizer._vocabulary.ids.get(part, unknown) for part in parts]
-                lengths[i] = [len(part.encode()) for part in parts]
+            if "".join(parts) != pieces[i]:
+                parts = [pieces[i]]
+            table.append([tokenizer._vocabulary.ids.get(part, unknown) for part in parts])
+            lengths.append([len(part.encode()) for part in parts])
+        self._num_rows = len(ids)
+        self._first = len(tokenizer._rules.proto.pieces) - self._num_rows
         with tf.init_scope():
-            self._table = _ragged(table, tf.int32)
-            self._lengths = _ragged(lengths, tf.int64)
-            # For LiteRT, which cannot gather ragged rows: 0, or the row of a dense table.
-            split = [row for row in table if len(row) > 1]
-            width = max(map(len, split), default=1)
-            numbers = iter(range(1, len(split) + 1))
-            self._rows = tf.constant([next(numbers) if len(r) > 1 else 0 for r in table], tf.int32)
-            self._dense = tf.constant(
-                [[-1] * width] + [row + [-1] * (width - len(row)) for row in split], tf.int32
-            )
+            # The row behind these is empty, and comes after the last piece of all texts.
+            self._table = tf.ragged.constant([*table, []], tf.int32, row_splits_dtype=tf.int64)
+            self._lengths = tf.ragged.constant([*lengths, []], tf.int64, row_splits_dtype=tf.int64)
+            # For LiteRT, which cannot gather ragged rows; row 0 is for all other pieces.
+            self._dense = tf.pad(self._table.to_tensor(-1), [[1, 0], [0, 0]], constant_values=-1)
 
     def __call__(self, ids):
-        parts = tf.gather(self._table, ids.values)
-        return tf.RaggedTensor.from_row_splits(
-            parts.values, tf.gather(parts.row_splits, ids.row_splits), validate=False
-        )
+        """Return in place of the model's ragged (B, S) ids those of the vocabulary."""
+        places = tf.where(ids.values >= self._first)[:, 0]
+        values, shifts = self._replace(ids.values, ids.values, places, self._table)
+        splits = ids.row_splits + tf.gather(shifts, tf.searchsorted(places, ids.row_splits))
+        return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def lengths(self, ids, lengths):
-        """Return the lengths in bytes of what (T,) pieces of these lengths become."""
-        parts = tf.gather(self._lengths, ids)
-        return tf.where(parts.values > 0, parts.values, tf.gather(lengths, ragged.row_ids(parts)))
+        """Return the lengths in bytes of what the model's (T,) ids, of these lengths, become."""
+        places = tf.where(ids >= self._first)[:, 0]
+        return self._replace(lengths, ids, places, self._lengths)[0]
+
+    def _replace(self, values, ids, places, table):
+        """Put rows of a table in place of the values of those (T,) ids at (P,) places.
+
+        Returns:
+            The values, and how far those behind 0, 1, … P places move, (P + 1,).
+        """
+        # What lies between two places is a row and copied as a whole, because places are few.
+        size = tf.size(values, tf.int64)
+        starts, ends = tf.concat([[0], places + 1], 0), tf.concat([places, [size]], 0)
+        bounds = tf.reshape(tf.stack([starts, ends], 1), [-1])  # kept, replaced, kept, …, kept
+        rows = tf.RaggedTensor.from_row_splits(
+            tf.concat([values, table.values], 0),
+            tf.concat([bounds, size + table.row_splits[1:]], 0),
+            validate=False,
+        )
+        kept = 2 * tf.range(tf.size(starts))
+        replaced = tf.concat([tf.gather(ids, places) - self._first, [self._num_rows]], 0)
+        replaced += 2 * tf.size(starts) - 1
+        found = tf.gather(rows, tf.reshape(tf.stack([kept, replaced], 1), [-1]))
+        return found.values, found.row_splits[:-1:2] - starts
 
     def lite(self, ids):
         """Do as calling does, without ragged gathers."""
-        row = tf.gather(self._rows, ids.values)
-        parts = tf.gather(self._dense, row)
-        first = tf.where(row > 0, parts[:, 0], ids.values)
+        rows = tf.maximum(ids.values - self._first + 1, 0)
+        parts = tf.gather(self._dense, rows)
+        first = tf.where(rows > 0, parts[:, 0], ids.values)
         parts = tf.concat([first[:, tf.newaxis], parts[:, 1:]], 1)
         is_there = parts >= 0
         ends = tf.cumsum(tf.reduce_sum(tf.cast(is_there, ids.row_splits.dtype), 1))
@@ -76,12 +109,6 @@ class CommaSplits(tf.Module):
         return tf.RaggedTensor.from_row_splits(
             tf.boolean_mask(parts, is_there), splits, validate=False
         )
-
-
-def _ragged(rows, dtype):
-    # `tf.ragged.constant` takes seconds for tens of thousands of rows.
-    values = tf.constant([value for row in rows for value in row], dtype)
-    return tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])
 
 
 class Aligner(tf.Module):
@@ -108,19 +135,19 @@ class Aligner(tf.Module):
                     f"offsets cannot be told: `model` holds the piece {piece.piece!r}, and not "
                     "each of its characters as a piece."
                 )
-        self._model = named_operation(model.SerializeToString(), out_type=tf.string)
+        self._model = SentencePieceModel(model.SerializeToString())
         unknown = [i for i, p in enumerate(model.pieces) if p.type == sentence_piece_files.UNKNOWN]
         self._unknown = unknown[0]
 
     def __call__(self, text):
         """Return flat tensors about all normalised characters of (B,) texts, in their order."""
-        pieces, starts, ends = self._model.tokenize_with_offsets(text)
-        lengths = size(pieces.values)
+        pieces, starts, ends = self._model.pieces_with_offsets(text)
+        lengths = size(pieces)
         if self._has_bytes:
-            is_byte = tf.strings.regex_full_match(pieces.values, sentence_piece_files.BYTE_PIECE)
+            is_byte = tf.strings.regex_full_match(pieces, sentence_piece_files.BYTE_PIECE)
             lengths = tf.where(is_byte, tf.ones_like(lengths), lengths)
-        are_unknown = self._model.string_to_id(pieces.values) == self._unknown
-        return Characters(lengths, starts.values, ends.values, are_unknown)
+        are_unknown = self._model.string_to_id(pieces) == self._unknown
+        return Characters(lengths, starts, ends, are_unknown)
 
 
 class Characters(typing.NamedTuple):

@@ -128,6 +128,17 @@ class Tokenizer(tf.Module):
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""
         raise NotImplementedError(f"{type(self).__name__} has no configuration.")
 
+    def with_special_tokens(self, tokens):
+        """Return the same tokenizer with further special tokens, those that it lacks as last ids.
+
+        Args:
+            tokens: list of str. Ordinary text never turns into them.
+
+        Raises:
+            NotImplementedError: if the vocabulary of this kind of tokenizer cannot grow.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot take further tokens.")
+
     def _tokenize(self, text, parse_special):
         raise NotImplementedError
 

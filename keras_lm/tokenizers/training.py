@@ -5,15 +5,15 @@ corpus gives the same vocabulary, in every process.
 """
 
 import collections
-import glob
+import gzip
 import importlib
 import io
 import itertools
 import json
-import os
 
 import tensorflow as tf
 
+from keras_lm.data import find_files
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -45,7 +45,8 @@ def train_vocabulary(
             in ALBERT, T5, XLNet) or `"sentencepiece_bpe"`.
         vocabulary_size: int, entries at most, special tokens included. SentencePiece keeps to it
             exactly, the others have fewer where the corpus is small.
-        files: paths or glob patterns of text files in UTF-8, one or a list; each line is a text.
+        files: paths or glob patterns of text files in UTF-8, one or a list; each line is a
+            text. What ends in `.gz` is decompressed.
         texts: instead of files, an iterable of strings, or a `tf.data.Dataset` of single strings
             or batches.
         lowercase: bool. Lower-case text first; not for byte pairs.
@@ -107,20 +108,12 @@ class _Lines:
     """The lines of files, and the names of these."""
 
     def __init__(self, files):
-        patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-        self.paths = []
-        for pattern in map(os.fspath, patterns):
-            found = (
-                [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
-            )
-            found = [path for path in found if os.path.isfile(path)]
-            if not found:
-                raise FileNotFoundError(f"`files` names {pattern!r}, and there is no such file.")
-            self.paths += found
+        self.paths = find_files(files)
 
     def __iter__(self):
-        for path in dict.fromkeys(self.paths):
-            with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        for path in self.paths:
+            opened = gzip.open if path.endswith(".gz") else open
+            with opened(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
                 for line in file:
                     yield line.rstrip("\r\n")
 

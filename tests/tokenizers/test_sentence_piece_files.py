@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from keras_lm.tokenizers import SentencePieceTokenizer
-from keras_lm.tokenizers.sentence_piece_files import Model
+from keras_lm.tokenizers.sentence_piece_files import CONTROL, UNKNOWN, Model
 
 
 @pytest.fixture
@@ -109,10 +109,33 @@ def test_a_tokenizer_json_beside_the_model(folder):
     assert tokenizer.vocabulary[-1] == "[E]"
 
 
+def test_xlm_roberta_counts_as_fairseq_does(folder):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = folder("t5", "sentencepiece.bpe.model")
+    model = Model.FromString((path / "sentencepiece.bpe.model").read_bytes())
+    for piece, name in zip(model.pieces, ("<unk>", "<s>", "</s>")):
+        piece.piece, piece.type = name, UNKNOWN if name == "<unk>" else CONTROL
+    (path / "sentencepiece.bpe.model").write_bytes(model.SerializeToString())
+    write(path, tokenizer_config__json={"tokenizer_class": "XLMRobertaTokenizer"})
+    tokenizer = SentencePieceTokenizer.from_files(path)
+    assert tokenizer.vocabulary[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert tokenizer.special_id("mask") == tokenizer.vocabulary_size - 1 == len(model.pieces) + 1
+    reference = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    texts = ["The end of 1,990", "", "a \u4e2d<mask></s> was  éo", "☃"]
+    expected = [[i + 1 if i else 3 for i in ids] for ids in reference.encode(texts)]
+    assert tokenizer(texts).to_list() == tokenizer.tokenize_lite(texts).to_list() == expected
+    assert tokenizer("<mask>", parse_special=True).numpy().tolist() == [len(model.pieces) + 1]
+    assert tokenizer.tokenize_with_offsets(texts)[0].to_list() == expected
+    tokenizer.save_assets(path)
+    again = SentencePieceTokenizer.from_assets(path, tokenizer.get_config())
+    assert again.vocabulary == tokenizer.vocabulary and again(texts).to_list() == expected
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"tokenizer_config__json": {"tokenizer_class": "XLMRobertaTokenizer"}}, "XLMRoberta"),
+        ({"tokenizer_config__json": {"tokenizer_class": "CamembertTokenizer"}}, "Camembert"),
+        ({"tokenizer_config__json": {"tokenizer_class": "XLMRobertaTokenizer"}}, "begins with"),
         ({"tokenizer_config__json": {"sp_model_kwargs": {"nbest_size": -1}}}, "sp_model_kwargs"),
         ({"tokenizer_config__json": {"legacy": False}}, "legacy"),
         ({"tokenizer_config__json": {"mask_token": "[GONE]"}}, "mask_token=None"),

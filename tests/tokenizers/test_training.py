@@ -1,5 +1,6 @@
 """Vocabularies learnt from a corpus: the same each time, and ready for everything else."""
 
+import gzip
 import subprocess
 import sys
 
@@ -124,6 +125,12 @@ def test_errors(arguments, message):
     arguments = {"kind": "wordpiece", "vocabulary_size": 100, "texts": TEXTS, **arguments}
     with pytest.raises(ValueError, match=message):
         train_vocabulary(**arguments)
+
+
+def test_compressed_files(trained, tmp_path):
+    (tmp_path / "corpus.txt.gz").write_bytes(gzip.compress("\n".join(TEXTS).encode()))
+    found = train_vocabulary("byte_pair", SIZES["byte_pair"], files=tmp_path / "*.gz")
+    assert found.vocabulary == trained["byte_pair"].vocabulary
 
 
 def test_no_files(tmp_path):

@@ -1,0 +1,54 @@
+"""TF Text's SentencePiece operations on a model that lasts."""
+
+import hashlib
+
+import tensorflow as tf
+from tensorflow_text.python.ops.sentencepiece_tokenizer import (
+    gen_sentencepiece_tokenizer as operations,
+)
+
+PLAIN = {"nbest_size": 0, "alpha": 1.0, "add_bos": False, "add_eos": False, "reverse": False}
+
+
+class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
+    """A model of SentencePiece as a resource that its operations take.
+
+    TF Text's own class makes one that TensorFlow drops together with its cache of operations, which
+    `tf.random.set_seed` and others clear; from then on a tokenizer fails. This one has a name that
+    follows from the model, and lives as long as the process: models of two SavedModels are the same
+    only if they are equal.
+
+    Args:
+        model: bytes, a serialized `ModelProto`.
+    """
+
+    def __init__(self, model):
+        super().__init__()
+        self._bytes = model
+        _ = self.resource_handle  # which makes it
+
+    def _create_resource(self):
+        name = "keras_lm_" + hashlib.sha256(self._bytes).hexdigest()
+        return operations.sentencepiece_op(model=self._bytes, shared_name=name)
+
+    def tokenize(self, text):
+        """Return the ids of (B,) texts as a ragged (B, S) int32 tensor."""
+        ids, splits = operations.sentencepiece_tokenize_op(
+            self.resource_handle, text, out_type=tf.int32, **PLAIN
+        )
+        return tf.RaggedTensor.from_row_splits(ids, tf.cast(splits, tf.int64), validate=False)
+
+    def pieces_with_offsets(self, text):
+        """Return the pieces of (B,) texts, and in which bytes they begin and end.
+
+        Returns:
+            Three (T,) tensors, in which the texts follow each other: string, int64, int64.
+        """
+        pieces, _, starts, ends = operations.sentencepiece_tokenize_with_offsets_op(
+            self.resource_handle, text, out_type=tf.string, **PLAIN
+        )
+        return pieces, tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
+
+    def string_to_id(self, pieces):
+        """Return the (T,) int32 ids of (T,) pieces."""
+        return operations.sentencepiece_string_to_id_op(self.resource_handle, pieces)
