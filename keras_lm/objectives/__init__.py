@@ -1,5 +1,6 @@
 """Pretraining objectives, one class each."""
 
+from keras_lm.objectives.causal_lm import CausalLanguageModel, Perplexity
 from keras_lm.objectives.masked_lm import (
     IGNORED,
     MaskedAccuracy,
@@ -7,4 +8,11 @@ from keras_lm.objectives.masked_lm import (
     MaskedLanguageModel,
 )
 
-__all__ = ["IGNORED", "MaskedAccuracy", "MaskedCrossentropy", "MaskedLanguageModel"]
+__all__ = [
+    "IGNORED",
+    "CausalLanguageModel",
+    "MaskedAccuracy",
+    "MaskedCrossentropy",
+    "MaskedLanguageModel",
+    "Perplexity",
+]

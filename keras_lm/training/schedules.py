@@ -37,7 +37,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = total_steps
         self.warmup = warmup
         self.start = start
-        self._is_planned_by_fit = total_steps is None
+        self.is_planned_by_fit = total_steps is None
 
     def plan(self, start, total_steps):
         """Fill in the steps of one call of `fit`, unless the user stated them.
@@ -49,7 +49,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         Returns:
             bool: whether the schedule changed, so that a traced train step must be traced anew.
         """
-        if not self._is_planned_by_fit or (start, total_steps) == (self.start, self.total_steps):
+        if not self.is_planned_by_fit or (start, total_steps) == (self.start, self.total_steps):
             return False
         self.start, self.total_steps = start, total_steps
         return True
@@ -67,7 +67,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self):
         return {
             "peak": self.peak,
-            "total_steps": None if self._is_planned_by_fit else self.total_steps,
+            "total_steps": None if self.is_planned_by_fit else self.total_steps,
             "warmup": self.warmup,
-            "start": 0 if self._is_planned_by_fit else self.start,
+            "start": 0 if self.is_planned_by_fit else self.start,
         }

@@ -1,0 +1,72 @@
+"""Text files → documents."""
+
+import glob
+import os
+
+import tensorflow as tf
+
+UNITS = ("line", "file")
+
+
+def find_files(files):
+    """Return the paths that paths and glob patterns name, each once, sorted within a pattern.
+
+    Args:
+        files: path or glob pattern (`**` reaches into folders), or a list of these.
+
+    Raises:
+        FileNotFoundError: if one of them names no file.
+    """
+    patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    paths = []
+    for pattern in map(os.fspath, patterns):
+        found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
+        found = [path for path in found if os.path.isfile(path)]
+        if not found:
+            raise FileNotFoundError(f"`files` names {pattern!r}, and there is no such file.")
+        paths += found
+    return list(dict.fromkeys(paths))
+
+
+def read_documents(files, document="line"):
+    """Return the documents of text files, in their order.
+
+    Args:
+        files: see `find_files`. What ends in `.gz` is decompressed.
+        document: `"line"`: each line is a document, and those of white space alone are left out; or
+            `"file"`: each file is one, which has to fit into memory.
+
+    Returns:
+        `tf.data.Dataset` of strings.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if `document` is another word.
+
+    Example:
+
+        documents = keras_lm.data.read_documents("corpus/**/*.txt.gz")
+    """
+    if document not in UNITS:
+        raise ValueError(f"document={document!r}: use one of {UNITS}.")
+    return tf.data.Dataset.from_tensor_slices(find_files(files)).flat_map(
+        _lines if document == "line" else _whole
+    )
+
+
+def _is_gzip(path):
+    return tf.strings.regex_full_match(path, r"(?s).*\.gz")
+
+
+def _lines(path):
+    compression = tf.where(_is_gzip(path), "GZIP", "")
+    lines = tf.data.TextLineDataset(path, compression_type=compression)
+    return lines.filter(lambda line: tf.strings.strip(line) != "")
+
+
+def _whole(path):
+    content = tf.io.read_file(path)
+    content = tf.cond(
+        _is_gzip(path), lambda: tf.io.decode_compressed(content, "GZIP"), lambda: content
+    )
+    return tf.data.Dataset.from_tensors(content)

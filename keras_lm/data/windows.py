@@ -1,0 +1,140 @@
+"""Documents → windows of tokens → batches, all in `tf.data`.
+
+The order of an epoch is a function of its number and a seed alone. So a run that was interrupted
+goes on with the very batch that came next: `epoch_batches(..., seed, epoch).skip(batches_done)`.
+
+Shapes: B batch, S sequence.
+"""
+
+import tensorflow as tf
+
+from keras_lm.objectives import IGNORED
+
+DOCUMENTS_AT_ONCE = 64  # that are tokenized together
+SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of so many
+
+
+def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
+    """Cut documents, one behind the other, into windows of tokens.
+
+    Each document ends with the tokenizer's end-of-document token (its role `"eos"`), and one stands
+    before the first. A window holds S + 1 tokens, of which the last is the first of the next
+    window: S to read, and the S that follow them to predict, so that each token of the corpus is
+    predicted once. There is no padding, and documents do not begin at the start of a window.
+
+    Args:
+        documents: `tf.data.Dataset` of strings, alone or in batches (B,), or a list of strings.
+        tokenizer: `keras_lm.tokenizers.Tokenizer` with an `"eos"` token.
+        sequence_length: int, S.
+        drop_remainder: bool. False keeps the shorter window at the end.
+
+    Returns:
+        `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus.
+
+    Raises:
+        ValueError: if `sequence_length` is not positive, `documents` are not strings, or the
+            tokenizer has no `"eos"` token.
+
+    Example:
+
+        documents = keras_lm.data.read_documents("corpus/*.txt")
+        windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=128)
+
+    Source: GPT-2's training data; GPT-3, https://arxiv.org/abs/2005.14165, appendix B (documents
+    are packed, with a token between them and no mask).
+    """
+    if sequence_length < 1:
+        raise ValueError(f"sequence_length={sequence_length}: pass 1 or more.")
+    if not isinstance(documents, tf.data.Dataset):
+        if isinstance(documents, (str, bytes)) or not all(
+            isinstance(document, (str, bytes)) for document in documents
+        ):
+            raise ValueError("documents must be a list of strings or a tf.data.Dataset of these.")
+        documents = tf.data.Dataset.from_tensor_slices(tf.constant(list(documents), tf.string))
+    spec = documents.element_spec
+    if (
+        not isinstance(spec, tf.TensorSpec)
+        or spec.dtype != tf.string
+        or spec.shape.rank not in (0, 1)
+    ):
+        raise ValueError(f"documents must yield strings, alone or in batches (B,); got {spec}.")
+    if spec.shape.rank == 0:
+        documents = documents.batch(DOCUMENTS_AT_ONCE)
+    end = tokenizer.special_id("eos")
+
+    def stream(texts):  # (B,) → (tokens of all,)
+        ids = tokenizer(texts)
+        return tf.concat([ids, tf.fill([ids.nrows(), 1], end)], axis=1).flat_values
+
+    def with_last(last, tokens):
+        return tokens[-1], tf.concat([last[tf.newaxis], tokens], axis=0)
+
+    tokens = documents.map(stream, num_parallel_calls=tf.data.AUTOTUNE)
+    chunks = tokens.rebatch(sequence_length, drop_remainder=drop_remainder)  # (S,) each
+    return chunks.scan(tf.constant(end, tf.int32), with_last)
+
+
+def window_batches(windows, batch_size, drop_remainder=False):
+    """Return batches of windows as `fit` and `evaluate` of a `CausalLM` take them.
+
+    Args:
+        windows: `tf.data.Dataset` of (S + 1,) int32; the last may be shorter, and is padded.
+        batch_size: int, B.
+        drop_remainder: bool. Whether to leave the last batch out where it is not full.
+
+    Returns:
+        `tf.data.Dataset` of `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels
+        of padding are `keras_lm.objectives.IGNORED`.
+    """
+    batches = windows.padded_batch(
+        batch_size,
+        padding_values=tf.constant(IGNORED, tf.int32),
+        drop_remainder=drop_remainder,
+    )
+
+    def split(batch):
+        read = batch[:, :-1]
+        real = tf.not_equal(batch[:, 1:], IGNORED)  # whoever reads padding predicts nothing
+        inputs = {"token_ids": tf.where(real, read, 0), "padding_mask": tf.cast(real, tf.int32)}
+        return inputs, batch[:, 1:]
+
+    return batches.map(split).prefetch(tf.data.AUTOTUNE)
+
+
+def epoch_batches(windows, batch_size, seed=0, epoch=0):
+    """Return the batches of one epoch, in an order that `seed` and `epoch` alone decide.
+
+    Up to 65,536 windows are shuffled as a whole, and more in blocks of so many. What does not fill
+    a batch is left out, other windows in each epoch.
+
+    Args:
+        windows: finite `tf.data.Dataset` of (S + 1,) int32, which gives the same ones each time.
+        batch_size: int, B.
+        seed: int.
+        epoch: int, from 0.
+
+    Returns:
+        See `window_batches`.
+
+    Raises:
+        ValueError: if `batch_size` is not positive.
+
+    Example:
+
+        for epoch in range(3):
+            task.fit(keras_lm.data.epoch_batches(windows, 32, seed=0, epoch=epoch))
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: pass 1 or more.")
+
+    def shuffle(number, block):
+        key = tf.random.experimental.stateless_fold_in(tf.constant([seed, epoch], tf.int64), number)
+        chances = tf.random.stateless_uniform(tf.shape(block)[:1], key)
+        order = tf.argsort(chances, stable=True)
+        return tf.gather(block, order)
+
+    blocks = windows.batch(SHUFFLED_TOGETHER).enumerate().map(shuffle)
+    shuffled = blocks.unbatch()
+    if windows.cardinality() > 0:
+        shuffled = shuffled.apply(tf.data.experimental.assert_cardinality(windows.cardinality()))
+    return window_batches(shuffled, batch_size, drop_remainder=True)

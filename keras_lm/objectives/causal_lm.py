@@ -1,0 +1,79 @@
+"""Causal language modelling: predict each next token.
+
+Shapes: B batch, S sequence, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.objectives.masked_lm import IGNORED, MaskedAccuracy, MaskedCrossentropy
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Perplexity(keras.metrics.Mean):
+    """Exponential of the mean cross-entropy over all labels that are not `IGNORED`.
+
+    The mean is over the tokens of all batches, so that it does not depend on how they were cut.
+
+    Call: `metric.update_state(labels, logits, sample_weight=None)`, (B, S) int and (B, S, V) float;
+    a weight for each row, (B,), or each label, (B, S), makes it a weighted mean.
+    """
+
+    def __init__(self, name="perplexity", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, labels, logits, sample_weight=None):
+        labels = ops.convert_to_tensor(labels)
+        weight = ops.cast(ops.not_equal(labels, IGNORED), "float32")
+        if sample_weight is not None:
+            sample_weight = ops.convert_to_tensor(sample_weight, "float32")
+            weight *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
+        loss = MaskedCrossentropy()(labels, logits, sample_weight)
+        return super().update_state(loss, sample_weight=ops.sum(weight))
+
+    def result(self):
+        return ops.exp(super().result())
+
+
+class CausalLanguageModel:
+    """Next-token prediction: the label of each position is the token behind it.
+
+    Positions before or within padding, and the last, have no label.
+
+    Example:
+
+        objective = CausalLanguageModel()
+        inputs, labels = objective.corrupt({"token_ids": np.array([[5, 6, 7]])})
+        labels  # [[6, 7, IGNORED]]
+
+    Source: GPT, section 3.1, equation 1,
+    https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
+    """
+
+    head = "token_logits"
+
+    def corrupt(self, inputs, training=True):
+        """Make the labels of a batch; nothing is hidden, as the network cannot look ahead.
+
+        Args:
+            inputs: packed dict of (B, S) int32: `token_ids` and perhaps `padding_mask`.
+            training: bool. Makes no difference.
+
+        Returns:
+            `(inputs, labels)`: the same dict; labels (B, S), `IGNORED` where there is none.
+        """
+        token_ids = ops.convert_to_tensor(inputs["token_ids"])
+        labels = token_ids[:, 1:]
+        if "padding_mask" in inputs:
+            mask = ops.cast(inputs["padding_mask"], "bool")
+            labels = ops.where(ops.logical_and(mask[:, :-1], mask[:, 1:]), labels, IGNORED)
+        labels = ops.pad(labels, [[0, 0], [0, 1]], constant_values=IGNORED)
+        return inputs, labels
+
+    def loss(self):
+        """Return the loss of the head that this objective trains."""
+        return MaskedCrossentropy()
+
+    def metrics(self):
+        """Return its metrics."""
+        return [Perplexity(), MaskedAccuracy()]

@@ -1,0 +1,129 @@
+"""Checkpoints of a training run, from which it goes on as if it had never stopped."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import keras
+import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such tensors are returned)
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+
+class TrainingCheckpoint(keras.callbacks.Callback):
+    """Save all that a run has come to: weights, optimizer, random seeds, and the step it is at.
+
+    The file is replaced as a whole: killed at any time, there is the old state or the new one. The
+    data are not part of it: what feeds the run has to skip the steps that `restore` returns.
+
+    Args:
+        path: of the file.
+        settings: dict that JSON can hold, of what else decides how the run goes on, such as its
+            batch size; a run with other settings cannot go on from this file.
+        minutes: float. A state is saved at the first step that ends so long after the last one.
+
+    Example:
+
+        checkpoint = keras_lm.training.TrainingCheckpoint("run.safetensors", {"batch_size": 8})
+        done = checkpoint.restore(task)
+        task.fit(batches.skip(done), callbacks=[checkpoint])
+    """
+
+    def __init__(self, path, settings=None, minutes=5.0):
+        super().__init__()
+        self.path = Path(path).expanduser()
+        self.settings = json.loads(json.dumps(settings or {}))  # as they come back from the file
+        self.minutes = minutes
+        self.step = 0
+        self._step_before_epoch = 0
+
+    def restore(self, model):
+        """Bring a compiled model to the saved state.
+
+        Args:
+            model: `keras.Model` with the architecture and optimizer of the run.
+
+        Returns:
+            int: how many steps are done; 0 where nothing was saved yet.
+
+        Raises:
+            ValueError: if the file is damaged, or of another model or other settings.
+        """
+        if not self.path.is_file():
+            return 0
+        variables = _variables(model)
+        try:
+            with safe_open(self.path, framework="numpy") as file:
+                about = json.loads(file.metadata()["training"])
+                self._check(about["settings"])
+                names = list(file.keys())
+                shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+                if shapes != {name: tuple(v.shape) for name, v in variables.items()}:
+                    raise ValueError(
+                        f"{self.path} is a checkpoint of another model or optimizer: train with "
+                        "those, or remove it to begin anew."
+                    )
+                for name, variable in variables.items():
+                    variable.assign(file.get_tensor(name))
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.path} is no whole checkpoint of a training run ({error}): remove it to "
+                "begin anew."
+            ) from error
+        self.step = self._step_before_epoch = about["step"]
+        return self.step
+
+    def _check(self, stored):
+        for name in sorted({*stored, *self.settings}):
+            then, now = stored.get(name), self.settings.get(name)
+            if then != now:
+                raise ValueError(
+                    f"{self.path} is a checkpoint of a run with {name}={then}, and not {now}: "
+                    "repeat that run to go on, or remove the file to begin anew."
+                )
+
+    def save(self):
+        """Write the state now."""
+        arrays = {
+            name: np.array(keras.ops.convert_to_numpy(variable), order="C")
+            for name, variable in _variables(self.model).items()
+        }
+        about = {"step": self.step, "settings": self.settings}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path.with_name(f".{self.path.name}.new")
+        save_file(arrays, new, metadata={"training": json.dumps(about)})
+        with open(new, "rb") as file:
+            os.fsync(file)  # or a power cut may leave the new name on an empty file
+        os.replace(new, self.path)
+        self._saved_at = time.monotonic()
+
+    def on_train_begin(self, logs=None):
+        self._saved_at = time.monotonic()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._step_before_epoch = self.step
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step = self._step_before_epoch + batch + 1
+        if time.monotonic() - self._saved_at >= 60 * self.minutes:
+            self._save_unless_broken(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._save_unless_broken(logs)
+
+    def _save_unless_broken(self, logs):
+        if np.isfinite((logs or {}).get("loss", 0.0)):
+            self.save()
+
+
+def _variables(model):
+    """All state of a model and its optimizer, by names that are the same in every process."""
+    model.optimizer.build(model.trainable_variables)
+    owners = {"model": model.variables, "optimizer": model.optimizer.variables}
+    return {
+        f"{owner}/{number}": variable
+        for owner, variables in owners.items()
+        for number, variable in enumerate(variables)
+    }

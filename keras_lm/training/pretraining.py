@@ -1,0 +1,122 @@
+"""Training a language model on windows of tokens, in a run that may be interrupted."""
+
+import keras
+
+from keras_lm.data import epoch_batches, window_batches
+from keras_lm.training.checkpointing import TrainingCheckpoint
+from keras_lm.training.schedules import WarmupLinearDecay
+
+
+def fit_windows(
+    task,
+    windows,
+    batch_size=32,
+    epochs=1,
+    seed=0,
+    validation_windows=None,
+    checkpoint=None,
+    minutes=5.0,
+    callbacks=(),
+    verbose="auto",
+):
+    """Train a task on packed windows, and go on where an earlier call was interrupted.
+
+    Interrupted or not, the run takes the same steps: weights, optimizer, learning rate, dropout and
+    the order of the data are those of a run in one go, and bit for bit where the device computes
+    reproducibly, as a CPU does.
+
+    Args:
+        task: compiled `keras_lm.tasks.CausalLM`, made in the same way each time.
+        windows: `tf.data.Dataset` of (S + 1,) int32; see `keras_lm.data.token_windows`.
+        batch_size: int, B.
+        epochs: int.
+        seed: int, of the order of the windows. Weights and dropout follow
+            `keras.utils.set_random_seed`, called before the task is made.
+        validation_windows: the same for the loss after each epoch, or None.
+        checkpoint: path of the file to save the state of the run to, and to go on from where it is
+            there; None saves nothing.
+        minutes: float. How often to save, besides after each epoch.
+        callbacks: list of Keras's callbacks; each epoch is a call of `fit` to them.
+        verbose: as in Keras.
+
+    Returns:
+        dict from metrics to lists of their values, one for each epoch (or rest of one) that this
+        call trained.
+
+    Raises:
+        ValueError: if the windows do not fill a batch, or the checkpoint is damaged or of another
+            model or other settings.
+
+    Example:
+
+        task = keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer)
+        task.compile(optimizer=keras_lm.training.AdamW(learning_rate=5e-4))
+        windows = keras_lm.data.read_token_shards("tokens", tokenizer)
+        keras_lm.training.fit_windows(task, windows, epochs=3, checkpoint="run.safetensors")
+    """
+    number = _count(windows)
+    steps = number // batch_size
+    if not steps:
+        raise ValueError(
+            f"There are {number} windows, and batch_size={batch_size} of them make a step: give "
+            "more text, or a lower batch_size or sequence length."
+        )
+    callbacks = list(callbacks)
+    done = 0
+    if checkpoint is not None:
+        settings = {
+            "batch_size": batch_size,
+            "epochs": epochs,
+            "seed": seed,
+            "windows": number,
+            "optimizer": keras.saving.serialize_keras_object(task.optimizer),
+        }
+        checkpoint = TrainingCheckpoint(checkpoint, settings, minutes)
+        done = checkpoint.restore(task)
+        callbacks.append(checkpoint)
+    if validation_windows is not None:
+        validation_windows = window_batches(validation_windows, batch_size)
+    history = {}
+    with _Plan(task, done, epochs * steps):
+        for epoch in range(done // steps, epochs):
+            batches = epoch_batches(windows, batch_size, seed, epoch)
+            values = task.fit(
+                batches.skip(done - epoch * steps) if done > epoch * steps else batches,
+                initial_epoch=epoch,
+                epochs=epoch + 1,
+                validation_data=validation_windows,
+                callbacks=callbacks,
+                verbose=verbose,
+            ).history
+            for name, value in values.items():
+                history.setdefault(name, []).extend(value)
+            if task.stop_training:
+                break
+    return history
+
+
+class _Plan:
+    """Lays the learning rate over all steps, rather than over those of each call of `fit`."""
+
+    def __init__(self, task, done, total_steps):
+        optimizer = getattr(task.optimizer, "inner_optimizer", task.optimizer)  # loss scaling
+        self.schedule = getattr(optimizer, "_learning_rate", None)
+        is_ours = isinstance(self.schedule, WarmupLinearDecay)
+        self.is_needed = is_ours and self.schedule.is_planned_by_fit
+        # Unlike `iterations`, it counts the steps that only accumulate gradients, too.
+        start = int(optimizer._iterations.numpy()) - done
+        if self.is_needed and self.schedule.plan(start, total_steps):
+            task.train_function = None  # an old one has the old numbers in its graph
+
+    def __enter__(self):
+        if self.is_needed:
+            self.schedule.is_planned_by_fit = False
+
+    def __exit__(self, *error):
+        if self.is_needed:
+            self.schedule.is_planned_by_fit = True
+
+
+def _count(windows):
+    known = int(windows.cardinality())
+    return known if known >= 0 else int(windows.reduce(0, lambda number, window: number + 1))

@@ -1,0 +1,194 @@
+"""Documents, windows and their order."""
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm import data
+from keras_lm.objectives import IGNORED
+from keras_lm.tokenizers import BytePairTokenizer
+from keras_lm.tokenizers.byte_pair_files import BYTES
+
+TEXTS = ["ab ba", "", "aab", "b\xe9!", "a" * 50, "b"] * 3
+S = 7
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    end = "<|endoftext|>"
+    return BytePairTokenizer([end, *BYTES.values(), "ab"], ["a b"], bos_token=end, eos_token=end)
+
+
+@pytest.fixture(scope="module")
+def tokens(tokenizer):
+    """The whole corpus: a document's end before the first, and behind each."""
+    found = [0]
+    for text in TEXTS:
+        found += [*tokenizer(text).numpy().tolist(), 0]
+    return found
+
+
+def lists(dataset):
+    return [np.asarray(element).tolist() for element in dataset.as_numpy_iterator()]
+
+
+@pytest.mark.parametrize("form", ["list", "dataset", "batches"])
+def test_windows_hold_the_corpus_and_no_padding(tokenizer, tokens, form):
+    documents = TEXTS
+    if form != "list":
+        documents = tf.data.Dataset.from_tensor_slices(TEXTS)
+        documents = documents.batch(4) if form == "batches" else documents
+    windows = lists(data.token_windows(documents, tokenizer, S))
+    number = (len(tokens) - 1) // S
+    assert windows == [tokens[i * S : i * S + S + 1] for i in range(number)]
+
+
+def test_rest_is_kept_on_request(tokenizer, tokens):
+    windows = lists(data.token_windows(TEXTS, tokenizer, 1000, drop_remainder=False))
+    assert windows == [tokens]
+    assert not lists(data.token_windows(TEXTS, tokenizer, 1000))
+
+
+def test_batches_pad_only_what_is_too_short(tokenizer, tokens):
+    rest = (len(tokens) - 1) % S
+    assert rest  # or the test shows nothing
+    windows = data.token_windows(TEXTS, tokenizer, S, drop_remainder=False)
+    read, predicted = [], []
+    for inputs, labels in data.window_batches(windows, 4).as_numpy_iterator():
+        mask = inputs["padding_mask"]
+        assert (mask == (labels != IGNORED)).all()
+        assert ((mask == 0).sum(axis=1)[:-1] == 0).all()  # only the last row is short
+        assert (inputs["token_ids"][mask == 0] == 0).all()
+        read += inputs["token_ids"][mask == 1].tolist()
+        predicted += labels[mask == 1].tolist()
+    assert read == tokens[:-1]
+    assert predicted == tokens[1:]
+
+
+def test_order_of_an_epoch_follows_from_seed_and_number(tokenizer):
+    windows = data.token_windows(TEXTS, tokenizer, S)
+    number = len(lists(windows))
+
+    def order(seed, epoch, skip=0):
+        batches = data.epoch_batches(windows, 3, seed, epoch).skip(skip)
+        return [labels.tolist() for _, labels in batches.as_numpy_iterator()]
+
+    tf.random.set_seed(1)
+    first = order(0, 0)
+    tf.random.set_seed(2)  # what others do with the global seed changes nothing
+    assert order(0, 0) == first
+    assert order(0, 0, skip=2) == first[2:]
+    assert len({str(order(*which)) for which in [(0, 0), (0, 1), (1, 0), (1, 1)]}) == 4
+    assert len(first) == number // 3
+    everything = [labels[1:] for labels in lists(windows)]
+    assert all(row in everything for batch in first for row in batch)
+    rows = [tuple(row) for batch in order(2**40, 3) for row in batch]
+    expected = [tuple(row) for row in everything]
+    assert all(rows.count(row) <= expected.count(row) for row in rows)  # none twice
+
+
+def test_blocks_are_shuffled_apart(tokenizer, monkeypatch):
+    monkeypatch.setattr("keras_lm.data.windows.SHUFFLED_TOGETHER", 4)
+    windows = tf.data.Dataset.range(12, output_type=tf.int32).map(lambda i: tf.fill([3], i))
+    batches = data.epoch_batches(windows, 4, seed=5)
+    found = [labels[:, 0].tolist() for _, labels in batches.as_numpy_iterator()]
+    assert [sorted(block) for block in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert len({tuple(np.array(block) % 4) for block in found}) > 1  # each in an order of its own
+
+
+def test_documents_of_files(tmp_path):
+    (tmp_path / "b.txt").write_bytes("ä\r\n\n  \nlast".encode())
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    patterns = [tmp_path / "b.txt", f"{tmp_path}/**/*.txt*"]
+    read = data.read_documents(patterns)
+    assert lists(read) == ["ä".encode(), b"last", b"one", b"two"]
+    whole = data.read_documents(patterns, document="file")
+    assert lists(whole) == ["ä\r\n\n  \nlast".encode(), b"one\ntwo\n"]
+    with pytest.raises(FileNotFoundError, match=r"nothing\*"):
+        data.read_documents([patterns[0], f"{tmp_path}/nothing*"])
+    with pytest.raises(ValueError, match="document='page'"):
+        data.read_documents(patterns, document="page")
+
+
+def test_bad_arguments(tokenizer):
+    with pytest.raises(ValueError, match="sequence_length=0"):
+        data.token_windows(TEXTS, tokenizer, 0)
+    with pytest.raises(ValueError, match="list of strings"):
+        data.token_windows("one text", tokenizer, S)
+    with pytest.raises(ValueError, match="must yield strings"):
+        data.token_windows(tf.data.Dataset.range(3), tokenizer, S)
+    with pytest.raises(ValueError, match="batch_size=0"):
+        data.epoch_batches(data.token_windows(TEXTS, tokenizer, S), 0)
+    without = BytePairTokenizer([*BYTES.values()], [])
+    with pytest.raises(ValueError, match="eos"):
+        data.token_windows(TEXTS, without, S)
+
+
+# === Shards ===
+
+
+@pytest.fixture
+def shards(tokenizer, tmp_path):
+    number = data.write_token_shards(TEXTS, tokenizer, S, tmp_path / "tokens", num_shards=3)
+    return tmp_path / "tokens", number
+
+
+def test_shards_hold_each_window_once(tokenizer, shards):
+    folder, number = shards
+    windows = lists(data.token_windows(TEXTS, tokenizer, S))
+    read = data.read_token_shards(folder, tokenizer)
+    assert int(read.cardinality()) == number == len(windows)
+    assert read.element_spec == tf.TensorSpec([S + 1], tf.int32)
+    assert lists(read) == windows[0::3] + windows[1::3] + windows[2::3]
+    assert int(data.epoch_batches(read, 4).cardinality()) == number // 4
+    names = sorted(path.name for path in folder.iterdir())
+    assert names[:2] == ["tokens-00000-of-00003.tfrecord", "tokens-00001-of-00003.tfrecord"]
+
+
+def test_workers_share_the_windows(tokenizer, shards):
+    folder, number = shards
+    parts = [lists(data.read_token_shards(folder, worker=i, num_workers=4)) for i in range(4)]
+    assert {len(part) for part in parts} == {number // 4}
+    everything = lists(data.read_token_shards(folder))
+    assert sorted(window for part in parts for window in part) == sorted(
+        everything[: number // 4 * 4]
+    )
+    with pytest.raises(ValueError, match="worker=4"):
+        data.read_token_shards(folder, worker=4, num_workers=4)
+    with pytest.raises(ValueError, match="num_workers=999"):
+        data.read_token_shards(folder, worker=0, num_workers=999)
+
+
+def test_writing_replaces_shards_and_nothing_else(tokenizer, shards, tmp_path):
+    folder, number = shards
+    assert data.write_token_shards(TEXTS * 2, tokenizer, S, folder) > number
+    assert len(list(folder.iterdir())) == 2
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("precious")
+    with pytest.raises(FileExistsError, match="holds no tokens"):
+        data.write_token_shards(TEXTS, tokenizer, S, mine)
+    with pytest.raises(ValueError, match="num_shards=0"):
+        data.write_token_shards(TEXTS, tokenizer, S, tmp_path / "new", num_shards=0)
+    with pytest.raises(ValueError, match=r"fill 0 windows of 9999 tokens.*2 shards"):
+        data.write_token_shards(TEXTS, tokenizer, 9999, tmp_path / "new", num_shards=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "tokens"]
+
+
+def test_damage_is_found_before_training(tokenizer, shards):
+    folder, _ = shards
+    other = BytePairTokenizer(["<|endoftext|>", *BYTES.values()], [], eos_token="<|endoftext|>")
+    with pytest.raises(ValueError, match=r"another vocabulary, of 258 entries .*has 257"):
+        data.read_token_shards(folder, other)
+    shard = folder / "tokens-00001-of-00003.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"00001-of-00003\.tfrecord has .* copy it again"):
+        data.read_token_shards(folder)
+    shard.unlink()
+    with pytest.raises(FileNotFoundError, match=r"00001-of-00003\.tfrecord is missing"):
+        data.read_token_shards(folder)
+    with pytest.raises(FileNotFoundError, match=r"has no tokens\.json"):
+        data.read_token_shards(folder.parent)

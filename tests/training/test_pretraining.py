@@ -1,0 +1,165 @@
+"""Runs on windows of tokens: interrupted or not, they come to the same weights."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm import training
+from keras_lm.models import GPT2Backbone
+from keras_lm.tasks import CausalLM
+
+S, V = 8, 50
+
+
+@pytest.fixture(scope="module")
+def windows():
+    """27 windows: six batches of 4 an epoch, and some that do not fill one."""
+    tokens = np.random.default_rng(0).integers(0, V, (27, S + 1)).astype("int32")
+    return tf.data.Dataset.from_tensor_slices(tokens)
+
+
+def make(seed, learning_rate=1e-2, run_eagerly=False):
+    keras.utils.set_random_seed(seed)
+    backbone = GPT2Backbone(
+        vocabulary_size=V,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=16,
+        dropout=0.2,
+        max_sequence_length=S,
+    )
+    task = CausalLM(backbone)
+    task.compile(optimizer=training.AdamW(learning_rate), run_eagerly=run_eagerly)
+    return task
+
+
+def fit(task, windows, **options):
+    return training.fit_windows(task, windows, batch_size=4, epochs=2, verbose=0, **options)
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Raise before a step, counted over all epochs, as Ctrl-C or a kill may."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.left = step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+
+
+def state(task):
+    variables = [*task.variables, *task.optimizer.variables]
+    return [keras.ops.convert_to_numpy(variable) for variable in variables]
+
+
+@pytest.fixture(scope="module")
+def in_one_go(windows):
+    task = make(seed=1)
+    history = fit(task, windows, validation_windows=windows)
+    return state(task), history
+
+
+def test_learns_and_reports_each_epoch(in_one_go):
+    _, history = in_one_go
+    assert len(history["loss"]) == len(history["val_perplexity"]) == 2
+    assert history["val_loss"][1] < history["val_loss"][0] < np.log(V) + 0.5
+    np.testing.assert_allclose(history["val_perplexity"], np.exp(history["val_loss"]), rtol=1e-4)
+
+
+def test_interrupted_run_goes_on_bit_for_bit(windows, in_one_go, tmp_path):
+    file = tmp_path / "run" / "state.safetensors"
+    for seed, step in [(1, 3), (100, 5)]:  # within the first epoch, and within the second
+        with pytest.raises(KeyboardInterrupt):
+            fit(make(seed), windows, checkpoint=file, minutes=0, callbacks=[Interrupt(step)])
+    task = make(seed=101)  # by another seed: what is restored is not made again by luck
+    history = fit(task, windows, checkpoint=file, minutes=0, validation_windows=windows)
+    for ours, theirs in zip(state(task), in_one_go[0], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert history["val_loss"][-1] == in_one_go[1]["val_loss"][-1]
+    # At its end there is nothing left to train.
+    again = make(seed=102, run_eagerly=True)
+    assert fit(again, windows, checkpoint=file) == {}
+    np.testing.assert_array_equal(state(again)[0], in_one_go[0][0])
+
+
+def test_steps_since_the_last_save_are_taken_again(windows, in_one_go, tmp_path):
+    file = tmp_path / "state.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        # Saves after the first epoch, and not again until the interruption.
+        fit(make(seed=1), windows, checkpoint=file, minutes=60, callbacks=[Interrupt(9)])
+    task = make(seed=100)
+    fit(task, windows, checkpoint=file)
+    np.testing.assert_array_equal(state(task)[0], in_one_go[0][0])
+
+
+def test_kill_while_saving_leaves_the_last_state(windows, tmp_path, monkeypatch):
+    file = tmp_path / "state.safetensors"
+    task = make(seed=1, run_eagerly=True)
+    with pytest.raises(KeyboardInterrupt):
+        fit(task, windows, checkpoint=file, minutes=0, callbacks=[Interrupt(2)])
+    before = file.read_bytes()
+
+    def killed(arrays, path, metadata):
+        path.write_bytes(b"half of it")
+        raise SystemExit
+
+    monkeypatch.setattr("keras_lm.training.checkpointing.save_file", killed)
+    with pytest.raises(SystemExit):
+        fit(make(seed=1, run_eagerly=True), windows, checkpoint=file, minutes=0)
+    assert file.read_bytes() == before
+
+
+def test_other_runs_are_refused(windows, tmp_path):
+    file = tmp_path / "state.safetensors"
+    task = make(seed=1, run_eagerly=True)
+    with pytest.raises(KeyboardInterrupt):
+        fit(task, windows, checkpoint=file, minutes=0, callbacks=[Interrupt(1)])
+    with pytest.raises(ValueError, match=r"seed=0, and not 7.*remove the file"):
+        fit(make(seed=1), windows, checkpoint=file, seed=7)
+    with pytest.raises(ValueError, match=r"run with optimizer="):
+        fit(make(seed=1, learning_rate=1.0), windows, checkpoint=file)
+    with pytest.raises(ValueError, match="windows=27, and not 20"):
+        fit(make(seed=1), windows.take(20), checkpoint=file)
+    other = CausalLM(GPT2Backbone(V, 2, 2, 8, 16, max_sequence_length=S))
+    other.compile(optimizer=training.AdamW(1e-2))
+    with pytest.raises(ValueError, match="another model"):
+        fit(other, windows, checkpoint=file)
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(ValueError, match="no whole checkpoint"):
+        fit(make(seed=1), windows, checkpoint=file)
+
+
+def test_too_few_windows(windows):
+    with pytest.raises(ValueError, match="There are 3 windows, and batch_size=4"):
+        fit(make(seed=1), windows.take(3))
+
+
+def test_schedule_spans_the_run_and_is_free_again(windows):
+    task = make(seed=1, run_eagerly=True)
+    rates = []
+    note = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: rates.append(float(task.optimizer.learning_rate))
+    )
+    fit(task, windows, callbacks=[note])
+    # Rising over a tenth of 12 steps; what is read stands behind the step.
+    np.testing.assert_allclose(rates, [1e-2 * (12 - s) / 11 for s in range(1, 13)], atol=1e-8)
+    schedule = task.optimizer._learning_rate
+    assert schedule.is_planned_by_fit
+    assert schedule.plan(12, 5)
+
+
+def test_state_that_is_no_number_is_not_saved(windows, tmp_path):
+    file = tmp_path / "state.safetensors"
+    history = fit(
+        make(seed=1, learning_rate=1e30, run_eagerly=True),
+        windows,
+        checkpoint=file,
+        callbacks=[keras.callbacks.TerminateOnNaN()],
+    )
+    assert not np.isfinite(history["loss"][-1])
+    assert not file.exists()
