@@ -47,6 +47,12 @@ class Template:
         if self.padding_side not in ("right", "left"):
             raise ValueError(f"padding_side={self.padding_side!r}: use 'right' or 'left'.")
 
+    @property
+    def special_tokens(self):
+        """The special tokens in it, each once."""
+        pieces = [piece for name in ("pair", "single") for piece, _ in self.pieces(name)]
+        return list(dict.fromkeys(piece for piece in pieces if not piece.startswith("$")))
+
     def pieces(self, name):
         """Return the pieces of `"single"` or `"pair"` as a list of (text, segment id)."""
         pieces = []
@@ -99,7 +105,9 @@ class Packer:
         self.sequence_length = sequence_length
         self.padding = padding
         self.truncation = truncation
-        self.pad_id = tokenizer.special_id("pad")
+        # Where a vocabulary has no padding, as GPT-2's, any id will do: the mask says what is real.
+        roles = [role for role in ("pad", "eos") if role in tokenizer.special_tokens]
+        self.pad_id = tokenizer.special_id(roles[0]) if roles else 0
         # (id, or the name of a text; segment id)
         self._pieces = {
             name: [
@@ -119,37 +127,64 @@ class Packer:
         return sum(not isinstance(piece, str) for piece, _ in self._pieces[name])
 
     def __call__(self, ids, pair_ids=None):
-        name = "single" if pair_ids is None else "pair"
         texts = {"$A": ids} if pair_ids is None else {"$A": ids, "$B": pair_ids}
-        lengths = {key: tf.cast(text.row_lengths(), tf.int32) for key, text in texts.items()}
-        lengths = self._truncate(
-            lengths, self.sequence_length - self._number_of_special_tokens(name)
-        )
-
-        total = tf.add_n(list(lengths.values())) + self._number_of_special_tokens(name)  # (B,)
-        columns = self.sequence_length if self.padding == "fixed" else self._longest(total)
-        position = tf.range(columns)[tf.newaxis, :]  # (1, S): where in the row, padding aside
-        if self.template.padding_side == "left":
-            position -= (columns - total)[:, tf.newaxis]
-
+        runs, first, total, columns = self._lay_out(texts)
+        position = tf.range(columns)[tf.newaxis, :]  # (1, S)
         token_ids = tf.fill([tf.size(total), columns], self.pad_id)
         segment_ids = tf.fill([tf.size(total), columns], self.template.padding_segment)
-        start = tf.zeros_like(total)
-        for piece, segment in self._pieces[name]:
+        for piece, segment, start, length in runs:
             is_text = isinstance(piece, str)
-            length = lengths[piece] if is_text else tf.ones_like(total)
             offset = position - start[:, tf.newaxis]  # (B, S)
             inside = (offset >= 0) & (offset < length[:, tf.newaxis])
             value = self._gather(texts[piece], offset, inside) if is_text else piece
             token_ids = tf.where(inside, value, token_ids)
             segment_ids = tf.where(inside, segment, segment_ids)
-            start += length
-        real = (position >= 0) & (position < total[:, tf.newaxis])
+        offset = position - first[:, tf.newaxis]
+        real = (offset >= 0) & (offset < total[:, tf.newaxis])
         return {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
             "padding_mask": tf.cast(real, tf.int32),
         }
+
+    def spans(self, ids, pair_ids=None):
+        """Return where calling with the same arguments puts each text.
+
+        Args:
+            ids, pair_ids: as for calling.
+
+        Returns:
+            A list of `(start, length)` for one text or two, (B,) int32 each: the column of a text's
+            first token, and how many of its tokens there was room for.
+        """
+        texts = {"$A": ids} if pair_ids is None else {"$A": ids, "$B": pair_ids}
+        runs, *_ = self._lay_out(texts)
+        found = {piece: (start, length) for piece, _, start, length in runs}
+        return [found[name] for name in texts]
+
+    def _lay_out(self, texts):
+        """Say which columns each piece of the template takes.
+
+        Returns:
+            `(runs, first, total, columns)`: for each piece (id or text, segment, (B,) its first
+            column, (B,) number of columns); of each row the first real column (B,) and how many are
+            real (B,); how many there are in all, S.
+        """
+        name = "pair" if "$B" in texts else "single"
+        lengths = {key: tf.cast(text.row_lengths(), tf.int32) for key, text in texts.items()}
+        lengths = self._truncate(
+            lengths, self.sequence_length - self._number_of_special_tokens(name)
+        )
+        total = tf.add_n(list(lengths.values())) + self._number_of_special_tokens(name)  # (B,)
+        columns = self.sequence_length if self.padding == "fixed" else self._longest(total)
+        is_left = self.template.padding_side == "left"
+        first = columns - total if is_left else tf.zeros_like(total)
+        runs, start = [], first
+        for piece, segment in self._pieces[name]:
+            length = lengths[piece] if isinstance(piece, str) else tf.ones_like(total)
+            runs.append((piece, segment, start, length))
+            start += length
+        return runs, first, total, columns
 
     def _longest(self, total):
         # An empty batch still gets one column, so that every model runs on it.

@@ -12,12 +12,11 @@ import tempfile
 import warnings
 
 import keras
-import numpy as np
-from safetensors.numpy import save_file
 
 from keras_lm import models, tasks, tokenizers
 from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
 from keras_lm.converters.names import NameTable
+from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.models.backbone import Converter
 from keras_lm.tokenizers import Tokenizer
 
@@ -80,12 +79,15 @@ def load_task(source, cls, load_weights=True, **arguments):
     backbone, converter = _make_backbone(checkpoint, models.Backbone, overrides)
     if "tokenizer" not in mine:
         mine["tokenizer"] = _load_tokenizer(checkpoint, backbone)
-    mine, is_fresh = _with_stated(mine, stated_arguments(checkpoint, cls))
+    stated = stated_arguments(checkpoint, cls)
+    mine, is_fresh = _with_stated(mine, stated)
     task = cls(backbone, **mine)
+    grows = stated is None and isinstance(task, tasks.ReadingTask)
     if load_weights:
         fresh = [v.path for v in task.weights if is_fresh and v.path.startswith("classifier/")]
+        fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
         _load_weights(checkpoint, converter.names, task, fresh)
-    return task
+    return task.with_fine_tuning_tokens() if grows else task
 
 
 def stated_task(checkpoint):
@@ -135,7 +137,9 @@ def _from_size(name, cls, load_weights, overrides):
 
 
 def _published(name):
-    place = SIZES[name].PUBLISHED[name]
+    place = SIZES[name].PUBLISHED.get(name)
+    if place is None:
+        return "Its weights were never published."
     return f"Its weights are published at {place}: pass that, or a folder with a copy of it."
 
 
@@ -202,12 +206,12 @@ def _make_backbone(checkpoint, cls, overrides):
 
 def _divide(arguments, cls, backbone_class):
     """Part what `from_preset` was given into the task's arguments and its backbone's."""
-    known = {
-        owner: set(inspect.signature(owner.__init__).parameters) - {"self", "backbone", "arguments"}
-        for owner in (cls, tasks.Task, backbone_class)
-    }
-    mine = known[cls] | known[tasks.Task]
-    theirs = known[backbone_class] - mine
+
+    def names(cls):
+        return set(inspect.signature(cls.__init__).parameters) - {"self", "backbone", "arguments"}
+
+    mine = set().union(*(names(base) for base in cls.__mro__ if issubclass(base, tasks.Task)))
+    theirs = names(backbone_class) - mine
     unknown = sorted(set(arguments) - mine - theirs)
     if unknown:
         raise ValueError(
@@ -380,21 +384,5 @@ def _describe(backbone):
 
 def _save_weights(folder, model):
     weights = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    shards, size = [{}], 0
-    for path, variable in weights.items():
-        array = keras.ops.convert_to_numpy(variable)
-        if shards[-1] and size + array.nbytes > MAX_SHARD_BYTES:
-            shards.append({})
-            size = 0
-        shards[-1][path] = np.array(array, order="C")
-        size += array.nbytes
-    if len(shards) == 1:
-        save_file(shards[0], folder / "model.safetensors")
-        return
-    weight_map = {}
-    for number, shard in enumerate(shards, start=1):
-        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(shard, folder / name)
-        weight_map |= dict.fromkeys(shard, name)
-    text = json.dumps({"metadata": {}, "weight_map": weight_map}, indent=2)
-    (folder / "model.safetensors.index.json").write_text(f"{text}\n")
+    arrays = {path: keras.ops.convert_to_numpy(variable) for path, variable in weights.items()}
+    write_safetensors(folder, arrays, MAX_SHARD_BYTES)

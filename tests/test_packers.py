@@ -23,6 +23,8 @@ KEYS = ("token_ids", "segment_ids", "padding_mask")
 class Vocabulary:
     """What a packer asks of a tokenizer."""
 
+    special_tokens = {"pad": "[PAD]"}
+
     def special_id(self, role):
         return {"pad": PAD}[role]
 

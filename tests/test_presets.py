@@ -10,7 +10,7 @@ import pytest
 
 import keras_lm
 from keras_lm import presets
-from keras_lm.converters import CheckpointError
+from keras_lm.converters import CheckpointError, safetensors_files
 from keras_lm.models import Backbone, BertBackbone
 from keras_lm.tasks import (
     FeatureExtractor,
@@ -172,7 +172,7 @@ def test_saving_is_one_step(preset, classifier, monkeypatch):
         raise OSError("disk full")
 
     before = {path.name: path.read_bytes() for path in preset.iterdir() if path.is_file()}
-    monkeypatch.setattr(presets, "save_file", fail)
+    monkeypatch.setattr(safetensors_files, "save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         classifier.save_to_preset(preset)
     with pytest.raises(OSError, match="disk full"):

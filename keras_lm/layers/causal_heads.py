@@ -30,9 +30,10 @@ class CausalLMHead(keras.layers.Layer):
 
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]
-        # Not a matrix, but a batch of one: with 8 rows, TensorFlow takes half the time on a CPU.
-        batch = ops.reshape(x, (1, -1, x.shape[-1]))
-        logits = ops.cast(self.token_embedding(batch, reverse=True), "float32")
+        # Both as a batch of one: with 8 rows, a product of matrices takes oneDNN twice the time.
+        rows = ops.reshape(x, (1, -1, x.shape[-1]))
+        table = ops.expand_dims(ops.cast(self.token_embedding.embeddings, rows.dtype), 0)
+        logits = ops.cast(ops.matmul(rows, ops.swapaxes(table, 1, 2)), "float32")
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.token_embedding.input_dim))
 
 

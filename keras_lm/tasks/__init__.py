@@ -1,17 +1,25 @@
 """Tasks: what a person wants a model to do."""
 
+from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.masked_lm import MaskedLM
+from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.pretrainer import Pretrainer
+from keras_lm.tasks.reading import ReadingTask
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
+from keras_lm.tasks.token_classifier import TokenClassifier
 
 __all__ = [
+    "CausalLM",
     "FeatureExtractor",
     "MaskedLM",
+    "MultipleChoice",
     "Pretrainer",
+    "ReadingTask",
     "Task",
     "TextClassifier",
     "TextRegressor",
+    "TokenClassifier",
 ]

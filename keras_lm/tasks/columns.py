@@ -1,18 +1,21 @@
 """Raw text as users have it → named columns of strings, or an error that says what is wrong."""
 
 import numpy as np
+import tensorflow as tf
 
 
-def columns_from_user(x, names):
+def columns_from_user(x, names, required=None, lists=()):
     """Return user data as a dict of equally long string columns.
 
     Args:
         x: a list or array of strings (a batch); a tuple of two such (a pair); a list of pairs of
             strings; or a dict keyed by `names`.
-        names: tuple of the allowed keys, the required one first.
+        names: tuple of the allowed keys, the required ones first.
+        required: tuple of the required keys; left out: the first.
+        lists: tuple of the keys whose rows may be lists of strings.
 
     Returns:
-        A dict of name → 1-D numpy array of `bytes` objects.
+        A dict of name → 1-D numpy array of `bytes` objects, or of lists of these.
 
     Raises:
         ValueError: naming the argument, the value and the remedy.
@@ -22,25 +25,51 @@ def columns_from_user(x, names):
     ):
         raise ValueError(f"x={_short(x)} is a single example: pass a batch, such as [{_short(x)}].")
     if isinstance(x, dict):
-        unknown = [key for key in x if key not in names]
-        if unknown or names[0] not in x:
-            raise ValueError(
-                f"x has the keys {list(x)}: {names[0]!r} is needed, and allowed are {list(names)}."
-            )
         columns = dict(x)
     elif isinstance(x, tuple):
         columns = _pair(x, names)
     else:
         column = _as_objects(x, "x")
-        if len(column) and all(isinstance(row, (tuple, list)) and len(row) == 2 for row in column):
+        is_pair = names[0] not in lists and all(
+            isinstance(row, (tuple, list)) and len(row) == 2 for row in column
+        )
+        if len(column) and is_pair:
             columns = _pair(tuple(zip(*column, strict=True)), names)
         else:
             columns = {names[0]: column}
-    columns = {name: _strings(column, name) for name, column in columns.items()}
+    check_names(columns, names, required)
+    columns = {
+        name: _lists(column, name) if name in lists else _strings(column, name)
+        for name, column in columns.items()
+    }
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"x has columns of different lengths, {lengths}: they must be equal.")
     return columns
+
+
+def check_names(x, names, required=None):
+    """Raise ValueError if `x` has a key that is not among `names`, or lacks a required one."""
+    required = names[:1] if required is None else required
+    if not set(required) <= set(x) <= set(names):
+        needed = " and ".join(map(repr, required)) + (" is" if len(required) == 1 else " are")
+        raise ValueError(
+            f"x has the keys {sorted(x)}: {needed} needed, and allowed are {list(names)}."
+        )
+
+
+def tensors(columns):
+    """Return columns of bytes as string tensors (B,), those of lists as ragged ones (B, None)."""
+
+    def tensor(column):
+        if all(isinstance(value, bytes) for value in column):
+            return tf.constant(list(column), tf.string)
+        values = [value for row in column for value in row]
+        return tf.RaggedTensor.from_row_lengths(
+            tf.constant(values, tf.string), [len(row) for row in column]
+        )
+
+    return {name: tensor(column) for name, column in columns.items()}
 
 
 def _pair(x, names):
@@ -78,6 +107,21 @@ def _strings(column, name):
                 f"{name}[{row}] is {_short(value)}, a {type(value).__name__}, and not a string: "
                 "replace or drop it."
             )
+    return column
+
+
+def _lists(column, name):
+    """The same for a column whose rows are strings, or lists of strings."""
+    column = _as_objects(column, name)
+    if all(isinstance(value, (str, bytes)) for value in column):
+        return _strings(column, name)
+    for row, value in enumerate(column):
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            raise ValueError(
+                f"{name}[{row}] is {_short(value)}, a {type(value).__name__}, and not a list of "
+                "strings."
+            )
+        column[row] = list(_strings(value, f"{name}[{row}]"))
     return column
 
 

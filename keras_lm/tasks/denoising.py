@@ -7,7 +7,8 @@ from keras_lm.tasks.task import Task
 class DenoisingTask(Task):
     """A task whose labels an objective makes of the inputs, inside the train and test steps.
 
-    A subclass says in `corrupted` what becomes of a batch. Arguments are those of `Task`.
+    A subclass says in `corrupted` what becomes of a batch, and perhaps in `make_objective` which
+    objective that is; masked language modelling where it does not. Arguments are those of `Task`.
 
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1, task 1.
     """
@@ -16,13 +17,18 @@ class DenoisingTask(Task):
 
     def _set_tokenizer(self, tokenizer):
         super()._set_tokenizer(tokenizer)
-        self.objective = None
-        if tokenizer is not None:
-            self.objective = MaskedLanguageModel(
-                mask_id=tokenizer.special_id("mask"),
-                vocabulary_size=tokenizer.vocabulary_size,
-                special_ids=[tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask")],
-            )
+        self.objective = self.make_objective()
+
+    def make_objective(self):
+        """Return the objective for the task's tokenizer; None if it needs one and there is none."""
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            return None
+        return MaskedLanguageModel(
+            mask_id=tokenizer.special_id("mask"),
+            vocabulary_size=tokenizer.vocabulary_size,
+            special_ids=[tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask")],
+        )
 
     def corrupted(self, data, training):
         """Return `(inputs, labels, sample_weight)` for a batch as Keras passes it to a step.

@@ -31,6 +31,8 @@ class MaskedLM(DenoisingTask):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1, task 1.
     """
 
+    uses_pooler = False
+
     def __init__(self, backbone, top_k=5, **arguments):
         vocabulary_size = backbone.config["vocabulary_size"]
         if not 1 <= top_k <= vocabulary_size:
@@ -39,15 +41,6 @@ class MaskedLM(DenoisingTask):
         self.top_k = top_k
         self.head = self.add_head("token")
         self._finish()
-
-    @property
-    def trainable_weights(self):
-        # The loss does not reach the pooler; Keras would warn of it in each step.
-        return [w for w in super().trainable_weights if not w.path.startswith("pooler/")]
-
-    @property
-    def trainable_variables(self):
-        return self.trainable_weights
 
     def tokenize(self, text):
         # What marks the blanks is meant; other special tokens in a text are still only text.

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from keras_lm import tokenizers
 from keras_lm.packers import Packer
-from keras_lm.tasks.columns import columns_from_user
-from keras_lm.tasks.text_model import TextModel, named, tensors
+from keras_lm.tasks.text_model import TextModel
 from keras_lm.training import AdamW
 
 
@@ -39,6 +38,8 @@ class Task(TextModel):
     """
 
     default_learning_rate = 5e-5
+    # False where the loss does not reach the backbone's pooler.
+    uses_pooler = True
 
     def __init__(
         self,
@@ -78,13 +79,29 @@ class Task(TextModel):
                 f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
                 f"has {rows} rows: they belong to different checkpoints."
             )
-        self.packer = Packer(self.backbone.TEMPLATE, tokenizer, **self.packing)
+        self.packer = Packer(self.template, tokenizer, **self.packing)
+
+    @property
+    def template(self):
+        """The special tokens around a text and around a pair: the backbone's own."""
+        return self.backbone.TEMPLATE
 
     def add_head(self, kind, **options):
         """Return the backbone's head of a `kind`, built."""
         head = self.backbone.make_head(kind, **options)
         head(self.backbone.output, self.backbone.input)
         return head
+
+    @property
+    def trainable_weights(self):
+        weights = super().trainable_weights
+        if not self.uses_pooler:  # Keras would warn in each step of weights without a gradient
+            weights = [w for w in weights if not w.path.startswith("pooler/")]
+        return weights
+
+    @property
+    def trainable_variables(self):
+        return self.trainable_weights
 
     def _finish(self):
         """Every variable is there by now: say so to Keras, and compile with the defaults."""
@@ -220,6 +237,30 @@ class Task(TextModel):
         """Leave out what is meant for a head, such as `mask_positions`."""
         return {name: inputs[name] for name in self.backbone.input_names if name in inputs}
 
+    @property
+    def answer_names(self):
+        """Names of the texts that `answer` takes, those of `text_pair` only where it is True."""
+        return list(self.text_names if self.text_pair else self.required_names)
+
+    def text_shape(self, name):
+        """Return the shape in which an export takes the texts of a name."""
+        return [None, None] if name in self.list_names else [None]
+
+    def other_signatures(self):
+        """Return further signatures that give what `answer` gives, for texts in another form.
+
+        Returns:
+            dict of a signature's name → dict of name → `tf.TensorSpec`.
+        """
+        return {}
+
+    def packed_specs(self):
+        """Return the `tf.TensorSpec`s of what calling takes, by name."""
+        return {
+            tensor.name: tf.TensorSpec(tensor.shape, tensor.dtype, tensor.name)
+            for tensor in keras.tree.flatten(self.backbone.input)
+        }
+
     def preprocess(self, columns, tokenize=None):
         """Tokenize and pack, in the graph.
 
@@ -265,28 +306,30 @@ class Task(TextModel):
         """
         return None
 
-    def answer_all(self, x, batch_size=32):
+    def answer_all(self, x, batch_size=32, answer=None):
         """Answer for raw strings, batch by batch.
 
         Args:
             x: raw strings in any form that `predict` takes.
             batch_size: int.
+            answer: callable from a dict of string tensors to one of tensors; the task's own
+                `answer` where left out.
 
         Returns:
             dict of numpy arrays, a row per example; strings are `str`.
         """
         self.require_tokenizer()
-        if self._answer_function is None:
-            self._answer_function = tf.function(self.answer, reduce_retracing=True, autograph=False)
+        if answer is None:
+            if self._answer_function is None:
+                self._answer_function = tf.function(
+                    self.answer, reduce_retracing=True, autograph=False
+                )
+            answer = self._answer_function
         if not isinstance(x, tf.data.Dataset):
-            columns = columns_from_user(x, self.text_names)
-            x = tf.data.Dataset.from_tensor_slices(tensors(columns)).batch(batch_size)
+            x = tf.data.Dataset.from_tensor_slices(self.columns(x)).batch(batch_size)
         else:
-            x = x.map(lambda *batch: named(batch[0], self.text_names))
-        answers = [
-            {key: value.numpy() for key, value in self._answer_function(batch).items()}
-            for batch in x
-        ]
+            x = x.map(lambda *batch: self.named(batch[0]))
+        answers = [{key: value.numpy() for key, value in answer(batch).items()} for batch in x]
         if not answers:
             raise ValueError("x is empty: pass at least one text.")
         return {key: _to_str(_concatenate([a[key] for a in answers])) for key in answers[0]}

@@ -4,11 +4,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.tasks.task import Task
+from keras_lm.tasks.classes import (
+    check_classes,
+    check_range,
+    indices_of,
+    learn_class_names,
+    names_of_classes,
+    text_of,
+)
+from keras_lm.tasks.reading import ReadingTask
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextClassifier(Task):
+class TextClassifier(ReadingTask):
     """Classify texts, or pairs of texts.
 
     Args:
@@ -18,7 +26,8 @@ class TextClassifier(Task):
             string labels, sorted; integer labels are served as `"0"`, `"1"`, ….
         multi_label: bool. Whether a text may have any number of classes; labels are then (B,
             classes) of 0 and 1, or lists of class names.
-        **arguments: see `Task`.
+        **arguments: see `Task` and, for GPT and for pairs without an order,
+            `keras_lm.tasks.reading.ReadingTask`.
 
     Call: `task(inputs)` takes packed inputs and returns logits (B, classes), float32.
 
@@ -37,19 +46,7 @@ class TextClassifier(Task):
     def __init__(
         self, backbone, num_classes=None, class_names=None, multi_label=False, **arguments
     ):
-        if num_classes is None and class_names is None:
-            raise ValueError(
-                "num_classes and class_names are both missing, and the checkpoint states neither: "
-                "pass one."
-            )
-        class_names = None if class_names is None else [str(name) for name in class_names]
-        num_classes = len(class_names) if num_classes is None else num_classes
-        if num_classes < 1:
-            raise ValueError(f"num_classes={num_classes}: a classifier needs at least one class.")
-        if class_names is not None and len(class_names) != num_classes:
-            raise ValueError(f"num_classes={num_classes}, but class_names={class_names}.")
-        if class_names is not None and len(set(class_names)) < num_classes:
-            raise ValueError(f"class_names={class_names} names a class twice.")
+        num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
         self.num_classes = num_classes
         self.class_names = class_names
@@ -59,7 +56,10 @@ class TextClassifier(Task):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        if labels.problem_type == "regression":
+        if labels.problem_type not in (
+            "single_label_classification",
+            "multi_label_classification",
+        ):
             return None
         return {
             "num_classes": labels.num_classes,
@@ -89,8 +89,10 @@ class TextClassifier(Task):
             return self._multi_hot(labels)
         labels = _without_gaps(labels)
         if labels.ndim == 1 and labels.dtype.kind in "OUS":
-            names = [_text(label) for label in labels]
-            self._learn_class_names(names)
+            names = [text_of(label) for label in labels]
+            if self.class_names is None:
+                self.class_names = learn_class_names(names, self.num_classes)
+                self._answer_function = None  # what it serves are the names
             index = {name: i for i, name in enumerate(self.class_names)}
             for row, name in enumerate(names):
                 if name not in index:
@@ -105,20 +107,8 @@ class TextClassifier(Task):
                 f"labels has shape {labels.shape} and dtype {labels.dtype}: pass one integer or "
                 "class name a row, or make the task with multi_label=True."
             )
-        _check_range(labels, self.num_classes)
+        check_range(labels, self.num_classes)
         return labels.astype("int32")
-
-    def _learn_class_names(self, names):
-        if self.class_names is not None:
-            return
-        found = sorted(set(names))
-        if len(found) != self.num_classes:
-            raise ValueError(
-                f"labels holds {len(found)} different names, but num_classes={self.num_classes}: "
-                "pass class_names when making the task."
-            )
-        self.class_names = found
-        self._answer_function = None  # what it serves are the names
 
     def _multi_hot(self, labels):
         if labels.size and labels.dtype.kind not in "OUS":
@@ -138,7 +128,7 @@ class TextClassifier(Task):
         rows = np.zeros((len(labels), self.num_classes), "float32")
         for row, names in enumerate(labels):
             for name in names if isinstance(names, (list, tuple, set, np.ndarray)) else [names]:
-                name = _text(name) if isinstance(name, (str, bytes)) else name
+                name = text_of(name) if isinstance(name, (str, bytes)) else name
                 if name not in self.class_names:
                     raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
                 rows[row, self.class_names.index(name)] = 1.0
@@ -152,16 +142,7 @@ class TextClassifier(Task):
                 "x is a tf.data.Dataset with string labels: make the task with class_names, or, "
                 "for multi_label, let the dataset yield (B, classes) of 0 and 1."
             )
-        keys = tf.constant(self.class_names)
-        table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(keys, tf.range(self.num_classes)), -1
-        )
-        index = table.lookup(labels)
-        known = tf.debugging.assert_non_negative(
-            index, f"labels hold a name that is none of {self.class_names}"
-        )
-        with tf.control_dependencies([known]):
-            return tf.identity(index)
+        return indices_of(labels, self.class_names)
 
     def decode(self, outputs, packed):
         """Return `labels` and `scores` (B, classes).
@@ -169,7 +150,7 @@ class TextClassifier(Task):
         `labels` is the best class of each text, (B,); with `multi_label` it is (B, classes), each
         class's name where its score is at least 0.5 and an empty string where it is not.
         """
-        names = self._names_of_classes()
+        names = names_of_classes(self.class_names, self.num_classes)
         if self.multi_label:
             scores = tf.sigmoid(outputs)
             # A choice between numbers, because LiteRT cannot choose between strings.
@@ -182,18 +163,13 @@ class TextClassifier(Task):
             )
         return {"labels": labels, "scores": scores}
 
-    def _names_of_classes(self):
-        return self.class_names or [str(i) for i in range(self.num_classes)]
-
     def example_signature(self):
         return "classify", self._scores_by_class
 
     def _scores_by_class(self, answer):
         scores = answer["scores"]
-        return {
-            "classes": tf.broadcast_to(tf.constant(self._names_of_classes()), tf.shape(scores)),
-            "scores": scores,
-        }
+        names = tf.constant(names_of_classes(self.class_names, self.num_classes))
+        return {"classes": tf.broadcast_to(names, tf.shape(scores)), "scores": scores}
 
     def classify(self, x, batch_size=32):
         """Return `labels` and `scores` for raw texts, as the exported model does.
@@ -208,10 +184,6 @@ class TextClassifier(Task):
         return self.answer_all(x, batch_size)
 
 
-def _text(label):
-    return label.decode() if isinstance(label, bytes) else str(label)
-
-
 def _without_gaps(labels):
     """Refuse None and NaN among labels of mixed types, and return integers as such."""
     if labels.dtype != object:
@@ -221,11 +193,3 @@ def _without_gaps(labels):
             raise ValueError(f"labels[{row}]={label!r} is neither a class name nor an integer.")
     has_names = any(isinstance(label, (str, bytes)) for label in labels)
     return labels if has_names else labels.astype("int64")
-
-
-def _check_range(labels, num_classes):
-    for row in np.flatnonzero((labels < 0) | (labels >= num_classes))[:1]:
-        raise ValueError(
-            f"labels[{row}]={labels[row]}, but num_classes={num_classes}: classes count from 0 to "
-            f"{num_classes - 1}."
-        )

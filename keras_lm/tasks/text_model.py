@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.tasks.columns import columns_from_user, labels_from_user
+from keras_lm.tasks.columns import check_names, columns_from_user, labels_from_user, tensors
 from keras_lm.training import WarmupLinearDecay
 
 
@@ -25,6 +25,9 @@ class TextModel(keras.Model):
     """
 
     text_names = ("text", "text_pair")
+    # Those that no data may lack, and those whose rows may be lists of strings.
+    required_names = ("text",)
+    list_names = ()
     # Whether an output has a sequence axis, so that rows of a prediction need one common length.
     predicts_sequences = False
     # Whether texts come in pairs; None until the first data shows it.
@@ -35,6 +38,33 @@ class TextModel(keras.Model):
     def preprocess(self, columns):
         """From a dict of string tensors (B,) to the packed dict, in the graph."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to preprocess text.")
+
+    def preprocess_with_labels(self, columns, labels):
+        """The same for texts with labels: the packed dict, and the labels as the loss takes them.
+
+        Overridden where a label's place follows from the text's tokens.
+        """
+        return self.preprocess(columns), labels
+
+    def columns(self, x):
+        """Return raw text in any form that `fit` takes, but for datasets, as named string tensors.
+
+        Raises:
+            ValueError: if it has no such form; names row and value.
+        """
+        return tensors(columns_from_user(x, self.text_names, self.required_names, self.list_names))
+
+    def named(self, x):
+        """Return an element of a dataset, a tensor, a tuple of two or a dict, as a dict."""
+        if not isinstance(x, dict):
+            parts = _as_tuple(x)
+            if len(parts) > len(self.text_names):
+                raise ValueError(
+                    f"x is a tuple of {len(parts)} texts: allowed are {list(self.text_names)}."
+                )
+            x = dict(zip(self.text_names, parts, strict=False))
+        check_names(x, self.text_names, self.required_names)
+        return x
 
     def require_tokenizer(self):
         """Raise an error where strings cannot be taken."""
@@ -141,7 +171,7 @@ class TextModel(keras.Model):
         if hasattr(x, "__next__"):
             return _from_generator(self._one_batch(*_as_tuple(batch)) for batch in x)
         data = self._arrays(x, y, sample_weight)
-        size = len(next(iter(data[0].values())))
+        size = next(iter(data[0].values())).shape[0]
         if not size:
             raise ValueError("x is empty: pass at least one example.")
         dataset = tf.data.Dataset.from_tensor_slices(data)
@@ -154,9 +184,9 @@ class TextModel(keras.Model):
             columns = {key: np.asarray(value) for key, value in x.items()}
         else:
             self.require_tokenizer()
-            columns = tensors(columns_from_user(x, self.text_names))
+            columns = self.columns(x)
             self._note_pairs(columns)
-        length = len(next(iter(columns.values())))
+        length = next(iter(columns.values())).shape[0]
         data = [columns]
         if y is not None:
             data.append(
@@ -171,8 +201,15 @@ class TextModel(keras.Model):
         return tuple(data)
 
     def _one_batch(self, x, y=None, sample_weight=None):
-        columns, *rest = self._arrays(x, y, sample_weight)
-        return (columns if "token_ids" in columns else self.preprocess(columns), *rest)
+        return self._preprocessed(*self._arrays(x, y, sample_weight))
+
+    def _preprocessed(self, x, *rest):
+        """Pack the columns of `(x[, labels[, weights]])`, unless they are packed already."""
+        if "token_ids" in x:
+            return (x, *rest)
+        if not rest:
+            return (self.preprocess(x),)
+        return (*self.preprocess_with_labels(x, rest[0]), *rest[1:])
 
     def _prepared_dataset(self, dataset, labels_are_ready=False):
         spec = _as_tuple(dataset.element_spec)[0]
@@ -185,24 +222,23 @@ class TextModel(keras.Model):
                     f"x is a tf.data.Dataset of {leaf.dtype.name}: it must yield strings, or dicts "
                     "with token_ids."
                 )
-            if not packed and leaf.shape.rank not in (None, 1):
+            is_list = leaf.shape.rank == 2 and self.list_names
+            if not packed and leaf.shape.rank not in (None, 1) and not is_list:
                 raise ValueError(
                     f"x is a tf.data.Dataset of strings of shape {leaf.shape}: it must yield (B,), "
                     "and pairs as a tuple or a dict."
                 )
         if not packed:
             self.require_tokenizer()
-            self._note_pairs(named(spec, self.text_names))
+            self._note_pairs(self.named(spec))
 
         # Plain graph code: without AutoGraph it is quicker to trace and errors are clearer.
         @tf.autograph.experimental.do_not_convert
         def prepare(*batch):
             x, *rest = batch
-            if not packed:
-                x = self.preprocess(named(x, self.text_names))
             if rest and not labels_are_ready:
                 rest[0] = self.prepare_label_tensor(rest[0])
-            return (x, *rest)
+            return self._preprocessed(x if packed else self.named(x), *rest)
 
         return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
@@ -232,28 +268,8 @@ class TextModel(keras.Model):
             self.train_function = None  # the old one has the old numbers in its graph
 
 
-def tensors(columns):
-    """A dict of columns of bytes as one of string tensors."""
-    return {name: tf.constant(list(column), tf.string) for name, column in columns.items()}
-
-
 def _as_tuple(element):
     return element if isinstance(element, tuple) else (element,)
-
-
-def named(x, names):
-    """A dataset's element, a tensor, a tuple of two, or a dict, as a dict."""
-    if isinstance(x, dict):
-        unknown = sorted(set(x) - set(names))
-        if unknown or names[0] not in x:
-            raise ValueError(
-                f"x has the keys {sorted(x)}: {names[0]!r} is needed, allowed are {list(names)}."
-            )
-        return x
-    parts = _as_tuple(x)
-    if len(parts) > len(names):
-        raise ValueError(f"x is a tuple of {len(parts)} texts: allowed are {list(names)}.")
-    return dict(zip(names, parts, strict=False))
 
 
 def _is_text(values):

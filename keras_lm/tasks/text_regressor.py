@@ -3,16 +3,18 @@
 import keras
 import numpy as np
 
-from keras_lm.tasks.task import Task
+from keras_lm.converters.labels import ONE_TEXT
+from keras_lm.tasks.reading import ReadingTask
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextRegressor(Task):
+class TextRegressor(ReadingTask):
     """Give each text, or pair of texts, a number.
 
     Args:
         backbone: see `Task`.
-        **arguments: see `Task`.
+        **arguments: see `Task` and, for GPT and for pairs without an order,
+            `keras_lm.tasks.reading.ReadingTask`.
 
     Call: `task(inputs)` takes packed inputs and returns (B, 1), float32.
 
@@ -32,7 +34,7 @@ class TextRegressor(Task):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        return {} if labels.num_classes == 1 else None
+        return {} if labels.num_classes == 1 and labels.problem_type in ONE_TEXT else None
 
     def default_loss(self):
         return keras.losses.MeanSquaredError()

@@ -1,0 +1,105 @@
+"""What a caller of Python asks for, checked before anything runs."""
+
+import numpy as np
+
+from keras_lm.generation.options import OPTIONS, check_options
+
+
+def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences):
+    """Check what chooses between greedy decoding, sampling and beam search.
+
+    Args:
+        temperature, top_k, top_p: as given, None where not.
+        num_beams, length_penalty, num_return_sequences: as given.
+
+    Raises:
+        ValueError: if one is out of range, or has no effect beside the others.
+    """
+    for name, value in {
+        "num_beams": num_beams,
+        "num_return_sequences": num_return_sequences,
+    }.items():
+        if not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name}={value!r} is out of range: it must be an int, 1 or more.")
+    if not isinstance(length_penalty, (int, float)) or not np.isfinite(length_penalty):
+        raise ValueError(f"length_penalty={length_penalty!r} is not a number.")
+    if num_beams > 1 and temperature:
+        raise ValueError(
+            f"num_beams={num_beams} with temperature={temperature}: beam search draws nothing by "
+            "chance. Leave one of them out."
+        )
+    for name, value in {"top_k": top_k, "top_p": top_p}.items():
+        if value is not None and not temperature:
+            raise ValueError(
+                f"{name}={value} has no effect without sampling: pass temperature=1.0 too."
+            )
+    if not temperature and num_return_sequences > num_beams:
+        raise ValueError(
+            f"num_return_sequences={num_return_sequences}, but greedy decoding and beam search "
+            f"give at most num_beams={num_beams}: pass a temperature, or more beams."
+        )
+
+
+def all_options(**values):
+    """Return the options with defaults for those that are None, checked; see `OPTIONS`.
+
+    Raises:
+        ValueError: naming the option, the value and what is allowed.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    check_options(**given)
+    return {name: option.default for name, option in OPTIONS.items()} | given
+
+
+def split_stop(stop, vocabulary_size):
+    """Part what ends a text into strings and token ids.
+
+    Args:
+        stop: str, int, or a list of these; None for nothing.
+        vocabulary_size: int.
+
+    Returns:
+        `(strings, ids)`: a list of bytes and a list of int.
+
+    Raises:
+        ValueError: if a string is empty, an id is not in the vocabulary, or one is neither.
+    """
+    if stop is None:
+        return [], []
+    strings, ids = [], []
+    for value in [stop] if isinstance(stop, (str, bytes, int)) else stop:
+        if isinstance(value, (str, bytes)):
+            if not value:
+                raise ValueError("stop holds an empty string, which is everywhere: leave it out.")
+            strings.append(value.encode("utf-8") if isinstance(value, str) else value)
+        elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            if not 0 <= value < vocabulary_size:
+                raise ValueError(
+                    f"stop holds the token id {value}: ids go from 0 to {vocabulary_size - 1}."
+                )
+            ids.append(int(value))
+        else:
+            raise ValueError(f"stop holds {value!r}, which is neither a string nor a token id.")
+    return strings, ids
+
+
+def per_row(options, rows):
+    """Return each option as an array with a value a row.
+
+    Args:
+        options: dict of numbers, or lists of `rows` of them.
+        rows: int.
+
+    Raises:
+        ValueError: if a list has another length.
+    """
+    arrays = {}
+    for name, value in options.items():
+        array = np.asarray(value, OPTIONS[name].dtype)
+        if array.ndim and len(array) != rows:
+            raise ValueError(
+                f"{name} has {len(array)} values for {rows} prompts: pass one a prompt, or one "
+                "for all."
+            )
+        arrays[name] = np.broadcast_to(array, [rows])
+    return arrays

@@ -1,0 +1,142 @@
+"""Beam search: the likeliest continuations, a few candidates at a time.
+
+Shapes: B prompts, K beams each, C candidates, T columns of prompts and new tokens, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_lm.generation import decoding
+from keras_lm.generation.decoding import State
+from keras_lm.generation.options import repeat_rows
+
+IMPOSSIBLE = -1e9
+
+
+class Beams(NamedTuple):
+    """What the loop hands on, beside the `State` of the B · K rows that go on.
+
+    Args:
+        scores: (B, K) float32, the log-likelihood of each row that goes on.
+        done_scores: (B, K) float32, those of the finished texts, over their length to the power of
+            the penalty; `IMPOSSIBLE` where there is none.
+        done_ids: (B, K, T) int32, the finished texts, the best first.
+        done_numbers: (B, K) int32, how many new tokens each has.
+    """
+
+    scores: tf.Tensor
+    done_scores: tf.Tensor
+    done_ids: tf.Tensor
+    done_numbers: tf.Tensor
+
+
+def search(model, token_ids, padding_mask, options, ending, num_beams, length_penalty, sequences=1):
+    """Continue prompts by beam search.
+
+    At each step the likeliest 2 K continuations of all beams of a prompt are candidates. Those
+    among the first K that end are finished texts; the likeliest K that do not are the next beams. A
+    text's score is its log-likelihood over the number of its tokens, the ending one too, to the
+    power of the penalty. A prompt is done when it has K finished texts and no beam, at its present
+    length, scores better than the worst of them.
+
+    Args:
+        model, token_ids, padding_mask, ending: see `decoding.sample`.
+        options: `Options` of the B rows; those of sampling have no part here.
+        num_beams: int or int32 scalar, K.
+        length_penalty: float or float32 scalar; above 0 it favours longer texts, below shorter.
+        sequences: int or int32 scalar, K at most: how many of its best texts a prompt gets.
+
+    Returns:
+        `(token_ids, number)` as `decoding.sample` does, the best continuation of a prompt first.
+
+    Source: https://arxiv.org/abs/1609.08144, section 7, without its coverage; what counts as
+    finished, and when to stop, is as in Hugging Face's `generate` with `early_stopping=False`.
+    """
+    begin, state, logits = decoding.start(
+        model, token_ids, padding_mask, options.max_new_tokens, num_beams
+    )
+    prompts, columns = tf.shape(token_ids)[0], tf.shape(state.token_ids)[1]
+    first = tf.range(num_beams) == 0
+    beams = Beams(
+        scores=tf.tile(tf.where(first, 0.0, IMPOSSIBLE)[tf.newaxis], [prompts, 1]),
+        done_scores=tf.fill([prompts, num_beams], IMPOSSIBLE),
+        done_ids=tf.zeros([prompts, num_beams, columns], tf.int32),
+        done_numbers=tf.zeros([prompts, num_beams], tf.int32),
+    )
+    step = _search_step(begin, options, ending, num_beams, length_penalty)
+    state, beams = tf.cond(
+        tf.reduce_all(state.is_done), lambda: (state, beams), lambda: step(logits, state, beams)
+    )
+    _, beams = tf.while_loop(
+        lambda state, beams: ~tf.reduce_all(state.is_done),
+        lambda state, beams: step(*decoding.read_newest(model, state), beams),
+        [state, beams],
+    )
+    number = tf.reshape(beams.done_numbers[:, :sequences], [-1])
+    longest = tf.reduce_max(tf.concat([number, [0]], axis=0))
+    new_ids = beams.done_ids[:, :sequences, begin : begin + longest]
+    return tf.reshape(new_ids, [tf.size(number), longest]), number
+
+
+def _search_step(begin, options, ending, num_beams, length_penalty):
+    options = repeat_rows(options, num_beams)
+    most = tf.reshape(options.max_new_tokens, [-1, num_beams])[:, :1]  # (B, 1)
+
+    def step(logits, state, beams):
+        was_done = tf.reshape(state.is_done, [-1, num_beams])[:, 0]  # (B,)
+        length = tf.cast(state.end + 1 - begin, tf.float32)
+
+        # The likeliest continuations of all beams of a prompt.
+        scores = decoding.process(tf.nn.log_softmax(logits), state, options)
+        vocabulary_size = tf.shape(logits)[1]
+        scores = tf.reshape(scores, [-1, num_beams, vocabulary_size]) + beams.scores[:, :, None]
+        scores = tf.reshape(scores, [-1, num_beams * vocabulary_size])
+        number = 2 * num_beams
+        scores, places = tf.math.top_k(scores, number)  # (B, C)
+        token, of_beam = places % vocabulary_size, places // vocabulary_size
+        of_row = of_beam + num_beams * tf.range(tf.shape(places)[0])[:, tf.newaxis]  # (B, C)
+
+        # What they say, and whether that is an end.
+        is_end = ending.is_token(token)
+        here = tf.range(tf.shape(state.token_ids)[1]) == state.end  # (T,)
+        written = ~is_end[:, :, tf.newaxis] & here
+        ids = tf.gather(state.token_ids, of_row)  # (B, C, T)
+        ids = tf.where(written, token[:, :, tf.newaxis], ids)
+        mask = tf.where(written, 1, tf.gather(state.padding_mask, of_row))
+        columns = tf.shape(ids)[2]
+        is_text = ending.is_text(
+            tf.reshape(ids, [-1, columns]), tf.reshape(mask, [-1, columns]), begin, state.end + 1
+        )
+        numbers = state.end + 1 - begin - tf.cast(is_end, tf.int32)  # (B, C)
+        is_end |= tf.reshape(is_text, tf.shape(is_end)) | (state.end + 1 - begin >= most)
+
+        # The finished texts, old and new: the best of them. Those of a prompt that is done stay.
+        counts = is_end & (tf.range(number) < num_beams) & ~was_done[:, tf.newaxis]
+        finished = tf.where(counts, scores / length**length_penalty, IMPOSSIBLE)
+        done_scores, best = tf.math.top_k(
+            tf.concat([beams.done_scores, finished], axis=1), num_beams
+        )
+        done_ids = tf.gather(tf.concat([beams.done_ids, ids], axis=1), best, batch_dims=1)
+        done_numbers = tf.gather(
+            tf.concat([beams.done_numbers, numbers], axis=1), best, batch_dims=1
+        )
+
+        # The beams that go on, and whether any could still win.
+        scores, best = tf.math.top_k(tf.where(is_end, IMPOSSIBLE, scores), num_beams)
+        hope = scores[:, 0] / length**length_penalty
+        is_full = tf.reduce_all(done_scores > IMPOSSIBLE, axis=1)
+        is_done = was_done | (is_full & (tf.reduce_min(done_scores, axis=1) >= hope))
+        is_done |= state.end + 1 - begin >= most[:, 0]
+        rows = tf.reshape(tf.gather(of_row, best, batch_dims=1), [-1])
+        state = State(
+            end=state.end + 1,
+            token_ids=tf.reshape(tf.gather(ids, best, batch_dims=1), [-1, columns]),
+            padding_mask=tf.reshape(tf.gather(mask, best, batch_dims=1), [-1, columns]),
+            number=state.number,
+            is_done=tf.repeat(is_done, num_beams),
+            cache=tf.nest.map_structure(lambda x: tf.gather(x, rows), state.cache),
+        )
+        return state, Beams(scores, done_scores, done_ids, done_numbers)
+
+    return step

@@ -1,0 +1,82 @@
+"""How likely continuations of contexts are: each context is read once for all of its continuations.
+
+Text is tokenized as a whole, since tokens may form across the border of context and continuation:
+`"A: "` and `"yes"` together end in the token `" yes"`. A continuation then begins with the first
+token that the context alone does not have.
+
+Shapes: B contexts, C continuations of one, R continuations in all, P columns of contexts, S of
+continuations, V vocabulary.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+
+def border(context, wholes):
+    """Return how many tokens a context shares with all of its continuations.
+
+    Args:
+        context: (length,) int array, the tokens of a context.
+        wholes: list of C such arrays, the tokens of the context together with each continuation.
+    """
+    return min(_shared(context, whole) for whole in wholes)
+
+
+def _shared(a, b):
+    n = min(len(a), len(b))
+    return next(iter(np.flatnonzero(a[:n] != b[:n])), n)
+
+
+def pack(wholes, borders):
+    """Lay out texts for `scores`.
+
+    Args:
+        wholes: list of B lists of int arrays.
+        borders: list of B ints, 1 or more: how many first tokens the texts of a row share.
+
+    Returns:
+        dict of int32 arrays: `context_ids` and `context_mask` (B, P), all shared tokens but the
+        last, padded on the left; `token_ids` and `padding_mask` (R, S), that token and all
+        behind it, padded on the right; and `of_context` (R,), the row of each one's context.
+    """
+    contexts = [row[0][: n - 1] for row, n in zip(wholes, borders, strict=True)]
+    rest = [whole[n - 1 :] for row, n in zip(wholes, borders, strict=True) for whole in row]
+    columns = max(1, *map(len, contexts))
+    context_ids, context_mask = np.zeros((2, len(contexts), columns), "int32")
+    for i, ids in enumerate(contexts):
+        here = slice(columns - len(ids), columns)
+        context_ids[i, here], context_mask[i, here] = ids, 1
+    token_ids, padding_mask = np.zeros((2, len(rest), max(map(len, rest))), "int32")
+    for i, ids in enumerate(rest):
+        token_ids[i, : len(ids)], padding_mask[i, : len(ids)] = ids, 1
+    return {
+        "context_ids": context_ids,
+        "context_mask": context_mask,
+        "token_ids": token_ids,
+        "padding_mask": padding_mask,
+        "of_context": np.repeat(np.arange(len(wholes), dtype="int32"), [len(r) for r in wholes]),
+    }
+
+
+def scores(task, context_ids, context_mask, token_ids, padding_mask, of_context):
+    """Return the log-likelihood of continuations, given what stands before them, in the graph.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        context_ids, context_mask, token_ids, padding_mask, of_context: see `pack`.
+
+    Returns:
+        (R,) float32.
+    """
+    slots = tf.shape(context_ids)[1] + tf.shape(token_ids)[1]
+    cache = task.make_cache(tf.shape(context_ids)[0], slots)
+    cache = task.backbone.extend(context_ids, context_mask, cache)["cache"]
+    cache = tf.nest.map_structure(lambda x: tf.gather(x, of_context), cache)
+    outputs = task.backbone.extend(token_ids[:, :-1], padding_mask[:, :-1], cache)
+    # Logits are large: no place of padding gets any.
+    places = tf.where(padding_mask[:, 1:] > 0)
+    hidden = tf.gather_nd(outputs["sequence_output"], places)
+    logits = tf.cast(task.head({"sequence_output": hidden[tf.newaxis]})[0], tf.float32)
+    targets = tf.gather_nd(token_ids[:, 1:], places)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    return tf.math.unsorted_segment_sum(-losses, places[:, 0], tf.shape(token_ids)[0])

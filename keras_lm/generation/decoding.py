@@ -1,0 +1,184 @@
+"""Continuing prompts token by token, in one loop in the graph: greedily, or by chance.
+
+A model is anything with two functions, of which no state outlives the call:
+
+- `make_cache(rows, slots)` returns an empty cache, a structure of tensors;
+- `next_logits(token_ids, padding_mask, cache)` reads new tokens, (B, S) int32 each, and returns
+  the logits behind the last of each row, (B, V) float32, and the cache with the tokens in it.
+
+Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_lm.generation import logits as processors
+from keras_lm.generation import prompts, samplers, stopping
+from keras_lm.generation.options import repeat_rows
+
+
+class Ending(NamedTuple):
+    """What ends a text before it is as long as it may be.
+
+    Args:
+        token_ids: (number of them,) int32; none of these becomes part of the text.
+        strings: (P, K) string, those of each prompt, or (K,) for all; a text stops before the
+            first of them that it would hold. An empty one stands for none.
+        detokenize: callable from ragged (B, S) ids to (B,) strings; None where there are no
+            strings.
+    """
+
+    token_ids: tf.Tensor
+    strings: tf.Tensor
+    detokenize: Callable | None
+
+    def is_token(self, token):
+        """Return whether tokens of any shape are among `token_ids`."""
+        return tf.reduce_any(token[..., tf.newaxis] == self.token_ids, axis=-1)
+
+    def is_text(self, token_ids, padding_mask, begin, end):
+        """Return whether the texts in columns `begin` to `end` of (B, T) hold a string, (B,).
+
+        It is meant to be asked at each new token: it looks only as far back as a string can reach.
+        """
+        nothing = tf.zeros(tf.shape(token_ids)[:1], tf.bool)
+        if self.detokenize is None:
+            return nothing
+
+        def is_text():
+            # A token has at least one byte; one that begins within a character may spoil three.
+            first = tf.maximum(begin, end - stopping.longest(self.strings) - 3)
+            tail = prompts.real_tokens(token_ids[:, first:end], padding_mask[:, first:end])
+            places = stopping.first_place(self.detokenize(tail), self.strings)
+            return places < stopping.NOWHERE
+
+        return tf.cond(tf.reduce_any(self.strings != ""), is_text, lambda: nothing)
+
+
+class State(NamedTuple):
+    """What the loop hands on.
+
+    Args:
+        end: int32 scalar, the column of the next token.
+        token_ids: (B, T) int32, prompts and new tokens.
+        padding_mask: (B, T) int32, 1 where there is a token.
+        number: (B,) int32, new tokens so far.
+        is_done: (B,) bool.
+        cache: the model's, with all tokens but the newest.
+    """
+
+    end: tf.Tensor
+    token_ids: tf.Tensor
+    padding_mask: tf.Tensor
+    number: tf.Tensor
+    is_done: tf.Tensor
+    cache: object
+
+
+def sample(model, token_ids, padding_mask, options, ending, sequences=1):
+    """Continue prompts.
+
+    Args:
+        model: see above.
+        token_ids: (B, P) int32, the prompts, padded on the left; at least one token in each.
+        padding_mask: (B, P) int32, 1 = real.
+        options: `Options` of the B rows.
+        ending: `Ending`.
+        sequences: int or int32 scalar N, how many continuations a prompt gets.
+
+    Returns:
+        `(token_ids, number)`: the new tokens, (B · N, longest) int32, and how many each row has;
+        the continuations of a prompt follow each other.
+    """
+    begin, state, logits = start(model, token_ids, padding_mask, options.max_new_tokens, sequences)
+    rows = tf.shape(token_ids)[0]
+    which = tf.tile(tf.range(tf.cast(sequences, tf.int64)), [rows])
+    options = repeat_rows(options, sequences)
+    noise = samplers.uniform_noise(
+        options.seed, which, tf.reduce_max(tf.concat([options.max_new_tokens, [0]], axis=0))
+    )
+    choose = sampling_step(begin, options, ending, noise)
+    state = tf.cond(tf.reduce_all(state.is_done), lambda: state, lambda: choose(logits, state))
+    state = tf.while_loop(
+        lambda state: ~tf.reduce_all(state.is_done),
+        lambda state: [choose(*read_newest(model, state))],
+        [state],
+    )[0]
+    longest = tf.reduce_max(tf.concat([state.number, [0]], axis=0))
+    return state.token_ids[:, begin : begin + longest], state.number
+
+
+def start(model, token_ids, padding_mask, max_new_tokens, sequences=1):
+    """Read the prompts, each once.
+
+    Args:
+        model, token_ids, padding_mask, sequences: see `sample`.
+        max_new_tokens: (B,) int32.
+
+    Returns:
+        `(begin, state, logits)`: the column of the first new token, a `State` of B · N rows, and
+        (B · N, V) logits of the first new token.
+    """
+    rows, begin = tf.unstack(tf.shape(token_ids))
+    room = tf.reduce_max(tf.concat([max_new_tokens, [0]], axis=0))
+    logits, cache = model.next_logits(token_ids, padding_mask, model.make_cache(rows, begin + room))
+    state = State(
+        end=begin,
+        token_ids=tf.pad(token_ids, [[0, 0], [0, room]]),
+        padding_mask=tf.pad(padding_mask, [[0, 0], [0, room]]),
+        number=tf.zeros([rows], tf.int32),
+        is_done=max_new_tokens <= 0,
+        cache=cache,
+    )
+    *repeated, logits = repeat_rows([*state[1:], logits], sequences)
+    return begin, State(begin, *repeated), logits
+
+
+def read_newest(model, state):
+    """Let the model read the newest token of each row, and return its logits and the `State`."""
+    newest = slice(state.end - 1, state.end)
+    logits, cache = model.next_logits(
+        state.token_ids[:, newest], state.padding_mask[:, newest], state.cache
+    )
+    return logits, state._replace(cache=cache)
+
+
+def sampling_step(begin, options, ending, noise):
+    """Return the function that picks each row's next token and appends it.
+
+    Args:
+        begin: int32 scalar, the column of the first new token.
+        options: `Options` of the B rows.
+        ending: `Ending`.
+        noise: (B, number) float32 in [0, 1), for each new token.
+    """
+
+    def step(logits, state):
+        logits = process(logits, state, options)
+        token = samplers.pick(
+            logits, options.temperature, options.top_k, options.top_p, noise[:, state.end - begin]
+        )
+        is_end = ending.is_token(token)
+        is_new = ~state.is_done & ~is_end
+        here = tf.range(tf.shape(state.token_ids)[1]) == state.end  # (T,)
+        written = is_new[:, tf.newaxis] & here
+        token_ids = tf.where(written, token[:, tf.newaxis], state.token_ids)
+        padding_mask = tf.where(written, 1, state.padding_mask)
+        number = state.number + tf.cast(is_new, tf.int32)
+        is_done = state.is_done | is_end | (number >= options.max_new_tokens)
+        is_done |= ending.is_text(token_ids, padding_mask, begin, state.end + 1)
+        return State(state.end + 1, token_ids, padding_mask, number, is_done, state.cache)
+
+    return step
+
+
+def process(logits, state, options):
+    """Return (B, V) logits after what looks at the tokens so far."""
+    logits = processors.penalize_repetition(
+        logits, state.token_ids, state.padding_mask, options.repetition_penalty
+    )
+    return processors.ban_repeated_ngrams(
+        logits, state.token_ids, state.padding_mask, state.end, options.no_repeat_ngram_size
+    )

@@ -1,0 +1,81 @@
+"""What changes the logits of the next token, given the tokens so far.
+
+Each function takes its strength for each row, so that a batch may mix them, and does its work only
+if some row asks for it.
+
+Shapes: B batch, T slots for tokens, V vocabulary.
+"""
+
+import tensorflow as tf
+
+# Less than any logit, but finite: softmax over nothing but these is still a distribution.
+BANNED = tf.float32.min
+
+
+def penalize_repetition(logits, token_ids, padding_mask, penalty):
+    """Make tokens that have occurred less likely.
+
+    A positive logit is divided by the penalty, a negative one multiplied.
+
+    Args:
+        logits: (B, V) float32.
+        token_ids: (B, T) int32, prompt and what followed.
+        padding_mask: (B, T) int32, 1 where there is a token.
+        penalty: (B,) float32; 1 changes nothing.
+
+    Returns:
+        (B, V) float32.
+
+    Source: CTRL, https://arxiv.org/abs/1909.05858, section 4.1; the rule for negative logits is
+    that of Hugging Face's `RepetitionPenaltyLogitsProcessor`.
+    """
+
+    def penalized():
+        seen = _marked(token_ids, padding_mask > 0, tf.shape(logits)[1])
+        strength = penalty[:, tf.newaxis]
+        return tf.where(seen, tf.where(logits < 0, logits * strength, logits / strength), logits)
+
+    return tf.cond(tf.reduce_any(penalty != 1.0), penalized, lambda: logits)
+
+
+def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
+    """Ban each token that would complete an n-gram that the row already holds.
+
+    Args:
+        logits: (B, V) float32.
+        token_ids: (B, T) int32, prompt and what followed.
+        padding_mask: (B, T) int32, 1 where there is a token.
+        end: int32 scalar, the column of the next token.
+        size: (B,) int32, n; 0 bans nothing, 1 every token that has occurred.
+
+    Returns:
+        (B, V) float32.
+
+    Source: https://arxiv.org/abs/1705.04304, section 2.5, for n = 3.
+    """
+
+    def banned():
+        # Where a token follows the same n - 1 tokens that the next one will follow.
+        back = 1 + tf.range(tf.maximum(tf.reduce_max(size) - 1, 0))  # (J,): 1 … n - 1
+        here = tf.range(tf.shape(token_ids)[1])[:, tf.newaxis] - back  # (T, J)
+        there = tf.maximum(end - back, 0)  # (J,)
+        ids = tf.where(padding_mask > 0, token_ids, -1)
+        before = tf.gather(ids, tf.maximum(here, 0), axis=1)  # (B, T, J)
+        before = tf.where(here >= 0, before, -1)
+        last = tf.gather(tf.where(end > 0, ids, -1), there, axis=1)[:, tf.newaxis]  # (B, 1, J)
+        last = tf.where(end >= back, last, -1)
+        needless = back >= size[:, tf.newaxis, tf.newaxis]  # (B, 1, J): beyond this row's n
+        same = tf.reduce_all(needless | ((before == last) & (last >= 0)), axis=-1)  # (B, T)
+        repeats = same & (padding_mask > 0) & (size > 0)[:, tf.newaxis]
+        return tf.where(_marked(token_ids, repeats, tf.shape(logits)[1]), BANNED, logits)
+
+    return tf.cond(tf.reduce_any(size > 0), banned, lambda: logits)
+
+
+def _marked(token_ids, chosen, vocabulary_size):
+    """(B, V) bools: whether a token stands in the row where `chosen` (B, T)."""
+    places = tf.where(chosen)  # (number, 2): row, column
+    tokens = tf.cast(tf.gather_nd(token_ids, places), tf.int64)
+    cells = tf.stack([places[:, 0], tokens], axis=1)
+    shape = tf.cast([tf.shape(token_ids)[0], vocabulary_size], tf.int64)
+    return tf.scatter_nd(cells, tf.ones_like(tokens), shape) > 0

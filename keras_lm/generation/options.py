@@ -1,0 +1,124 @@
+"""What a caller of generation chooses, each value for each row of the batch.
+
+Shapes: B batch.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One number that a caller may choose.
+
+    Args:
+        dtype: str.
+        default: what is meant where nothing is said.
+        allowed: callable from an array or a tensor to one of bools.
+        words: str, what is allowed, for errors.
+    """
+
+    dtype: str
+    default: float
+    allowed: Callable
+    words: str
+
+    def message(self, name, value=""):
+        """Return the error for a value; in the graph, where it is not known yet, for none."""
+        return f"{name}={value} is out of range: it must be {self.words}."
+
+
+FRESH_SEED = -1
+OPTIONS = {
+    "max_new_tokens": Option("int32", 50, lambda x: x >= 0, "0 or more"),
+    "temperature": Option(
+        "float32", 0.0, lambda x: (x >= 0) & (x < np.inf), "0, which is greedy, or a number above 0"
+    ),
+    "top_k": Option("int32", 0, lambda x: x >= 0, "0, which keeps all tokens, or more"),
+    "top_p": Option("float32", 1.0, lambda x: (x > 0) & (x <= 1), "above 0 and at most 1"),
+    "repetition_penalty": Option(
+        "float32", 1.0, lambda x: (x > 0) & (x < np.inf), "1, which is none, or a number above 0"
+    ),
+    "no_repeat_ngram_size": Option("int32", 0, lambda x: x >= 0, "0, which is off, or more"),
+    "seed": Option(
+        "int64", FRESH_SEED, lambda x: x >= FRESH_SEED, f"0 or more, or {FRESH_SEED} for a new one"
+    ),
+}
+
+
+class Options(NamedTuple):
+    """The options of a batch, tensors (B,) in the order of `OPTIONS`."""
+
+    max_new_tokens: tf.Tensor
+    temperature: tf.Tensor
+    top_k: tf.Tensor
+    top_p: tf.Tensor
+    repetition_penalty: tf.Tensor
+    no_repeat_ngram_size: tf.Tensor
+    seed: tf.Tensor
+
+
+def check_options(**values):
+    """Check numbers that a caller of Python gives.
+
+    Args:
+        **values: by the names of `OPTIONS`, numbers or lists of them.
+
+    Raises:
+        ValueError: if one is no number, not whole where it must be, or out of range.
+    """
+    for name, value in values.items():
+        option, array = OPTIONS[name], np.asarray(value)
+        kinds = "iu" if "int" in option.dtype else "iuf"
+        if array.dtype.kind not in kinds or array.ndim > 1:
+            what = "a whole number" if kinds == "iu" else "a number"
+            raise ValueError(f"{name}={value!r} is not {what}: it must be {option.words}.")
+        if not np.all(option.allowed(array)):
+            raise ValueError(option.message(name, value))
+
+
+def batch_options(rows, **values):
+    """Return `Options` in the graph, with the defaults for what is not given.
+
+    Args:
+        rows: int32 scalar tensor, B.
+        **values: by the names of `OPTIONS`: numbers or tensors, each a scalar, (1,) or (B,).
+
+    Raises:
+        tf.errors.InvalidArgumentError: when it runs, if a value is out of range.
+    """
+    batch = {}
+    for name, option in OPTIONS.items():
+        value = tf.cast(values.pop(name, option.default), option.dtype)
+        require(option.allowed(value), option.message(name, "…"), value)
+        batch[name] = tf.broadcast_to(value, [rows])
+    if values:
+        raise ValueError(f"{sorted(values)} are no options: known are {sorted(OPTIONS)}.")
+    return Options(**batch)
+
+
+def require(condition, message, *values):
+    """Raise an error in the graph where a condition does not hold.
+
+    Unlike `tf.debugging.Assert` it brings no branch, which would keep TensorFlow from optimising
+    the loops behind it, with a warning.
+
+    Args:
+        condition: bool tensor of any shape; all of it must hold.
+        message: str.
+        *values: tensors, whose values the message ends with.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when it runs.
+    """
+    data = [tf.convert_to_tensor(value) for value in (message, *values)]
+    tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
+
+
+def repeat_rows(structure, times):
+    """Repeat each row of every tensor in a structure: rows 0, 0, 1, 1, … for 2."""
+    return tf.nest.map_structure(lambda x: tf.repeat(x, times, axis=0), structure)

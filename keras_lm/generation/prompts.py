@@ -1,0 +1,35 @@
+"""Prompts of different lengths side by side, so that all go on in the same column.
+
+Shapes: B batch, S sequence.
+"""
+
+import tensorflow as tf
+
+from keras_lm.tokenizers import ragged
+
+
+def align(token_ids, room):
+    """Put the last tokens of each row at the right edge of a table.
+
+    Args:
+        token_ids: ragged (B, S) int32.
+        room: (B,) int32, how many tokens of each row are kept: its last ones.
+
+    Returns:
+        `(token_ids, padding_mask)`, (B, P) int32 each, as wide as the longest row kept, at least 1;
+        0 in padding, which is on the left.
+    """
+    length = tf.minimum(tf.cast(token_ids.row_lengths(), tf.int32), room)
+    columns = tf.reduce_max(tf.concat([length, [1]], axis=0))
+    back = columns - tf.range(columns)  # (P,): from 1 at the right edge on
+    real = back <= length[:, tf.newaxis]  # (B, P)
+    ends = tf.cast(token_ids.row_limits(), tf.int32)[:, tf.newaxis]
+    values = tf.concat([token_ids.values, [0]], axis=0)  # never empty
+    ids = tf.gather(values, tf.where(real, ends - back, 0))
+    return tf.where(real, ids, 0), tf.cast(real, tf.int32)
+
+
+def real_tokens(token_ids, padding_mask):
+    """Return the tokens of (B, S) that are no padding, as a ragged tensor."""
+    rows = tf.RaggedTensor.from_tensor(token_ids)
+    return ragged.keep(rows, tf.reshape(padding_mask, [-1]) > 0)

@@ -1,0 +1,97 @@
+"""How the next token is picked from its logits.
+
+Shapes: B batch, V vocabulary, K candidates.
+"""
+
+import tensorflow as tf
+
+from keras_lm.generation.options import FRESH_SEED
+
+# Sorting a whole vocabulary takes many times as long as finding its likeliest tokens, and these
+# hold nearly always all that sampling needs.
+FIRST_CANDIDATES = 1024
+LEAST_TEMPERATURE = 1e-6
+
+
+def uniform_noise(seed, sequence, number):
+    """Return random numbers for each row that depend on nothing but its seed and its sequence.
+
+    Args:
+        seed: (B,) int64; `FRESH_SEED` stands for one that nobody has chosen.
+        sequence: (B,) int64, which of several continuations of one prompt this is.
+        number: int32 scalar, how many. More of them begin with the same ones.
+
+    Returns:
+        (B, number) float32 in [0, 1).
+    """
+    fresh = tf.random.uniform(tf.shape(seed), maxval=tf.int64.max, dtype=tf.int64)
+    seeds = tf.stack([tf.where(seed == FRESH_SEED, fresh, seed), sequence], axis=1)
+    seeds = tf.pad(seeds, [[0, 1], [0, 0]])  # `map_fn` needs a row
+    return tf.map_fn(
+        lambda row: tf.random.stateless_uniform([number], row, alg="philox"),
+        seeds,
+        fn_output_signature=tf.TensorSpec([None], tf.float32),
+    )[:-1]
+
+
+def pick(logits, temperature, top_k, top_p, noise):
+    """Pick a token for each row: the likeliest, or one by chance.
+
+    Among the tokens from the likeliest on, the `top_k` first are kept, and of these the fewest that
+    hold `top_p` of their probability; one of them is drawn.
+
+    Args:
+        logits: (B, V) float32.
+        temperature: (B,) float32, by which logits are divided; 0 picks the likeliest token.
+        top_k: (B,) int32; 0 keeps all.
+        top_p: (B,) float32; 1 keeps all.
+        noise: (B,) float32 in [0, 1).
+
+    Returns:
+        (B,) int32.
+
+    Source: top-k, https://arxiv.org/abs/1805.04833, section 5.4; top-p,
+    https://arxiv.org/abs/1904.09751, section 3.1.
+    """
+    return tf.cond(
+        tf.reduce_any(temperature > 0),
+        lambda: _sample(logits, temperature, top_k, top_p, noise),
+        lambda: tf.argmax(logits, axis=-1, output_type=tf.int32),
+    )
+
+
+def _sample(logits, temperature, top_k, top_p, noise):
+    vocabulary_size = tf.shape(logits)[1]
+    greedy = temperature <= 0
+    temperature = tf.where(greedy, 1.0, tf.maximum(temperature, LEAST_TEMPERATURE))
+    # The largest becomes 0, so that no temperature makes infinities.
+    logits = logits - tf.reduce_max(logits, axis=-1, keepdims=True)
+    probabilities = tf.nn.softmax(logits / temperature[:, tf.newaxis])
+    number = tf.where(top_k > 0, tf.minimum(top_k, vocabulary_size), vocabulary_size)
+    number = tf.where(greedy, 1, number)
+    keeps_all = number == vocabulary_size
+
+    def candidates(size):
+        """The likeliest tokens, how likely they are, and all before them together, each (B, K)."""
+        values, ids = tf.math.top_k(probabilities, size)
+        values = tf.where(tf.range(size) < number[:, tf.newaxis], values, 0.0)
+        return ids, values, tf.cumsum(values, axis=1, exclusive=True)
+
+    most = tf.maximum(tf.reduce_max(number), 1)  # 1 for a batch of no rows
+    few = candidates(tf.minimum(most, FIRST_CANDIDATES))
+    # They are enough with all of a row's top_k, or its top_p, or where neither cuts, its draw.
+    held = few[2][:, -1] + few[1][:, -1]
+    enough = (number <= FIRST_CANDIDATES) | (
+        keeps_all & (held > tf.where(top_p < 1.0, top_p, noise))
+    )
+    ids, values, before = tf.cond(tf.reduce_all(enough), lambda: few, lambda: candidates(most))
+
+    total = tf.where(keeps_all, 1.0, before[:, -1] + values[:, -1])[:, tf.newaxis]  # (B, 1)
+    kept = (before < top_p[:, tf.newaxis] * total) & (values > 0)
+    until = tf.where(kept, before + values, 0.0)
+    mass = tf.where(top_p[:, tf.newaxis] < 1.0, tf.reduce_max(until, axis=1, keepdims=True), total)
+    passed = kept & (until <= noise[:, tf.newaxis] * mass)
+    drawn = tf.reduce_sum(tf.cast(passed, tf.int32), axis=1)
+    # Rounding may leave the sum of all below 1, and the draw behind it.
+    drawn = tf.minimum(drawn, tf.reduce_sum(tf.cast(kept, tf.int32), axis=1) - 1)
+    return tf.gather(ids, tf.maximum(drawn, 0), batch_dims=1)  # below 0 if logits are no numbers

@@ -1,0 +1,62 @@
+"""How likely texts are, token by token, in windows where they are too long for one.
+
+Shapes: B texts, R windows, S columns of a window.
+"""
+
+import tensorflow as tf
+
+# The logits of so many tokens are in memory at once.
+TOKENS_AT_ONCE = 1024
+
+
+def token_scores(log_likelihood, token_ids, window, stride):
+    """Return the log-likelihood of each token but the first of its row, given those before it.
+
+    A text longer than the window is read in several. The first scores all it can; each further one
+    begins `stride` tokens later and scores the `stride` tokens that the others have not reached, so
+    that each of them has at least `window - stride` tokens before it.
+
+    Args:
+        log_likelihood: callable from `(token_ids, padding_mask, targets)`, (R, S) int32 each, to
+            the log-likelihood of the targets, (R, S) float32.
+        token_ids: ragged (B, None) int32.
+        window: int, how many tokens the model reads at once.
+        stride: int32 scalar, from 1 to `window`.
+
+    Returns:
+        Ragged (B, None) float32, a row one shorter than that of `token_ids`, or empty.
+
+    Source: the evaluation of language models with overlapping windows, as in
+    https://arxiv.org/abs/1809.10853, section 4.3.
+    """
+    splits = tf.cast(token_ids.row_splits, tf.int32)
+    targets = tf.maximum(splits[1:] - splits[:-1] - 1, 0)  # (B,): tokens to score
+    number = tf.where(targets > 0, 1 + -(-tf.maximum(targets - window, 0) // stride), 0)
+    which = tf.ragged.range(number).values  # (R,): 0, 1, … for each text
+    row = tf.repeat(tf.range(tf.size(number)), number)
+    start = which * stride
+    size = tf.minimum(tf.gather(targets, row) - start, window)
+    start = tf.gather(splits, row) + start  # among all tokens
+    known = tf.where(which > 0, window - stride, 0)
+
+    most = tf.reduce_max(tf.concat([size, [1]], axis=0))
+    at_once = tf.maximum(TOKENS_AT_ONCE // most, 1)
+    steps = -(-tf.size(start) // at_once)
+    values = tf.concat([token_ids.values, [0]], axis=0)  # never empty
+
+    def score(step, found):
+        here = slice(step * at_once, (step + 1) * at_once)
+        columns = tf.range(tf.reduce_max(size[here]))  # (S,)
+        real = columns < size[here, tf.newaxis]  # (R, S)
+        places = tf.where(real, start[here, tf.newaxis] + columns, 0)
+        scores = log_likelihood(
+            tf.gather(values, places), tf.cast(real, tf.int32), tf.gather(values, places + 1)
+        )
+        new = real & (columns >= known[here, tf.newaxis])
+        return step + 1, found.write(step, tf.boolean_mask(scores, new))
+
+    found = tf.TensorArray(tf.float32, steps, infer_shape=False, element_shape=[None])
+    _, found = tf.while_loop(lambda step, _: step < steps, score, [0, found])
+    # The windows of a text follow each other, and so do the texts.
+    scores = tf.cond(steps > 0, found.concat, lambda: tf.zeros([0]))
+    return tf.RaggedTensor.from_row_lengths(scores, targets)

@@ -1,0 +1,31 @@
+"""Prompting: what a language model does without being trained for it, when it is told in text."""
+
+from keras_lm.prompting.detokenizers import Detokenizer, penn_treebank, wikitext
+from keras_lm.prompting.likelihood import choose
+from keras_lm.prompting.perplexity import perplexity
+from keras_lm.prompting.prompt import Prompt
+from keras_lm.prompting.prompted import Prompted
+from keras_lm.prompting.recipes import (
+    STOP_WORDS,
+    answer_questions,
+    fill_blank,
+    predict_last_words,
+    summarize,
+    translate,
+)
+
+__all__ = [
+    "STOP_WORDS",
+    "Detokenizer",
+    "Prompt",
+    "Prompted",
+    "answer_questions",
+    "choose",
+    "fill_blank",
+    "penn_treebank",
+    "perplexity",
+    "predict_last_words",
+    "summarize",
+    "translate",
+    "wikitext",
+]

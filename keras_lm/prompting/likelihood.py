@@ -1,0 +1,71 @@
+"""Choosing answers by their likelihood.
+
+Shapes: B contexts, C choices.
+"""
+
+import numpy as np
+
+NORMALIZATIONS = ("tokens", "unconditional", None)
+
+
+def choose(task, contexts, choices, normalization="tokens", answer_context="Answer:", batch_size=8):
+    """Choose for each context the continuation that a language model finds likeliest.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        contexts: list of B strings.
+        choices: list of B lists of strings; see `CausalLM.score_continuations`. Each brings the
+            space before it.
+        normalization: what keeps long or common choices from losing or winning for that alone.
+            `"tokens"` divides a log-likelihood by its number of tokens; `"unconditional"` divides
+            the likelihood by that behind `answer_context`, as GPT-3 does for ARC, OpenBookQA and
+            RACE; None compares likelihoods as they are.
+        answer_context: str, of `"unconditional"`: says no more than that an answer follows.
+        batch_size: int, contexts at a time.
+
+    Returns:
+        dict of numpy arrays: `labels` (B,), the position of the best choice; `scores` (B, C), a
+        softmax over what was compared; and `log_likelihoods` and `num_tokens` (B, C), before any
+        normalization. Rows with fewer choices end in 0, and -inf for the logarithm.
+
+    Raises:
+        ValueError: if `normalization` is unknown, or as `CausalLM.score_continuations` does.
+
+    Example:
+
+        choose(task, ["The capital of France is"], [[" Paris", " Rome"]])["labels"]
+
+    Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2.4.
+    """
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(f"normalization={normalization!r} is none of {NORMALIZATIONS}.")
+    found = task.score_continuations(contexts, choices, batch_size=batch_size)
+    is_choice = found["num_tokens"] > 0
+    compared = found["scores"]
+    if normalization == "tokens":
+        compared = compared / np.maximum(found["num_tokens"], 1)
+    elif normalization == "unconditional":
+        rows = [tuple(row) for row in choices]
+        different = list(dict.fromkeys(rows))
+        alone = task.score_continuations(
+            [answer_context] * len(different), [list(row) for row in different], batch_size
+        )["scores"]
+        alone = alone[[different.index(row) for row in rows]]
+        compared = np.where(is_choice, compared - np.where(is_choice, alone, 0.0), -np.inf)
+    return compare(compared, found)
+
+
+def compare(compared, found):
+    """Return what `choose` does.
+
+    Args:
+        compared: (B, C) float array, larger for better choices, -inf where there is none.
+        found: dict of `scores` and `num_tokens`, see `CausalLM.score_continuations`.
+    """
+    odds = np.exp(compared - compared.max(axis=1, keepdims=True))
+    return {
+        "labels": compared.argmax(axis=1),
+        "scores": (odds / odds.sum(axis=1, keepdims=True)).astype("float32"),
+        "log_likelihoods": found["scores"],
+        "num_tokens": found["num_tokens"],
+    }

@@ -1,0 +1,50 @@
+"""How well a language model predicts a corpus, counted in the corpus's own words."""
+
+import numpy as np
+
+
+def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8):
+    """Return a language model's perplexity over a corpus, per token of the corpus.
+
+    The model reads plain text in tokens of its own, while published figures count those of the
+    corpus: words, and the end of each line. The perplexity is the exponential of minus the whole
+    log-likelihood over their number.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        documents: list of str, each scored by itself; a string is a single document. Long ones are
+            read in windows, see `CausalLM.score`.
+        detokenizer: callable from a document to plain text, `wikitext` or `penn_treebank`; None for
+            documents that are plain text.
+        stride: int; see `CausalLM.score`.
+        batch_size: int.
+
+    Returns:
+        dict of floats and ints: `perplexity`; `bits_per_byte`, by the bytes of the documents as
+        given; `log_likelihood`, the natural logarithm; `num_tokens`, words and ends of lines; and
+        `num_model_tokens`.
+
+    Raises:
+        ValueError: if there is no word in the documents, or as `CausalLM.score` does.
+
+    Example:
+
+        perplexity(task, Path("wiki.test.tokens").read_text(), wikitext)["perplexity"]
+
+    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.1.
+    """
+    documents = [documents] if isinstance(documents, str) else list(documents)
+    num_tokens = sum(len(text.split()) + text.count("\n") for text in documents)
+    if not num_tokens:
+        raise ValueError("documents hold no word: pass some text.")
+    texts = documents if detokenizer is None else [detokenizer(text) for text in documents]
+    found = task.score(texts, stride=stride, batch_size=batch_size)
+    log_likelihood = float(np.sum(found["scores"], dtype="float64"))
+    num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in documents)
+    return {
+        "perplexity": float(np.exp(-log_likelihood / num_tokens)),
+        "bits_per_byte": -log_likelihood / np.log(2.0) / num_bytes,
+        "log_likelihood": log_likelihood,
+        "num_tokens": num_tokens,
+        "num_model_tokens": int(found["num_tokens"].sum()),
+    }

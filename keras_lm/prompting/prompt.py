@@ -1,0 +1,215 @@
+"""A prompt: an instruction, some examples, and a query that a model goes on from."""
+
+import string
+
+import numpy as np
+
+
+class Prompt:
+    """Say in text what a model shall do: zero-shot, one-shot or few-shot.
+
+    Instruction, examples and query stand behind each other. The query is written like an example
+    whose last field, the output, is missing, so that the model's continuation is the answer.
+
+    Args:
+        instruction: str, what comes first; it may be empty.
+        examples: list of `(input, output)` pairs, or of dicts keyed by the fields of `template`.
+            None is zero-shot, one one-shot, several few-shot.
+        template: str with fields in braces, how an example is written. The last field is the
+            output. Text behind it belongs to the examples, and ends an answer.
+        separator: str, between instruction, examples and query.
+
+    Raises:
+        ValueError: if `template` has fewer than two fields, a field without a name or one twice,
+            or an example does not fit it; `examples[i]` says which.
+
+    Example:
+
+        prompt = Prompt(
+            "Translate English to French:",
+            [("sea otter", "loutre de mer"), ("peppermint", "menthe poivrée")],
+        )
+        print(prompt.text("cheese"))
+        # Translate English to French:
+        # sea otter => loutre de mer
+        # peppermint => menthe poivrée
+        # cheese =>
+
+    Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2 and figure 2.1.
+    """
+
+    def __init__(self, instruction="", examples=(), template="{input} => {output}", separator="\n"):
+        self.instruction = instruction
+        self.template = template
+        self.separator = separator
+        self._parts, self.fields, self.tail = _parse(template)
+        self.examples = [
+            self._fill(self._named(example, self.fields, f"examples[{i}]"), f"examples[{i}]")
+            for i, example in enumerate(examples)
+        ]
+
+    @property
+    def output_names(self):
+        """The different outputs of the examples, sorted."""
+        return sorted({example[self.fields[-1]] for example in self.examples})
+
+    @property
+    def stop(self):
+        """What stands behind an answer, str: an answer ends before it."""
+        return self.tail + self.separator
+
+    @property
+    def lead(self):
+        """The spaces between a prompt and its answer, which belong to the answer's first word."""
+        before = self._parts[-1]
+        return before[len(before.rstrip(" ")) :]
+
+    def shots(self, number):
+        """Return the same prompt with its first examples only.
+
+        Args:
+            number: int. 0 is zero-shot.
+
+        Raises:
+            ValueError: if there are fewer examples.
+        """
+        if not 0 <= number <= len(self.examples):
+            raise ValueError(f"number={number}, but the prompt has {len(self.examples)} examples.")
+        return Prompt(self.instruction, self.examples[:number], self.template, self.separator)
+
+    def text(self, query, num_examples=None):
+        """Return what the model reads for a query; spaces at the end are left to the answer.
+
+        Args:
+            query: str, or a dict keyed by all fields but the output.
+            num_examples: int, how many of the examples, the first ones; all where left out.
+
+        Raises:
+            ValueError: if the query does not fit the template.
+        """
+        query = self._fill(self._named(query, self.fields[:-1], "query"), "query")
+        examples = [self._written(x) + self.tail for x in self.examples[:num_examples]]
+        written = [*examples, self._written(query)]
+        if self.instruction:
+            written = [self.instruction, *written]
+        return self.separator.join(written)
+
+    def pack(self, task, queries, endings=None, max_new_tokens=0):
+        """Return what the model reads for each query, with as many examples as there is room for.
+
+        These are the first ones, in their order, so that the best stand first. Room is the task's
+        window less its bos token, the new tokens, and the longest ending.
+
+        Args:
+            task: `keras_lm.tasks.CausalLM`, whose tokenizer counts and whose window is filled.
+            queries: list of what `text` takes.
+            endings: list of lists of str, the answers of which one follows, for each query.
+            max_new_tokens: int, how many tokens the model shall add.
+
+        Returns:
+            list of str.
+
+        Raises:
+            ValueError: if there is no room for a query even without examples.
+        """
+        task.require_tokenizer()
+        queries = query_list(queries)
+        if task.backbone.max_sequence_length is None:
+            return [self.text(query) for query in queries]
+        endings = [[""]] * len(queries) if endings is None else endings
+        starts = np.cumsum([0, *map(len, endings[:-1])])
+        has_bos = "bos" in task.tokenizer.special_tokens
+        room = task.backbone.max_sequence_length - max_new_tokens - has_bos
+
+        def lengths(numbers):
+            texts = [self.text(query, int(n)) for query, n in zip(queries, numbers, strict=True)]
+            whole = [text + end for text, ends in zip(texts, endings, strict=True) for end in ends]
+            return np.maximum.reduceat(task.tokenizer(whole).row_lengths().numpy(), starts)
+
+        fewest = lengths(np.zeros(len(queries), int))
+        for i in np.flatnonzero(fewest > room)[:1]:
+            raise ValueError(
+                f"queries[{i}] needs {fewest[i]} tokens with its instruction, but there is room "
+                f"for {room} beside {max_new_tokens} new ones: shorten it, or ask for fewer new."
+            )
+        # For all queries at once, halve the range in which the largest number that fits lies.
+        low, high = np.zeros(len(queries), int), np.full(len(queries), len(self.examples))
+        while (low < high).any():
+            middle = (low + high + 1) // 2
+            fits = lengths(middle) <= room
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+        return [self.text(query, int(n)) for query, n in zip(queries, low, strict=True)]
+
+    def _named(self, value, fields, name):
+        """A query or an example as a dict."""
+        if isinstance(value, dict):
+            return value
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, (list, tuple)) or len(values) != len(fields):
+            raise ValueError(
+                f"{name} is {value!r}: pass a dict, or as many texts as the template has fields "
+                f"here, {list(fields)}."
+            )
+        return dict(zip(fields, values, strict=True))
+
+    def _fill(self, values, name):
+        needed = self.fields if name != "query" else self.fields[:-1]
+        if set(values) != set(needed):
+            raise ValueError(f"{name} has the keys {sorted(values)}: needed are {list(needed)}.")
+        for key, value in values.items():
+            if not isinstance(value, str):
+                raise ValueError(f"{name} has {key}={value!r}, which is no string.")
+        return values
+
+    def _written(self, values):
+        """The template with its fields filled in; without the last one for a query."""
+        text = ""
+        for literal, field in zip(self._parts, self.fields, strict=True):
+            text += literal + values.get(field, "")
+        return text if self.fields[-1] in values else text.rstrip(" ")
+
+    def __repr__(self):
+        return (
+            f"Prompt({self.instruction!r}, {len(self.examples)} examples, "
+            f"template={self.template!r}, separator={self.separator!r})"
+        )
+
+
+def _parse(template):
+    """Part a template into the texts before its fields, the fields, and the text behind them."""
+    parts, fields, tail = [], [], ""
+    try:
+        pieces = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"template={template!r} is not well formed: {error}.") from None
+    for literal, field, form, conversion in pieces:
+        tail += literal
+        if field is None:
+            continue
+        if not field.isidentifier() or form or conversion or field in fields:
+            raise ValueError(
+                f"template={template!r} has the field {{{field}}}: a field is a plain name, once."
+            )
+        parts.append(tail)
+        fields.append(field)
+        tail = ""
+    if len(fields) < 2:
+        raise ValueError(
+            f"template={template!r} has the fields {fields}: it needs one for the input and, last, "
+            "one for the output, such as '{input} => {output}'."
+        )
+    return parts, tuple(fields), tail
+
+
+def query_list(queries):
+    """Return queries as a list.
+
+    Raises:
+        ValueError: if they are a single one, or none.
+    """
+    if isinstance(queries, (str, bytes, dict)):
+        raise ValueError(f"queries={queries!r} is a single query: pass a list, such as [query].")
+    queries = list(queries)
+    if not queries:
+        raise ValueError("queries is empty: pass at least one.")
+    return queries

@@ -1,0 +1,112 @@
+"""A language model with a prompt: it answers, chooses and classifies without any training."""
+
+import numpy as np
+
+from keras_lm.prompting.likelihood import choose
+from keras_lm.prompting.prompt import query_list
+from keras_lm.tasks.classes import check_classes
+
+
+class Prompted:
+    """A causal language model that is told by a prompt what to do.
+
+    Each query gets as many of the prompt's examples as there is room for beside it; see
+    `Prompt.pack`.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        prompt: `Prompt`.
+        class_names: list of str, the answers that `classify` knows; left out: the different outputs
+            of the prompt's examples, sorted.
+        normalization: see `choose`.
+        answer_context: see `choose`.
+
+    Example:
+
+        prompt = Prompt(
+            examples=[("a joy", "good"), ("dull and loud", "bad")],
+            template="Review: {text}\\nIt was {label}.",
+            separator="\\n\\n",
+        )
+        prompted = Prompted(task, prompt)
+        prompted.classify(["never a dull moment"])  # {"labels": ["good"], "scores": [[0.4, 0.6]]}
+
+    Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2.4.
+    """
+
+    def __init__(
+        self, task, prompt, class_names=None, normalization="tokens", answer_context="Answer:"
+    ):
+        self.task = task
+        self.prompt = prompt
+        self.class_names = class_names and check_classes(None, class_names)[1]
+        self.comparison = {"normalization": normalization, "answer_context": answer_context}
+
+    def answer(self, queries, max_new_tokens=None, **options):
+        """Answer in the model's own words.
+
+        An answer ends before what stands between the prompt's examples.
+
+        Args:
+            queries: list of what `Prompt.text` takes.
+            max_new_tokens: int; see `CausalLM.generate`.
+            **options: of `CausalLM.generate`. GPT-3 took `num_beams=4, length_penalty=0.6`.
+
+        Returns:
+            list of str, without white space around them; lists of them for several sequences.
+
+        Raises:
+            ValueError: if there is no room for a query, or as `CausalLM.generate` does.
+        """
+        if max_new_tokens is None:
+            max_new_tokens = self.task.default_max_new_tokens
+        prompts = self.prompt.pack(self.task, queries, max_new_tokens=max_new_tokens)
+        options = {"stop": self.prompt.stop or None} | options
+        answers = self.task.generate(prompts, max_new_tokens=max_new_tokens, **options)
+        return [x.strip() if isinstance(x, str) else [y.strip() for y in x] for x in answers]
+
+    def choose(self, queries, choices, batch_size=8):
+        """Choose the likeliest of some answers to each query.
+
+        Args:
+            queries: list of B of what `Prompt.text` takes.
+            choices: list of B lists of strings, without spaces before them.
+            batch_size: int.
+
+        Returns:
+            dict of numpy arrays; see `keras_lm.prompting.choose`.
+
+        Raises:
+            ValueError: if there is no room for a query and its choices, or as `choose` does.
+        """
+        queries, choices = query_list(queries), list(choices)
+        if len(queries) != len(choices):
+            raise ValueError(f"choices has {len(choices)} rows for {len(queries)} queries.")
+        for i, row in enumerate(choices):
+            if isinstance(row, (str, bytes)) or not len(row):
+                raise ValueError(f"choices[{i}] is {row!r}: pass a list of at least one choice.")
+        lead = self.prompt.lead
+        choices = [[lead + choice for choice in row] for row in choices]
+        contexts = self.prompt.pack(self.task, queries, endings=choices)
+        return choose(self.task, contexts, choices, batch_size=batch_size, **self.comparison)
+
+    def classify(self, queries, batch_size=8):
+        """Choose the likeliest class of each query.
+
+        Args:
+            queries: list of what `Prompt.text` takes.
+            batch_size: int.
+
+        Returns:
+            dict of numpy arrays, as `TextClassifier.classify` gives it: `labels` (B,), names of
+            classes, and `scores` (B, classes), in the order of `class_names`.
+
+        Raises:
+            ValueError: if there is no class, or no room for a query.
+        """
+        names = self.class_names or self.prompt.output_names
+        if not names:
+            raise ValueError("class_names is missing, and the prompt has no examples: pass them.")
+        queries = query_list(queries)
+        found = self.choose(queries, [names] * len(queries), batch_size)
+        return {"labels": np.array(names, object)[found["labels"]], "scores": found["scores"]}

@@ -1,0 +1,238 @@
+"""What GPT-2 and GPT-3 could do without being trained for it, each in the way of its paper."""
+
+import re
+
+import numpy as np
+
+from keras_lm.prompting.likelihood import choose, compare
+from keras_lm.prompting.prompt import Prompt, query_list
+from keras_lm.prompting.prompted import Prompted
+
+# Words that carry too little meaning to be what a passage is about.
+FUNCTION_WORDS = """
+    a about above after again against all am an and any are as at be because been before being
+    below between both but by can could did do does doing down during each even every few for from
+    further had has have having he her here hers herself him himself his how i if in into is it its
+    itself just may me might more most must my myself no nor not now of off on once only or other
+    our ours ourselves out over own same shall she should so some such than that the their theirs
+    them themselves then there these they this those through to too under until up upon very was we
+    were what when where which while who whom whose why will with would you your yours yourself
+    yourselves"""
+STOP_WORDS = frozenset(FUNCTION_WORDS.split())
+SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?:\s+|$)|\s*\n\s*")
+WORD = re.compile(r"\w+(?:['’-]\w+)*")
+
+
+def summarize(task, texts, max_new_tokens=100, num_sentences=3, top_k=2, cue="\nTL;DR:", **options):
+    """Summarize texts: what a model writes behind `TL;DR:`.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        texts: list of str. Of one that is too long for the window, the end is left out.
+        max_new_tokens: int, how many tokens are generated.
+        num_sentences: int, how many sentences of these are kept.
+        top_k: int, among how many tokens each next one is drawn.
+        cue: str, what stands behind a text.
+        **options: of `CausalLM.generate`, such as `seed`.
+
+    Returns:
+        list of str.
+
+    Raises:
+        ValueError: as `CausalLM.generate` does.
+
+    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.6.
+    """
+    task.require_tokenizer()
+    window = task.backbone.max_sequence_length
+    if window is not None:
+        room = window - max_new_tokens - int(task.tokenizer(cue).shape[0])
+        if room < 1:
+            raise ValueError(
+                f"max_new_tokens={max_new_tokens} leaves no room for a text and {cue!r} in the "
+                f"window of {window} tokens: pass less."
+            )
+        texts = [_first_tokens(task.tokenizer, text, room) for text in query_list(texts)]
+    options = {"temperature": 1.0, "top_k": top_k} | options
+    prompts = [text + cue for text in texts]
+    answers = task.generate(prompts, max_new_tokens=max_new_tokens, **options)
+    return [first_sentences(answer, num_sentences) for answer in answers]
+
+
+def translate(task, texts, examples, max_new_tokens=None, **options):
+    """Translate sentences: `english = french` pairs stand before `english =`.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        texts: list of str.
+        examples: list of `(text, translation)`; as many come first as there is room for.
+        max_new_tokens: int; see `CausalLM.generate`.
+        **options: of `CausalLM.generate`; nothing is greedy decoding, as in the paper.
+
+    Returns:
+        list of str, the first sentence that is generated for each.
+
+    Raises:
+        ValueError: as `Prompted.answer` does.
+
+    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.7.
+    """
+    prompted = Prompted(task, Prompt(examples=examples, template="{input} = {output}"))
+    answers = prompted.answer(texts, max_new_tokens, **options)
+    return [first_sentences(answer, 1) for answer in answers]
+
+
+def answer_questions(task, questions, examples=(), context="", max_new_tokens=None, **options):
+    """Answer questions: other questions with their answers stand before each.
+
+    For reading comprehension, the text to read is `context`, and the earlier questions about it and
+    their answers are the examples.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        questions: list of str.
+        examples: list of `(question, answer)`; as many come first as there is room for.
+        context: str, what the questions are about; it may be empty.
+        max_new_tokens: int; see `CausalLM.generate`.
+        **options: of `CausalLM.generate`; nothing is greedy decoding, as in the paper.
+
+    Returns:
+        list of str, one line each.
+
+    Raises:
+        ValueError: as `Prompted.answer` does.
+
+    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", sections 3.5 and 3.8.
+    """
+    prompt = Prompt(context, examples, template="Q: {question}\nA: {answer}")
+    return Prompted(task, prompt).answer(questions, max_new_tokens, **options)
+
+
+def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_tokens=5):
+    """Predict the last word of passages, of which all but that word is given.
+
+    The likeliest tokens that may follow are each completed to a word, greedily; the likeliest of
+    these words that is no stop word is the answer.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        texts: list of str, without a space at the end.
+        stop_words: collection of str in small letters, such as `STOP_WORDS`, which are no last
+            words. Without any, the answer is the greedy one.
+        num_candidates: int, how many tokens are tried where there are stop words.
+        max_new_tokens: int, what a word may have.
+
+    Returns:
+        list of str, empty where the model says no word.
+
+    Raises:
+        ValueError: as `CausalLM.generate` does.
+
+    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.3 (LAMBADA),
+    which does not say how its filter finds other words.
+    """
+    texts = query_list(texts)
+    if not stop_words:
+        return [first_word(text) for text in task.generate(texts, max_new_tokens=max_new_tokens)]
+    if num_candidates < 2 or max_new_tokens < 1:
+        raise ValueError(
+            f"num_candidates={num_candidates} and max_new_tokens={max_new_tokens}: stop words need "
+            "2 candidates or more, of 1 token or more."
+        )
+    # With a single step, beam search gives the likeliest tokens.
+    search = {"num_beams": num_candidates, "num_return_sequences": num_candidates}
+    begun = task.generate(texts, max_new_tokens=1, **search)
+    # One that begins with a letter would go on with the passage's own last word.
+    begun = [[x for x in row if x and not x[0].isalnum()] for row in begun]
+    prompts = [text + x for text, row in zip(texts, begun, strict=True) for x in row]
+    rest = iter(task.generate(prompts, max_new_tokens=max_new_tokens - 1))
+    words = []
+    for row in begun:
+        found = dict.fromkeys(first_word(x + next(rest)) for x in row)
+        found.pop("", None)
+        words.append([word for word in found if word.lower() not in stop_words] or [*found])
+    answers = [""] * len(texts)
+    rows = [i for i, row in enumerate(words) if row]
+    if rows:
+        choices = [[f" {word}" for word in words[i]] for i in rows]
+        best = choose(task, [texts[i] for i in rows], choices, normalization=None)["labels"]
+        for i, label in zip(rows, best, strict=True):
+            answers[i] = words[i][label]
+    return answers
+
+
+def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8):
+    """Choose what fills the blank in a text, by the likelihood of what stands behind it.
+
+    Args:
+        task: `keras_lm.tasks.CausalLM`.
+        texts: list of B strings, each with one blank in it.
+        choices: list of B lists of str.
+        blank: str, how a blank is written.
+        partial: bool. False compares how likely a choice and all behind it are, given what stands
+            before (the Children's Book Test); True only what stands behind, given the choice, for
+            choices that differ in how common they are (Winograd schemas).
+        batch_size: int.
+
+    Returns:
+        dict of numpy arrays; see `choose`.
+
+    Raises:
+        ValueError: if a text does not have one blank, or as `choose` does.
+
+    Example:
+
+        text = "The trophy does not fit into the suitcase because the _ is too big."
+        fill_blank(task, [text], [["trophy", "suitcase"]], partial=True)["labels"]
+
+    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", sections 3.2 and 3.4;
+    GPT-3, https://arxiv.org/abs/2005.14165, section 3.4; the partial evaluation is that of
+    https://arxiv.org/abs/1806.02847, section 3.1.
+    """
+    parts = [text.split(blank) for text in query_list(texts)]
+    for i, part in enumerate(parts):
+        if len(part) != 2:
+            raise ValueError(f"texts[{i}] has {len(part) - 1} blanks {blank!r}: it needs one.")
+        if partial and not part[1]:
+            raise ValueError(f"texts[{i}] has nothing behind its blank: pass partial=False.")
+    choices = list(choices)
+    if len(choices) != len(parts):
+        raise ValueError(f"choices has {len(choices)} rows for {len(parts)} texts.")
+    if not partial:
+        endings = [[choice + end for choice in row] for (_, end), row in zip(parts, choices)]
+        contexts = [begin for begin, _ in parts]
+        return choose(task, contexts, endings, normalization=None, batch_size=batch_size)
+    contexts = [begin + choice for (begin, _), row in zip(parts, choices) for choice in row]
+    endings = [[end] for (_, end), row in zip(parts, choices) for _ in row]
+    found = task.score_continuations(contexts, endings, batch_size)
+    is_choice = np.arange(max(map(len, choices))) < np.array([[len(row)] for row in choices])
+    scores = np.full(is_choice.shape, -np.inf, "float32")
+    num_tokens = np.zeros(is_choice.shape, "int32")
+    scores[is_choice], num_tokens[is_choice] = found["scores"][:, 0], found["num_tokens"][:, 0]
+    return compare(scores, {"scores": scores, "num_tokens": num_tokens})
+
+
+def first_sentences(text, number):
+    """Return the first sentences of a text; a line ends a sentence, too.
+
+    Args:
+        text: str.
+        number: int.
+    """
+    text = text.strip()
+    ends = [found.end() for found in SENTENCE_END.finditer(text)]
+    return text[: ends[number - 1]].rstrip() if len(ends) >= number else text
+
+
+def first_word(text):
+    """Return the first word of a text, without punctuation; empty where there is none."""
+    found = WORD.search(text)
+    return found.group() if found else ""
+
+
+def _first_tokens(tokenizer, text, number):
+    ids = tokenizer(text)
+    if int(ids.shape[0]) <= number:
+        return text
+    cut = tokenizer.detokenize(ids[:number]).numpy().decode("utf-8", "replace")
+    return cut.rstrip("\ufffd")  # half a character

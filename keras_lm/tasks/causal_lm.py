@@ -1,0 +1,308 @@
+"""Causal language modelling: continue prompts, score texts, learn from texts.
+
+Shapes: B batch, N continuations of a prompt, S sequence, V vocabulary.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.generation import arguments, continuations
+from keras_lm.generation.prompts import real_tokens
+from keras_lm.tasks.columns import columns_from_user
+from keras_lm.tasks.generative import GenerativeTask, no_room
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CausalLM(GenerativeTask):
+    """Predict the next token: continue prompts, score texts, or go on pretraining on raw text.
+
+    `fit(texts)` without labels learns each next token of each text, its end included; packed
+    windows (`{"token_ids": (B, S), "padding_mask": (B, S)}`) are learnt as they are. Labels (B, S)
+    beside packed windows say otherwise; -100 is left out of the loss.
+
+    Where the tokenizer has a bos and an eos token, a text that is learnt stands between them, and
+    one that is scored behind the first. A prompt is read as it is, an empty one as the bos token. A
+    prompt that is too long for the window of the backbone gives up its first tokens, so that all
+    new ones fit in: its last `max_sequence_length - max_new_tokens` are kept.
+
+    Args:
+        backbone: a `keras_lm.models.CausalBackbone`, such as `GPT2Backbone`.
+        **arguments: see `Task`.
+
+    Call: `task(inputs)` takes packed inputs and returns logits (B, S, V), float32, at each place
+    for the token behind it.
+
+    Raises:
+        ValueError: if the backbone has no head for causal language modelling.
+
+    Example:
+
+        task = keras_lm.tasks.CausalLM.from_preset(SOURCE)
+        task.generate(["Once upon a time"], max_new_tokens=20)
+        task.generate("Once", temperature=0.8, top_p=0.9, seed=1, num_return_sequences=3)
+        task.score(["Once upon a time"])["perplexity"]
+        task.fit(["a text to learn", "another"])
+
+    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 2.
+    """
+
+    def __init__(self, backbone, **arguments):
+        super().__init__(backbone, **arguments)
+        self.head = self.add_head("causal_lm")
+        self._finish()
+
+    def _set_tokenizer(self, tokenizer):
+        super()._set_tokenizer(tokenizer)
+        self._functions = {}  # name and arguments → ConcreteFunction
+
+    def generate(
+        self,
+        prompts,
+        max_new_tokens=None,
+        temperature=None,
+        top_k=None,
+        top_p=None,
+        num_beams=1,
+        length_penalty=1.0,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        stop=None,
+        num_return_sequences=1,
+        seed=None,
+        batch_size=32,
+    ):
+        """Continue prompts.
+
+        A row comes out the same whatever stands beside it in the batch, but for rounding.
+
+        Args:
+            prompts: a string, or a list or array of strings; or a dict of packed `token_ids` (B, S)
+                and perhaps `padding_mask`, padded on either side, which gives ids in return.
+            max_new_tokens: int. Left out: 50, or half of the window where that is less.
+            temperature: float, by which logits are divided before one token is drawn. 0 or None
+                takes the likeliest token.
+            top_k: int. Draw among the `top_k` likeliest tokens.
+            top_p: float. Draw among the likeliest tokens that hold this share of the probability.
+            num_beams: int. More than 1 is beam search.
+            length_penalty: float, of beam search: a text's score is its log-likelihood over its
+                number of tokens to this power.
+            repetition_penalty: float. Above 1 makes tokens of prompt and text less likely.
+            no_repeat_ngram_size: int n. No n tokens in a row occur a second time.
+            stop: str, token id, or a list of these. A text ends before the first that it would
+                hold; it always ends before the tokenizer's eos token.
+            num_return_sequences: int N. How many continuations of each prompt.
+            seed: int, or a list with one a prompt. Fixes what is drawn, for each row by itself:
+                equal prompts with equal seeds are continued alike.
+            batch_size: int, prompts at a time.
+
+        Returns:
+            A list with the continuation of each prompt, without the prompt: str, or list of token
+            ids for packed prompts; with N > 1 a list of N of them, the best first in beam search.
+
+        Raises:
+            ValueError: if an argument is out of range or has no effect beside the others, or
+                `max_new_tokens` leaves no room for a prompt.
+        """
+        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+            raise ValueError(f"batch_size={batch_size!r} must be an int, 1 or more.")
+        arguments.check_search(
+            temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences
+        )
+        options = arguments.all_options(
+            max_new_tokens=self.default_max_new_tokens
+            if max_new_tokens is None
+            else max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+            seed=seed,
+        )
+        window = self.backbone.max_sequence_length
+        if window is not None and np.max(options["max_new_tokens"]) >= window:
+            raise ValueError(no_room(max_new_tokens, window))
+        strings, ids = arguments.split_stop(stop, self.backbone.config["vocabulary_size"])
+        inputs = self._prompt_arrays(prompts)
+        rows = len(next(iter(inputs.values())))
+        batched = inputs | arguments.per_row(options, rows)
+        once = {
+            "stop_strings": np.array(strings, object),
+            "stop_ids": np.array(ids, "int32"),
+            "num_return_sequences": np.int32(num_return_sequences),
+        }
+        if num_beams > 1:
+            once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
+        texts = []
+        for start in range(0, rows, batch_size):
+            here = slice(start, start + batch_size)
+            batch = {name: value[here] for name, value in batched.items()}
+            texts += self._continued(**batch, **once)
+        if num_return_sequences == 1:
+            return texts
+        number = num_return_sequences
+        return [texts[i : i + number] for i in range(0, len(texts), number)]
+
+    def _prompt_arrays(self, prompts):
+        """Prompts of any form as `prompt` (B,), or `token_ids` and `padding_mask` (B, S)."""
+        if not isinstance(prompts, dict) or "token_ids" not in prompts:
+            self.require_tokenizer()
+            prompts = [prompts] if isinstance(prompts, (str, bytes)) else prompts
+            return columns_from_user(prompts, ("prompt",))
+        unknown = set(prompts) - {"token_ids", "padding_mask", "segment_ids"}
+        if unknown:
+            raise ValueError(f"prompts has the unknown keys {sorted(unknown)}.")
+        token_ids = np.asarray(prompts["token_ids"], "int32")
+        mask = np.asarray(prompts.get("padding_mask", np.ones_like(token_ids)), "int32")
+        if token_ids.ndim != 2 or mask.shape != token_ids.shape:
+            raise ValueError(
+                f"prompts has token_ids of shape {token_ids.shape} and padding_mask of shape "
+                f"{mask.shape}: both must be (B, S)."
+            )
+        for row in np.flatnonzero(~mask.any(axis=1))[:1]:
+            raise ValueError(
+                f"prompts has no token in row {row}: begin an empty prompt with the bos token."
+            )
+        return {"token_ids": token_ids, "padding_mask": mask}
+
+    def _continued(self, **inputs):
+        """A list of texts, or of lists of ids, for one batch."""
+        if "prompt" in inputs:
+            text = self._run(self.continue_prompts, inputs)["text"]
+            return [value.decode("utf-8", "replace") for value in text.numpy()]
+        token_ids, number = self._run(self._continue_packed, inputs)
+        return [ids[:n].tolist() for ids, n in zip(token_ids.numpy(), number.numpy(), strict=True)]
+
+    def _continue_packed(self, token_ids, padding_mask, **arguments):
+        return self.continue_ids(real_tokens(token_ids, padding_mask), **arguments)
+
+    def _run(self, function, inputs):
+        """Call a function of named tensors in the graph, which is traced once for all shapes."""
+        inputs = {
+            name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
+            for name, value in inputs.items()
+        }
+        key = (function.__name__, *inputs)
+        if key not in self._functions:
+            specs = {
+                name: tf.TensorSpec([None] * len(value.shape), value.dtype, name)
+                for name, value in inputs.items()
+            }
+            traced = tf.function(lambda **inputs: function(**inputs), autograph=False)
+            self._functions[key] = traced.get_concrete_function(**specs)
+        return self._functions[key](**inputs)
+
+    def score(self, texts, stride=None, batch_size=32):
+        """Return how likely texts are, token by token.
+
+        Each text is read behind the bos token, where the tokenizer has one; otherwise its first
+        token has no score. A text longer than the window is read in windows that overlap: each
+        begins `stride` tokens after the one before, and scores what that has not reached. For the
+        perplexity of several texts together, divide the sum of their `scores` by that of their
+        `num_tokens`.
+
+        Args:
+            texts: a string, or raw strings in any form that `predict` takes.
+            stride: int, from 1 to the window of the backbone; half of it where left out. Smaller is
+                slower, and gives each token more context.
+            batch_size: int.
+
+        Returns:
+            dict of numpy arrays: `scores` (B,), the natural logarithm of each text's probability;
+            `perplexity` (B,), 1 for an empty text; `num_tokens` (B,); `tokens` and `token_scores`,
+            (B, longest), empty and 0 behind the end of a text.
+
+        Raises:
+            ValueError: if `stride` is out of range or there is no text.
+        """
+        window = self.backbone.max_sequence_length or tf.int32.max
+        stride = max(window // 2, 1) if stride is None else stride
+        if not isinstance(stride, (int, np.integer)) or not 1 <= stride <= window:
+            raise ValueError(f"stride={stride!r} is not an int from 1 to {window}.")
+        texts = [texts] if isinstance(texts, (str, bytes)) else texts
+        stride = np.int32(stride)
+        return self.answer_all(
+            texts, batch_size, lambda batch: self._run(self.score_texts, batch | {"stride": stride})
+        )
+
+    def score_continuations(self, contexts, choices, batch_size=8):
+        """Return how likely each of several continuations of a text is.
+
+        A context begins behind the bos token, where the tokenizer has one, so that a score is that
+        of the whole text less that of the context. Tokens are those of the whole text: where one
+        would lie across the border, it counts to the choices, for all choices of a context alike.
+        A context that is too long for the window gives up its first tokens.
+
+        Args:
+            contexts: list or array of B strings.
+            choices: list of B lists of strings, which continue the contexts as they are: a word
+                brings its space, as in `" yes"`.
+            batch_size: int, contexts at a time. Each is read once for all of its choices.
+
+        Returns:
+            dict of numpy arrays: `scores` (B, C), the natural logarithm of each choice's
+            probability, and `num_tokens` (B, C). Rows with fewer choices end in -inf and 0.
+
+        Raises:
+            ValueError: if a choice adds no token or is longer than the window, or a context is
+                empty and the tokenizer has no bos token.
+        """
+        self.require_tokenizer()
+        columns = columns_from_user(
+            {"contexts": contexts, "choices": choices},
+            ("contexts", "choices"),
+            required=("contexts", "choices"),
+            lists=("choices",),
+        )
+        rows = list(zip(columns["contexts"], columns["choices"], strict=True))
+        if not rows:
+            raise ValueError("contexts is empty: pass at least one.")
+        for i, (_, row) in enumerate(rows):
+            if isinstance(row, bytes) or not row:
+                raise ValueError(f"choices[{i}] is {row!r}: pass a list of at least one choice.")
+        heads = self._ids_behind_bos([context for context, _ in rows])
+        wholes = self._ids_behind_bos([context + choice for context, row in rows for choice in row])
+        ends = np.cumsum([len(row) for _, row in rows])
+        wholes = [wholes[end - len(row) : end] for end, (_, row) in zip(ends, rows, strict=True)]
+        borders = [continuations.border(*pair) for pair in zip(heads, wholes, strict=True)]
+        numbers = [
+            [len(ids) - n for ids in whole] for whole, n in zip(wholes, borders, strict=True)
+        ]
+        window = self.backbone.max_sequence_length or tf.int32.max
+        for i, number in enumerate(numbers):
+            if not borders[i]:
+                raise ValueError(
+                    f"contexts[{i}]={rows[i][0]!r} has no token before its choices, and the "
+                    "tokenizer has no bos token to begin with: pass a longer context."
+                )
+            if not 0 < min(number) <= max(number) <= window:
+                raise ValueError(
+                    f"choices[{i}] has {number} tokens: each must have one, and at most the "
+                    f"{window} of the window."
+                )
+            surplus = max(borders[i] + max(number) - 1 - window, 0)
+            wholes[i] = [ids[surplus:] for ids in wholes[i]]
+            borders[i] -= surplus
+        scores = []
+        for start in range(0, len(rows), batch_size):
+            here = slice(start, start + batch_size)
+            packed = continuations.pack(wholes[here], borders[here])
+            scores += self._run(self._continuation_scores, packed).numpy().tolist()
+        mask = np.arange(max(map(len, numbers))) < np.array([[len(row)] for row in numbers])
+        answer = {
+            "scores": np.full(mask.shape, -np.inf, "float32"),
+            "num_tokens": np.zeros(mask.shape, "int32"),
+        }
+        answer["scores"][mask] = scores
+        answer["num_tokens"][mask] = np.concatenate(numbers)
+        return answer
+
+    def _ids_behind_bos(self, texts):
+        ids = self.tokenizer(texts)
+        rows = np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
+        bos = self._ids_of("bos").numpy()
+        return [np.concatenate([bos, row]) for row in rows]
+
+    def _continuation_scores(self, **packed):
+        return continuations.scores(self, **packed)

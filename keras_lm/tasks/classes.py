@@ -1,0 +1,74 @@
+"""Classes as users give them: their number, their names, and labels by name or number."""
+
+import numpy as np
+import tensorflow as tf
+
+
+def check_classes(num_classes, class_names):
+    """Return `(num_classes, class_names)`, the first filled in, the second a list of str or None.
+
+    Raises:
+        ValueError: if both are missing, or they disagree.
+    """
+    if num_classes is None and class_names is None:
+        raise ValueError(
+            "num_classes and class_names are both missing, and the checkpoint states neither: "
+            "pass one."
+        )
+    class_names = None if class_names is None else [str(name) for name in class_names]
+    num_classes = len(class_names) if num_classes is None else num_classes
+    if num_classes < 1:
+        raise ValueError(f"num_classes={num_classes}: a classifier needs at least one class.")
+    if class_names is not None and len(class_names) != num_classes:
+        raise ValueError(f"num_classes={num_classes}, but class_names={class_names}.")
+    if class_names is not None and len(set(class_names)) < num_classes:
+        raise ValueError(f"class_names={class_names} names a class twice.")
+    return num_classes, class_names
+
+
+def learn_class_names(names, num_classes):
+    """Return the different names among labels, sorted.
+
+    Raises:
+        ValueError: if they are not `num_classes`.
+    """
+    found = sorted(set(names))
+    if len(found) != num_classes:
+        raise ValueError(
+            f"labels holds {len(found)} different names, but num_classes={num_classes}: "
+            "pass class_names when making the task."
+        )
+    return found
+
+
+def names_of_classes(class_names, num_classes):
+    """Return what is served: the names, or else `"0"`, `"1"`, …."""
+    return class_names or [str(i) for i in range(num_classes)]
+
+
+def indices_of(names, class_names):
+    """Return the positions of a tensor of names among `class_names`, in the graph, int32."""
+    keys = tf.constant(class_names)
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(keys, tf.range(len(class_names))), -1
+    )
+    index = table.lookup(names)
+    known = tf.debugging.assert_non_negative(
+        index, f"labels hold a name that is none of {class_names}"
+    )
+    with tf.control_dependencies([known]):
+        return tf.identity(index)
+
+
+def check_range(labels, num_classes):
+    """Refuse (B,) numbers that are no class."""
+    for row in np.flatnonzero((labels < 0) | (labels >= num_classes))[:1]:
+        raise ValueError(
+            f"labels[{row}]={labels[row]}, but num_classes={num_classes}: classes count from 0 to "
+            f"{num_classes - 1}."
+        )
+
+
+def text_of(label):
+    """Return a label as a string."""
+    return label.decode() if isinstance(label, bytes) else str(label)

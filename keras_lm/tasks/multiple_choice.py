@@ -1,0 +1,179 @@
+"""Multiple choice: which of several texts goes best with a text.
+
+Shapes: B batch, C choices, S sequence.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from keras_lm.tasks.reading import ReadingTask
+
+LOWEST = -1e9  # the logit of a choice that is none: finite, and next to it all others count
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class MultipleChoice(ReadingTask):
+    """Choose the best of several texts: an ending, an answer, a cause.
+
+    Each choice is read together with the text, as a pair, and gets one number; a softmax over the
+    choices of a text makes scores of them. The number of choices may differ between texts and
+    between calls. An empty choice is none: it fills rows up to the same length, and is never
+    chosen.
+
+    Args:
+        backbone: see `Task`.
+        **arguments: see `Task` and, for GPT, `keras_lm.tasks.reading.ReadingTask`.
+            `truncation="only_first"` keeps choices whole where a text is long.
+
+    Raw data have the keys `text`, a string for each row, and `choices`, a list of strings for each;
+    a tuple is `(text, choices)`. Labels are the positions of the right choices, from 0.
+
+    Call: `task(inputs)` takes packed inputs (B, C, S) and returns logits (B, C), float32.
+
+    Example:
+
+        task = keras_lm.tasks.MultipleChoice.from_preset(SOURCE)
+        data = {"text": ["She fell on the ice."], "choices": [["She got up.", "The ice sang."]]}
+        task.fit(data, [0])
+        task.choose(data)  # {"labels": [0], "scores": [[0.9, 0.1]]}
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 4.4 (SWAG); GPT,
+    https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf,
+    section 3.3.
+    """
+
+    text_names = required_names = ("text", "choices")
+    list_names = ("choices",)
+    has_several = True
+
+    def __init__(self, backbone, **arguments):
+        if arguments.get("symmetric"):
+            raise ValueError("symmetric=True is for pairs of texts: MultipleChoice has none.")
+        super().__init__(backbone, **arguments)
+        self.head = self.add_head("multiple_choice")
+        self._finish()
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels):
+        return {} if labels.problem_type == "multiple_choice" else None
+
+    def default_loss(self):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def default_metrics(self):
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    # === Strings ===
+
+    def columns(self, x):
+        columns = super().columns(x)
+        choices = columns["choices"]
+        if not isinstance(choices, tf.RaggedTensor):
+            raise ValueError(
+                "choices is a list of strings: pass a list of choices for each text, such as "
+                "[['yes', 'no'], …]."
+            )
+        for row in np.flatnonzero(choices.row_lengths().numpy() == 0)[:1]:
+            raise ValueError(f"choices[{row}] is empty: pass at least one choice for each text.")
+        return columns | {"choices": choices.to_tensor("")}
+
+    def preprocess(self, columns, tokenize=None):
+        """Tokenize and pack each choice with its text, in the graph.
+
+        Args:
+            columns: dict of strings: `text` (B,) and `choices` (B, C), ragged or filled up with
+                empty strings.
+            tokenize: see `Task.preprocess`.
+
+        Returns:
+            The packed dict of (B, C, S) int32 that calling the task takes. The mask of an empty
+            choice is 0 all over.
+        """
+        if tokenize is None:
+            self.require_tokenizer()
+            tokenize = self.tokenize
+        choices = columns["choices"]
+        if isinstance(choices, tf.RaggedTensor):
+            choices = choices.to_tensor("")
+        if choices.shape.rank != 2:
+            raise ValueError(
+                f"choices has the shape {choices.shape}: it must be (B, C), with the choices of a "
+                "text in a row."
+            )
+        shape = tf.shape(choices)  # B, C
+        # Strings and not their ids are repeated: LiteRT has no gather of ragged rows.
+        rows = tf.range(tf.size(choices)) // tf.maximum(shape[1], 1)
+        texts = tf.gather(columns["text"], rows)
+        packed = self.packer(tokenize(texts), tokenize(tf.reshape(choices, [-1])))
+        packed = {
+            name: tf.reshape(value, [shape[0], shape[1], tf.shape(value)[1]])
+            for name, value in packed.items()
+        }
+        is_choice = tf.cast(tf.not_equal(choices, ""), tf.int32)
+        packed["padding_mask"] *= tf.expand_dims(is_choice, axis=2)
+        return packed
+
+    def _arrays(self, x, y, sample_weight):
+        columns, *rest = super()._arrays(x, y, sample_weight)
+        if rest:
+            _check_labels(rest[0], columns)
+        return (columns, *rest)
+
+    def prepare_labels(self, labels):
+        try:
+            whole = labels.astype("int32")
+            is_whole = labels.ndim == 1 and np.array_equal(whole, labels)
+        except (TypeError, ValueError):
+            is_whole = False
+        if not is_whole:
+            raise ValueError(
+                f"labels has shape {labels.shape} and dtype {labels.dtype}: pass for each row the "
+                "position of the right choice, an integer from 0."
+            )
+        return whole
+
+    # === Numbers ===
+
+    def join(self, logits, inputs):
+        logits = logits[:, :, 0]  # (B, C)
+        if "padding_mask" in inputs:
+            logits = ops.where(ops.any(inputs["padding_mask"] > 0, axis=2), logits, LOWEST)
+        return logits
+
+    def decode(self, outputs, packed):
+        """Return `labels` (B,), the position of the best choice, int32, and `scores` (B, C)."""
+        return {
+            "labels": tf.argmax(outputs, axis=-1, output_type=tf.int32),
+            "scores": tf.nn.softmax(outputs),
+        }
+
+    def choose(self, x, batch_size=32):
+        """Return `labels` and `scores` for raw texts and choices, as the exported model does.
+
+        Args:
+            x: raw strings in any form that `predict` takes.
+            batch_size: int.
+
+        Returns:
+            dict of numpy arrays; see `decode`.
+        """
+        return self.answer_all(x, batch_size)
+
+
+def _check_labels(labels, columns):
+    """Refuse positions that no choice has."""
+    number = columns["choices" if "choices" in columns else "token_ids"].shape[1]
+    for row in np.flatnonzero((labels < 0) | (labels >= number))[:1]:
+        raise ValueError(
+            f"labels[{row}]={labels[row]}, but there are {number} choices: their positions count "
+            f"from 0 to {number - 1}."
+        )
+    if "choices" in columns:
+        right = tf.gather(columns["choices"], labels, batch_dims=1).numpy()
+        for row in np.flatnonzero(right == b"")[:1]:
+            raise ValueError(
+                f"labels[{row}]={labels[row]}, but choices[{row}] has no such choice: an empty one "
+                "is none."
+            )

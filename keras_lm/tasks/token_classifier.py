@@ -1,0 +1,351 @@
+"""Token classification: a label for every word, and the entities that these labels mark.
+
+Shapes: B batch, W words, S sequence, N words of all texts.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
+from keras_lm.tasks.classes import (
+    check_classes,
+    indices_of,
+    learn_class_names,
+    names_of_classes,
+    text_of,
+)
+from keras_lm.tasks.entities import entity_spans
+from keras_lm.tasks.task import Task
+from keras_lm.tokenizers import offsets, ragged
+from keras_lm.tokenizers.splitting import PUNCTUATION, SPACES, check_splitter
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TokenClassifier(Task):
+    """Label each word of a text: named entities, parts of speech.
+
+    A word's first piece carries its label; its other pieces, and special tokens, have no part in
+    the loss. Words that a tokenizer drops, and those behind `sequence_length`, get no label: an
+    empty string.
+
+    Args:
+        backbone: see `Task`.
+        num_classes: int. Left out: the number of `class_names`.
+        class_names: list of str, in the order of the logits, such as `["O", "B-PER", "I-PER"]`.
+            Left out: `fit` learns them from string labels, sorted; integer labels are served as
+            `"0"`, `"1"`, ….
+        splitter: what parts a string into words: `"whitespace"`, or `"punctuation"`, which also
+            makes every punctuation mark a word. Words that are given as lists stay as they are.
+        **arguments: see `Task`.
+
+    Raw data are lists of words, `[["Ada", "lives", "here"], …]`, or strings. Labels are a list for
+    each text, with a class's name or number for each of its words; the number -100 leaves one out.
+
+    Call: `task(inputs)` takes packed inputs and returns logits (B, S, classes), float32. With
+    packed inputs, labels are (B, S) numbers.
+
+    Raises:
+        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree.
+
+    Example:
+
+        task = keras_lm.tasks.TokenClassifier.from_preset(SOURCE, class_names=["O", "B-PER"])
+        task.fit([["Ada", "lives"], ["Hello", "Bob"]], [["B-PER", "O"], ["O", "B-PER"]])
+        task.tag(["Ada speaks"])["labels"]  # [["B-PER", "O"]]
+        task.entities(["Ada speaks"])  # [[{"text": "Ada", "label": "PER", "start": 0, "end": 3}]]
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3.
+    """
+
+    text_names = list_names = ("text",)
+    predicts_sequences = True
+    uses_pooler = False
+
+    def __init__(
+        self, backbone, num_classes=None, class_names=None, splitter="whitespace", **arguments
+    ):
+        check_splitter(splitter)
+        num_classes, class_names = check_classes(num_classes, class_names)
+        super().__init__(backbone, **arguments)
+        self.num_classes = num_classes
+        self.class_names = class_names
+        self.splitter = splitter
+        self.head = self.add_head("token_classification", num_classes=num_classes)
+        self._finish()
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels):
+        if labels.problem_type != "token_classification":
+            return None
+        return {"num_classes": labels.num_classes, "class_names": labels.class_names}
+
+    def get_arguments(self):
+        return super().get_arguments() | {
+            "num_classes": self.num_classes,
+            "class_names": self.class_names,
+            "splitter": self.splitter,
+        }
+
+    def default_loss(self):
+        return MaskedCrossentropy()
+
+    def default_metrics(self):
+        return [MaskedAccuracy()]
+
+    # === Labels ===
+
+    def prepare_labels(self, labels):
+        """Return (B, W) class numbers, ragged; or (B, S) where `labels` has these as numbers."""
+        if labels.ndim == 2 and labels.dtype.kind in "iu":
+            self._check_numbers(labels.reshape(-1), lambda i: divmod(i, labels.shape[1]))
+            return labels.astype("int32")
+        rows = [_row(label, number) for number, label in enumerate(labels)]
+        flat = [label for row in rows for label in row]
+        splits = np.cumsum([0, *(len(row) for row in rows)])
+
+        def place(index):
+            row = int(np.searchsorted(splits, index, "right")) - 1
+            return row, index - splits[row]
+
+        if any(isinstance(label, (str, bytes)) for label in flat):
+            flat = self._numbers([text_of(label) for label in flat], place)
+        flat = np.array(flat, "int32")
+        self._check_numbers(flat, place)
+        return tf.RaggedTensor.from_row_splits(flat, splits)
+
+    def _numbers(self, names, place):
+        if self.class_names is None:
+            self.class_names = learn_class_names(names, self.num_classes)
+            self._answer_function = None  # what it serves are the names
+        index = {name: i for i, name in enumerate(self.class_names)}
+        for i, name in enumerate(names):
+            if name not in index:
+                row, column = place(i)
+                raise ValueError(f"labels[{row}][{column}]={name!r} is none of {self.class_names}.")
+        return [index[name] for name in names]
+
+    def _check_numbers(self, flat, place):
+        is_wrong = (flat != IGNORED) & ((flat < 0) | (flat >= self.num_classes))
+        for i in np.flatnonzero(is_wrong)[:1]:
+            row, column = place(i)
+            raise ValueError(
+                f"labels[{row}][{column}]={flat[i]}, but num_classes={self.num_classes}: classes "
+                f"count from 0 to {self.num_classes - 1}, and {IGNORED} leaves a word out."
+            )
+
+    def prepare_label_tensor(self, labels):
+        if labels.dtype != tf.string:
+            return labels
+        if self.class_names is None:
+            raise ValueError(
+                "x is a tf.data.Dataset with string labels: make the task with class_names."
+            )
+        labels = _ragged(labels)
+        return labels.with_values(indices_of(labels.values, self.class_names))
+
+    def _arrays(self, x, y, sample_weight):
+        columns, *rest = super()._arrays(x, y, sample_weight)
+        if rest and "text" in columns:
+            rest[0] = _ragged(rest[0])
+            words, _ = self.words(columns["text"])
+            expected, found = words.row_lengths().numpy(), rest[0].row_lengths().numpy()
+            for row in np.flatnonzero(expected != found)[:1]:
+                raise ValueError(
+                    f"labels[{row}] has {found[row]} labels, but text[{row}] has {expected[row]} "
+                    "words: pass one for each word, and words as lists to part them yourself."
+                )
+        return (columns, *rest)
+
+    # === Strings ===
+
+    def words(self, text):
+        """Return the words of texts, in the graph.
+
+        Args:
+            text: (B,) strings, which are split; or (B, W) words, ragged or filled up with empty
+                strings, which are words without pieces.
+
+        Returns:
+            `(words, places)`: the words, ragged (B, W), and a dict of their `start` and `end` in
+            characters of the text, ragged (B, W) int64; empty for texts that come as words.
+        """
+        if isinstance(text, tf.RaggedTensor) or text.shape.rank == 2:
+            return _ragged(text), {}
+        valid = offsets.valid_utf8(text)
+        # NUL is the end of a text to the kernel.
+        valid = tf.strings.regex_replace(valid, r"\x{0}", "\x01")
+        marks = PUNCTUATION if self.splitter == "punctuation" else ""
+        parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
+        words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
+        starts, ends = offsets.in_original(text, starts, ends, "character")
+        return words, {"start": starts, "end": ends}
+
+    def preprocess(self, columns, tokenize=None):
+        """Tokenize and pack the words of each text, in the graph.
+
+        Args:
+            columns: dict with `text`, see `words`.
+            tokenize: see `Task.preprocess`.
+
+        Returns:
+            The packed dict of (B, S) int32 that calling the task takes.
+        """
+        return self._pack(self.words(columns["text"])[0], tokenize)[0]
+
+    def preprocess_with_labels(self, columns, labels):
+        words, _ = self.words(columns["text"])
+        packed, places = self._pack(words)
+        labels = _ragged(labels)
+        same = tf.debugging.assert_equal(
+            tf.cast(labels.row_splits, tf.int64),
+            tf.cast(words.row_splits, tf.int64),
+            "labels: there must be one for each word",
+        )
+        shape = tf.shape(packed["token_ids"], tf.int64)
+        with tf.control_dependencies([same] if same is not None else []):
+            seen = tf.where(places >= 0)
+            placed = tf.tensor_scatter_nd_update(
+                tf.fill([shape[0] * shape[1]], IGNORED),
+                tf.gather_nd(places, seen)[:, tf.newaxis],
+                tf.cast(tf.gather_nd(labels.values, seen), tf.int32),
+            )
+        return packed, tf.reshape(placed, shape)
+
+    def _pack(self, words, tokenize=None):
+        """Return the packed dict, and where in (B · S) each word's first piece stands, (N,) int64.
+
+        The place is -1 for a word without pieces, and for one for which there was no room.
+        """
+        if tokenize is None:
+            self.require_tokenizer()
+            tokenize = self.tokenize
+        pieces = tokenize(words.values)  # (N, pieces of a word)
+        splits = tf.cast(pieces.row_splits, tf.int64)
+        ids = tf.RaggedTensor.from_row_splits(
+            pieces.values, tf.gather(splits, words.row_splits), validate=False
+        )
+        packed = self.packer(ids)
+        ((start, length),) = self.packer.spans(ids)
+        row = ragged.row_ids(words)
+        index = splits[:-1] - tf.gather(ids.row_starts(), row)  # of the first piece in its text
+        has_place = (splits[1:] > splits[:-1]) & (index < tf.cast(tf.gather(length, row), tf.int64))
+        columns = tf.shape(packed["token_ids"], tf.int64)[1]
+        places = row * columns + tf.cast(tf.gather(start, row), tf.int64) + index
+        return packed, tf.where(has_place, places, -1)
+
+    # === Answers ===
+
+    def text_shape(self, name):
+        return [None]
+
+    def other_signatures(self):
+        return {"words": {"text": tf.TensorSpec([None, None], tf.string, "text")}}
+
+    def answer(self, columns, tokenize=None):
+        """From strings, or words, to a label for each word, in the graph.
+
+        Args:
+            columns: dict with `text`, see `words`.
+            tokenize: see `preprocess`.
+
+        Returns:
+            dict of `tokens` (the words), `labels` and `scores`, (B, W) each, and of strings also
+            `start` and `end`, their places in characters, (B, W) int32. Rows are filled up with
+            empty strings and zeros.
+        """
+        words, offsets_of_words = self.words(columns["text"])
+        packed, places = self._pack(words, tokenize)
+        probabilities = tf.nn.softmax(self(packed, training=False))  # (B, S, classes)
+        flat = tf.reshape(probabilities, [-1, self.num_classes])
+        flat = tf.gather(tf.concat([flat, tf.zeros_like(flat[:1])], axis=0), tf.maximum(places, 0))
+        names = tf.constant(names_of_classes(self.class_names, self.num_classes))
+        labels = tf.where(places < 0, "", tf.gather(names, tf.argmax(flat, axis=-1)))
+        scores = tf.where(places < 0, 0.0, tf.reduce_max(flat, axis=-1))
+        return {
+            "tokens": words.to_tensor(""),
+            "labels": words.with_values(labels).to_tensor(""),
+            "scores": words.with_values(scores).to_tensor(),
+            **{
+                name: tf.cast(place.to_tensor(), tf.int32)
+                for name, place in offsets_of_words.items()
+            },
+        }
+
+    def tag(self, x, batch_size=32):
+        """Label the words of raw texts, as the exported model does.
+
+        Args:
+            x: strings or lists of words, in any form that `predict` takes.
+            batch_size: int.
+
+        Returns:
+            dict of `tokens` (the words), `labels`, `scores`, and of strings also `start` and `end`;
+            each a list with a list for each text, which has an entry for each of its words.
+        """
+        answer = self.answer_all(x, batch_size)
+        lengths = (answer["tokens"] != "").sum(axis=1)
+        return {
+            name: [row[:length].tolist() for row, length in zip(rows, lengths, strict=True)]
+            for name, rows in answer.items()
+        }
+
+    def entities(self, x, batch_size=32):
+        """Find the entities that the labels mark, see `keras_lm.tasks.entities.entity_spans`.
+
+        Args:
+            x: strings or lists of words; no dataset.
+            batch_size: int.
+
+        Returns:
+            A list for each text, of dicts: `text` (of strings the very part of it, of words these
+            joined by spaces), `label`, `score` (the mean of its words'), `start` and `end`: in
+            characters of a string, as Python counts them; in words of a list.
+        """
+        columns = self.columns(x)
+        answer = self.tag(x, batch_size)
+        found = []
+        for row, labels in enumerate(answer["labels"]):
+            found.append([])
+            for label, first, end in entity_spans(labels):
+                entity = {"label": label, "score": float(np.mean(answer["scores"][row][first:end]))}
+                if "start" in answer:
+                    start, stop = answer["start"][row][first], answer["end"][row][end - 1]
+                    text = columns["text"][row].numpy().decode("utf-8", "replace")
+                    entity |= {"text": text[start:stop], "start": start, "end": stop}
+                else:
+                    text = " ".join(answer["tokens"][row][first:end])
+                    entity |= {"text": text, "start": first, "end": end}
+                found[-1].append(entity)
+        return found
+
+    def columns(self, x):
+        columns = super().columns(x)
+        text = columns["text"]
+        if isinstance(text, tf.RaggedTensor):
+            for i in np.flatnonzero(text.values.numpy() == b"")[:1]:
+                row = int(np.searchsorted(text.row_splits.numpy(), i, "right")) - 1
+                raise ValueError(
+                    f"text[{row}] has an empty string among its words: leave it out, and its label."
+                )
+        return columns
+
+
+def _ragged(x):
+    return x if isinstance(x, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(x)
+
+
+def _row(labels, number):
+    """Return the labels of one text as a list, or an error."""
+    if isinstance(labels, (list, tuple, np.ndarray)):
+        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+        for column, label in enumerate(labels):
+            if not isinstance(label, (str, bytes, int, np.integer)):
+                raise ValueError(
+                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
+                )
+        return labels
+    raise ValueError(
+        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
+    )

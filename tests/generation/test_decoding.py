@@ -1,0 +1,151 @@
+"""The loop × a slow reference that asks the model anew for each token."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.generation.decoding import Ending, sample
+from keras_lm.generation.options import batch_options
+from keras_lm.generation.prompts import align
+
+END, LETTERS = 0, "_abcdefghij"
+PROMPTS = [[1, 2, 3], [4], [5, 5, 5, 5, 5, 5], [2, 1]]
+
+
+def detokenize(ids):
+    return tf.strings.reduce_join(tf.gather(tf.constant(list(LETTERS)), ids), axis=1)
+
+
+def ending(strings=(), ids=()):
+    strings = tf.constant(list(strings), tf.string)
+    return Ending(tf.constant([END, *ids], tf.int32), strings, detokenize)
+
+
+def continued(model, prompts, ending, sequences=1, **options):
+    options = batch_options(len(prompts), **options)
+    rows = tf.ragged.constant(prompts, tf.int32)
+    token_ids, mask = align(rows, tf.fill([len(prompts)], 99))
+    token_ids, number = sample(model, token_ids, mask, options, ending, sequences)
+    return [row[:n].tolist() for row, n in zip(token_ids.numpy(), number.numpy())]
+
+
+def greedy(model, prompt, most, stop=lambda tokens: False):
+    tokens = list(prompt)
+    while len(tokens) - len(prompt) < most:
+        token = int(np.argmax(model.logits(tokens)))
+        if token == END:
+            break
+        tokens.append(token)
+        if stop(tokens[len(prompt) :]):
+            break
+    return tokens[len(prompt) :]
+
+
+def text(tokens):
+    return "".join(LETTERS[token] for token in tokens)
+
+
+def test_greedy_equals_arg_max_of_each_step(toy_model):
+    found = set()
+    for seed in range(4):
+        model = toy_model(len(LETTERS), seed)
+        expected = [greedy(model, prompt, 12) for prompt in PROMPTS]
+        assert continued(model, PROMPTS, ending(), max_new_tokens=12) == expected
+        found |= set(map(len, expected))
+    assert len(found) > 2 and 12 in found  # some end by themselves, others do not
+
+
+def test_each_row_has_its_own_length(toy_model):
+    model = toy_model(len(LETTERS), 1)
+    most = [0, 3, 1, 7]
+    expected = [greedy(model, prompt, n) for prompt, n in zip(PROMPTS, most)]
+    assert continued(model, PROMPTS, ending(), max_new_tokens=most) == expected
+
+
+def test_the_model_reads_no_token_for_nothing(toy_model):
+    model = toy_model(len(LETTERS), 1)
+    model.table[:, END] = -99
+    continued(model, PROMPTS, ending(), max_new_tokens=5)
+    assert model.calls == 5  # the prompts, and all new tokens but the last
+    model.calls = 0
+    continued(model, PROMPTS, ending(), max_new_tokens=0)
+    assert model.calls == 1
+    model.calls, model.table[:, END] = 0, 99
+    assert continued(model, PROMPTS, ending(), max_new_tokens=50) == [[]] * 4
+    assert model.calls == 1  # all rows end at once
+
+
+@pytest.mark.parametrize("stop", ["c", "dg"])
+def test_a_stop_string_ends_its_row_alone(toy_model, stop):
+    stopped = 0
+    for seed in range(3):
+        model = toy_model(len(LETTERS), seed)
+        expected = [greedy(model, p, 15, lambda tokens: stop in text(tokens)) for p in PROMPTS]
+        assert continued(model, PROMPTS, ending([stop, "zz"]), max_new_tokens=15) == expected
+        stopped += sum(stop in text(tokens) for tokens in expected)
+    assert stopped
+
+
+def test_a_stop_token_is_no_part_of_the_text(toy_model):
+    model = toy_model(len(LETTERS), 2)
+    free = continued(model, PROMPTS, ending(), max_new_tokens=9)
+    stop = free[0][3]
+    expected = [row[: row.index(stop)] if stop in row else row for row in free]
+    assert continued(model, PROMPTS, ending(ids=[stop]), max_new_tokens=9) == expected
+
+
+SAMPLING = {"temperature": 1.0, "top_k": 8, "top_p": 0.95}
+
+
+def test_a_row_is_drawn_the_same_whatever_stands_beside_it(toy_model):
+    model = toy_model(len(LETTERS), 3)
+    seeds = [5, 6, 5, 2**40]
+    together = continued(model, PROMPTS, ending(), max_new_tokens=9, seed=seeds, **SAMPLING)
+    for prompt, seed, row in zip(PROMPTS, seeds, together):
+        alone = continued(model, [prompt], ending(), max_new_tokens=9, seed=seed, **SAMPLING)
+        assert alone == [row]
+    shorter = continued(model, PROMPTS, ending(), max_new_tokens=4, seed=seeds, **SAMPLING)
+    assert shorter == [row[:4] for row in together]
+
+
+def test_several_sequences_differ_and_begin_with_the_one(toy_model):
+    model = toy_model(len(LETTERS), 3)
+    several = continued(model, PROMPTS, ending(), 3, max_new_tokens=9, seed=7, **SAMPLING)
+    one = continued(model, PROMPTS, ending(), max_new_tokens=9, seed=7, **SAMPLING)
+    assert several[::3] == one
+    assert all(len({tuple(row) for row in several[i : i + 3]}) == 3 for i in range(0, 12, 3))
+
+
+def test_limits_of_sampling_are_greedy(toy_model):
+    model = toy_model(len(LETTERS), 4)
+    expected = continued(model, PROMPTS, ending(), max_new_tokens=9)
+    for limit in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}):
+        options = {"temperature": 1.0, "seed": 3} | limit
+        assert continued(model, PROMPTS, ending(), max_new_tokens=9, **options) == expected
+
+
+def test_processors_look_at_prompt_and_text(toy_model):
+    model = toy_model(len(LETTERS), 6)
+    options = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}
+    rows = continued(model, PROMPTS, ending(), max_new_tokens=12, **options)
+    for prompt, row in zip(PROMPTS, rows):
+        tokens = list(prompt)
+        while len(tokens) < len(prompt) + 12:
+            logits = model.logits(tokens).copy()
+            seen = sorted(set(tokens))
+            logits[seen] = np.where(logits[seen] < 0, logits[seen] * 1.5, logits[seen] / 1.5)
+            logits[[b for a, b in itertools.pairwise(tokens) if a == tokens[-1]]] = -np.inf
+            if np.argmax(logits) == END:
+                break
+            tokens.append(int(np.argmax(logits)))
+        assert row == tokens[len(prompt) :]
+    assert rows != continued(model, PROMPTS, ending(), max_new_tokens=12)
+
+
+def test_no_rows(toy_model):
+    options = batch_options(0, max_new_tokens=3, temperature=1.0)
+    empty = tf.zeros([0, 1], tf.int32)
+    token_ids, number = sample(toy_model(len(LETTERS)), empty, empty, options, ending())
+    assert token_ids.shape[0] == number.shape[0] == 0

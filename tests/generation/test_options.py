@@ -1,0 +1,108 @@
+"""What a caller may choose: checked in Python, and again in the graph."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.generation.arguments import all_options, check_search, per_row, split_stop
+from keras_lm.generation.options import OPTIONS, batch_options, check_options
+
+WRONG = {
+    "max_new_tokens": [-1],
+    "temperature": [-0.1, np.nan, np.inf],
+    "top_k": [-1],
+    "top_p": [0.0, -1.0, 1.01, np.nan],
+    "repetition_penalty": [0.0, -1.0, np.inf],
+    "no_repeat_ngram_size": [-2],
+    "seed": [-2],
+}
+CASES = [(name, value) for name, values in WRONG.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), CASES)
+def test_values_out_of_range_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name}=.*must be"):
+        check_options(**{name: value})
+    with pytest.raises(ValueError, match=f"{name}=.*must be"):
+        check_options(**{name: [OPTIONS[name].default, value]})
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name}=.*must be"):
+        batch_options(2, **{name: [OPTIONS[name].default, value]})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("top_k", 2.5), ("top_p", "all"), ("seed", 1.0), ("temperature", [[1.0]])]
+)
+def test_what_is_no_such_number_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name}=.* is not a"):
+        check_options(**{name: value})
+
+
+def test_options_are_there_for_each_row():
+    options = batch_options(3, top_k=5, seed=[1, 2, 3], top_p=[0.5])
+    assert [value.shape for value in options] == [(3,)] * len(OPTIONS)
+    np.testing.assert_array_equal(options.seed, [1, 2, 3])
+    np.testing.assert_allclose(options.top_p, [0.5] * 3)
+    np.testing.assert_array_equal(options.top_k, [5] * 3)
+    np.testing.assert_array_equal(options.temperature, [0.0] * 3)
+    with pytest.raises(ValueError, match="beams"):
+        batch_options(3, beams=2)
+
+
+def test_defaults_stand_in_for_none():
+    assert all_options(top_k=3, seed=None)["top_k"] == 3
+    assert all_options(top_k=3, seed=None)["seed"] == OPTIONS["seed"].default
+
+
+def test_lists_need_a_value_for_each_prompt():
+    assert per_row({"seed": 3}, 2)["seed"].tolist() == [3, 3]
+    with pytest.raises(ValueError, match="seed has 3 values for 2 prompts"):
+        per_row({"seed": [1, 2, 3]}, 2)
+
+
+SEARCH = {
+    "temperature": None,
+    "top_k": None,
+    "top_p": None,
+    "num_beams": 1,
+    "length_penalty": 1.0,
+    "num_return_sequences": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_beams": 0}, "num_beams=0"),
+        ({"num_beams": 2.0}, "num_beams=2.0"),
+        ({"num_return_sequences": 0}, "num_return_sequences=0"),
+        ({"num_return_sequences": 2}, "at most num_beams=1"),
+        ({"num_return_sequences": 3, "num_beams": 2}, "at most num_beams=2"),
+        ({"top_k": 4}, "top_k=4 has no effect"),
+        ({"top_p": 0.5, "temperature": 0.0}, "top_p=0.5 has no effect"),
+        ({"num_beams": 2, "temperature": 1.0}, "draws nothing by chance"),
+        ({"length_penalty": float("nan"), "num_beams": 2}, "length_penalty=nan"),
+        ({"length_penalty": "long"}, "length_penalty='long'"),
+    ],
+)
+def test_ways_of_decoding_that_exclude_each_other(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        check_search(**SEARCH | arguments)
+
+
+def test_ways_of_decoding_that_go_together():
+    check_search(**SEARCH)
+    check_search(**SEARCH | {"temperature": 0.7, "top_k": 3, "top_p": 1, "num_return_sequences": 9})
+    check_search(**SEARCH | {"num_beams": 3, "num_return_sequences": 3, "length_penalty": -1})
+
+
+def test_stop_takes_strings_and_ids_alone_or_in_a_list():
+    assert split_stop(None, 9) == ([], [])
+    assert split_stop("é", 9) == (["é".encode()], [])
+    assert split_stop(0, 9) == ([], [0])
+    assert split_stop(["a", b"\xff", np.int64(8)], 9) == ([b"a", b"\xff"], [8])
+
+
+@pytest.mark.parametrize("stop", ["", ["a", ""], 9, [-1], [None], [1.5], True])
+def test_stop_takes_nothing_else(stop):
+    with pytest.raises(ValueError, match="stop holds"):
+        split_stop(stop, 9)

@@ -1,0 +1,363 @@
+"""Continuing, scoring and learning texts, on a GPT-2 of two blocks."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.generation.logits import BANNED
+from keras_lm.models import GPT2Backbone
+from keras_lm.objectives import IGNORED
+from keras_lm.tasks import CausalLM
+from keras_lm.tokenizers import BytePairTokenizer
+
+WINDOW = 40
+PROMPTS = ["Hello world", "", "a prompt of many more words than the others have", "x"]
+
+
+class CountingLM(CausalLM):
+    """Counts how often it is traced, and says nothing but ASCII letters and spaces."""
+
+    traces = 0
+
+    def _finish(self):
+        super()._finish()
+        plain = [
+            token.replace("Ġ", "").isascii() and token.replace("Ġ", "").isalpha()
+            for token in (self.tokenizer.vocabulary if self.tokenizer else [])
+        ]
+        self.ban = np.where(plain, 0, BANNED).astype("float32") if plain else 0.0
+
+    def next_logits(self, token_ids, padding_mask, cache):
+        logits, cache = super().next_logits(token_ids, padding_mask, cache)
+        return tf.maximum(logits + self.ban, BANNED), cache
+
+    def continue_prompts(self, *args, **kwargs):
+        self.traces += 1
+        return super().continue_prompts(*args, **kwargs)
+
+
+def make_backbone(vocabulary_size, seed=0):
+    backbone = GPT2Backbone(
+        vocabulary_size=vocabulary_size,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=32,
+        dropout=0.0,
+        max_sequence_length=WINDOW,
+    )
+    random = np.random.default_rng(seed)
+    for weight in backbone.weights:
+        weight.assign(0.5 * random.normal(size=weight.shape))
+    return backbone
+
+
+@pytest.fixture(scope="module")
+def tokenizer(goldens):
+    return BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
+
+
+@pytest.fixture(scope="module")
+def task(tokenizer):
+    return CountingLM(make_backbone(tokenizer.vocabulary_size), tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def bare_task():
+    """A task without a tokenizer, over a vocabulary of its own."""
+    return CausalLM(make_backbone(50))
+
+
+def ids_of(task, prompt):
+    return task.tokenizer(prompt).numpy().tolist() or [task.tokenizer.special_id("bos")]
+
+
+def by_recomputation(task, ids, number):
+    """Greedy ids, each by a full forward pass without any cache."""
+    ids = list(ids)
+    for _ in range(number):
+        logits = task({"token_ids": np.array([ids])})[0, -1].numpy()
+        logits += getattr(task, "ban", 0.0)
+        ids.append(int(np.argmax(logits)))
+    return ids[-number:]
+
+
+# === Greedy ===
+
+
+def test_greedy_equals_arg_max_by_full_recomputation(task):
+    expected = [by_recomputation(task, ids_of(task, prompt), 9) for prompt in PROMPTS]
+    expected = task.tokenizer.detokenize(expected).numpy()
+    assert task.generate(PROMPTS, max_new_tokens=9) == [text.decode() for text in expected]
+
+
+def test_packed_prompts_padded_on_either_side_give_ids(bare_task):
+    rows = [[7, 8, 9], [5], [1, 2, 3, 4, 5]]
+    expected = [by_recomputation(bare_task, row, 6) for row in rows]
+    for left in (False, True):
+        ids, mask = np.zeros((3, 6), "int32"), np.zeros((3, 6), "int32")
+        for i, row in enumerate(rows):
+            here = slice(6 - len(row), None) if left else slice(len(row))
+            ids[i, here], mask[i, here] = row, 1
+        prompts = {"token_ids": ids, "padding_mask": mask}
+        assert bare_task.generate(prompts, max_new_tokens=6) == expected
+    assert bare_task.generate({"token_ids": [rows[0]]}, max_new_tokens=6) == expected[:1]
+    stopped = bare_task.generate({"token_ids": [rows[0]]}, max_new_tokens=6, stop=expected[0][4])
+    assert stopped == [expected[0][: expected[0].index(expected[0][4])]]
+
+
+def test_greedy_continuation_of_the_reference(goldens):
+    folder = goldens("gpt2")
+    task = CausalLM.from_preset(str(folder))
+    expected = np.load(folder / "expected.npz")["out.greedy"][0]
+    tokens = task.generate({"token_ids": expected[None, :4]}, max_new_tokens=len(expected) - 4)
+    assert tokens == [expected[4:].tolist()]
+
+
+# === Prompts ===
+
+
+def test_a_string_is_a_batch_of_one(task):
+    expected = task.generate(PROMPTS, max_new_tokens=9)
+    assert task.generate("Hello world", max_new_tokens=9) == expected[:1]
+    assert task.generate({"prompt": np.array(PROMPTS)}, max_new_tokens=9) == expected
+    assert task.generate(PROMPTS, max_new_tokens=9, batch_size=3) == expected
+    assert task.generate([]) == []
+
+
+def test_an_empty_prompt_begins_at_bos(task):
+    bos = task.tokenizer.special_id("bos")
+    ids = task.generate({"token_ids": [[bos]]}, max_new_tokens=5)
+    text = task.tokenizer.detokenize(ids).numpy()[0].decode()
+    assert task.generate("", max_new_tokens=5) == [text]
+
+
+@pytest.mark.parametrize("prompt", [b"\xff\xfea", "\ud800a", b"caf\xc3"])
+def test_a_prompt_that_is_no_utf8_is_read_with_replacements(task, prompt):
+    data = prompt if isinstance(prompt, bytes) else prompt.encode("utf-8", "surrogatepass")
+    readable = task.tokenizer.detokenize(task.tokenizer([data])).numpy()[0].decode()
+    assert "\ufffd" in readable
+    assert task.generate([prompt], max_new_tokens=4) == task.generate(readable, max_new_tokens=4)
+
+
+def test_a_prompt_of_a_hundred_thousand_tokens_keeps_its_last_ones(task):
+    ids = task.tokenizer("so x" * 100_000).numpy()
+    assert len(ids) >= 100_000
+    expected = task.generate({"token_ids": ids[None, -(WINDOW - 6) :]}, max_new_tokens=6)
+    text = task.tokenizer.detokenize(expected).numpy()[0].decode()
+    assert task.generate("so x" * 100_000, max_new_tokens=6) == [text]
+
+
+def test_no_new_tokens_at_all(task):
+    assert task.generate(PROMPTS, max_new_tokens=0) == [""] * 4
+    assert task.generate(PROMPTS[:1], max_new_tokens=0, num_beams=2) == [""]
+
+
+def test_the_window_may_be_filled_to_its_end(task):
+    assert len(task.tokenizer(task.generate("x", max_new_tokens=WINDOW - 1)[0])) > 5
+    answer = task.answer_all(["x", ""])
+    assert answer["num_tokens"].tolist() == [WINDOW // 2] * 2
+    assert answer["text"].tolist() == task.generate(["x", ""])
+
+
+# === Sampling, beams and ends ===
+
+
+def test_seeds_reproduce_whatever_stands_beside_a_row(task):
+    options = {"max_new_tokens": 8, "temperature": 1.0, "top_p": 0.9}
+    texts = task.generate(PROMPTS, seed=[1, 2, 3, 4], **options)
+    assert task.generate(PROMPTS, seed=[1, 2, 3, 4], **options) == texts
+    assert task.generate(PROMPTS[2], seed=3, **options) == texts[2:3]
+    assert task.generate(PROMPTS[2], seed=5, **options) != texts[2:3]
+    fresh = [task.generate("x", **options)[0] for _ in range(3)]
+    assert len(set(fresh)) == 3
+
+
+def test_limits_of_sampling_are_greedy(task):
+    greedy = task.generate(PROMPTS, max_new_tokens=6)
+    for options in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-9}):
+        options = {"temperature": 1.0, "seed": 0} | options
+        assert task.generate(PROMPTS, max_new_tokens=6, **options) == greedy
+    assert task.generate(PROMPTS, max_new_tokens=6, temperature=0) == greedy
+
+
+def test_several_sequences_come_as_a_list_for_each_prompt(task):
+    options = {"max_new_tokens": 6, "temperature": 1.0, "seed": 1}
+    texts = task.generate(PROMPTS, num_return_sequences=3, **options)
+    assert [len(set(row)) for row in texts] == [3] * 4
+    assert [row[0] for row in texts] == task.generate(PROMPTS, **options)
+
+
+def test_beams_find_texts_at_least_as_likely_as_greedy(task):
+    prompts = [ids_of(task, prompt) for prompt in PROMPTS]
+    rows = tf.ragged.constant(prompts, tf.int32)
+    greedy, _ = task.continue_ids(rows, max_new_tokens=5)
+    options = {"max_new_tokens": 5, "num_beams": 4, "length_penalty": 0.0}
+    beams, number = task.continue_ids(rows, num_return_sequences=2, **options)
+    assert number.numpy().tolist() == [5] * 8
+    for i, prompt in enumerate(prompts):
+        texts = greedy[i], beams[2 * i], beams[2 * i + 1]
+        likely = [likelihood(task, prompt, text.numpy().tolist()) for text in texts]
+        assert likely[1] >= likely[2]
+        assert likely[1] >= likely[0] - 1e-4
+    best = task.tokenizer.detokenize(beams).numpy()[::2]
+    assert task.generate(PROMPTS, **options) == [text.decode() for text in best]
+
+
+def likelihood(task, prompt, new):
+    """Of tokens behind those of a prompt, among the tokens that the task may say."""
+    logits = task({"token_ids": np.array([prompt + new])})[0].numpy() + task.ban
+    scores = tf.nn.log_softmax(logits).numpy()
+    return sum(scores[len(prompt) + i - 1, token] for i, token in enumerate(new))
+
+
+def test_a_stop_string_may_lie_across_tokens(task):
+    ids = task.generate({"token_ids": [ids_of(task, PROMPTS[2])]}, max_new_tokens=12)[0]
+    pieces = [piece.decode() for piece in task.tokenizer.detokenize([[i] for i in ids]).numpy()]
+    free = task.generate(PROMPTS[2], max_new_tokens=12)[0]
+    assert free == "".join(pieces)
+    for left, right in itertools.pairwise(pieces):
+        stop = left[-1] + right[:2]
+        options = {"max_new_tokens": 12, "stop": ["<none>", stop]}
+        assert task.generate(PROMPTS[2], **options) == [free[: free.index(stop)]]
+    beam = task.generate(PROMPTS[2], max_new_tokens=6, num_beams=2, stop=stop)[0]
+    assert stop not in beam
+
+
+def test_processors_reach_the_loop(task):
+    options = {"max_new_tokens": 20}
+    ids = [{"token_ids": [ids_of(task, "x")]}]
+    free = task.generate(*ids, **options)[0]
+    once = task.generate(*ids, no_repeat_ngram_size=1, **options)[0]
+    assert len(set(free)) < 20 and len(set(once)) == 20
+    assert len(set(task.generate(*ids, repetition_penalty=50.0, **options)[0])) > len(set(free))
+
+
+def test_one_trace_serves_all_lengths_and_options(task):
+    task.generate(PROMPTS, max_new_tokens=3)
+    before = task.traces
+    task.generate(["a few words", "more of them"], max_new_tokens=7, stop=["q", 5])
+    task.generate(["a"] * 5, temperature=0.5, top_k=3, top_p=0.5, seed=3, num_return_sequences=2)
+    task.generate("word " * 50, repetition_penalty=2.0, no_repeat_ngram_size=2)
+    assert task.traces == before
+
+
+@pytest.mark.parametrize(
+    ("prompts", "arguments", "message"),
+    [
+        ("x", {"max_new_tokens": WINDOW}, "no room for a prompt in the window of 40"),
+        ("x", {"max_new_tokens": -1}, "max_new_tokens=-1"),
+        ("x", {"temperature": 1.0, "top_p": 1.5}, "top_p=1.5 .*at most 1"),
+        ("x", {"top_k": 5}, "top_k=5 has no effect"),
+        ("x", {"num_beams": 2, "num_return_sequences": 3}, "num_return_sequences=3"),
+        ("x", {"stop": ""}, "stop holds an empty string"),
+        ("x", {"stop": 5000}, "token id 5000"),
+        (["x", "y"], {"seed": [1, 2, 3]}, "seed has 3 values for 2 prompts"),
+        ("x", {"batch_size": 0}, "batch_size=0"),
+        (["x", None], {}, r"prompt\[1\] is None"),
+        ({"question": ["x"]}, {}, "question"),
+        (3, {}, "is a int"),
+        ({"token_ids": [[1, 2]], "padding_mask": [[0, 0]]}, {}, "no token in row 0"),
+        ({"token_ids": [1, 2]}, {}, r"\(B, S\)"),
+        ({"token_ids": [[1, 2]], "cache": 1}, {}, "unknown keys"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_said_before_anything_runs(task, prompts, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        task.generate(prompts, **arguments)
+
+
+def test_strings_need_a_tokenizer(bare_task):
+    with pytest.raises(ValueError, match="no tokenizer"):
+        bare_task.generate("x")
+    with pytest.raises(ValueError, match="no tokenizer"):
+        bare_task.score(["x"])
+
+
+# === Scores ===
+
+
+def slow_scores(task, text, stride):
+    """Each token's log-likelihood, by one forward pass for each window."""
+    ids = [task.tokenizer.special_id("bos"), *task.tokenizer(text).numpy().tolist()]
+    scores, start = [], 0
+    while len(scores) < len(ids) - 1:
+        logits = task({"token_ids": np.array([ids[start : start + WINDOW]])})[0]
+        values = tf.nn.log_softmax(logits).numpy()
+        for i in range(len(scores) + 1, min(start + WINDOW, len(ids) - 1) + 1):
+            scores.append(values[i - 1 - start, ids[i]])
+        start += stride
+    return scores
+
+
+@pytest.mark.parametrize("stride", [None, 7, WINDOW])
+def test_scores_equal_one_forward_pass_for_each_window(task, stride):
+    texts = ["Hello world", "", "a long text of many words " * 8, "x"]
+    found = task.score(texts, stride=stride, batch_size=3)
+    for i, text in enumerate(texts):
+        expected = slow_scores(task, text, stride or WINDOW // 2)
+        number = len(expected)
+        assert found["num_tokens"][i] == number
+        np.testing.assert_allclose(found["token_scores"][i, :number], expected, atol=1e-4)
+        assert not found["token_scores"][i, number:].any()
+        np.testing.assert_allclose(found["scores"][i], sum(expected), rtol=1e-4)
+        mean = sum(expected) / max(number, 1)
+        np.testing.assert_allclose(found["perplexity"][i], np.exp(-mean), rtol=1e-4)
+        tokens = task.tokenizer.tokens(task.tokenizer(text)).numpy().tolist()
+        assert [t.encode() for t in found["tokens"][i] if t] == tokens
+    assert found["perplexity"][1] == 1.0
+
+
+@pytest.mark.parametrize("stride", [0, WINDOW + 1, 2.5])
+def test_stride_lies_within_the_window(task, stride):
+    with pytest.raises(ValueError, match="stride="):
+        task.score(["x"], stride=stride)
+
+
+# === Learning ===
+
+
+def test_loss_is_the_mean_over_the_next_tokens_that_there_are(tokenizer):
+    task = CausalLM(make_backbone(tokenizer.vocabulary_size), tokenizer=tokenizer)
+    task.compile(run_eagerly=True)
+    texts = ["Hello world", "a few more words than there"]
+    scores = []
+    end = tokenizer.special_id("eos")
+    for text in texts:
+        ids = [end, *tokenizer(text).numpy().tolist(), end]
+        values = tf.nn.log_softmax(task({"token_ids": np.array([ids])})[0]).numpy()
+        scores += [values[i, token] for i, token in enumerate(ids[1:])]
+    found = task.evaluate(texts, verbose=0, return_dict=True)
+    np.testing.assert_allclose(found["loss"], -np.mean(scores), rtol=1e-5)
+    np.testing.assert_allclose(found["perplexity"], np.exp(-np.mean(scores)), rtol=1e-4)
+    packed = task.preprocess({"text": tf.constant(texts)})
+    assert task.evaluate(packed, verbose=0, return_dict=True) == pytest.approx(found, rel=1e-5)
+    labels = np.full(packed["token_ids"].shape, IGNORED)
+    labels[0, 3] = packed["token_ids"][0, 4]
+    one = task.evaluate(packed, labels, verbose=0, return_dict=True)
+    np.testing.assert_allclose(one["loss"], -scores[3], rtol=1e-5)
+
+
+def test_it_learns_texts_and_says_them(tokenizer):
+    size = {"num_layers": 1, "num_heads": 2, "hidden_dim": 32, "intermediate_dim": 64}
+    backbone = GPT2Backbone(tokenizer.vocabulary_size, **size, dropout=0.0, max_sequence_length=20)
+    task = CausalLM(backbone, tokenizer=tokenizer)
+    task.compile(optimizer=keras.optimizers.Adam(0.01))
+    history = task.fit(["The cat sat on the mat"] * 32, epochs=10, batch_size=8, verbose=0)
+    perplexity = history.history["perplexity"]
+    assert perplexity[-1] < 2 < perplexity[0]
+    assert task.generate("") == ["The cat sat on the mat"]  # and ends by itself
+
+
+def test_a_preset_holds_all_of_it(task, tmp_path):
+    saved = CausalLM(task.backbone, tokenizer=task.tokenizer)
+    saved.save_to_preset(tmp_path / "preset")
+    loaded = CausalLM.from_preset(tmp_path / "preset")
+    inputs = {"token_ids": np.array([[5, 6, 7]])}
+    np.testing.assert_array_equal(loaded(inputs), task(inputs))
+    assert loaded.tokenizer.vocabulary == task.tokenizer.vocabulary
+    assert loaded.get_arguments() == saved.get_arguments()
+    assert loaded.backbone.get_config() == saved.backbone.get_config()

@@ -1,0 +1,252 @@
+"""Token classification: the reference, labels at first pieces, entities, exports."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_lm
+from keras_lm.objectives import IGNORED
+from keras_lm.tasks import TokenClassifier
+from keras_lm.tasks.entities import entity_spans
+
+NAMES = ["O", "B-X", "I-X"]
+WORDS = [["the", "films", "was", "unlike"], ["good"], ["\u200b", "nice"]]
+LABELS = [["O", "B-X", "I-X", "O"], ["B-X"], ["O", "I-X"]]
+
+
+def assert_equal(actual, expected):
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
+    assert expected.size < 3 or expected.std() > 1e-3
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
+
+
+@pytest.fixture
+def task(make):
+    return make(TokenClassifier, class_names=NAMES)
+
+
+def test_huggingface(goldens, tmp_path):
+    folder = goldens("bert-tokencls")
+    arrays = np.load(folder / "expected.npz")
+    inputs = {
+        "token_ids": arrays["in.input_ids"],
+        "segment_ids": arrays["in.token_type_ids"],
+        "padding_mask": arrays["in.attention_mask"],
+    }
+    task = keras_lm.tasks.Task.from_preset(folder)
+    assert type(task) is TokenClassifier
+    assert_equal(task(inputs), arrays["out.logits"])
+    backbone = task.backbone
+    states = keras.Model(backbone.inputs, backbone.hidden_states)(backbone.complete(inputs))
+    assert_equal(np.stack(states), arrays["out.hidden_states"])
+    assert_equal(backbone.attention_probabilities(inputs), arrays["out.attentions"])
+    assert (arrays["in.labels"] == IGNORED).any()
+    metrics = task.evaluate(inputs, arrays["in.labels"], verbose=0, return_dict=True)
+    assert_equal(metrics["loss"], arrays["out.loss"])
+    task.save_to_preset(tmp_path / "preset")
+    again = keras_lm.tasks.Task.from_preset(tmp_path / "preset")
+    np.testing.assert_array_equal(again(inputs), task(inputs))
+
+
+def test_labels_stand_at_first_pieces(task):
+    packed, labels = task.preprocess_with_labels(
+        task.columns(WORDS), task.prepare_labels(np.array(LABELS, object))
+    )
+    tokens = task.tokenizer.tokens(packed["token_ids"]).numpy()
+    expected = {b"the": 0, b"film": 1, b"was": 2, b"good": 1, b"nice": 2}
+    for pieces, row in zip(tokens, labels.numpy()):
+        for piece, label in zip(pieces, row):
+            if piece in expected:
+                assert label == expected[piece]
+            elif piece.startswith((b"##", b"[CLS", b"[SEP", b"[PAD")):
+                assert label == IGNORED
+    assert (labels.numpy() != IGNORED).sum() == 6  # and none for the word without pieces
+
+
+FORMS = {
+    "lists": lambda words, labels: (words, labels),
+    "numbers": lambda words, labels: (words, [[NAMES.index(x) for x in row] for row in labels]),
+    "strings": lambda words, labels: ([" ".join(row) for row in words], labels),
+    "dict": lambda words, labels: ({"text": words}, labels),
+    "arrays": lambda words, labels: ([np.array(w) for w in words], [np.array(x) for x in labels]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_data(task, form):
+    words, labels = WORDS[:2], LABELS[:2]
+    reference = task.test_on_batch(words, labels, return_dict=True)["loss"]
+    x, y = FORMS[form](words, labels)
+    assert task.test_on_batch(x, y, return_dict=True)["loss"] == pytest.approx(reference, rel=1e-5)
+    result = task.evaluate(x, y, verbose=0, return_dict=True)
+    assert result["loss"] == pytest.approx(reference, rel=1e-5)
+    ragged = tf.ragged.constant(words), tf.ragged.constant(labels)
+    data = tf.data.Dataset.from_tensor_slices(ragged).batch(2)
+    result = task.evaluate(data, verbose=0, return_dict=True)
+    assert result["loss"] == pytest.approx(reference, rel=1e-5)
+    filled = [[*row, *[""] * (4 - len(row))] for row in words]
+    numbers = [[NAMES.index(x) for x in row] + [IGNORED] * (4 - len(row)) for row in labels]
+    data = tf.data.Dataset.from_tensors((filled, numbers))
+    assert task.evaluate(data, verbose=0)[0] == pytest.approx(reference, rel=1e-5)
+
+
+def test_words_of_equal_number_are_no_pairs(task):
+    x, y = [["a", "film"], ["so", "good"]], [["O", "B-X"], ["O", "I-X"]]
+    assert np.isfinite(task.fit(x, y, verbose=0).history["loss"][0])
+    assert task.predict(x, verbose=0).shape == (2, 4, 3)
+
+
+def test_it_learns_names_and_labels(make):
+    task = make(TokenClassifier, num_classes=2)
+    task.compile(optimizer=keras.optimizers.Adam(1e-2), run_eagerly=True)
+    words = [["the", "film", "was", "good"], ["a", "story", "films"], ["i", "saw", "it"]] * 4
+    labels = [["O", "B-T", "O", "O"], ["O", "B-T", "B-T"], ["O", "O", "O"]] * 4
+    words, labels = [*words, ["é"], ["[UNK]"]] * 2, [*labels, ["O"], ["O"]] * 2
+    history = task.fit(words, labels, validation_split=0.25, epochs=15, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    assert history["val_accuracy"][-1] == 1.0
+    assert task.class_names == ["B-T", "O"]
+    assert task.tag(["a film"])["labels"] == [["O", "B-T"]]
+    text = "é\x00 story, it"
+    (found,) = task.entities([text])
+    assert [(e["label"], e["text"], text[e["start"] : e["end"]]) for e in found] == [
+        ("T", "story,", "story,")
+    ]
+    assert 0.5 < found[0]["score"] <= 1
+    (found,) = task.entities([["a", "story", "was"]])
+    assert [(e["text"], e["start"], e["end"]) for e in found] == [("story", 1, 2)]
+
+
+def test_scores_are_those_of_first_pieces(task):
+    answer = task.tag(WORDS)
+    packed = task.preprocess(task.columns(WORDS))
+    scores = keras.ops.softmax(task(packed)).numpy()
+    np.testing.assert_allclose(answer["scores"][0], scores[0, [1, 2, 4, 5]].max(-1), atol=1e-5)
+    best = scores[0, [1, 2, 4, 5]].argmax(-1)
+    assert answer["labels"][0] == [NAMES[i] for i in best]
+    assert answer["tokens"] == WORDS
+    assert answer["labels"][2][0] == "" and answer["scores"][2][0] == 0  # nothing to see
+
+
+def test_words_behind_the_window_get_no_label(make):
+    task = make(TokenClassifier, class_names=NAMES, sequence_length=5)
+    answer = task.tag([["a"] * 9, ["the", "films", "so"]])
+    assert [bool(label) for label in answer["labels"][0]] == [True] * 3 + [False] * 6
+    labels = [["O"] * 9, ["O", "B-X", "I-X"]]
+    assert np.isfinite(
+        task.fit([["a"] * 9, ["the", "films", "so"]], labels, verbose=0).history["loss"]
+    )
+
+
+@pytest.mark.parametrize("splitter", ["whitespace", "punctuation"])
+def test_words_of_strings_and_their_places(make, splitter):
+    task = make(TokenClassifier, class_names=NAMES, splitter=splitter)
+    texts = [" the film,\u3000was\tgood!!", "", " ", "日本 é\u00a0x.", "a\x00b c"]
+    answer = task.tag(texts)
+    for text, words, starts, ends in zip(texts, answer["tokens"], answer["start"], answer["end"]):
+        assert [text[s:e].replace("\x00", "\x01") for s, e in zip(starts, ends)] == words
+    if splitter == "whitespace":
+        assert answer["tokens"] == [
+            text.split() if "\x00" not in text else ["a\x01b", "c"] for text in texts
+        ]
+    else:
+        assert answer["tokens"][0] == ["the", "film", ",", "was", "good", "!", "!"]
+    invalid = task.tag([b"a \xff film"])
+    assert (invalid["start"], invalid["end"]) == ([[0, 2, 4]], [[1, 3, 8]])
+
+
+def test_entity_spans_by_hand():
+    assert entity_spans([]) == []
+    assert entity_spans(["B-A", "I-A", "O", "I-B", "I-A"]) == [
+        ("A", 0, 2),
+        ("B", 3, 4),
+        ("A", 4, 5),
+    ]
+    assert entity_spans(["B-A", "B-A", "", "I-A"]) == [("A", 0, 1), ("A", 1, 2), ("A", 3, 4)]
+    assert entity_spans(["S-A", "I-A", "E-A", "I-A"]) == [("A", 0, 1), ("A", 1, 3), ("A", 3, 4)]
+    assert entity_spans(["U-A", "B-B-C", "L-B-C", "L-B-C"]) == [
+        ("A", 0, 1),
+        ("B-C", 1, 3),
+        ("B-C", 3, 4),
+    ]
+    assert entity_spans(["NOUN", "O", "B-"]) == []
+
+
+@pytest.mark.parametrize("prefixes", ["BI", "BIES"])
+def test_entity_spans_are_seqevals(prefixes):
+    sequence_labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    choices = ["O", *(f"{prefix}-{name}" for prefix in prefixes for name in ("PER", "LOC"))]
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        labels = random.choice(choices, size=8).tolist()
+        expected = [(n, s, e + 1) for n, s, e in sequence_labeling.get_entities(labels)]
+        assert entity_spans(labels) == expected, labels
+
+
+@pytest.mark.parametrize(
+    "y, message",
+    [
+        ([["O"], ["O"]], r"labels\[0\] has 1 labels, but text\[0\] has 2 words"),
+        ([["O", "Q"], ["O"]], r"labels\[0\]\[1\]='Q' is none of"),
+        ([[0, 0], [3]], r"labels\[1\]\[0\]=3, but num_classes=3"),
+        (["O", "O"], r"labels\[0\]=.*O.*: pass a list"),
+        ([["O", 1.5], ["O"]], r"labels\[0\]\[1\]=1.5 is neither"),
+        ([["O", "O"]], "labels has 1 rows for 2 examples"),
+    ],
+)
+def test_bad_labels(task, y, message):
+    with pytest.raises(ValueError, match=message):
+        task.fit([["a", "b"], ["c"]], y, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        ([["a", ""]], r"text\[0\] has an empty string among its words"),
+        ([["a"], ["b", None]], r"text\[1\]\[1\] is None"),
+        ([["a"], "b"], r"text\[1\] is 'b', a str, and not a list"),
+        ((["a"], ["b"]), "this task takes"),
+        ("a", "is a single example"),
+    ],
+)
+def test_bad_data(task, x, message):
+    with pytest.raises(ValueError, match=message):
+        task.predict_on_batch(x)
+
+
+def test_a_wrong_number_of_labels_in_a_dataset(task):
+    data = tf.data.Dataset.from_tensors((tf.constant(["a film"]), [["O"]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one for each word"):
+        task.evaluate(data, verbose=0)
+
+
+def test_an_unknown_splitter(make):
+    with pytest.raises(ValueError, match="`splitter` is 'comma'"):
+        make(TokenClassifier, class_names=NAMES, splitter="comma")
+
+
+def test_saved_model(make, tmp_path):
+    task = make(TokenClassifier, class_names=NAMES, splitter="punctuation")
+    texts = ["the films, so good", "", b"a \xff \xe6\x97 bad!", "unlike " * 40]
+    folder = task.export(tmp_path / "tagger")
+    signatures = tf.saved_model.load(str(folder)).signatures
+    served = signatures["serving_default"](text=tf.constant(texts))
+    answer = task.answer_all(texts)
+    assert set(served) == set(answer) == {"tokens", "labels", "scores", "start", "end"}
+    for name, expected in answer.items():
+        actual = served[name].numpy()
+        if expected.dtype == object:
+            actual = np.array([[word.decode() for word in row] for row in actual], object)
+        if name == "scores":
+            np.testing.assert_allclose(actual, expected, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(actual, expected)
+    words = signatures["words"](text=tf.constant([["the", "films"], ["so", ""]]))
+    assert set(words) == {"tokens", "labels", "scores"}
+    own = task.tag([["the", "films"], ["so"]])
+    assert [label.decode() for label in words["labels"].numpy()[0]] == own["labels"][0]
+    assert words["labels"].numpy()[1].tolist() == [own["labels"][1][0].encode(), b""]
+    nothing = signatures["serving_default"](text=tf.constant([], tf.string))
+    assert nothing["labels"].shape == (0, 0)
