@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.export import signatures
-from keras_lm.tasks.columns import columns_from_user
+from keras_lm.tasks.generative import GenerativeTask
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
 TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}
@@ -61,6 +61,8 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         ExportCheckError: if outputs or strings differ, numbers differ by more than `tolerance` or
             are NaN, or the process fails; it is a ValueError.
         FileNotFoundError: if there is no exported model at `path`.
+        ValueError: if `texts` is empty or lacks a column, or a `.tflite` gives no text, as that of
+            a `CausalLM`.
 
     Example:
 
@@ -73,10 +75,19 @@ def check(path, task, texts, tolerance=None, batch_size=32):
             f"path={str(path)!r} is no exported model: pass what task.export returned, a version's "
             "folder or a .tflite file."
         )
-    columns = columns_from_user(texts, task.text_names)
-    length = len(columns[task.text_names[0]])
+    if format == "litert" and isinstance(task, GenerativeTask):
+        raise ValueError(
+            f"path={str(path)!r} gives one token after the other and no text, so there is no "
+            "answer to compare: check the SavedModel of this task."
+        )
+    columns = [column.numpy() for column in task.columns(texts).values()]
+    length = len(columns[0])
     if not length:
         raise ValueError("texts is empty: pass at least one text.")
+    names = list(task.text_names) if len(columns) > 1 else list(task.answer_names)
+    if len(columns) < len(names):
+        raise ValueError(f"texts has one column, but the model takes {names}: pass all of them.")
+    columns = dict(zip(names, columns, strict=True))
     batches = [
         {name: column[start : start + batch_size] for name, column in columns.items()}
         for start in range(0, length, batch_size)
@@ -89,7 +100,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     answer = tf.function(signatures.answer_function(task, tokenize), reduce_retracing=True)
     differences = {}
     for batch, served in zip(batches, answers):
-        tensors = {name: tf.constant(list(column), tf.string) for name, column in batch.items()}
+        tensors = {name: tf.constant(column, tf.string) for name, column in batch.items()}
         expected = {name: value.numpy() for name, value in answer(**tensors).items()}
         for name, difference in _compare(served, expected, tolerance).items():
             differences[name] = max(difference, differences.get(name, 0.0))

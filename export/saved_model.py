@@ -4,8 +4,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-from keras_lm.export import operations, serving, signatures
+from keras_lm.export import generation, operations, serving, signatures
 from keras_lm.export.versions import local_path, write_version
+from keras_lm.tasks.generative import GenerativeTask
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,
@@ -19,16 +20,41 @@ def export_saved_model(task, path):
     Its signatures, where B is the number of texts and S that of columns:
 
     - `serving_default` takes `text`, a string tensor [None], and for a task with `text_pair=True`
-      also `text_pair`; it gives what `task.answer` gives.
-    - `tokenize` takes the same and gives what the model sees of it, special tokens included:
-      `tokens` (B, S), strings that are empty in padding, and `token_ids` (B, S), int32.
-    - `tokens` takes the packed inputs of the backbone, int32 [None, None] each, and gives the
-      task's raw outputs: a dict as it is, a tensor as `logits` (`embedding` from a
-      `FeatureExtractor`).
+      also `text_pair`; a `MultipleChoice` takes `text` and `choices` [None, None], a row of choices
+      for each text, filled up with empty strings. It gives what `task.answer` gives.
+    - `words`, of a `TokenClassifier`, takes `text` [None, None], the words of each text, filled up
+      with empty strings, and gives the same without `start` and `end`.
+    - `tokenize` takes the same as `serving_default` and gives what the model sees of it, special
+      tokens included: `tokens` (B, S), strings that are empty in padding, and `token_ids` (B, S),
+      int32.
+    - `tokens` takes the packed inputs of the task, int32 [None, None] each ([None, None, None] for
+      choices), and gives its raw outputs: a dict as it is, a tensor as `logits` (`embedding` from
+      a `FeatureExtractor`).
     - `classify`, of a `TextClassifier`, and `regress`, of a `TextRegressor`, are what TF Serving's
       methods of these names ask. Both take `inputs`, a string tensor [None] of serialized
       `tf.Example`s with the features `text` and perhaps `text_pair`, one string each. `classify`
       gives `classes` and `scores`, (B, classes) each, `regress` gives `outputs` (B,).
+
+    A `CausalLM` has others, where B is the number of prompts, L that of blocks, N of heads of width
+    H, T of slots in a cache, V of entries in the vocabulary:
+
+    - `serving_default` takes `prompt`, a string tensor [None], and gives what `task.answer` gives:
+      `text` (B,), the likeliest continuations, `num_tokens` (B,), how many tokens were generated,
+      and `num_prompt_tokens` (B,).
+    - `generate` takes `prompt` and the options of `CausalLM.generate`, each one value for all or a
+      value a prompt: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,
+      `no_repeat_ngram_size`, `seed` (-1 for a fresh one) and `stop`, a string before which a text
+      ends ("" for none). All but `prompt` have defaults in the signature: TF Serving fills them in
+      over gRPC, while its REST API wants all of them.
+    - `score` takes `text` and gives what `CausalLM.score` gives.
+    - `next_token` is a step for clients that decode by themselves. It takes `token_ids` (B, S) and
+      `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values` (B, L, N, T, H),
+      float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32. It gives `logits` (B, V)
+      of the token behind the last real one of each row, and the cache with the new tokens, grown
+      where it had no free slots. By default there is no padding, and the cache is empty.
+    - `tokenize` takes `prompt` and gives `tokens`, `token_ids` and `padding_mask` (B, S), what is
+      read of it; `detokenize` takes `token_ids` and `padding_mask` and gives `text` (B,).
+    - `tokens` is as above.
 
     Half precision is served as float32. A batch of no rows gives outputs of no rows, except that
     `MaskedLM` refuses it.
@@ -52,27 +78,47 @@ def export_saved_model(task, path):
             cannot give to a model.
         NotADirectoryError: if `path` is a file.
     """
-    columns = list(signatures.text_specs(task))
+    columns = signatures.text_specs(task)
+    generates = isinstance(task, GenerativeTask)
     name = serving.model_name(local_path(path))
 
     def write(folder):
-        functions = signatures.trace_all(task)
+        functions = (generation if generates else signatures).trace_all(task)
         module = signatures.module_of(*functions.values(), tokenizer=task.tokenizer)
         tf.saved_model.save(module, str(folder), signatures=functions)
         method = next((name for name in functions if name in METHODS), None)
         if method:
             _set_method(folder, method)
+        if generates:
+            _set_defaults(folder, generation.defaults(task))
         saved_model = saved_model_pb2.SavedModel.FromString(
             (folder / "saved_model.pb").read_bytes()
         )
         for meta_graph in saved_model.meta_graphs:
             operations.check(meta_graph, signatures.layer_names(task))
-        serving.write_warmup(folder, task, name, columns, method)
+        if generates:
+            logs = [serving.predict_log(name, *each) for each in generation.warmup_requests(task)]
+        else:
+            logs = serving.warmup_logs(task, name, columns, method)
+        serving.write_warmup(folder, logs)
         serving.write_batching(folder)
 
     version = write_version(path, write)
     serving.write_models_config(version.parent, name)
     return version
+
+
+def _set_defaults(folder, defaults):
+    """Say what inputs of signatures are where a request leaves them out."""
+    file = folder / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    for meta_graph in saved_model.meta_graphs:
+        for signature, arrays in defaults.items():
+            for name, array in arrays.items():
+                default = meta_graph.signature_def[signature].defaults[name]
+                default.CopyFrom(tf.make_tensor_proto(array))
+    file.write_bytes(saved_model.SerializeToString(deterministic=True))
+    fingerprinting_utils.write_fingerprint(str(folder))  # of the file as it is now
 
 
 def _set_method(folder, signature):

@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
@@ -68,26 +69,13 @@ def model_name(folder):
     return name
 
 
-def write_warmup(folder, task, name, columns, example_method=None):
+def write_warmup(folder, logs):
     """Write the requests that TF Serving runs before it offers a version to clients.
-
-    They let the first client not wait for what TensorFlow does once a size. Batches hold short
-    texts, for the same reason for which they stay small; one text is longer than the model takes.
 
     Args:
         folder: `Path` of a version.
-        task: `keras_lm.tasks.Task`.
-        name: str, of the model.
-        columns: names of the texts that the task takes.
-        example_method: `"classify"`, `"regress"` or None.
+        logs: list of `PredictionLog`, such as `warmup_logs` returns.
     """
-    texts = [(_text(task, words), rows) for rows in WARMUP_SIZES for words in (1, 16)]
-    texts.append((_text(task, 2 * task.packing["sequence_length"]), 1))
-    logs = [_predict_log(name, "serving_default", columns, *text) for text in texts]
-    logs.append(_predict_log(name, "tokenize", columns, *texts[1]))
-    if example_method:
-        logs.append(_example_log(name, example_method, columns, *texts[1]))
-
     path = folder / WARMUP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -95,18 +83,55 @@ def write_warmup(folder, task, name, columns, example_method=None):
             writer.write(log.SerializeToString())
 
 
+def warmup_logs(task, name, columns, example_method=None):
+    """Return requests that run all signatures of a task that take texts.
+
+    They let the first client not wait for what TensorFlow does once a size. Batches hold short
+    texts, for the same reason for which they stay small; one text is longer than the model takes.
+
+    Args:
+        task: `keras_lm.tasks.Task`.
+        name: str, of the model.
+        columns: dict of the texts that the task takes, name → `tf.TensorSpec`.
+        example_method: `"classify"`, `"regress"` or None.
+
+    Returns:
+        list of `PredictionLog`.
+    """
+    texts = [(_text(task, words), rows) for rows in WARMUP_SIZES for words in (1, 16)]
+    texts.append((_text(task, 2 * task.packing["sequence_length"]), 1))
+    logs = [predict_log(name, "serving_default", _columns(columns, *text)) for text in texts]
+    logs.append(predict_log(name, "tokenize", _columns(columns, *texts[1])))
+    if example_method:
+        logs.append(_example_log(name, example_method, columns, *texts[1]))
+    return logs
+
+
 def _text(task, words):
     # A mask is what `MaskedLM` fills in, and ordinary text to all others.
     return " ".join([task.tokenizer.special_tokens.get("mask", "a"), *["a"] * (words - 1)])
 
 
-def _predict_log(name, signature, columns, text, rows):
+def _columns(columns, text, rows):
+    # Two choices a row, or two words, where a row has several.
+    shapes = {column: [rows, 2][: spec.shape.rank] for column, spec in columns.items()}
+    return {column: np.full(shape, text) for column, shape in shapes.items()}
+
+
+def predict_log(name, signature, inputs):
+    """Return the `PredictionLog` of a request for Predict.
+
+    Args:
+        name: str, of the model.
+        signature: str.
+        inputs: dict of arrays.
+    """
     log = prediction_log_pb2.PredictionLog()
     request = log.predict_log.request
     request.model_spec.name = name
     request.model_spec.signature_name = signature
-    for column in columns:
-        request.inputs[column].CopyFrom(tf.make_tensor_proto([text] * rows))
+    for column, array in inputs.items():
+        request.inputs[column].CopyFrom(tf.make_tensor_proto(array))
     return log
 
 

@@ -1,13 +1,12 @@
 """What an exported model offers: functions of named tensors, and the variables they read."""
 
-import keras
 import tensorflow as tf
 
 from keras_lm.tasks import FeatureExtractor
 
 
 def text_specs(task):
-    """Return the inputs of `serving_default`: a string tensor [None] for each text a task takes.
+    """Return the inputs of `serving_default`: a string tensor for each text that a task takes.
 
     Args:
         task: `keras_lm.tasks.Task`. With `text_pair=True` it takes both of its texts.
@@ -20,8 +19,9 @@ def text_specs(task):
             f"{type(task).__name__} has no tokenizer, and an export takes strings: pass tokenizer= "
             "when making the task."
         )
-    names = task.text_names if task.text_pair else task.text_names[:1]
-    return {name: tf.TensorSpec([None], tf.string, name) for name in names}
+    return {
+        name: tf.TensorSpec(task.text_shape(name), tf.string, name) for name in task.answer_names
+    }
 
 
 def trace_all(task):
@@ -37,22 +37,16 @@ def trace_all(task):
     answer = trace(answer_function(task, tokenize), texts)
     functions = {
         "serving_default": answer,
-        "tokens": trace(raw_function(task), token_specs(task)),
+        "tokens": trace(raw_function(task), task.packed_specs()),
         "tokenize": trace(pieces_function(task, tokenize), texts),
     }
+    for name, specs in task.other_signatures().items():
+        functions[name] = trace(answer_function(task, tokenize), specs)
     if task.example_signature():
         name, outputs = task.example_signature()
         inputs = {"inputs": tf.TensorSpec([None], tf.string, "inputs")}
         functions[name] = trace(example_function(answer, outputs, list(texts)), inputs)
     return functions
-
-
-def token_specs(task):
-    """Return the inputs of `tokens`: those of the task's backbone, by name."""
-    return {
-        tensor.name: tf.TensorSpec(tensor.shape, tensor.dtype, tensor.name)
-        for tensor in keras.tree.flatten(task.backbone.input)
-    }
 
 
 def answer_function(task, tokenize=None):
@@ -64,7 +58,7 @@ def answer_function(task, tokenize=None):
     """
 
     def answer(**columns):
-        return _plain_floats(task.answer(columns, tokenize))
+        return plain_floats(task.answer(columns, tokenize))
 
     return answer
 
@@ -75,7 +69,7 @@ def raw_function(task):
 
     def raw(**packed):
         outputs = task(packed, training=False)
-        return _plain_floats(outputs if isinstance(outputs, dict) else {name: outputs})
+        return plain_floats(outputs if isinstance(outputs, dict) else {name: outputs})
 
     return raw
 
@@ -114,7 +108,8 @@ def example_function(answer, outputs, names):
     return examples
 
 
-def _plain_floats(outputs):
+def plain_floats(outputs):
+    """Return the outputs of a signature, half precision as float32."""
     # JSON has no word for half precision, and neither do most clients.
     halves = (tf.bfloat16, tf.float16)
     return {

@@ -1,15 +1,17 @@
 """Export as a `.tflite`: for LiteRT's interpreter, on phones and elsewhere."""
 
 import contextlib
+import tempfile
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.export import signatures
+from keras_lm.export import generation, signatures
 from keras_lm.export.operations import layer_path
 from keras_lm.export.versions import local_path, write_file
 from keras_lm.packers import Packer
+from keras_lm.tasks.generative import GenerativeTask
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
 TEXT_OPERATIONS = {
@@ -37,6 +39,12 @@ def export_tflite(task, path):
     `text_pair=True` also `text_pair`; it gives what `task.answer` gives with the tokenizer's
     `tokenize_lite`. It holds LiteRT's own operations and TF Text's, and no other (no Flex).
 
+    Of a `CausalLM` it holds a step for clients that decode by themselves. Its signature
+    `next_token` takes `token_ids` and `padding_mask` (B, S), int32, and a cache as the signature of
+    this name in a SavedModel does, but with free slots for the new tokens: it does not grow.
+    `tokenize`, where the tokenizer has `tokenize_lite`, takes `prompt`, a string tensor [None], and
+    gives `token_ids` and `padding_mask` (B, S); an empty prompt has no tokens there.
+
     Rows are padded as the task pads them. Where a model does not convert with a length that varies,
     every row has `sequence_length` columns, which takes the longer the more of them are padding.
 
@@ -58,7 +66,8 @@ def export_tflite(task, path):
             f"path={str(path)!r} is a folder: pass a file, such as model.tflite."
         )
     specs = signatures.text_specs(task)
-    if not hasattr(task.tokenizer, "tokenize_lite"):
+    generates = isinstance(task, GenerativeTask)
+    if not generates and not hasattr(task.tokenizer, "tokenize_lite"):
         raise ValueError(
             f"{type(task.tokenizer).__name__} has no operations that run in LiteRT: export as a "
             "SavedModel instead."
@@ -69,7 +78,7 @@ def export_tflite(task, path):
             f"the task computes in {compute_dtype}, for which LiteRT has no kernels: save it with "
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
-    model = _working_model(task, specs)
+    model = _generating_model(task) if generates else _working_model(task, specs)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, model)
     return path
@@ -77,18 +86,37 @@ def export_tflite(task, path):
 
 def _working_model(task, specs):
     """Return the flatbuffer, padded as the task pads or else to a fixed length."""
+    texts = np.array([[b"", b"a"], [b"two words", b""]])
+    texts = {n: texts if s.shape.rank == 2 else texts[:, 0] for n, s in specs.items()}
     problems = []
     for padding in dict.fromkeys([task.packing["padding"], "fixed"]):
         with _padding(task, padding):
             function = signatures.answer_function(task, task.tokenizer.tokenize_lite)
             model, problem = _convert(signatures.trace(function, specs))
-        problem = problem or _missing(model, task) or _failure(model, specs)
+        problem = problem or _missing(model, task) or _failure(model, [("serving_default", texts)])
         if not problem:
             return model
         problems.append(problem)
-    raise ValueError(
-        f"{type(task).__name__} does not run in LiteRT: {problems[-1]}. Export as a SavedModel "
-        "instead."
+    raise _no_lite(task, problems[-1])
+
+
+def _generating_model(task):
+    """Return the flatbuffer of a task that continues prompts."""
+    functions = generation.trace_lite(task)
+    module = signatures.module_of(*functions.values())
+    with tempfile.TemporaryDirectory() as folder:  # only by this way signatures have names
+        tf.saved_model.save(module, folder, signatures=functions)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[*functions])
+        model, problem = _converted(converter)
+    problem = problem or _missing(model, task) or _failure(model, generation.lite_requests(task))
+    if problem:
+        raise _no_lite(task, problem)
+    return model
+
+
+def _no_lite(task, problem):
+    return ValueError(
+        f"{type(task).__name__} does not run in LiteRT: {problem}. Export as a SavedModel instead."
     )
 
 
@@ -106,7 +134,10 @@ def _convert(function):
     """Return (flatbuffer, None), or (None, what went wrong)."""
     # Around a Keras model, the converter loses track of variables and gives NaN.
     module = signatures.module_of(function)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+    return _converted(tf.lite.TFLiteConverter.from_concrete_functions([function], module))
+
+
+def _converted(converter):
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     converter.allow_custom_ops = True
     try:
@@ -137,7 +168,7 @@ def _custom_operations(model):
                 yield code.CustomCode().decode(), graph.Tensors(operator.Outputs(0)).Name().decode()
 
 
-def _failure(model, specs):
+def _failure(model, requests):
     """Run the model once, where an interpreter is installed: kernels may refuse a shape or type."""
     try:
         from ai_edge_litert.interpreter import InterpreterWithCustomOps
@@ -148,8 +179,8 @@ def _failure(model, specs):
         interpreter = InterpreterWithCustomOps(
             model_content=model, custom_op_registerers=SELECT_TFTEXT_OPS
         )
-        serve = interpreter.get_signature_runner("serving_default")
-        serve(**{name: np.array([b"", b"two words"]) for name in specs})
+        for signature, inputs in requests:
+            interpreter.get_signature_runner(signature)(**inputs)
     except (RuntimeError, ValueError) as error:
         return next(iter(str(error).splitlines()), type(error).__name__)
     return None

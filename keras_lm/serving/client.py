@@ -3,12 +3,17 @@
 REST needs `requests` alone; TensorFlow is imported only where a `grpc://` server is asked.
 """
 
-import base64
 import json
 from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
 
-import numpy as np
+from keras_lm.serving.client_values import (
+    fits,
+    from_json,
+    from_tensor,
+    signatures_from_json,
+    to_json,
+)
 
 # HTTP status → gRPC's name for the same error
 HTTP_CODES = {
@@ -30,17 +35,6 @@ REMEDIES = {
     "UNAVAILABLE": "Is a server running there, and is this its {protocol} port?",
     "DEADLINE_EXCEEDED": "Pass a longer timeout= than {timeout:g} seconds, or fewer texts at once.",
 }
-
-DTYPES = {
-    "DT_STRING": object,
-    "DT_BOOL": np.bool_,
-    "DT_HALF": np.float16,
-    "DT_BFLOAT16": np.float32,  # numpy has none
-    "DT_FLOAT": np.float32,
-    "DT_DOUBLE": np.float64,
-    **{f"DT_{kind}INT{bits}": np.dtype(f"{kind.lower()}int{bits}") for kind in ("", "U")
-       for bits in (8, 16, 32, 64)},
-}  # fmt: skip
 
 
 class ServerError(Exception):
@@ -96,7 +90,8 @@ class Client:
         """Ask a signature of the model.
 
         Args:
-            inputs: dict of name → list or array, a row per example.
+            inputs: dict of name → list or array, a row per example. Those for which the signature
+                has a default may be left out.
             signature: str. Which of the model's signatures to call.
 
         Returns:
@@ -111,12 +106,12 @@ class Client:
             if isinstance(column, (str, bytes)):
                 raise ValueError(f"{name}={column!r}: pass a list of texts, [{column!r}].")
         expected = self._signatures.get(signature)
-        if expected is None or set(expected["inputs"]) != set(inputs):
+        if expected is None or not fits(inputs, expected["inputs"]):
             self._signatures = self.metadata()  # first, or the server has loaded a new version
             if signature not in self._signatures:
                 raise ValueError(f"signature={signature!r}: use one of {list(self._signatures)}.")
             expected = self._signatures[signature]
-            if set(expected["inputs"]) != set(inputs):
+            if not fits(inputs, expected["inputs"]):
                 names = sorted(expected["inputs"])
                 raise ValueError(f"inputs has {sorted(inputs)}: {signature!r} takes {names}.")
         return self._transport.predict(inputs, signature, expected)
@@ -127,7 +122,7 @@ class Client:
         Returns:
             dict of signature name → `{"method": str, "inputs": columns, "outputs": columns}`, and
             columns is a dict of name → `{"dtype": "DT_STRING", "shape": [-1]}`; a shape that is not
-            known is None.
+            known is None. An input that may be left out has a `"default"`, an array.
 
         Raises:
             ServerError: if the server refuses, or does not answer.
@@ -189,20 +184,27 @@ class _Rest(_Transport):
         self.session.trust_env = not _is_here(self.url)  # no proxy stands between us and ourselves
 
     def predict(self, inputs, signature, expected):
+        # TF Serving itself knows defaults over gRPC only. JSON has no word for arrays of nothing.
+        defaults = {
+            name: column["default"]
+            for name, column in expected["inputs"].items()
+            if name not in inputs and column["default"].size
+        }
+        inputs = defaults | dict(inputs)
         body = {
             "signature_name": signature,
-            "inputs": {name: _to_json(column) for name, column in inputs.items()},
+            "inputs": {name: to_json(column) for name, column in inputs.items()},
         }
         outputs = self.call("POST", ":predict", json.dumps(body))["outputs"]
         if len(expected["outputs"]) == 1:  # a single output comes without its name
             outputs = dict.fromkeys(expected["outputs"], outputs)
         return {
-            name: _from_json(value, expected["outputs"].get(name, {}).get("dtype"))
+            name: from_json(value, expected["outputs"].get(name, {}).get("dtype"))
             for name, value in outputs.items()
         }
 
     def signatures(self):
-        return _signatures(self.call("GET", "/metadata")["metadata"]["signature_def"])
+        return signatures_from_json(self.call("GET", "/metadata")["metadata"]["signature_def"])
 
     def status(self):
         return [
@@ -276,7 +278,7 @@ class _Grpc(_Transport):
                 raise ValueError(f"inputs[{name!r}] is no {dtype.name} array: {error}") from None
             request.inputs[name].CopyFrom(tensor)
         outputs = self.call(self.predictions.Predict, request).outputs
-        return {name: _from_tensor(name, tf.make_ndarray(value)) for name, value in outputs.items()}
+        return {name: from_tensor(name, tf.make_ndarray(value)) for name, value in outputs.items()}
 
     def signatures(self):
         from google.protobuf.json_format import MessageToDict
@@ -287,7 +289,7 @@ class _Grpc(_Transport):
         packed = self.call(self.predictions.GetModelMetadata, request).metadata["signature_def"]
         found = get_model_metadata_pb2.SignatureDefMap()
         packed.Unpack(found)
-        return _signatures(MessageToDict(found, preserving_proto_field_name=True))
+        return signatures_from_json(MessageToDict(found, preserving_proto_field_name=True))
 
     def status(self):
         from tensorflow_serving.apis import get_model_status_pb2
@@ -326,49 +328,3 @@ def _is_here(url):
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _signatures(signature_def_map):
-    """What `Client.metadata` returns, from the JSON of a SignatureDefMap."""
-    return {
-        name: {
-            "method": value.get("method_name", ""),
-            "inputs": {n: _column(info) for n, info in value.get("inputs", {}).items()},
-            "outputs": {n: _column(info) for n, info in value.get("outputs", {}).items()},
-        }
-        for name, value in signature_def_map.get("signature_def", {}).items()
-    }
-
-
-def _column(tensor_info):
-    """One input or output of a signature, from the JSON of a TensorInfo."""
-    shape = tensor_info.get("tensor_shape", {})
-    sizes = [int(dim.get("size", 0)) for dim in shape.get("dim", [])]
-    dtype = tensor_info.get("dtype", "DT_INVALID")
-    return {"dtype": dtype, "shape": None if shape.get("unknown_rank") else sizes}
-
-
-def _to_json(value):
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, bytes):
-        return {"b64": base64.b64encode(value).decode()}
-    if isinstance(value, (list, tuple)):
-        return [_to_json(item) for item in value]
-    return value
-
-
-def _from_json(value, dtype):
-    def decode(item):
-        if isinstance(item, list):
-            return [decode(inner) for inner in item]
-        return base64.b64decode(item["b64"]) if isinstance(item, dict) else item
-
-    return np.array(decode(value), dtype=DTYPES.get(dtype))
-
-
-def _from_tensor(name, array):
-    if array.dtype == object and not name.endswith("_bytes"):
-        texts = [item.decode("utf-8", "replace") for item in array.ravel()]
-        return np.array(texts, dtype=object).reshape(array.shape)
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

@@ -2,6 +2,8 @@
 
 import keras
 import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_lm.models import BertBackbone
 from keras_lm.tokenizers import WordPieceTokenizer
@@ -52,3 +54,21 @@ def make_backbone():
         return backbone
 
     return make
+
+
+@pytest.fixture(scope="session")
+def requests_of():
+    def requests_of(folder):
+        """(signature, model's name, its inputs) of each warm-up request."""
+        path = folder / "assets.extra" / "tf_serving_warmup_requests"
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            request = getattr(log, log.WhichOneof("log_type")).request
+            if log.WhichOneof("log_type") == "predict_log":
+                inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
+            else:
+                examples = request.input.example_list.examples
+                inputs = {"inputs": tf.constant([e.SerializeToString() for e in examples])}
+            yield request.model_spec.signature_name, request.model_spec.name, inputs
+
+    return requests_of

@@ -79,3 +79,5 @@ def test_mistakes_have_clear_words(folder, task, tmp_path):
         check(tmp_path / "no.tflite", task, ["a"])
     with pytest.raises(ValueError, match="empty"):
         check(folder, task, [])
+    with pytest.raises(ValueError, match="text_pair"):
+        check(folder, task, ["a"])

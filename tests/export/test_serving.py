@@ -10,7 +10,6 @@ from google.protobuf import (
     wrappers_pb2,  # noqa: F401 - its messages are part of the pool
 )
 from tensorflow.python.saved_model import fingerprinting_utils
-from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from keras_lm import tasks
@@ -39,21 +38,7 @@ def regressor(make_backbone, tokenizer):
 # === Warm-up ===
 
 
-def requests_of(folder):
-    """(signature, model's name, its inputs) of each warm-up request."""
-    path = folder / "assets.extra" / "tf_serving_warmup_requests"
-    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        log = prediction_log_pb2.PredictionLog.FromString(record)
-        request = getattr(log, log.WhichOneof("log_type")).request
-        if log.WhichOneof("log_type") == "predict_log":
-            inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
-        else:
-            examples = request.input.example_list.examples
-            inputs = {"inputs": tf.constant([e.SerializeToString() for e in examples])}
-        yield request.model_spec.signature_name, request.model_spec.name, inputs
-
-
-def test_warmup_runs_through_the_signatures(exported):
+def test_warmup_runs_through_the_signatures(exported, requests_of):
     task, folder = exported
     signatures = tf.saved_model.load(str(folder)).signatures
     rows, lengths, used = set(), set(), set()
@@ -73,7 +58,7 @@ def test_warmup_runs_through_the_signatures(exported):
     assert max(lengths) > task.packing["sequence_length"]
 
 
-def test_warmup_is_small(exported):
+def test_warmup_is_small(exported, requests_of):
     assert 10 <= len(list(requests_of(exported[1]))) <= 100
 
 

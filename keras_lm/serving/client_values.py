@@ -1,0 +1,92 @@
+"""Values of requests and answers as the client has them: numpy arrays, from and to JSON."""
+
+import base64
+
+import numpy as np
+
+DTYPES = {
+    "DT_STRING": object,
+    "DT_BOOL": np.bool_,
+    "DT_HALF": np.float16,
+    "DT_BFLOAT16": np.float32,  # numpy has none
+    "DT_FLOAT": np.float32,
+    "DT_DOUBLE": np.float64,
+    **{f"DT_{kind}INT{bits}": np.dtype(f"{kind.lower()}int{bits}") for kind in ("", "U")
+       for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+def signatures_from_json(signature_def_map):
+    """Return what `Client.metadata` returns, from the JSON of a SignatureDefMap."""
+    return {
+        name: {
+            "method": value.get("method_name", ""),
+            "inputs": {
+                n: _column(info, value.get("defaults", {}).get(n))
+                for n, info in value.get("inputs", {}).items()
+            },
+            "outputs": {n: _column(info) for n, info in value.get("outputs", {}).items()},
+        }
+        for name, value in signature_def_map.get("signature_def", {}).items()
+    }
+
+
+def fits(inputs, columns):
+    """Return whether all inputs are known, and none is missing that has no default."""
+    required = {name for name, column in columns.items() if "default" not in column}
+    return required <= set(inputs) <= set(columns)
+
+
+def _column(tensor_info, default=None):
+    """One input or output of a signature, from the JSON of a TensorInfo and a TensorProto."""
+    shape = tensor_info.get("tensor_shape", {})
+    dtype = tensor_info.get("dtype", "DT_INVALID")
+    column = {"dtype": dtype, "shape": None if shape.get("unknown_rank") else _sizes(shape)}
+    return column if default is None else column | {"default": _array(default)}
+
+
+def _sizes(tensor_shape):
+    return [int(dim.get("size", 0)) for dim in tensor_shape.get("dim", [])]
+
+
+def _array(tensor):
+    """The array in the JSON of a TensorProto."""
+    dtype, shape = DTYPES.get(tensor["dtype"]), _sizes(tensor.get("tensor_shape", {}))
+    if tensor.get("tensor_content"):
+        return np.frombuffer(base64.b64decode(tensor["tensor_content"]), dtype).reshape(shape)
+    values = next((value for name, value in tensor.items() if name.endswith("_val") and value), [])
+    if dtype is object:
+        values = [base64.b64decode(value) for value in values]
+    if len(values) == 1:  # one stands for all
+        return np.full(shape, values[0], dtype)
+    return np.array(values, dtype).reshape(shape)
+
+
+def to_json(value):
+    """Return an array, list or value as JSON can hold it."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return {"b64": base64.b64encode(value).decode()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(value, dtype):
+    """Return nested lists as an array of a type that `DTYPES` names."""
+
+    def decode(item):
+        if isinstance(item, list):
+            return [decode(inner) for inner in item]
+        return base64.b64decode(item["b64"]) if isinstance(item, dict) else item
+
+    return np.array(decode(value), dtype=DTYPES.get(dtype))
+
+
+def from_tensor(name, array):
+    """Return the array of an output over gRPC as REST gives it: strings as `str`."""
+    if array.dtype == object and not name.endswith("_bytes"):
+        texts = [item.decode("utf-8", "replace") for item in array.ravel()]
+        return np.array(texts, dtype=object).reshape(array.shape)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

@@ -1,0 +1,354 @@
+"""An exported GPT-2 continues prompts as the task does, and a client can drive it."""
+
+import json
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm import export
+from keras_lm.export import generation
+from keras_lm.generation.options import OPTIONS
+from keras_lm.models import GPT2Backbone
+from keras_lm.serving.client import Client
+from keras_lm.serving.inference import SavedModel
+from keras_lm.serving.server import Server
+from keras_lm.tasks import CausalLM
+from keras_lm.tokenizers import BytePairTokenizer
+
+WINDOW = 48
+PROMPTS = ["Hello world", "", "a prompt of many more words than the others have", b"x\xff\xfe"]
+PROMPTS.append("far more tokens than the window has places for " * 9)
+
+
+@pytest.fixture(scope="module")
+def task(goldens):
+    tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
+    backbone = GPT2Backbone(
+        vocabulary_size=tokenizer.vocabulary_size,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=32,
+        dropout=0.0,
+        max_sequence_length=WINDOW,
+    )
+    random = np.random.default_rng(0)
+    for weight in backbone.weights:
+        weight.assign(0.5 * random.normal(size=weight.shape))
+    # It says plain words only: the logits of all other tokens are 0.
+    plain = [
+        token.strip("Ġ").isascii() and token.strip("Ġ").isalpha() for token in tokenizer.vocabulary
+    ]
+    embeddings = backbone.token_embedding.embeddings
+    embeddings.assign(embeddings * np.array(plain, "float32")[:, np.newaxis])
+    return CausalLM(backbone, tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def folder(task, tmp_path_factory):
+    return task.export(tmp_path_factory.mktemp("models") / "writer")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return SavedModel(folder)
+
+
+def texts(answer):
+    return [text.decode("utf-8", "replace") for text in answer["text"]]
+
+
+def prompts(*rows):
+    return {"prompt": np.array(rows or PROMPTS, object)}
+
+
+# === generate ===
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"repetition_penalty": 1.3, "no_repeat_ngram_size": 2},
+        {"temperature": 1.0, "top_p": 0.9, "seed": 3},
+        {"temperature": 1.5, "top_k": 20, "seed": [5, 4, 3, 2, 1]},
+    ],
+)
+def test_generates_what_the_task_does(model, task, options):
+    options = {"max_new_tokens": 12} | options
+    served = model.run(
+        "generate",
+        prompts() | {name: np.array(x, OPTIONS[name].dtype) for name, x in options.items()},
+    )
+    assert texts(served) == task.generate(PROMPTS, **options)
+    assert served["num_tokens"].shape == (5,)
+    assert served["num_prompt_tokens"][1] == 1  # the bos token
+
+
+def test_each_row_has_its_own_options(model, task):
+    served = model.run(
+        "generate",
+        prompts("Hello", "Hello", "Hello")
+        | {
+            "max_new_tokens": np.array([3, 0, 9], "int32"),
+            "temperature": np.array([0, 0, 1], "float32"),
+            "seed": np.array([0, 0, 7]),
+        },
+    )
+    assert texts(served) == [
+        *task.generate("Hello", max_new_tokens=3),
+        "",
+        *task.generate("Hello", max_new_tokens=9, temperature=1.0, seed=7),
+    ]
+    assert served["num_tokens"][1] == 0
+
+
+def test_default_signature_takes_prompts_alone(model, task):
+    served = model.run("serving_default", prompts())
+    assert texts(served) == task.generate(PROMPTS)
+    assert texts(served) == texts(model.run("generate", prompts()))
+
+
+def test_stop_string_across_tokens(model, task):
+    (text,) = task.generate("Hello", max_new_tokens=12)
+    pieces = [
+        task.tokenizer.detokenize(ids[None])[0].numpy().decode()
+        for ids in task.tokenizer([text]).values[:, None]
+    ]
+    stop = pieces[1][-1] + pieces[2][:1]  # the end of one token, and the beginning of the next
+    assert text.index(stop) > 0
+    rows = prompts("Hello", "Hello", "Hello") | {"max_new_tokens": np.int32(12)}
+    served = model.run("generate", rows | {"stop": np.array([stop.encode(), b"", b"\0never"])})
+    assert texts(served) == [text[: text.index(stop)], text, text]
+    assert served["num_tokens"][0] < served["num_tokens"][1]
+    assert texts(served)[:1] == task.generate("Hello", max_new_tokens=12, stop=stop)
+    served = model.run("generate", rows | {"stop": np.array(stop.encode())})
+    assert texts(served) == [text[: text.index(stop)]] * 3
+
+
+def test_batch_without_rows(model):
+    for signature in ("serving_default", "generate", "tokenize"):
+        answer = model.run(signature, {"prompt": np.array([], object)})
+        assert {len(value) for value in answer.values()} == {0}
+
+
+# === score ===
+
+
+def test_scores_as_the_task_does(model, task):
+    served, expected = model.run("score", {"text": prompts()["prompt"]}), task.score(PROMPTS)
+    assert set(served) == set(expected)
+    for name in ("scores", "perplexity", "token_scores", "num_tokens"):
+        np.testing.assert_allclose(served[name], expected[name], rtol=1e-4, atol=1e-4)
+    assert served["tokens"][0, 0].decode() == expected["tokens"][0, 0]
+
+
+# === next_token ===
+
+
+def greedily(model, step, number):
+    """Continue by `next_token`; `step` is the first request."""
+    ids = []
+    for _ in range(number):
+        answer = model.run("next_token", step)
+        ids.append(np.argmax(answer.pop("logits"), axis=-1).astype("int32")[:, np.newaxis])
+        step = {"token_ids": ids[-1]} | answer
+    return np.concatenate(ids, axis=1), answer
+
+
+def test_client_drives_decoding(model, task):
+    rows = prompts(*PROMPTS[:4])
+    first = model.run("tokenize", rows)
+    assert set(first) == {"tokens", "token_ids", "padding_mask"}
+    first.pop("tokens")
+    ids, cache = greedily(model, first, 8)
+    text = texts(model.run("detokenize", {"token_ids": ids}))
+    assert text == task.generate(PROMPTS[:4], max_new_tokens=8)
+    assert cache["cache_length"].tolist() == [first["token_ids"].shape[1] + 7] * 4
+
+    # A cache with room does not grow, and padding on the left does no harm.
+    slots = WINDOW
+    room = {
+        f"cache_{name}": np.asarray(value)
+        for name, value in task.backbone.make_cache(4, slots).items()
+    }
+    number = first["padding_mask"].sum(axis=1, keepdims=True)
+    places = np.arange(first["token_ids"].shape[1]) + number - first["token_ids"].shape[1]
+    left = {
+        "token_ids": np.take_along_axis(first["token_ids"], np.maximum(places, 0), axis=1),
+        "padding_mask": (places >= 0).astype("int32"),
+    }
+    again, cache = greedily(model, left | room, 8)
+    np.testing.assert_array_equal(again, ids)
+    assert cache["cache_keys"].shape[3] == slots
+
+
+def test_more_tokens_than_positions(model):
+    tokens = np.ones([1, WINDOW + 1], "int32")
+    with pytest.raises(Exception, match=f"may have {WINDOW} tokens together"):
+        model.run("next_token", {"token_ids": tokens})
+    mask = np.ones_like(tokens)
+    mask[0, 0] = 0
+    model.run("next_token", {"token_ids": tokens, "padding_mask": mask})
+
+
+# === The files ===
+
+
+def test_fresh_process(folder, task):
+    report = export.check(folder, task, PROMPTS)
+    assert set(report.differences) == {"text", "num_tokens", "num_prompt_tokens"}
+
+
+def test_holds_each_weight_once_and_no_python(folder, task):
+    reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
+    shapes = reader.get_variable_to_shape_map()
+    numbers = sum(np.prod(s, dtype=int) for name, s in shapes.items() if "OBJECT" not in name)
+    assert numbers == task.count_params()
+    assert (folder / "saved_model.pb").stat().st_size < 3e6
+
+
+def test_warmup_runs_all_signatures(folder, model, requests_of):
+    signatures = set()
+    for signature, name, inputs in requests_of(folder):
+        assert name == "writer"
+        # TF Serving fills in defaults, and the batching session wants a row of each input.
+        assert set(inputs) == set(model.signature_defs[signature].inputs)
+        assert {value.shape[0] for value in inputs.values()} == {1}
+        model.run(signature, {key: value.numpy() for key, value in inputs.items()})
+        signatures.add(signature)
+    assert signatures == set(model.signature_defs) - {"__saved_model_init_op", "tokens"}
+
+
+def test_half_precision_is_served_as_float32(task, tmp_path):
+    task.save_to_preset(tmp_path / "preset")
+    half = CausalLM.from_preset(tmp_path / "preset", dtype="bfloat16")
+    cache = {name: tf.constant(value) for name, value in generation.empty_cache(half).items()}
+    answer = generation.next_token_function(half)(
+        tf.constant([[1, 2, 3], [4, 5, 6]]), tf.constant([[1]]), **cache
+    )
+    assert {value.dtype.name for value in answer.values()} == {"float32", "int32"}
+    assert answer["cache_keys"].shape == [2, 2, 2, 3, 8]
+
+
+# === LiteRT ===
+
+
+@pytest.fixture(scope="module")
+def lite(task, tmp_path_factory):
+    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="needs LiteRT")
+    from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
+
+    path = task.export(tmp_path_factory.mktemp("lite") / "writer.tflite", format="litert")
+    return litert.InterpreterWithCustomOps(
+        model_path=str(path), custom_op_registerers=SELECT_TFTEXT_OPS
+    )
+
+
+def test_loop_around_a_tflite(lite, task):
+    tokenize, step = (lite.get_signature_runner(name) for name in ("tokenize", "next_token"))
+    tokens = tokenize(prompt=np.array([b"a prompt of many words", b"Hello", b"x\xff\xfe"], object))
+    number = 8
+    shape = task.backbone.make_cache(3, tokens["token_ids"].shape[1] + number)
+    cache = {f"cache_{name}": np.asarray(value) for name, value in shape.items()}
+    ids = []
+    for _ in range(number):
+        answer = step(**tokens, **cache)
+        ids.append(np.argmax(answer.pop("logits"), axis=-1).astype("int32")[:, np.newaxis])
+        tokens, cache = {"token_ids": ids[-1], "padding_mask": np.ones_like(ids[-1])}, answer
+    text = texts({"text": task.tokenizer.detokenize(np.concatenate(ids, axis=1)).numpy()})
+    prompts = ["a prompt of many words", "Hello", b"x\xff\xfe"]
+    assert text == task.generate(prompts, max_new_tokens=number)
+
+
+def test_tflite_gives_no_text_to_check(task, tmp_path):
+    path = tmp_path / "writer.tflite"
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="check the SavedModel"):
+        export.check(path, task, PROMPTS)
+
+
+# === Served ===
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with Server(folder.parent) as running:
+        yield running
+
+
+def ask(server, body):
+    request = urllib.request.Request(
+        f"{server.rest_url}/v1/models/writer:predict", json.dumps(body).encode()
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)
+
+
+def test_rest(server, task):
+    expected = task.generate(["Hello", "a prompt"])
+    answer = ask(server, {"instances": ["Hello", "a prompt"]})
+    assert [row["text"] for row in answer["predictions"]] == expected
+    body = {
+        "signature_name": "generate",
+        "inputs": {"prompt": ["Hello", "a prompt"], "temperature": 0.8, "seed": [1, 2]},
+    }
+    answer = ask(server, body)["outputs"]
+    assert answer["text"] == task.generate(["Hello", "a prompt"], temperature=0.8, seed=[1, 2])
+    rows = [{"prompt": "Hello", "max_new_tokens": 2}, {"prompt": "a prompt", "max_new_tokens": 0}]
+    answer = ask(server, {"signature_name": "generate", "instances": rows})
+    assert [row["num_tokens"] for row in answer["predictions"]] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top_p": 1.5}, "above 0 and at most 1"),
+        ({"max_new_tokens": WINDOW}, "leaves no room"),
+        ({"seed": [1, 2, 3]}, "seed must have one value"),
+    ],
+)
+def test_bad_options_are_refused_and_the_server_goes_on(server, options, message):
+    body = {"signature_name": "generate", "inputs": {"prompt": ["Hello", "you"]} | options}
+    with pytest.raises(urllib.error.HTTPError) as error:
+        ask(server, body)
+    assert error.value.code == 400
+    assert message in json.load(error.value)["error"]
+    assert ask(server, {"instances": ["Hello"]})["predictions"]
+
+
+@pytest.mark.parametrize("protocol", ["rest", "grpc"])
+def test_client_leaves_options_out(server, task, protocol):
+    url = server.rest_url if protocol == "rest" else f"grpc://{server.grpc_address}"
+    with Client(url, "writer") as client:
+        columns = client.metadata()["generate"]["inputs"]
+        assert columns["top_p"]["default"].tolist() == [1.0]
+        assert columns["stop"]["default"].tolist() == [b""]
+        assert "default" not in columns["prompt"]
+        answer = client.predict({"prompt": ["Hello"], "max_new_tokens": [4]}, "generate")
+        assert answer["text"].tolist() == task.generate("Hello", max_new_tokens=4)
+        # The cache goes out and in, whatever the protocol.
+        first = client.predict({"token_ids": [[1, 2, 3]]}, "next_token")
+        cache = {name: value for name, value in first.items() if name != "logits"}
+        second = client.predict({"token_ids": [[4]]} | cache, "next_token")
+        whole = task({"token_ids": np.array([[1, 2, 3, 4]])})
+        np.testing.assert_allclose(second["logits"], whole[:, -1], rtol=1e-3, atol=1e-3)
+        with pytest.raises(ValueError, match="takes"):
+            client.predict({"temperature": [1.0]}, "generate")
+
+
+def test_rest_of_tf_serving_wants_all_inputs(server, monkeypatch):
+    """Its parser of JSON sees the inputs of a signature, but not the defaults."""
+    with Client(server.rest_url, "writer") as client:
+        sent = {}
+
+        def call(method, what, body=None, call=client._transport.call):
+            sent.update(json.loads(body)["inputs"] if body else {})
+            return call(method, what, body)
+
+        monkeypatch.setattr(client._transport, "call", call)
+        client.predict({"prompt": ["Hello"]}, "generate")
+    assert set(sent) == {"prompt", "stop", *OPTIONS}
