@@ -55,6 +55,7 @@ TEST = [
     "pytest>=8",
     "pytest-xdist>=3.5",
     "ruff==0.17.*",  # one minor version: formatters disagree between them
+    "seqeval>=1.2",  # the CoNLL script's idea of an entity
     "selenium>=4.20",  # looks at the server's page, where Chromium is installed
 ]
 

@@ -104,6 +104,15 @@ STEP = (Measure("s a step"),)
 HUB = names(KERAS_HUB, KERAS_HUB_XLA)
 FORWARD = (KERAS_HUB, KERAS_HUB_XLA, GARDEN, GARDEN_XLA, TORCH, TORCH_COMPILED)
 TRAINING = (KERAS_LM, KERAS_HUB, KERAS_HUB_XLA, TORCH)
+GENERATION = (
+    KERAS_LM,
+    Contender("keras_lm, SavedModel", "keras_lm", "exported"),
+    Contender("keras_lm, bfloat16", "keras_lm", "bfloat16"),
+    KERAS_HUB,
+    KERAS_HUB_XLA,
+    TORCH,
+    Contender("PyTorch, bfloat16", "torch_transformers", "bfloat16"),
+)
 LATENCY = (KERAS_LM, Contender("tokenizers + PyTorch", "torch_transformers"))
 
 
@@ -136,6 +145,27 @@ def latency(model, title, batch, calls):
         needs=("short", "minilm"),
         calls=calls,
         targets=(Target(names(LATENCY[1]), time=1.0),),
+    )
+
+
+def generation(batch):
+    """GPT-2 continues prompts, at one batch size."""
+    length, new_tokens = 32, 64
+    return Row(
+        "generate",
+        f"GPT-2 124M, {new_tokens} tokens greedily behind {length}, batch of {batch}",
+        GENERATION,
+        (
+            Measure("tokens/s", work=batch * new_tokens, format=",.1f"),
+            Measure("first token, ms", key="prefill", scale=1000, format=",.0f"),
+            Measure("first call, s", key="first_call", format=",.1f"),
+            Measure("peak memory, GB", key="memory", scale=1e-9, format=",.2f"),
+        ),
+        {"batch": batch, "length": length, "new_tokens": new_tokens},
+        targets=(
+            Target(names(TORCH), speed=1.0),
+            Target(names(TORCH), speed=1.5, contender="keras_lm, bfloat16"),
+        ),
     )
 
 
@@ -193,4 +223,6 @@ def make_rows(megabytes):
         latency("base", "BERT-base", 32, calls=2),
         latency("minilm", "MiniLM", 1, calls=64),
         latency("minilm", "MiniLM", 32, calls=8),
+        generation(1),
+        generation(8),
     ]

@@ -1,13 +1,16 @@
 """What every peer gets: the same sizes, ids and texts; and times of fresh processes."""
 
 import json
+import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 
 VOCABULARY_SIZE, NUM_LAYERS, NUM_HEADS, HIDDEN_DIM, INTERMEDIATE_DIM = 30522, 12, 12, 768, 3072
+GPT2_VOCABULARY_SIZE = 50257
 
 
 def packed_batch(batch, length):
@@ -19,6 +22,41 @@ def packed_batch(batch, length):
     real = np.linspace(length, length // 2, batch).astype("int32")
     padding_mask = (np.arange(length) < real[:, None]).astype("int32")
     return token_ids * padding_mask, np.zeros_like(token_ids), padding_mask
+
+
+def prompts(batch, length):
+    """Return the token ids of prompts without padding, (B, S) int32."""
+    return np.random.default_rng(0).integers(0, 50000, (batch, length), dtype="int32")
+
+
+def generating(generate, new_tokens, calls):
+    """Return a round that takes the time of generating, and of a first token alone.
+
+    Args:
+        generate: callable that takes the number of new tokens, and returns how many each row got.
+        new_tokens: int.
+        calls: int.
+    """
+
+    def seconds(number):
+        start = time.perf_counter()
+        reached = generate(number)
+        taken = time.perf_counter() - start
+        if reached != number:
+            raise ValueError(f"{reached} new tokens instead of {number}")
+        return taken
+
+    first_call = seconds(new_tokens)
+
+    def run_round():
+        numbers = {"prefill": [], "seconds": []}
+        for _ in range(calls):
+            numbers["prefill"].append(seconds(1))
+            numbers["seconds"].append(seconds(new_tokens))
+        kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return numbers | {"first_call": [first_call], "memory": [kilobytes * 1024]}
+
+    return run_round
 
 
 def labels(batch):

@@ -109,12 +109,42 @@ def export(short, minilm, scratch, calls, variant):
     return measure_export(folder, packed_inputs(1, 30), size, ideal)
 
 
+def generate(batch, length, new_tokens, calls, variant):
+    """Greedy decoding with a cache; compiled with XLA in the variant of that name."""
+    import keras_hub
+    import numpy as np
+
+    backbone = keras_hub.models.GPT2Backbone(
+        vocabulary_size=inputs.GPT2_VOCABULARY_SIZE,
+        num_layers=inputs.NUM_LAYERS,
+        num_heads=inputs.NUM_HEADS,
+        hidden_dim=inputs.HIDDEN_DIM,
+        intermediate_dim=inputs.INTERMEDIATE_DIM,
+        max_sequence_length=1024,
+    )
+    model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
+    model.compile(sampler="greedy", jit_compile=variant == "xla")
+    prompts = inputs.prompts(batch, length)
+
+    def run(number):
+        room = ((0, 0), (0, number))  # it writes into the prompts' own padding
+        packed = {
+            "token_ids": np.pad(prompts, room),
+            "padding_mask": np.pad(np.ones_like(prompts), room),
+        }
+        found = model.generate(packed, stop_token_ids=None)
+        return found["token_ids"].shape[1] - length
+
+    return inputs.generating(run, new_tokens, calls)
+
+
 FUNCTIONS = {
     "forward": forward,
     "training": training,
     "tokenizer": tokenizer,
     "import": import_,
     "export": export,
+    "generate": generate,
 }
 
 if __name__ == "__main__":

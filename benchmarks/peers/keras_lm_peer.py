@@ -164,6 +164,66 @@ def latency(short, minilm, model, batch, calls, variant):
     return timed(answer, calls)
 
 
+def generate(batch, length, new_tokens, calls, variant):
+    """Greedy decoding with a cache, in the dtype that `variant` names, or by the SavedModel."""
+    import keras_lm
+
+    if variant == "exported":
+        run = load_generator(batch, length)
+        return inputs.generating(run, new_tokens, calls)
+    backbone = keras_lm.models.Backbone.from_preset(
+        "gpt2_base_en", load_weights=False, dtype=variant or "float32"
+    )
+    task = keras_lm.tasks.CausalLM(backbone)
+    packed = {"token_ids": inputs.prompts(batch, length)}
+
+    def run(number):
+        return min(map(len, task.generate(packed, max_new_tokens=number)))
+
+    return inputs.generating(run, new_tokens, calls)
+
+
+def load_generator(batch, length):
+    """Return a SavedModel's `generate`, from a number of new tokens to how many each row got."""
+    import tensorflow as tf
+
+    from keras_lm.generation.options import OPTIONS
+
+    with tempfile.TemporaryDirectory() as folder:
+        # In a process of its own, so that its memory does not count.
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            path = pool.submit(export_generator, folder).result()
+        exported = tf.saved_model.load(path)
+    answer = exported.signatures["generate"]
+    inputs = {name: tf.constant([o.default], o.dtype) for name, o in OPTIONS.items()}
+    inputs["prompt"] = tf.constant([str(row % 10) * length for row in range(batch)])
+    inputs["stop"] = tf.constant([""])
+
+    def run(number, exported=exported):  # which keeps the variables alive
+        answers = answer(**inputs | {"max_new_tokens": tf.constant([number])})
+        return int(tf.reduce_min(answers["num_tokens"]))
+
+    return run
+
+
+def export_generator(folder):
+    """Export a GPT-2 that takes each digit for a token; return the SavedModel's path."""
+    import keras_lm
+    from keras_lm.tokenizers.byte_pair import BYTES
+
+    end = "<|endoftext|>"
+    number = inputs.GPT2_VOCABULARY_SIZE - len(BYTES) - 1
+    # From the last byte down, so that there are enough before it is the digits' turn.
+    pairs = itertools.product(reversed(BYTES.values()), BYTES.values())
+    merges = list(map(" ".join, itertools.islice(pairs, number)))
+    vocabulary = [*BYTES.values(), *(merge.replace(" ", "") for merge in merges), end]
+    tokenizer = keras_lm.tokenizers.BytePairTokenizer(
+        {token: i for i, token in enumerate(vocabulary)}, merges, bos_token=end, eos_token=end
+    )
+    backbone = keras_lm.models.Backbone.from_preset("gpt2_base_en", load_weights=False)
+    return str(keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer).export(folder))
+
+
 FUNCTIONS = {
     "forward": forward,
     "training": training,
@@ -171,6 +231,7 @@ FUNCTIONS = {
     "import": import_,
     "export": export,
     "latency": latency,
+    "generate": generate,
 }
 
 if __name__ == "__main__":

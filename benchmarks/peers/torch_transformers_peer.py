@@ -132,12 +132,35 @@ def latency(short, minilm, model, batch, calls, variant):
     return timed(answer, calls)
 
 
+def generate(batch, length, new_tokens, calls, variant):
+    """Greedy decoding with a cache, as transformers offers it; `variant` may name a dtype."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    use_all_cores()
+    model = GPT2LMHeadModel(GPT2Config()).eval().to(getattr(torch, variant or "float32"))
+    token_ids = torch.from_numpy(inputs.prompts(batch, length)).long()
+    mask = torch.ones_like(token_ids)
+
+    def run(number):
+        # The second makes sure that no end of text makes it shorter.
+        numbers = {"max_new_tokens": number, "min_new_tokens": number}
+        with torch.inference_mode():
+            found = model.generate(
+                token_ids, attention_mask=mask, do_sample=False, pad_token_id=0, **numbers
+            )
+        return found.shape[1] - length
+
+    return inputs.generating(run, new_tokens, calls)
+
+
 FUNCTIONS = {
     "forward": forward,
     "training": training,
     "tokenizer": tokenizer,
     "import": import_,
     "latency": latency,
+    "generate": generate,
 }
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.cli.terminal import first_line
+from keras_lm.cli.terminal import first_line, plain
 from keras_lm.export.serving import BATCHING_FILE, WARMUP_FILE
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -36,7 +36,10 @@ def inspect_saved_model(folder, versions):
     dtypes = reader.get_variable_to_dtype_map()
     weights = [name for name in shapes if name != OBJECT_GRAPH]
     signatures = {
-        name: {"inputs": _columns(definition.inputs), "outputs": _columns(definition.outputs)}
+        name: {
+            "inputs": _columns(definition.inputs, definition.defaults),
+            "outputs": _columns(definition.outputs),
+        }
         for name, definition in sorted(graph.signature_def.items())
         if not name.startswith("__")  # TensorFlow's own, which initialises tables
     }
@@ -87,16 +90,15 @@ def inspect_tflite(path):
     }
 
 
-def _columns(infos):
-    return {
-        name: {
-            "dtype": tf.as_dtype(info.dtype).name,
-            "shape": None
-            if info.tensor_shape.unknown_rank
-            else [None if dim.size < 0 else dim.size for dim in info.tensor_shape.dim],
-        }
-        for name, info in sorted(infos.items())
-    }
+def _columns(infos, defaults=()):
+    columns = {}
+    for name, info in sorted(infos.items()):
+        sizes = [None if dim.size < 0 else dim.size for dim in info.tensor_shape.dim]
+        shape = None if info.tensor_shape.unknown_rank else sizes
+        columns[name] = {"dtype": tf.as_dtype(info.dtype).name, "shape": shape}
+        if name in defaults:
+            columns[name]["default"] = plain(tf.make_ndarray(defaults[name]))
+    return columns
 
 
 def _tensors(graph, get, number):

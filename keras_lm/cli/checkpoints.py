@@ -10,6 +10,7 @@ from keras_lm.converters import CheckpointError
 # The layers of heads, as models call them, and what they are.
 HEADS = {
     "classifier/logits": "classification",
+    "multiple_choice_head/logits": "multiple choice",
     "token_head/dense": "masked language model",
     "next_sentence_head/logits": "next sentence",
 }

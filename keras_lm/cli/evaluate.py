@@ -39,7 +39,9 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
                      have it; with several labels a text, accuracy is the share of yes-or-no
                      answers that are right;
       a regressor    mean squared and mean absolute error, Pearson's correlation;
-      a masked LM    loss and accuracy on hidden tokens, the same ones every time.
+      a masked LM    loss and accuracy on hidden tokens, the same ones every time;
+      a causal LM    loss, perplexity and accuracy on each next token, the perplexity of a word
+                     (what white space parts), and how many tokens and words there are.
     """
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.examples import read_examples
@@ -48,7 +50,7 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
 
     checkpoint = open_source(preset)
     cls = presets.stated_task(checkpoint)
-    if cls not in (tasks.TextClassifier, tasks.TextRegressor, tasks.MaskedLM):
+    if cls not in (tasks.TextClassifier, tasks.TextRegressor, tasks.MaskedLM, tasks.CausalLM):
         raise click.ClickException(
             f"{preset} holds {cls.__name__ if cls else 'no task'}, which has nothing to compare "
             "with labels. Train one first: keras-lm finetune."

@@ -6,6 +6,7 @@ import random
 import click
 
 from keras_lm.cli.labels import class_indices, read_labels, read_number
+from keras_lm.cli.options import UNLABELLED
 from keras_lm.cli.rows import Rows, open_rows
 
 
@@ -80,7 +81,7 @@ def read_examples(path, format, columns, task, separator, pairs=None):
             pair = rows.find("text_pair", columns["text_pair"], required=bool(pairs))
             found |= {"text_pair": pair} if pair else {}
         labels_column = None
-        if task != "masked-lm":
+        if task not in UNLABELLED:
             labels_column = rows.find("labels", columns["labels"])
         texts, labels, lines = {role: [] for role in found}, [], []
         for line, row in rows:

@@ -53,6 +53,8 @@ def export_command(preset, path, format, task, do_check):
         texts = CHECK_TEXTS
         if loaded.text_pair:
             texts = (CHECK_TEXTS, CHECK_TEXTS[::-1])
+        if "choices" in loaded.required_names:
+            texts = (CHECK_TEXTS, [CHECK_TEXTS] * len(CHECK_TEXTS))
         report = export.check(written, loaded, texts)
         say_rows(
             [

@@ -10,6 +10,7 @@ from keras_lm.cli.options import (
     INPUT_FILE,
     TASKS,
     PresetFolder,
+    TaskChoice,
     batch_size_option,
     format_option,
     labels_options,
@@ -18,7 +19,8 @@ from keras_lm.cli.options import (
 )
 from keras_lm.cli.terminal import megabytes, quiet, say_rows
 
-FINETUNED = ["text-classifier", "text-regressor", "masked-lm"]  # the first is the default
+# The first is the default.
+FINETUNED = ["text-classifier", "text-regressor", "masked-lm", "causal-lm"]
 
 
 @click.command("finetune", short_help="A file of texts and labels → a trained preset.")
@@ -27,7 +29,7 @@ FINETUNED = ["text-classifier", "text-regressor", "masked-lm"]  # the first is t
 @click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
 @click.option(
     "--task",
-    type=click.Choice(FINETUNED),
+    type=TaskChoice(FINETUNED),
     help="[default: what SOURCE has a head for, otherwise text-classifier]",
 )
 @click.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch.")
@@ -75,14 +77,17 @@ def finetune_command(source, train, output, export_path, **options):
       keras-lm finetune bert-base train.csv --output film-critic --validation-split 0.1
       keras-lm finetune bert-base train.tsv --output similarity --task text-regressor
       keras-lm finetune bert-base texts.txt --output my-bert --task masked-lm
+      keras-lm finetune gpt2 corpus.txt --output my-gpt2 --task causal-lm --sequence-length 128
 
     SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. TRAIN is CSV, TSV or JSONL with
     the columns text and label (others are named with --text and --labels), and text_pair for pairs.
-    Labels are names, or positions in the class names; for a regressor numbers; masked-lm needs none
-    and also reads plain lines.
+    Labels are names, or positions in the class names; for a regressor numbers; masked-lm and
+    causal-lm need none and also read plain lines.
 
     Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing
-    if anything goes wrong before that.
+    if anything goes wrong before that. For causal-lm, texts are put one behind the other and cut
+    into full windows of tokens, and an interrupted run can go on: until it has ended,
+    OUTPUT.unfinished holds where it is, and the same command takes it up.
     """
     if options["validation"] and options["validation_split"]:
         raise click.UsageError("--validation and --validation-split are both given: choose one.")
@@ -91,6 +96,7 @@ def finetune_command(source, train, output, export_path, **options):
 
     from keras_lm import presets, tasks, training
     from keras_lm.cli.loading import load_task, open_source
+    from keras_lm.cli.windows import without_blank
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
     checkpoint = open_source(source)
@@ -112,26 +118,33 @@ def finetune_command(source, train, output, export_path, **options):
     keras.utils.set_random_seed(options["seed"])
     task = load_task(source, cls, **arguments)
     task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
+    fitting = {key: options[key] for key in ("batch_size", "epochs")}
+    fitting["verbose"] = 1 if sys.stdout.isatty() else 2
+    run = _start_run(output, data, held_out, options, source) if name == "causal-lm" else None
     try:
-        history = task.fit(
-            data.texts,
-            y,
-            validation_data=validation,
-            batch_size=options["batch_size"],
-            epochs=options["epochs"],
-            callbacks=[keras.callbacks.TerminateOnNaN()],
-            verbose=1 if sys.stdout.isatty() else 2,
-        ).history
+        if run:
+            texts = [part and without_blank(part.texts["text"]) for part in (data, held_out)]
+            history = run.fit(task, *texts, seed=options["seed"], **fitting)
+        else:
+            history = task.fit(
+                data.texts,
+                y,
+                validation_data=validation,
+                callbacks=[keras.callbacks.TerminateOnNaN()],
+                **fitting,
+            ).history
     except tf.errors.ResourceExhaustedError as error:
         raise click.ClickException(
             "the memory is full: lower --batch-size or --sequence-length. Nothing was written."
         ) from error
-    if not math.isfinite(history["loss"][-1]):
+    if not run and not math.isfinite(history["loss"][-1]):
         raise click.ClickException(
             f"the loss is no longer a number after {len(history['loss'])} epochs: try a lower "
             f"--learning-rate than {options['learning_rate']:g}. Nothing was written."
         )
     task.save_to_preset(output)
+    if run:
+        run.remove()
     exported = None
     if export_path:
         with quiet():
@@ -144,6 +157,18 @@ def finetune_command(source, train, output, export_path, **options):
             ("export", exported and f"{exported} ({megabytes(exported)})"),
         ]
     )  # fmt: skip
+
+
+def _start_run(output, data, held_out, options, source):
+    """A run on packed windows, which can be interrupted."""
+    from keras_lm.cli.windows import Run, fingerprint
+
+    names = ("epochs", "batch_size", "learning_rate", "sequence_length", "seed", "dtype")
+    corpus = {
+        "text": fingerprint(data.texts["text"]),
+        "validation": held_out and fingerprint(held_out.texts["text"]),
+    }
+    return Run(output, {"source": source, **{name: options[name] for name in names}, **corpus})
 
 
 def _task_of(stated):
@@ -165,7 +190,8 @@ def _read(train, name, options, multi_label):
 
     columns = {role: options[role] for role in ("text", "text_pair", "labels")}
     separator = options["label_separator"] if multi_label else None
-    data = read_examples(train, options["format"], columns, name, separator)
+    pairs = False if name == "causal-lm" else None
+    data = read_examples(train, options["format"], columns, name, separator, pairs)
     if options["validation_split"]:
         return data.split(options["validation_split"], options["seed"])
     if options["validation"] is None:

@@ -6,7 +6,7 @@ import click
 
 SECTIONS = {
     "From weights to answers": ["convert", "finetune", "evaluate", "export", "serve", "predict"],
-    "Besides": ["features", "inspect", "vocab", "demo"],
+    "Besides": ["features", "inspect", "vocab", "pretrain", "demo"],
 }
 
 

@@ -112,7 +112,7 @@ def _signature_lines(name, signature):
             if spec["shape"] is not None:
                 sizes = ["?" if size is None else str(size) for size in spec["shape"]]
                 shape = f"[{', '.join(sizes)}]"
-            default = ""
             if "default" in spec:
-                default = f", {json.dumps(spec['default'], ensure_ascii=False)} where left out"
-            yield f"  {side.removesuffix('s')} {tensor}: {spec['dtype']} {shape}{default}"
+                default = json.dumps(spec["default"])
+                shape += f", {default} by default" if len(default) < 40 else ", may be left out"
+            yield f"  {side.removesuffix('s')} {tensor}: {spec['dtype']} {shape}"

@@ -2,18 +2,22 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from keras_lm import tasks
+from keras_lm import data, tasks
+from keras_lm.cli.windows import without_blank
 
 
 def measure(task, examples, batch_size):
     """Return a dict of measures.
 
     Args:
-        task: a `TextClassifier`, `TextRegressor` or `MaskedLM`.
+        task: a `TextClassifier`, `TextRegressor`, `MaskedLM` or `CausalLM`.
         examples: `keras_lm.cli.examples.Examples`.
         batch_size: int.
     """
+    if isinstance(task, tasks.CausalLM):
+        return _measure_language_model(task, examples.texts["text"], batch_size)
     results = {"texts": len(examples.lines)}
     if isinstance(task, tasks.MaskedLM):
         values = task.evaluate(examples.texts, batch_size=batch_size, verbose=0, return_dict=True)
@@ -35,6 +39,31 @@ def measure(task, examples, batch_size):
     results["loss"] = float(task.default_loss()(y, logits))
     results |= {metric.name: _value(metric, y, logits) for metric in task.default_metrics()}
     return results | _by_class(names, y, logits, task.multi_label)
+
+
+def _measure_language_model(task, texts, batch_size):
+    """On windows of tokens as `finetune` and `pretrain` train on, with none left out."""
+    texts = without_blank(texts)
+    windows = data.token_windows(
+        texts, task.tokenizer, task.packing["sequence_length"], drop_remainder=False
+    )
+    lengths = [len(window) - 1 for window in windows.as_numpy_iterator()]
+    windows = windows.apply(tf.data.experimental.assert_cardinality(len(lengths)))
+    tokens = sum(lengths)
+    words = sum(len(text.split()) for text in texts)
+    batches = data.window_batches(windows, batch_size)
+    values = task.evaluate(batches, verbose=0, return_dict=True)
+    # Keras's own mean of the loss is over rows, of which the last may have fewer tokens.
+    loss = float(np.log(values["perplexity"]))
+    return {
+        "texts": len(texts),
+        "loss": loss,
+        "perplexity": float(values["perplexity"]),
+        "accuracy": float(values["accuracy"]),
+        "word_perplexity": float(np.exp(loss * tokens / max(words, 1))),
+        "tokens": tokens,
+        "words": words,
+    }
 
 
 def _by_class(names, y, logits, multi_label):

@@ -9,10 +9,25 @@ import click
 TASKS = {
     "text-classifier": "TextClassifier",
     "text-regressor": "TextRegressor",
+    "multiple-choice": "MultipleChoice",
+    "token-classifier": "TokenClassifier",
     "masked-lm": "MaskedLM",
+    "causal-lm": "CausalLM",
     "feature-extractor": "FeatureExtractor",
     "pretrainer": "Pretrainer",
 }
+
+
+# Tasks whose texts need no labels.
+UNLABELLED = ("masked-lm", "causal-lm")
+
+
+class TaskChoice(click.Choice):
+    """One of some tasks; `causal_lm` is `causal-lm`."""
+
+    def convert(self, value, param, ctx):
+        """Return the name as `TASKS` has it."""
+        return super().convert(str(value).replace("_", "-"), param, ctx)
 
 
 class PresetFolder(click.Path):

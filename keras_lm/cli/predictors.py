@@ -21,7 +21,7 @@ class TaskModel:
     def __init__(self, task, text_pair=False):
         self.task = task
         takes_pairs = text_pair if task.text_pair is None else task.text_pair
-        self.inputs = list(task.text_names if takes_pairs else task.text_names[:1])
+        self.inputs = list(task.text_names if takes_pairs else task.answer_names)
 
     def answer(self, columns):
         """Return a dict of arrays, a row per text, for a dict of lists of strings."""
@@ -135,7 +135,11 @@ class ServedModel:
         if signature not in signatures:
             raise no_signature("the server's model", signature, signatures)
         specs = signatures[signature]["inputs"]
-        dtypes = {name: spec["dtype"].removeprefix("DT_").lower() for name, spec in specs.items()}
+        dtypes = {
+            name: spec["dtype"].removeprefix("DT_").lower()
+            for name, spec in specs.items()
+            if "default" not in spec
+        }
         self.inputs = string_inputs(signature, dtypes)
 
     def answer(self, columns):

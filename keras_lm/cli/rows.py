@@ -21,7 +21,7 @@ FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".txt": "lines"}  # 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # What a column may be called where the user does not say.
 GUESSES = {
-    "text": ("text", "sentence", "sentence1"),
+    "text": ("text", "sentence", "sentence1", "prompt"),
     "text_pair": ("text_pair", "sentence2"),
     "labels": ("labels", "label"),
 }

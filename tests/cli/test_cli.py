@@ -17,7 +17,7 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 
 COMMANDS = [
     *("convert", "finetune", "evaluate", "export", "serve", "predict"),
-    *("features", "inspect", "vocab"),
+    *("features", "inspect", "vocab", "pretrain"),
 ]
 
 

@@ -1,0 +1,128 @@
+"""Training on packed windows in a folder of its own, for commands. Importing it imports TensorFlow.
+
+While a run goes on, `OUTPUT.unfinished` holds what it is (`run.json`), its tokens, and how far it
+has come; the same command goes on from there, and removes the folder at the end.
+"""
+
+import hashlib
+import json
+import math
+import shutil
+
+import click
+import keras
+import tensorflow as tf
+
+from keras_lm import data, training
+from keras_lm.cli.terminal import replacing
+
+
+class Run:
+    """A run that can be interrupted at any time.
+
+    Args:
+        output: `Path` of the preset that it shall end in.
+        settings: dict of what decides how it goes: a run with other settings cannot go on.
+
+    Raises:
+        click.ClickException: if the folder holds a run with other settings.
+    """
+
+    def __init__(self, output, settings):
+        self.folder = output.with_name(f"{output.name}.unfinished")
+        about = self.folder / "run.json"
+        settings = json.loads(json.dumps(settings, default=str))
+        if about.is_file():
+            stored = json.loads(about.read_text(encoding="utf-8"))
+            changed = sorted(
+                name for name in {*stored, *settings} if stored.get(name) != settings.get(name)
+            )
+            if changed:
+                raise click.ClickException(
+                    f"{self.folder} holds an unfinished run with another {', '.join(changed)}. "
+                    "Repeat its command to go on, or remove the folder to begin anew."
+                )
+            click.echo(f"Going on with the run in {self.folder}.")
+        elif self.folder.exists():
+            raise click.ClickException(
+                f"{self.folder} exists and is no unfinished run: rename it, or choose another "
+                "--output."
+            )
+        else:
+            with replacing(about) as new:
+                new.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+    def fit(self, task, documents, validation=None, minutes=5.0, **options):
+        """Train, from where an earlier command was interrupted.
+
+        Args:
+            task: `keras_lm.tasks.CausalLM`.
+            documents: see `keras_lm.data.token_windows`.
+            validation: the same, or None.
+            minutes: float. How often to save where the run is.
+            **options: of `keras_lm.training.fit_windows`.
+
+        Returns:
+            dict from metrics to lists of values, one an epoch.
+
+        Raises:
+            click.ClickException: if it is interrupted and can go on, the memory is full, or the
+                loss is no longer a number. Where nothing was saved, the folder goes.
+        """
+        state = self.folder / "state.safetensors"
+        try:
+            if validation is not None:
+                validation = self._windows(task, validation, "validation")
+            history = training.fit_windows(
+                task,
+                self._windows(task, documents, "tokens"),
+                validation_windows=validation,
+                checkpoint=state,
+                minutes=minutes,
+                callbacks=[keras.callbacks.TerminateOnNaN()],
+                **options,
+            )
+        except BaseException as error:
+            if not state.is_file():
+                self.remove()
+            elif isinstance(error, KeyboardInterrupt):
+                raise click.ClickException(
+                    f"interrupted. The same command goes on from what {self.folder} holds."
+                ) from None
+            if isinstance(error, tf.errors.ResourceExhaustedError):
+                raise click.ClickException(
+                    "the memory is full: lower --batch-size or --sequence-length."
+                ) from error
+            raise
+        if history and not math.isfinite(history["loss"][-1]):
+            self.remove()
+            raise click.ClickException(
+                "the loss is no longer a number: try a lower --learning-rate. Nothing was written."
+            )
+        return history
+
+    def _windows(self, task, documents, name):
+        folder = self.folder / name
+        length = task.packing["sequence_length"]
+        if not folder.exists():
+            number = data.write_token_shards(documents, task.tokenizer, length, folder)
+            click.echo(f"{name}: {number:,} windows of {length} tokens")
+        return data.read_token_shards(folder, task.tokenizer)
+
+    def remove(self):
+        """Remove the folder: the run has ended."""
+        shutil.rmtree(self.folder)
+
+
+def without_blank(texts):
+    """Return the texts that are documents: all but those of white space alone."""
+    return [text for text in texts if text.strip()]
+
+
+def fingerprint(texts):
+    """Return what tells a corpus from another: a digest of its texts, str or bytes."""
+    digest = hashlib.sha256()
+    for text in texts:
+        text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        digest.update(len(text).to_bytes(8, "little") + text)
+    return digest.hexdigest()
