@@ -95,6 +95,7 @@ def test_every_figure_says_what_it_shows(path):
                 assert word in cell.source, f"{path.name}: the figure of {cell.id} has no {word}"
 
 
+@pytest.mark.slow
 def test_feature_extraction(run):
     cells = run(
         "feature_extraction.ipynb",
@@ -134,6 +135,7 @@ print(json.dumps({
     assert figures(cells) == 5
 
 
+@pytest.mark.slow
 def test_classifier_to_serving(run, tmp_path):
     cells = run(
         "classifier_to_serving.ipynb",

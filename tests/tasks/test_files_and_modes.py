@@ -5,6 +5,7 @@ import sys
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
@@ -147,6 +148,7 @@ np.testing.assert_allclose(both, one, rtol=1e-3)
 """
 
 
+@pytest.mark.slow
 def test_two_replicas_train_as_one(tmp_path):
     script = tmp_path / "mirrored.py"
     script.write_text(MIRRORED)
