@@ -23,13 +23,16 @@ CSV = 'text,label\n"two\nlines, ""quoted""",a\nnaïve,b\n'
     [
         ("a.csv", CSV.encode()),
         ("a.CSV", b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode()),
-        ("a.csv.gz", gzip.compress(CSV.encode())),
+        ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
         (
             "a.tsv",
             CSV.replace("text,", "text\t").replace(",a", "\ta").replace(",b", "\tb").encode(),
         ),
         ("a.jsonl", "\n\n".join(map(json.dumps, EXPECTED)).encode()),
-        ("reviews.v2.jsonl.gz", gzip.compress("\n".join(map(json.dumps, EXPECTED)).encode())),
+        (
+            "reviews.v2.jsonl.gz",
+            gzip.compress("\n".join(map(json.dumps, EXPECTED)).encode(), mtime=0),
+        ),
     ],
 )
 def test_formats_are_told_by_their_suffix(write, name, content):
@@ -55,7 +58,7 @@ def test_format_wins_over_suffix(write):
         ("a.csv", 'text,label\nx,a\n"y,b\n', "a quote is written twice"),
         ("a.csv", "text,text\nx,a\n", "names the column 'text' twice"),
         ("a.csv", b"text\ncaf\xe9\n", "line 2: not UTF-8"),
-        ("a.csv.gz", gzip.compress(b"text\n" + b"x\n" * 999)[:-9], "cannot be unpacked"),
+        ("a.csv.gz", gzip.compress(b"text\n" + b"x\n" * 999, mtime=0)[:-9], "cannot be unpacked"),
         ("a.csv.gz", b"text\nx\n", "cannot be unpacked"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: not JSON"),
         ("a.jsonl", '{"text": "x"}\n["y"]\n', "line 2: a JSON object is needed"),
