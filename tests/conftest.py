@@ -12,6 +12,12 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 
 
+def pytest_collection_modifyitems(items):
+    """The longest single tests first: several processes then end together."""
+    first = ("test_readme.py", "test_demo.py")
+    items.sort(key=lambda item: item.path.name not in first)
+
+
 @pytest.fixture(scope="session")
 def repository():
     """The root of the source tree."""

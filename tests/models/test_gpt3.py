@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from inspect import signature
 
 import keras
 import numpy as np
@@ -109,7 +110,11 @@ def test_estimate_of_published_sizes(name, parameters):
     assert estimate(cls, **cls.SIZES[name])["parameters"] == parameters
 
 
-@pytest.mark.parametrize("cls", dict.fromkeys(SIZES.values()), ids=lambda cls: cls.__name__)
+CLASSES = dict.fromkeys(SIZES.values())
+TRANSFORMERS = [cls for cls in CLASSES if "num_heads" in signature(cls).parameters]
+
+
+@pytest.mark.parametrize("cls", TRANSFORMERS, ids=lambda cls: cls.__name__)
 def test_estimate_equals_a_model_that_is_built(cls):
     backbone = cls(**TINY)
     counted = sum(math.prod(weight.shape) for weight in backbone.trainable_weights)

@@ -235,14 +235,14 @@ def test_a_classifier_trains_the_mix_over_a_frozen_backbone(make, texts, labels)
     names = {w.path.split("/")[-1] for w in task.trainable_weights}
     assert names == {"scalars", "gamma", "kernel", "bias"}
     frozen = extractor.backbone.get_weights()
-    mix = [w.numpy().copy() for w in extractor.mix.weights]
+    mix = [w.numpy().copy() for w in extractor.mixes[0].weights]
     loss = fast(task, run_eagerly=True).fit(texts, labels, epochs=2, verbose=0).history["loss"]
     assert np.isfinite(loss).all()
     for before, after in zip(frozen, extractor.backbone.get_weights()):
         np.testing.assert_array_equal(before, after)
-    for before, weight in zip(mix, extractor.mix.weights):
+    for before, weight in zip(mix, extractor.mixes[0].weights):
         assert (before != weight.numpy()).any()
-    extractor.mix.scalars.assign([3.0, 0.0])
+    extractor.mixes[0].scalars.assign([3.0, 0.0])
     logits = task(pack(task, texts))
     expected = keras.losses.sparse_categorical_crossentropy(
         np.array(labels), logits, from_logits=True
