@@ -6,6 +6,7 @@ from keras_lm.tokenizers.gpt import GPTTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.training import train_vocabulary
+from keras_lm.tokenizers.word_lists import learn_words
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -17,5 +18,6 @@ __all__ = [
     "Tokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",
+    "learn_words",
     "train_vocabulary",
 ]

@@ -1,5 +1,6 @@
 """Characters: the tokenizer of ELMo, which reads the bytes of each word."""
 
+import glob
 import json
 import os
 
@@ -160,10 +161,23 @@ class CharacterTokenizer(Tokenizer):
         data = ids.values  # (W, C)
         is_boundary = (data == BEGIN_SENTENCE) | (data == END_SENTENCE)
         is_word = (data[:, 0] == BEGIN_WORD) & ~tf.reduce_any(is_boundary, axis=1)
-        is_byte = (data > PAD) & (data < BEGIN_SENTENCE)
-        letters = tf.gather(self._bytes, tf.where(is_byte, data - 1, 0))
-        words = tf.strings.reduce_join(tf.where(is_byte, letters, b""), axis=1)
-        return ragged.keep(ids.with_values(words), is_word)
+        return ragged.keep(ids.with_values(self.words(data)), is_word)
+
+    def words(self, ids):
+        """Return the word of each row of characters, `<S>` and `</S>` too; padding is empty.
+
+        Args:
+            ids: integers (…, C), a tensor.
+
+        Returns:
+            Strings (…).
+        """
+        is_byte = (ids > PAD) & (ids < BEGIN_SENTENCE)
+        letters = tf.gather(self._bytes, tf.where(is_byte, ids - 1, 0))
+        words = tf.strings.reduce_join(tf.where(is_byte, letters, b""), axis=-1)
+        for token, character in SENTENCE_TOKENS.items():
+            words = tf.where(tf.reduce_any(ids == character, axis=-1), token, words)
+        return words
 
     def get_config(self):
         """Return the constructor's arguments as JSON-able values."""
@@ -181,6 +195,8 @@ class CharacterTokenizer(Tokenizer):
     def from_files(cls, folder, **overrides):
         """Return the tokenizer that the `options.json` of a published ELMo describes.
 
+        It may be called `NAME_options.json`, as the published ones are.
+
         Args:
             folder: str.
             **overrides: constructor arguments, such as `splitter`, that win over the file.
@@ -189,13 +205,16 @@ class CharacterTokenizer(Tokenizer):
             FileNotFoundError: if there is no `options.json` of a model that reads characters.
             ValueError: if the file is no JSON, or numbers characters in another way.
         """
-        path = os.path.join(folder, "options.json")
-        options = _read_options(path)
-        if "char_cnn" not in options:
+        found = {
+            path: _read_options(path) for path in glob.glob(f"{glob.escape(folder)}/*options.json")
+        }
+        found = {path: options for path, options in found.items() if "char_cnn" in options}
+        if len(found) != 1:
             raise FileNotFoundError(
-                f"`folder` {os.fspath(folder)!r} holds no options.json with `char_cnn`; copy that "
-                "of the ELMo checkpoint there."
+                f"`folder` {os.fspath(folder)!r} holds {len(found)} files options.json (or "
+                "NAME_options.json) with `char_cnn`; put that of one ELMo checkpoint there."
             )
+        ((path, options),) = found.items()
         number = options["char_cnn"].get("n_characters", 262)
         if number not in (261, 262):  # 261 does not count the padding
             raise ValueError(

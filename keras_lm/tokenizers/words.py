@@ -4,13 +4,17 @@ import glob
 import io
 import json
 import os
+import pathlib
 import pickle
 
 import tensorflow as tf
 
+from keras_lm.converters.word_vectors import NAMES as NAMES_OF_WORD_VECTORS
+from keras_lm.converters.word_vectors import find_word_vectors, open_word_vectors
 from keras_lm.tokenizers import fastai_rules, ragged, splitting
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
+from keras_lm.tokenizers.words_lite import WordFinder
 
 ROLES = ("unknown", "pad", "bos", "eos")
 RULES = (None, "fastai")
@@ -23,7 +27,7 @@ NAMES = {
     "eos": ("xxeos", "_eos_", "</s>", "</S>"),
 }
 MORE_NAMES = ("xxfld", "xxrep", "xxwrep", "xxup", "xxmaj")
-FILES = ("words.json", "itos*.pkl", "glove*.txt")
+FILES = ("words.json", "itos*.pkl")
 
 # Unicode promises that this never stands for a character; it is dropped from text. Before an id it
 # makes a word that stands for a special token, and that nobody can type.
@@ -37,7 +41,8 @@ class WordTokenizer(Tokenizer):
 
     Args:
         vocabulary: list of str, or the path of a file: `.json` with a list, fastai's `.pkl` with a
-            list, or text with one word a line.
+            list, GloVe's `glove*.txt` or fastText's `.vec` (see
+            `keras_lm.converters.read_word_vectors`), or text with one word a line.
         unknown_token: str, the entry for all words that are not in the list.
         pad_token, bos_token, eos_token: str, or None if the vocabulary has none.
         additional_special_tokens: list of str, entries that plain text never turns into.
@@ -88,6 +93,7 @@ class WordTokenizer(Tokenizer):
         roles = dict(zip(ROLES, (unknown_token, pad_token, bos_token, eos_token)))
         super().__init__(vocabulary, roles, additional_special_tokens, name=name)
         self.lowercase, self.rules, self.splitter = bool(lowercase), rules, splitter
+        self._finder = None  # made when a `.tflite` needs it
         special = set(self._vocabulary.all_special_tokens)
         if rules == "fastai":
             missing = {*fastai_rules.MARKERS} - {*special, "xxunk"}
@@ -127,6 +133,22 @@ class WordTokenizer(Tokenizer):
         words = self._clean(tf.reshape(words, [-1]))
         words = tf.strings.lower(words, encoding="utf-8") if self.lowercase else words
         return tf.reshape(self._table.lookup(words), shape)
+
+    @property
+    def tokenize_lite(self):
+        """A function that returns what calling does, by operations that a `.tflite` can run.
+
+        It takes a (B,) string tensor. There `lowercase` knows ASCII's letters alone, bytes that are
+        no UTF-8 stay as they are, and words of more than 64 bytes are unknown. With fastai's rules
+        there is none.
+        """
+        if self.rules is not None:
+            raise AttributeError("fastai's rules need operations that LiteRT does not have")
+        if self._finder is None:
+            special = set(self._vocabulary.all_special_tokens)
+            words = {t.encode(): i for t, i in self._vocabulary.ids.items() if t not in special}
+            self._finder = WordFinder(words, self.special_id("unknown"), self.lowercase)
+        return lambda text: self._finder.tokenize(text, self.splitter)
 
     def _clean(self, text):
         return tf.strings.regex_replace(valid_utf8(text), SENTINEL, "")
@@ -185,10 +207,10 @@ class WordTokenizer(Tokenizer):
     def from_files(cls, folder, **overrides):
         """Return the tokenizer that a published word list describes.
 
-        Reads `words.json`, fastai's `itos*.pkl` (no code in it can run) or GloVe's `glove*.txt`.
-        Special tokens are found by their usual names; fastai's `xxmaj` and the like turn its rules
-        on. GloVe's files have none: `<unk>` and `<pad>` come first here, with the ids 0 and 1, and
-        the word of line n, counted from 0, has the id n + 2.
+        Reads `words.json`, fastai's `itos*.pkl` (no code in it can run) or a file of word vectors,
+        see `keras_lm.converters.read_word_vectors`. Special tokens are found by their usual names;
+        fastai's `xxmaj` and the like turn its rules on. Word vectors have none: `<unk>` and `<pad>`
+        come first here, with the ids 0 and 1, and the n-th word, counted from 0, has the id n + 2.
 
         Args:
             folder: str.
@@ -198,16 +220,19 @@ class WordTokenizer(Tokenizer):
             FileNotFoundError: if there is no such file.
             ValueError: if there are several, or one is damaged or has no unknown token.
         """
+        folder = os.fspath(folder)
         paths = [p for name in FILES for p in glob.glob(os.path.join(glob.escape(folder), name))]
+        vectors = find_word_vectors(pathlib.Path(folder))
+        paths += [str(vectors)] if vectors else []
         if not paths:
             raise FileNotFoundError(
-                f"`folder` {os.fspath(folder)!r} holds none of {', '.join(FILES)}; copy the word "
-                "list there."
+                f"`folder` {os.fspath(folder)!r} holds none of {', '.join(FILES)}, and no word "
+                "vectors; copy the word list there."
             )
         if len(paths) > 1:
             names = sorted(os.path.basename(path) for path in paths)
             raise ValueError(f"{os.fspath(folder)!r} holds several word lists, {names}: keep one.")
-        words = _read(paths[0])
+        words = open_word_vectors(vectors).words() if vectors else _read(paths[0])
         known = set(words)
         settings = {
             f"{role}_token": next((name for name in names if name in known), None)
@@ -236,11 +261,10 @@ def _read(path):
             f"`vocabulary` names the file {path!r}, which does not exist; give the path of a word "
             "list, or a list of words."
         )
+    if NAMES_OF_WORD_VECTORS.search(os.path.basename(path)):
+        return open_word_vectors(path).words()
     try:
-        if os.path.basename(path).startswith("glove"):
-            words = _read_glove(path)
-        else:
-            words = _read_list(path)
+        words = _read_list(path)
     except (ValueError, EOFError, LookupError, AttributeError, TypeError, pickle.PickleError) as e:
         raise ValueError(
             f"`vocabulary` file {path!r} is damaged, or of another kind than its name says ({e}); "
@@ -264,20 +288,6 @@ def _read_list(path):
         return _PlainUnpickler(io.BytesIO(data)).load()
     lines = data.decode("utf-8-sig").removesuffix("\n").split("\n")
     return [line.removesuffix("\r") for line in lines]
-
-
-def _read_glove(path):
-    """Return the words of lines that hold a word and its numbers, after special tokens."""
-    words, size = [], None
-    with open(path, encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            fields = line.rstrip("\n").split(" ")
-            size = size or len(fields) - 1
-            # Some words of the largest file hold spaces.
-            words.append(" ".join(fields[:-size] if size else fields))
-            if not size or len(fields) <= size:
-                raise ValueError(f"line {number} is not a word and {size or 'its'} numbers")
-    return [token for token in ("<unk>", "<pad>") if token not in words] + words
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -1,0 +1,88 @@
+"""Looking words up by operations that LiteRT has: no strings, no hash tables.
+
+A word is the sum of its bytes, each times a number that depends on its place. These sums are
+sorted, and a word's is found among them by halving. They are so wide that no two words of a list
+share one.
+
+Shapes: W words, L bytes of a word, V entries.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.tokenizers import splitting
+
+LONGEST = 64  # bytes; a longer word is unknown
+FACTOR_BITS = 48  # 64 products with 9 bits more stay below 2 ** 63
+
+
+class WordFinder:
+    """A list of words, found by their bytes.
+
+    Args:
+        words: dict of bytes → id.
+        unknown_id: int.
+        lowercase: bool. Lower-case the letters of ASCII first.
+    """
+
+    def __init__(self, words, unknown_id, lowercase):
+        words = {word: id for word, id in words.items() if 0 < len(word) <= LONGEST}
+        self.lowercase = lowercase
+        seed = 0
+        while True:  # once, but for a chance of one in a hundred with two million words
+            factors = np.random.default_rng(seed).integers(1, 2**FACTOR_BITS, LONGEST)
+            sums = _sums(list(words), factors)
+            if len(np.unique(sums)) == len(sums):
+                break
+            seed += 1
+        order = np.argsort(sums)
+        ids = np.fromiter(words.values(), "int32", len(words))[order]
+        self.steps = max(len(words), 1).bit_length()
+        with tf.init_scope():
+            self.factors = tf.constant(factors)
+            # The last one is larger than any, and stands for all that is not there.
+            self.sums = tf.constant(np.append(sums[order], np.iinfo("int64").max))
+            self.ids = tf.constant(np.append(ids, unknown_id).astype("int32"))
+        self.unknown_id = unknown_id
+
+    def tokenize(self, text, splitter):
+        """Return the ids of the words of (B,) texts, ragged (B, S) int32.
+
+        Args:
+            text: (B,) string tensor.
+            splitter: see `keras_lm.tokenizers.splitting`.
+        """
+        data, starts, ends, row_splits = splitting.split_bytes(text, splitter)
+        place = tf.range(LONGEST)[tf.newaxis, :]
+        is_byte = place < (ends - starts)[:, tf.newaxis]  # (W, L)
+        letters = tf.gather(data, tf.where(is_byte, starts[:, tf.newaxis] + place, 0))
+        if self.lowercase:
+            letters = tf.where((letters >= 65) & (letters <= 90), letters + 32, letters)
+        letters = tf.where(is_byte, letters + 1, 0)
+        sums = tf.reduce_sum(tf.cast(letters, tf.int64) * self.factors, axis=1)  # (W,)
+        sums = tf.where(ends - starts > LONGEST, tf.constant(-1, tf.int64), sums)
+        ids = self._find(sums)[:-1]  # split_bytes gives one too many, so that none is empty
+        return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
+
+    def _find(self, sums):
+        low = tf.zeros_like(sums, tf.int32)
+        high = tf.fill(tf.shape(sums), self.sums.shape[0] - 1)
+        for _ in range(self.steps):
+            middle = (low + high) // 2
+            is_behind = tf.gather(self.sums, middle) < sums
+            low, high = tf.where(is_behind, middle + 1, low), tf.where(is_behind, high, middle)
+        return tf.where(
+            tf.equal(tf.gather(self.sums, low), sums), tf.gather(self.ids, low), self.unknown_id
+        )
+
+
+def _sums(words, factors):
+    """The sums of words (V,), by blocks: a table of all bytes would be large."""
+    sums = np.zeros(len(words), "int64")
+    for start in range(0, len(words), 2**16):
+        block = words[start : start + 2**16]
+        table = np.zeros((len(block), LONGEST), "int64")
+        for row, word in enumerate(block):
+            table[row, : len(word)] = np.frombuffer(word, "uint8").astype("int64") + 1
+        sums[start : start + len(block)] = (table * factors).sum(axis=1)
+    return sums
