@@ -2,7 +2,7 @@
 
 The same graph code runs in `tf.data`, in the exported SavedModel and in a `.tflite`.
 
-Shapes: B batch, S sequence.
+Shapes: B batch, S sequence, C characters of a word.
 """
 
 import dataclasses
@@ -147,6 +147,13 @@ class Packer:
             "padding_mask": tf.cast(real, tf.int32),
         }
 
+    def pieces(self, packed, tokenizer):
+        """Return what a model sees of packed rows: `tokens` and `token_ids`, (B, S) each."""
+        tokens = tokenizer.tokens(packed["token_ids"])
+        # By the mask: a text can also hold the padding's own token.
+        tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
+        return {"tokens": tokens, "token_ids": packed["token_ids"]}
+
     def spans(self, ids, pair_ids=None):
         """Return where calling with the same arguments puts each text.
 
@@ -214,3 +221,50 @@ class Packer:
         values = tf.concat([text.flat_values, [0]], axis=0)  # never empty
         row_starts = tf.cast(text.row_starts(), tf.int32)[:, tf.newaxis]
         return tf.gather(values, tf.where(inside, row_starts + offset, 0))
+
+
+class CharacterPacker(Packer):
+    """The same for words that are spelled: ragged character ids → rows of equally many words.
+
+    Args:
+        template, sequence_length, padding, truncation: see `Packer`; a length counts words.
+        tokenizer: `keras_lm.tokenizers.CharacterTokenizer`.
+
+    Call: `packer(ids, pair_ids=None)` with `tf.RaggedTensor`s (B, None, C) returns a dict of int32:
+    `character_ids` (B, S, C), zero in padding, and `padding_mask` (B, S).
+
+    Example:
+
+        packer = CharacterPacker(ElmoBackbone.TEMPLATE, CharacterTokenizer(), sequence_length=128)
+        packer(tokenizer(["a text"]))["character_ids"]
+    """
+
+    def __init__(self, template, tokenizer, *arguments, **options):
+        super().__init__(template, tokenizer, *arguments, **options)
+        # A word for every id that the rows below may hold beside those of texts: all are padding
+        # but the special tokens.
+        with tf.init_scope():
+            words = tokenizer.tokenize_words(tokenizer.vocabulary, parse_special=True).numpy()
+        special = {tokenizer.token_to_id(token) for token in template.special_tokens}
+        words[[i for i in range(len(words)) if i not in special]] = 0
+        self._words = words
+
+    def __call__(self, ids, pair_ids=None):
+        texts = [ids] if pair_ids is None else [ids, pair_ids]
+        table, numbers = [tf.constant(self._words)], []
+        first = len(self._words)
+        for text in texts:  # words are numbered through, packed as numbers, and then looked up
+            values = tf.cast(text.values, tf.int32)  # (W, C)
+            table.append(values)
+            numbers.append(text.with_values(tf.range(tf.shape(values)[0]) + first))
+            first += tf.shape(values)[0]
+        packed = super().__call__(*numbers)
+        return {
+            "character_ids": tf.gather(tf.concat(table, axis=0), packed["token_ids"]),
+            "padding_mask": packed["padding_mask"],
+        }
+
+    def pieces(self, packed, tokenizer):
+        """Return what a model sees: `tokens` (B, S), words, and `character_ids` (B, S, C)."""
+        words = tokenizer.words(packed["character_ids"])
+        return {"tokens": words, "character_ids": packed["character_ids"]}

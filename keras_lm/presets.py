@@ -84,7 +84,9 @@ def load_task(source, cls, load_weights=True, **arguments):
     task = cls(backbone, **mine)
     grows = stated is None and isinstance(task, tasks.ReadingTask)
     if load_weights:
-        fresh = [v.path for v in task.weights if is_fresh and v.path.startswith("classifier/")]
+        fresh = [
+            v.path for v in task.weights if is_fresh and v.path.startswith(("classifier/", "crf/"))
+        ]
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
         _load_weights(checkpoint, converter.names, task, fresh)
     return task.with_fine_tuning_tokens() if grows else task

@@ -2,5 +2,6 @@
 
 from keras_lm.converters.checkpoint import Checkpoint, find_folder, open_checkpoint
 from keras_lm.converters.errors import CheckpointError
+from keras_lm.converters.word_vectors import read_word_vectors
 
-__all__ = ["Checkpoint", "CheckpointError", "find_folder", "open_checkpoint"]
+__all__ = ["Checkpoint", "CheckpointError", "find_folder", "open_checkpoint", "read_word_vectors"]

@@ -16,6 +16,7 @@ from keras_lm.converters.tf_checkpoint import (
     read_tf_checkpoint,
 )
 from keras_lm.converters.torch_pickle import read_torch
+from keras_lm.converters.word_vectors import find_word_vectors, open_word_vectors
 
 PRESET_CONFIG = "keras_lm.json"
 # Files that end like a model's configuration and are another tool's.
@@ -48,7 +49,11 @@ RECOGNISED = """\
 - Hugging Face: config.json with model.safetensors or pytorch_model.bin (or shards and index)
 - google-research or Model Garden: bert_config.json or the like with NAME.index and NAME.data-*
 - OpenAI: hparams.json with GPT-2's model.ckpt.*, or GPT's params_shapes.json with params_N.npy
-- KerasHub: its config.json with model.weights.h5 (or shards and model.weights.json)"""
+- AllenNLP's ELMo: options.json (or NAME_options.json) with weights in HDF5
+- KerasHub: its config.json with model.weights.h5 (or shards and model.weights.json)
+- fastai's ULMFiT: one .pth file, alone or with config.json, and its itos*.pkl
+- CoVe: wmtlstm-*.pth, alone or with the file of word vectors that it reads
+- word vectors: a file of word2vec (text or binary), GloVe or fastText (.vec), gzipped or not"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +64,8 @@ class Checkpoint:
         source: what the user gave, for messages.
         folder: the local folder.
         format: "keras_lm", "huggingface", "google" (variable names of TensorFlow 1, OpenAI's GPT-2
-            too), "model_garden", "openai" (GPT's shards) or "keras_hub".
+            too), "model_garden", "openai" (GPT's shards), "allennlp" (ELMo), "keras_hub",
+            "fastai", "cove" or "word_vectors".
         config: the parsed configuration file; `{}` if weights lie there without one.
         tensors: tensor names to arrays, each read when asked for; `tensors.shape(name)` reads
             nothing. KerasHub's task weights are there too, as `task/…`.
@@ -100,7 +106,17 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
     """
     source = str(source)
     folder = find_folder(source)
-    for recognise in (_keras_lm, _keras_hub, _openai, _hugging_face, _tensorflow):
+    for recognise in (
+        _keras_lm,
+        _keras_hub,
+        _openai,
+        _allennlp,
+        _hugging_face,
+        _fastai,
+        _tensorflow,
+        _cove,
+        _word_vectors,
+    ):
         found = recognise(folder)
         if found is not None:
             format, config, entries, *variable_names = found
@@ -172,6 +188,25 @@ def _openai(folder: pathlib.Path):
         return "openai", *read_openai_shards(folder, hparams)
 
 
+def _allennlp(folder: pathlib.Path):
+    options = [path for path in folder.glob("*options.json") if "lstm" in read_json(path)]
+    if len(options) > 1:
+        raise CheckpointError(
+            f"{folder} has several models: {', '.join(sorted(path.name for path in options))}. "
+            "Move all but one, and their weights, into folders of their own."
+        )
+    if options:
+        # Other arrays may lie there, so the name of the weights counts first.
+        weights = sorted(folder.glob("*weights.hdf5")) or sorted(folder.glob("*.hdf5"))
+        if len(weights) != 1:
+            found = ", ".join(path.name for path in weights) or "none"
+            raise CheckpointError(
+                f"{options[0]} needs one file of weights beside it, NAME_weights.hdf5, and there "
+                f"is: {found}."
+            )
+        return "allennlp", read_json(options[0]), read_hdf5(weights[0])
+
+
 def _hugging_face(folder: pathlib.Path):
     weights = SAFETENSORS | TORCH
     config = _read_config(folder, "config.json")
@@ -182,6 +217,23 @@ def _hugging_face(folder: pathlib.Path):
     elif not config:
         config = _read_config(folder, _name_of_config(folder))
     return "huggingface", config, _read_first(folder, weights)
+
+
+def _fastai(folder: pathlib.Path):
+    found = {path.name: read_torch(path) for path in sorted(folder.glob("*.pth"))}
+    # Every version marks the recurrent weights that it drops of by this ending.
+    found = {
+        name: entries
+        for name, entries in found.items()
+        if any(tensor.endswith("weight_hh_l0_raw") for tensor in entries)
+    }
+    if len(found) > 1:
+        raise CheckpointError(
+            f"{folder} has several models: {', '.join(found)}. Move all but one into folders of "
+            "their own."
+        )
+    for entries in found.values():
+        return "fastai", _read_config(folder, "config.json"), entries
 
 
 def _tensorflow(folder: pathlib.Path):
@@ -195,6 +247,27 @@ def _tensorflow(folder: pathlib.Path):
             f"{folder} has a configuration, {name}, and no weights. Put NAME.index and "
             f"NAME.data-00000-of-00001 beside it, or one of {', '.join(SAFETENSORS | TORCH)}."
         )
+
+
+def _cove(folder: pathlib.Path):
+    for path in sorted(folder.glob("*.pth")):
+        entries = read_torch(path)
+        if any(name.removeprefix("rnn.") == "weight_ih_l0" for name in entries):
+            return "cove", {}, _vectors(folder) | entries
+
+
+def _word_vectors(folder: pathlib.Path):
+    entries = _vectors(folder)
+    return ("word_vectors", {}, entries) if entries else None
+
+
+def _vectors(folder: pathlib.Path) -> dict[str, Entry]:
+    path = find_word_vectors(folder)
+    if path is None:
+        return {}
+    file = open_word_vectors(path)
+    words = file.words()
+    return {"vectors.weight": ((len(words), file.embedding_dim), lambda: file.vectors(words))}
 
 
 def _read_config(folder: pathlib.Path, name: str) -> dict:

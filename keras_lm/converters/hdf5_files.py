@@ -1,4 +1,4 @@
-"""KerasHub's presets: Keras 3 weights in HDF5, one file or sharded, keyed by their path."""
+"""Weights in HDF5: KerasHub's presets, one file or sharded, and ELMo's; keyed by their path."""
 
 import functools
 import pathlib
@@ -17,7 +17,7 @@ OLD_LAYERS = "_layer_checkpoint_dependencies"
 
 
 def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[str, Entry]:
-    """Open one `.weights.h5` file; a tensor is keyed by `prefix` and its path in the file.
+    """Open one HDF5 file of weights; a tensor is keyed by `prefix` and its path in the file.
 
     Raises:
         CheckpointError: missing, a git-LFS pointer, truncated or not an HDF5 file.

@@ -14,6 +14,7 @@ WEIGHTS = [
     ["model.safetensors", "model-*-of-*.safetensors"],
     ["model.weights.h5", "model_*.weights.h5", "task.weights.h5"],
     ["pytorch_model.bin", "pytorch_model-*-of-*.bin"],
+    ["*weights.hdf5"],
     ["*.ckpt*.index", "*.ckpt*.data-*-of-*"],
 ]
 

@@ -31,12 +31,14 @@ class NameTable:
 
     Args:
         names: dict of our layer's path → their layer's name, or a tuple of names whose tensors are
-            joined on the last axis. `{i}` stands for the number of a block on both sides. An entry
+            joined. `{i}` stands for the number of a block on both sides. An entry
             for a whole variable path wins over its layer's.
         leaves: dict of the last part of our variable paths (`kernel`, `gamma`, …) → what their
             tensor's name has behind the layer's.
         layout: callable `(path, array) -> array`, applied to each of their tensors; it brings
             kernels into Keras's (in, out) form. Left out: as stored.
+        join: callable `(path, arrays) -> array` of the tensors that make one variable. Left out:
+            joined on the last axis.
         prefix: regular expression for what their names may begin with.
         spellings: dict of an older spelling → the spelling in `names`, as substrings.
         ignored: regular expression for their tensors that carry nothing: buffers, tied copies.
@@ -50,6 +52,7 @@ class NameTable:
     names: dict
     leaves: dict
     layout: Callable = lambda path, array: array
+    join: Callable = lambda path, arrays: np.concatenate(arrays, axis=-1)
     prefix: str = ""
     spellings: dict = dataclasses.field(default_factory=dict)
     ignored: str = r"(?!)"
@@ -86,7 +89,7 @@ class NameTable:
         if not sources or any(source not in resolved for source in sources):
             return None
         parts = [self.layout(path, np.asarray(tensors[resolved[name]])) for name in sources]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        return parts[0] if len(parts) == 1 else self.join(path, parts)
 
     def load(self, variables, tensors):
         """Assign to each variable what the table finds for it.
@@ -116,7 +119,7 @@ class NameTable:
                     f"{tuple(variable.shape)}: the checkpoint's configuration does not describe "
                     "its weights."
                 )
-            variable.assign(array.astype(variable.dtype))
+            variable.assign(array.astype(variable.dtype, copy=False))
             used.update(stored)
         ignored = re.compile(self.ignored)
         unused = [name for name in tensors if name not in used and not ignored.search(name)]

@@ -76,7 +76,7 @@ class _StateDict(dict):
 
 
 class _Options(_Sealed):
-    """Stands in for argparse.Namespace, which training scripts save; its content is dropped."""
+    """Stands in for what training programs save beside the weights; its content is dropped."""
 
     __slots__ = ()
 
@@ -124,6 +124,10 @@ def _ordered_dict(items=()):
     return _StateDict(items)
 
 
+def _dropped(*_):
+    return _Options()
+
+
 FUNCTIONS = {
     ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
@@ -135,7 +139,14 @@ FUNCTIONS = {
     ("collections", "OrderedDict"): _ordered_dict,
     ("builtins", "set"): lambda items=(): set(items),
     ("builtins", "frozenset"): lambda items=(): frozenset(items),
+    # NumPy's numbers, such as the learning rates that fastai saves beside the weights.
+    ("numpy.core.multiarray", "scalar"): _dropped,
+    ("numpy._core.multiarray", "scalar"): _dropped,
+    ("numpy", "dtype"): _dropped,
+    ("_codecs", "encode"): _dropped,
 }
+# Classes of the programs that save a checkpoint, whose content is dropped.
+OPTIONS = {("argparse", "Namespace"), ("fastcore.foundation", "L")}
 
 
 class RestrictedUnpickler(pickle.Unpickler):
@@ -158,7 +169,7 @@ class RestrictedUnpickler(pickle.Unpickler):
         module = {"__builtin__": "builtins"}.get(module, module)
         if (module, name) in FUNCTIONS:
             return _Function(FUNCTIONS[module, name])
-        if (module, name) == ("argparse", "Namespace"):
+        if (module, name) in OPTIONS:
             # A class, for the instruction that makes instances: the type itself has no state.
             return type("Options", (_Options,), {"__slots__": ()})
         if module == "torch" and name in DTYPES:

@@ -3,12 +3,22 @@
 from keras_lm.layers.activations import gelu_tanh, get_activation
 from keras_lm.layers.attention import CausalSelfAttention, SelfAttention
 from keras_lm.layers.causal_heads import CausalLMHead, LastTokenClassifier
+from keras_lm.layers.character_cnn import CharacterCNN
+from keras_lm.layers.crf import CRF
 from keras_lm.layers.dense import Dense
 from keras_lm.layers.embeddings import PositionEmbedding
-from keras_lm.layers.heads import EachTokenClassifier, MaskedLMHead, PooledClassifier
+from keras_lm.layers.frozen import Frozen
+from keras_lm.layers.heads import (
+    EachTokenClassifier,
+    MaskedLMHead,
+    MeanPooledClassifier,
+    PooledClassifier,
+)
 from keras_lm.layers.initializers import truncated_normal
 from keras_lm.layers.masks import CausalBias, PaddingBias
 from keras_lm.layers.normalization import LayerNormalization
+from keras_lm.layers.projected_lstm import ProjectedLSTM, TwoWayProjectedLSTM
+from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.transformer import (
     CausalPostNormBlock,
@@ -17,26 +27,35 @@ from keras_lm.layers.transformer import (
     PostNormBlock,
     PreNormBlock,
 )
+from keras_lm.layers.word_softmax import WordSoftmax
 
 __all__ = [
+    "CRF",
+    "LSTM",
     "CausalBias",
     "CausalLMHead",
     "CausalPostNormBlock",
     "CausalPreNormBlock",
     "CausalSelfAttention",
+    "CharacterCNN",
     "Dense",
     "EachTokenClassifier",
     "FeedForward",
+    "Frozen",
     "LastTokenClassifier",
     "LayerNormalization",
     "MaskedLMHead",
+    "MeanPooledClassifier",
     "PaddingBias",
     "PooledClassifier",
     "PositionEmbedding",
     "PostNormBlock",
     "PreNormBlock",
+    "ProjectedLSTM",
     "ScalarMix",
     "SelfAttention",
+    "TwoWayProjectedLSTM",
+    "WordSoftmax",
     "gelu_tanh",
     "get_activation",
     "truncated_normal",

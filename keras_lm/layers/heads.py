@@ -69,6 +69,26 @@ class PooledClassifier(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
+class MeanPooledClassifier(PooledClassifier):
+    """Dropout and a linear layer on the mean of a text's tokens; arguments as its base class.
+
+    Padding has no part in the mean. A text without tokens has a mean of zeros.
+    """
+
+    def build(self, outputs_shape, inputs_shape=None):
+        batch, _, hidden_dim = outputs_shape["sequence_output"]
+        super().build({"pooled_output": (batch, hidden_dim)})
+
+    def call(self, outputs, inputs=None, training=None):
+        x = outputs["sequence_output"]
+        mask = (inputs or {}).get("padding_mask")
+        mask = ops.ones_like(x[:, :, :1]) if mask is None else ops.expand_dims(mask, -1)
+        mask = ops.cast(mask, x.dtype)  # (B, S, 1)
+        mean = ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)
+        return super().call({"pooled_output": mean}, training=training)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
 class EachTokenClassifier(keras.layers.Layer):
     """Dropout and a linear layer on every token.
 

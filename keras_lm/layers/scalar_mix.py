@@ -12,10 +12,13 @@ class ScalarMix(keras.layers.Layer):
 
     Args:
         regularization: float. λ: the loss gains λ · Σ s_j²; large values hold the mix at the mean.
-        layer_norm: bool. Normalise each layer over its features before mixing.
+        layer_norm: bool. Normalise each layer before mixing: over all features of all real tokens
+            of the batch together, as ELMo's code does. So a text's mix then depends on the texts
+            beside it.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: `mix(hidden_states)`, a list of (B, S, D); returns (B, S, D).
+    Call: `mix(hidden_states, padding_mask=None)`, a list of (B, S, D) and a mask (B, S), 1 = real,
+    which only `layer_norm` asks for; returns (B, S, D).
 
     Raises:
         ValueError: if `regularization` is negative.
@@ -25,7 +28,8 @@ class ScalarMix(keras.layers.Layer):
         mix = ScalarMix(regularization=0.001)
         mix([np.zeros((2, 7, 64), "float32")] * 3).shape  # (2, 7, 64)
 
-    Source: ELMo, https://arxiv.org/abs/1802.05365, equation 1 and section 3.4 (λ).
+    Source: ELMo, https://arxiv.org/abs/1802.05365, equation 1 and section 3.4 (λ); for the
+    normalisation allenai/bilm-tf, `weight_layers`, and AllenNLP's `ScalarMix`.
     """
 
     def __init__(self, regularization=0.0, layer_norm=False, **kwargs):
@@ -35,29 +39,41 @@ class ScalarMix(keras.layers.Layer):
         self.regularization = regularization
         self.layer_norm = layer_norm
 
-    def build(self, input_shape):
+    def build(self, hidden_states_shape, padding_mask_shape=None):
         self.scalars = self.add_weight(
             name="scalars",
-            shape=(len(input_shape),),
+            shape=(len(hidden_states_shape),),
             initializer="zeros",
             regularizer=keras.regularizers.L2(self.regularization) if self.regularization else None,
         )
         self.gamma = self.add_weight(name="gamma", shape=(), initializer="ones")
 
-    def call(self, hidden_states):
+    def call(self, hidden_states, padding_mask=None):
         if self.layer_norm:
-            hidden_states = [ops.layer_normalization(state) for state in hidden_states]
+            hidden_states = [_normalize(state, padding_mask) for state in hidden_states]
         weights = ops.softmax(ops.cast(self.scalars, "float32"))
         weights = ops.unstack(
             ops.cast(weights * ops.cast(self.gamma, "float32"), self.compute_dtype)
         )
         return sum(w * state for w, state in zip(weights, hidden_states, strict=True))
 
-    def compute_output_shape(self, input_shape):
-        return input_shape[0]
+    def compute_output_shape(self, hidden_states_shape, padding_mask_shape=None):
+        return hidden_states_shape[0]
 
     def get_config(self):
         return super().get_config() | {
             "regularization": self.regularization,
             "layer_norm": self.layer_norm,
         }
+
+
+def _normalize(x, padding_mask):
+    """Bring the numbers of all real tokens together to mean 0 and variance 1."""
+    dtype, x = x.dtype, ops.cast(x, "float32")
+    if padding_mask is None:
+        padding_mask = ops.ones_like(x[:, :, 0])
+    mask = ops.expand_dims(ops.cast(padding_mask, "float32"), -1)  # (B, S, 1)
+    count = ops.maximum(ops.sum(mask) * x.shape[-1], 1.0)
+    mean = ops.sum(x * mask) / count
+    variance = ops.sum(ops.square((x - mean) * mask)) / count
+    return ops.cast((x - mean) * ops.rsqrt(variance + 1e-12), dtype)

@@ -3,17 +3,29 @@
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.causal import CausalBackbone
+from keras_lm.models.cove import CoveBackbone
+from keras_lm.models.elmo import ElmoBackbone
 from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
+from keras_lm.models.pair_lstm import PairLSTMBackbone
+from keras_lm.models.taglm import TagLMBackbone
+from keras_lm.models.ulmfit import AWDLSTMBackbone
+from keras_lm.models.word_vectors import WordVectorBackbone
 
 __all__ = [
+    "AWDLSTMBackbone",
     "Backbone",
     "BertBackbone",
     "CausalBackbone",
+    "CoveBackbone",
+    "ElmoBackbone",
     "GPT2Backbone",
     "GPT3Backbone",
     "GPTBackbone",
     "GPTNeoBackbone",
+    "PairLSTMBackbone",
+    "TagLMBackbone",
+    "WordVectorBackbone",
 ]

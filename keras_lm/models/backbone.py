@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.converters.names import NameTable
+from keras_lm.packers import Packer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,11 @@ class Backbone(keras.Model):
     # and the weight of its language model's loss in fine-tuning.
     FINE_TUNING_TEMPLATE = None
     LM_LOSS_WEIGHT = 0.0
-    # What a missing input means; any other input is required.
+    # The peak of the learning rate in fine-tuning, None for what the task has for Transformers.
+    LEARNING_RATE = None
+    # The class that makes rows of a tokenizer's ids.
+    packer_class = Packer
+    # What a missing input means, as a function of the first that is required; others are required.
     DEFAULTS = {"segment_ids": ops.zeros_like, "padding_mask": ops.ones_like}
 
     def __init__(
@@ -158,7 +163,7 @@ class Backbone(keras.Model):
         return super().__call__(self.complete(inputs), *args, **kwargs)
 
     def complete(self, inputs):
-        """Return `inputs` with what was left out filled in, as int32 tensors.
+        """Return `inputs` with what was left out filled in, as tensors.
 
         Raises:
             ValueError: if a key is unknown or required and missing, or a row is too long.
@@ -172,21 +177,22 @@ class Backbone(keras.Model):
         unknown = sorted(set(inputs) - set(names))
         if unknown:
             raise ValueError(f"inputs has the unknown keys {unknown}: known are {names}.")
+        dtypes = {tensor.name: tensor.dtype for tensor in self.inputs}
         complete = {
             name: value
             if ops.is_tensor(value) or isinstance(value, keras.KerasTensor)
-            else ops.convert_to_tensor(value, "int32")
+            else ops.convert_to_tensor(value, dtypes[name])
             for name, value in inputs.items()
         }
         for name in names:
             if name not in complete:
-                if name not in self.DEFAULTS or "token_ids" not in complete:
+                if name not in self.DEFAULTS:
                     raise ValueError(f"inputs lacks {name!r}, which {type(self).__name__} needs.")
-                complete[name] = self.DEFAULTS[name](complete["token_ids"])
-        length, limit = complete["token_ids"].shape[1], self.max_sequence_length
+                complete[name] = self.DEFAULTS[name](complete[names[0]])
+        length, limit = complete[names[0]].shape[1], self.max_sequence_length
         if length is not None and limit is not None and length > limit:
             raise ValueError(
-                f"token_ids has {length} columns, but max_sequence_length={limit}: truncate the "
+                f"{names[0]} has {length} columns, but max_sequence_length={limit}: truncate the "
                 "text to that length."
             )
         return complete

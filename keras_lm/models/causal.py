@@ -145,6 +145,14 @@ class CausalBackbone(Backbone):
             "length": ops.zeros((batch_size,), "int32"),
         }
 
+    def make_loop_cache(self, batch_size, slots):
+        """Return an empty cache in the form that a loop writes into in place.
+
+        Args:
+            batch_size, slots: see `make_cache`.
+        """
+        return unstack_cache(self.make_cache(batch_size, slots))
+
     def extend(self, token_ids, padding_mask, cache):
         """Read tokens behind those of a cache: the step of a loop, of which no shape grows.
 

@@ -48,7 +48,7 @@ def estimate(cls, **arguments):
     Source: Kaplan et al. 2020, https://arxiv.org/abs/2001.08361, section 2.1.
     """
     if cls.__name__ not in _BESIDE:
-        raise ValueError(f"cls={cls.__name__}: there are estimates of {sorted(_BESIDE)} only.")
+        raise ValueError(f"{cls.__name__}: there are estimates of {sorted(_BESIDE)} only.")
     defaults = {
         name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()
     }

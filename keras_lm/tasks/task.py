@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import tokenizers
-from keras_lm.packers import Packer
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.training import AdamW
 
@@ -79,7 +78,7 @@ class Task(TextModel):
                 f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
                 f"has {rows} rows: they belong to different checkpoints."
             )
-        self.packer = Packer(self.template, tokenizer, **self.packing)
+        self.packer = self.backbone.packer_class(self.template, tokenizer, **self.packing)
 
     @property
     def template(self):
@@ -365,7 +364,8 @@ class Task(TextModel):
                 `padding="fixed"`.
             **kwargs: see `keras.Model.compile`.
         """
-        optimizer = AdamW(self.default_learning_rate) if optimizer == "auto" else optimizer
+        rate = self.backbone.LEARNING_RATE or self.default_learning_rate
+        optimizer = AdamW(rate) if optimizer == "auto" else optimizer
         loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
         metrics = (
             self.default_metrics() if isinstance(metrics, str) and metrics == "auto" else metrics

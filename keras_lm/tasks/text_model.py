@@ -12,6 +12,9 @@ import tensorflow as tf
 from keras_lm.tasks.columns import check_names, columns_from_user, labels_from_user, tensors
 from keras_lm.training import WarmupLinearDecay
 
+# The inputs that a backbone cannot do without, of which it has one.
+PACKED = {"token_ids", "character_ids", "word_vectors"}
+
 
 class TextModel(keras.Model):
     """A `keras.Model` whose `fit`, `evaluate`, `predict` and the like take raw strings.
@@ -65,6 +68,11 @@ class TextModel(keras.Model):
             x = dict(zip(self.text_names, parts, strict=False))
         check_names(x, self.text_names, self.required_names)
         return x
+
+    @property
+    def lookups(self):
+        """What holds the tables that `answer` looks strings up in, for an export to take along."""
+        return [self.tokenizer]
 
     def require_tokenizer(self):
         """Raise an error where strings cannot be taken."""
@@ -180,7 +188,7 @@ class TextModel(keras.Model):
         return self._prepared_dataset(dataset.batch(batch_size or 32), labels_are_ready=True)
 
     def _arrays(self, x, y, sample_weight):
-        if isinstance(x, dict) and "token_ids" in x:
+        if _is_packed(x):
             columns = {key: np.asarray(value) for key, value in x.items()}
         else:
             self.require_tokenizer()
@@ -205,7 +213,7 @@ class TextModel(keras.Model):
 
     def _preprocessed(self, x, *rest):
         """Pack the columns of `(x[, labels[, weights]])`, unless they are packed already."""
-        if "token_ids" in x:
+        if _is_packed(x):
             return (x, *rest)
         if not rest:
             return (self.preprocess(x),)
@@ -213,7 +221,7 @@ class TextModel(keras.Model):
 
     def _prepared_dataset(self, dataset, labels_are_ready=False):
         spec = _as_tuple(dataset.element_spec)[0]
-        packed = isinstance(spec, dict) and "token_ids" in spec
+        packed = _is_packed(spec)
         for leaf in tf.nest.flatten(spec):
             if leaf.shape.rank == 0:
                 raise ValueError("x is a tf.data.Dataset of single examples: call .batch(n) on it.")
@@ -266,6 +274,11 @@ class TextModel(keras.Model):
             start += int(optimizer._iterations.numpy())
         if schedule.plan(start, total_steps):
             self.train_function = None  # the old one has the old numbers in its graph
+
+
+def _is_packed(x):
+    """Whether inputs are a backbone's, rather than texts."""
+    return isinstance(x, dict) and not PACKED.isdisjoint(x)
 
 
 def _as_tuple(element):
@@ -321,6 +334,8 @@ def _pad_alike(batches, packer):
     inputs = batches.map(lambda *batch: batch[0])
 
     def complete(packed):  # what is added below must not pass for text
+        if "token_ids" not in packed:
+            return packed
         return {"padding_mask": tf.ones_like(packed["token_ids"])} | packed
 
     inputs = inputs.map(complete)
@@ -338,7 +353,8 @@ def _pad_alike(batches, packer):
             is_left = on_the_left and name != "mask_positions"
             missing = [missing, 0] if is_left else [0, missing]
             constant = pad_id if name == "token_ids" else 0
-            return tf.pad(value, [[0, 0], missing], constant_values=constant)
+            others = [[0, 0]] * (value.shape.rank - 2)
+            return tf.pad(value, [[0, 0], missing, *others], constant_values=constant)
 
         return {name: widen(name, value) for name, value in packed.items()}
 

@@ -70,6 +70,23 @@ def read_all(path):
     return {name: read() for name, (_, read) in read_torch(path).items()}
 
 
+def test_what_fastai_saves_beside_the_weights(tmp_path):
+    """A learner's file: the weights under "model", and the optimizer's lists and NumPy numbers."""
+    numbers = call(
+        named("numpy._core.multiarray", "scalar"),
+        call(named("numpy", "dtype"), data("f8"), data(False), data(True))
+        + data((3, "<", None, None, None, -1, -1, 0))
+        + b"b",
+        call(named("_codecs", "encode"), data("x"), data("latin1")),
+    )
+    rates = b"}" + data("lr") + numbers + b"s"
+    listed = named("fastcore.foundation", "L") + b")\x81" + b"}" + data("items") + rates + b"sb"
+    optimizer = b"}" + data("hypers") + listed + b"s"
+    program = b"}" + data("model") + state_dict(tensor()) + b"s" + data("opt") + optimizer + b"s"
+    path = write_zip(tmp_path / "learner.pth", program)
+    np.testing.assert_array_equal(read_all(path)["w"], [[0, 1], [2, 3]])
+
+
 @pytest.mark.parametrize("file", ["zip.bin", "legacy.bin", "uint16.bin"])
 def test_equals_what_torch_wrote(file):
     tensors = read_torch(GOLDENS / file)

@@ -1,0 +1,41 @@
+"""The weights of `torch.nn.LSTM`, which names them in one way in all checkpoints.
+
+PyTorch keeps two biases, of which only the sum counts: `join_torch_lstm` adds them.
+"""
+
+import numpy as np
+
+from keras_lm.converters.names import transpose_kernels
+
+
+def torch_lstm(ours, theirs, layer="l0"):
+    """Return the entries of a `NameTable` for one direction of one layer.
+
+    Args:
+        ours: str, the path of our `keras_lm.layers.LSTM`.
+        theirs: str, what their names begin with, a dot at its end included.
+        layer: str, what they end with: `"l0"` for the first layer, `"l0_reverse"` backwards.
+
+    Returns:
+        dict of variable path → name, or tuple of names.
+
+    Example:
+
+        names = torch_lstm("lstm_0", "rnn.") | torch_lstm("lstm_1", "rnn.", "l1")
+        NameTable(names, {}, layout=transpose_torch_lstm, join=join_torch_lstm)
+    """
+    return {
+        f"{ours}/kernel": f"{theirs}weight_ih_{layer}",
+        f"{ours}/recurrent_kernel": f"{theirs}weight_hh_{layer}",
+        f"{ours}/bias": (f"{theirs}bias_ih_{layer}", f"{theirs}bias_hh_{layer}"),
+    }
+
+
+def transpose_torch_lstm(path, array):
+    """The layout of PyTorch's LSTM, and of its `Linear`: kernels are stored (out, in)."""
+    return array.T if path.endswith("/recurrent_kernel") else transpose_kernels(path, array)
+
+
+def join_torch_lstm(path, arrays):
+    """Add the two biases of an LSTM; whatever else comes in parts is joined on the last axis."""
+    return sum(arrays) if path.endswith("/bias") else np.concatenate(arrays, axis=-1)

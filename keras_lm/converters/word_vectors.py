@@ -1,0 +1,283 @@
+"""Word vectors as word2vec, GloVe and fastText publish them, gzipped or not.
+
+- word2vec's and fastText's text form: a line `NUMBER_OF_WORDS WIDTH`, then a word and its numbers a
+  line; GloVe's is the same without the first line;
+- word2vec's binary form: the same first line, then each word, a space, and its numbers as float32.
+
+A file is read block by block, so that no more than its vectors is ever in memory.
+
+Shapes: V words, E width of a vector.
+"""
+
+import dataclasses
+import gzip
+import io
+import itertools
+import pathlib
+import re
+import warnings
+import zlib
+
+import numpy as np
+
+from keras_lm.converters.errors import CheckpointError, require_file
+
+# What a file has no vectors for: they come first, with zeros.
+SPECIAL_TOKENS = ("<unk>", "<pad>")
+ENDINGS = re.compile(r"\.(txt|vec|bin|w2v)(\.gz)?$")
+NAMES = re.compile(r"^glove.*\.txt(\.gz)?$|\.vec(\.gz)?$")  # nothing else is called that
+HEADER = re.compile(rb"(\d+) (\d+)[ \r]*\n")
+GZIP_START = b"\x1f\x8b"
+FASTTEXT_START = (793712314).to_bytes(4, "little")
+BLOCK_ROWS = 4096
+LONGEST_LINE = 2**20
+
+
+def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
+    """Read words and their vectors.
+
+    `<unk>` and `<pad>` come first, with vectors of zeros, unless the file itself has them. Of a
+    word that stands there twice the first vector is kept, and a warning says so.
+
+    Args:
+        path: a file of word2vec (text or binary), GloVe or fastText (`.vec`), gzipped or not.
+        limit: how many words to read, or None for all. Files begin with the most frequent ones.
+
+    Returns:
+        `(words, vectors)`: a list of V str, and an array (V, E) float32.
+
+    Raises:
+        CheckpointError: the file is of another kind, cut off, or a line has another number of
+            numbers than the first; the message names the line.
+
+    Example:
+        words, vectors = read_word_vectors("glove.6B.100d.txt", limit=50_000)
+    """
+    file = open_word_vectors(path)
+    words = file.words(limit)
+    return words, file.vectors(words, limit)
+
+
+def find_word_vectors(folder: pathlib.Path) -> pathlib.Path | None:
+    """Return the file with word vectors in a folder, or None; it is known by its first lines.
+
+    Raises:
+        CheckpointError: there are several.
+    """
+    candidates = [path for path in sorted(folder.iterdir()) if ENDINGS.search(path.name)]
+    # One number behind a word is more often its count than its vector.
+    found = [
+        path
+        for path in candidates
+        if path.is_file() and (NAMES.search(path.name) or (_recognise(path) or (0,))[0] > 1)
+    ]
+    if len(found) > 1:
+        raise CheckpointError(
+            f"{folder} holds several files of word vectors, {[path.name for path in found]}: put "
+            "the one that you want into a folder of its own."
+        )
+    return found[0] if found else None
+
+
+def open_word_vectors(path: str | pathlib.Path) -> "WordVectors":
+    """Return the file opened, nothing of it read but its first lines.
+
+    Raises:
+        CheckpointError: it is missing or of another kind.
+    """
+    path = require_file(pathlib.Path(path).expanduser())
+    found = _recognise(path)
+    if found is None:
+        with path.open("rb") as file:
+            is_fasttext = file.read(4) == FASTTEXT_START
+        raise CheckpointError(
+            f"{path} is damaged, or holds no word vectors: line 1 is neither NUMBER_OF_WORDS WIDTH "
+            "nor a word and its numbers, in UTF-8."
+            + (" It is a whole fastText model: take the `.vec` file beside it." * is_fasttext)
+        )
+    return WordVectors(path, *found)
+
+
+@dataclasses.dataclass(frozen=True)
+class WordVectors:
+    """A file of word vectors.
+
+    Attributes:
+        path: where it is.
+        embedding_dim: E.
+        num_rows: how many words the first line promises, None without such a line.
+        is_binary: whether it is of word2vec's binary form.
+    """
+
+    path: pathlib.Path
+    embedding_dim: int
+    num_rows: int | None
+    is_binary: bool
+
+    def words(self, limit: int | None = None) -> list[str]:
+        """Return the words in the order of their vectors, `<unk>` and `<pad>` among them."""
+        first, repeated = {}, []
+        for number, (word, _) in enumerate(self._rows(limit), start=1):
+            if first.setdefault(word, number) != number:
+                repeated.append(word)
+        if repeated:
+            warnings.warn(
+                f"{self.path} has {len(repeated)} words more than once, such as {repeated[0]!r}: "
+                "the first vector of each is kept.",
+                stacklevel=3,
+            )
+        return [token for token in SPECIAL_TOKENS if token not in first] + list(first)
+
+    def vectors(self, words: list[str], limit: int | None = None) -> np.ndarray:
+        """Return the vectors (V, E) of what `words` gave with the same limit."""
+        places = {word: row for row, word in enumerate(words)}
+        vectors = np.zeros((len(words), self.embedding_dim), "float32")
+        rows = self._rows(limit)
+        number = 1
+        while block := list(itertools.islice(rows, BLOCK_ROWS)):
+            numbers = self._parse([numbers for _, numbers in block], number)
+            number += len(block)
+            # A place is taken once, by the first vector of its word.
+            rows_and_places = [(i, places.pop(w)) for i, (w, _) in enumerate(block) if w in places]
+            found, taken = zip(*rows_and_places, strict=True) if rows_and_places else ((), ())
+            vectors[list(taken)] = numbers[list(found)]
+        return vectors
+
+    def _rows(self, limit):
+        """Yield (word, its numbers as bytes), at most `limit` of them."""
+        rows = self._binary_rows() if self.is_binary else self._text_rows()
+        count = 0
+        try:
+            for row in itertools.islice(rows, limit):
+                yield row
+                count += 1
+        except (EOFError, OSError, zlib.error) as error:
+            raise CheckpointError(
+                f"{self.path} is cut off or damaged behind word {count} ({error}): copy or "
+                "download it again."
+            ) from error
+        expected = self.num_rows if limit is None else min(limit, self.num_rows or limit)
+        if self.num_rows is not None and count != expected:
+            raise CheckpointError(
+                f"{self.path} is cut off: line 1 promises {self.num_rows} words, and there are "
+                f"{count}. Copy or download it again."
+            )
+
+    def _text_rows(self):
+        size = self.embedding_dim
+        with _open(self.path) as file:
+            first = 1
+            if self.num_rows is not None:
+                file.readline()
+                first = 2
+            for number, line in enumerate(file, start=first):
+                line = line.rstrip(b" \r\n")
+                if line.count(b" ") == size:
+                    word, _, numbers = line.partition(b" ")
+                else:  # a few of GloVe's words hold spaces
+                    word, numbers = _split_long(line, size)
+                    if word is None:
+                        raise CheckpointError(
+                            f"{self.path}, line {number}: {numbers} numbers, where the lines "
+                            f"before it have {size}. The file is damaged: copy or download it "
+                            "again."
+                        )
+                try:
+                    yield word.decode("utf-8"), numbers
+                except UnicodeDecodeError:
+                    raise CheckpointError(
+                        f"{self.path}, line {number}: the word {word!r} is not UTF-8. The file is "
+                        "damaged, or of another encoding: convert it to UTF-8."
+                    ) from None
+
+    def _binary_rows(self):
+        size = 4 * self.embedding_dim
+        with _open(self.path) as file:
+            file.readline()
+            for number in range(self.num_rows):
+                word = bytearray()
+                while (letter := file.read(1)) != b" ":
+                    if not letter:
+                        raise EOFError(f"the file ends in word {number + 1} of {self.num_rows}")
+                    word += letter
+                numbers = file.read(size)
+                if len(numbers) < size:
+                    raise EOFError(f"the file ends in word {number + 1} of {self.num_rows}")
+                # The tool ends a line behind each vector, and cuts long words anywhere.
+                yield bytes(word).removeprefix(b"\n").decode("utf-8", "replace"), numbers
+
+    def _parse(self, rows, first):
+        """Return the numbers of rows (R, E), the first of which is row `first` of the file."""
+        if self.is_binary:
+            numbers = np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), -1)
+        else:
+            try:
+                text = io.BytesIO(b"\n".join(rows))
+                numbers = np.loadtxt(text, "float32", comments=None, delimiter=" ", ndmin=2)
+            except ValueError:
+                numbers = np.array([_numbers(row, self.embedding_dim) for row in rows], "float32")
+        for row in np.flatnonzero(~np.isfinite(numbers).all(axis=1))[:1]:
+            place = first + row + (self.num_rows is not None)
+            raise CheckpointError(
+                f"{self.path}, {'word' if self.is_binary else 'line'} {place - self.is_binary}: "
+                "what stands behind the word are not numbers. The file is damaged: copy or "
+                "download it again."
+            )
+        return numbers
+
+
+def _numbers(row, size):
+    try:
+        return [float(number) for number in row.split(b" ")]
+    except ValueError:
+        return [np.nan] * size
+
+
+def _split_long(line, size):
+    """Part a line whose word holds spaces; `(None, number of numbers)` if there is no such word."""
+    word, *numbers = line.rsplit(b" ", size)
+    extra = word.rpartition(b" ")[2]
+    if len(numbers) < size or not word or _is_number(extra):
+        return None, sum(map(_is_number, line.split(b" ")[1:]))
+    return word, b" ".join(numbers)
+
+
+def _is_number(text):
+    try:
+        return float(text) is not None
+    except ValueError:
+        return False
+
+
+def _open(path):
+    with path.open("rb") as file:
+        is_gzip = file.read(2) == GZIP_START
+    return io.BufferedReader(gzip.open(path, "rb")) if is_gzip else path.open("rb")
+
+
+def _recognise(path):
+    """Return `(width, number of words or None, whether binary)`, or None for another kind."""
+    try:
+        with _open(path) as file:
+            line = file.readline(LONGEST_LINE)
+            header = HEADER.fullmatch(line)
+            if header:
+                rows, size = map(int, header.groups())
+                return size, rows, not _is_text(file.readline(LONGEST_LINE))
+    except (EOFError, OSError, zlib.error):
+        return None
+    size = len(line.rstrip(b" \r\n").split(b" ")) - 1
+    return (size, None, False) if size and _is_row(line, size) else None
+
+
+def _is_row(line, size):
+    """Whether a line holds a word and its numbers."""
+    numbers = line.rstrip(b" \r\n").rsplit(b" ", size)[1:]
+    return len(numbers) == size and all(map(_is_number, numbers)) and _is_text(line)
+
+
+def _is_text(line):
+    try:
+        return "\0" not in line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False

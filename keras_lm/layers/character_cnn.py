@@ -1,0 +1,167 @@
+"""Word vectors from the characters of each word.
+
+Shapes: W words, in any number of axes, C characters of a word, E width of a character, F filters of
+all widths together, D width of a word.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.layers.dense import Dense
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CharacterCNN(keras.layers.Layer):
+    """Filters over a word's characters, the largest value of each, highways, a projection.
+
+    Args:
+        vocabulary_size: int. Characters.
+        embedding_dim: int. E.
+        filters: list of `(width, number)`. A filter reads so many characters side by side.
+        num_highways: int. Layers `g · relu(A x) + (1 - g) · x` with `g = sigmoid(B x)`.
+        hidden_dim: int. D, or None to stay without a projection; D is F then.
+        activation: str, `"relu"` or `"tanh"`, of the filters.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `cnn(character_ids)` with (…, C) int32 returns (…, D).
+
+    Raises:
+        ValueError: if `filters` is empty.
+
+    Example:
+
+        cnn = CharacterCNN(262, 16, [(1, 32), (2, 32), (3, 64)], hidden_dim=128)
+        cnn(np.ones((2, 7, 50), "int32")).shape  # (2, 7, 128)
+
+    Source: Kim et al. 2015, "Character-Aware Neural Language Models",
+    https://arxiv.org/abs/1508.06615, section 2; ELMo, https://arxiv.org/abs/1802.05365, section
+    3.4.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        embedding_dim,
+        filters,
+        num_highways=2,
+        hidden_dim=None,
+        activation="relu",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not filters:
+            raise ValueError(f"filters={filters!r}: pass at least one (width, number).")
+        self.vocabulary_size = vocabulary_size
+        self.embedding_dim = embedding_dim
+        self.filters = [tuple(pair) for pair in filters]
+        self.num_highways = num_highways
+        self.hidden_dim = hidden_dim
+        self.activation = activation
+
+        dtype = self.dtype_policy
+        self.embedding = keras.layers.Embedding(
+            vocabulary_size, embedding_dim, dtype=dtype, name="embedding"
+        )
+        # An activation that grows with its input may as well follow the pooling, on fewer numbers.
+        self.convolutions = [
+            keras.layers.Conv1D(number, width, dtype=dtype, name=f"convolution_{i}")
+            for i, (width, number) in enumerate(self.filters)
+        ]
+        self.activate = keras.activations.get(activation)
+        num_filters = sum(number for _, number in self.filters)
+        self.highways = [
+            Highway(num_filters, dtype=dtype, name=f"highway_{i}") for i in range(num_highways)
+        ]
+        self.projection = None
+        if hidden_dim is not None:
+            self.projection = Dense(hidden_dim, dtype=dtype, name="projection")
+        self.output_dim = num_filters if hidden_dim is None else hidden_dim
+        self.cache = None
+
+    def build(self, input_shape):
+        num_filters = sum(number for _, number in self.filters)
+        self.embedding.build((None, input_shape[-1]))
+        for convolution in self.convolutions:
+            convolution.build((None, None, self.embedding_dim))
+        for layer in [*self.highways, *([self.projection] if self.projection else [])]:
+            layer.build((None, num_filters))
+
+    def call(self, character_ids, training=None):
+        shape = ops.shape(character_ids)
+        words = ops.reshape(character_ids, (-1, shape[-1]))
+        x = self._compute(words) if training or not self.cache else self.cache(words, self._compute)
+        return ops.reshape(x, (*shape[:-1], self.output_dim))
+
+    def _compute(self, words):
+        x = self.embedding(words)  # (W, C, E)
+        x = [self.activate(ops.max(layer(x), axis=1)) for layer in self.convolutions]
+        x = ops.concatenate(x, axis=-1)  # (W, F)
+        for highway in self.highways:
+            x = highway(x)
+        if self.projection is not None:
+            x = self.projection(x)
+        return x
+
+    def cache_words(self, character_ids):
+        """Compute the vectors of words now, so that calling finds them rather than computing them.
+
+        Calls in training compute all the same. When the weights have changed, call this again. On
+        TensorFlow only; the cache is part of an export, but not of a preset.
+
+        Args:
+            character_ids: (V, C) int32, a word in each row; None for no cache.
+        """
+        self.cache = None
+        if character_ids is not None:
+            from keras_lm.layers.tensorflow import WordCache
+
+            ids = ops.convert_to_tensor(character_ids, "int32")
+            parts = [self(ids[i : i + 1024]) for i in range(0, len(ids), 1024)]
+            self.cache = WordCache(ids, ops.concatenate(parts))
+
+    def compute_output_spec(self, character_ids, training=None):
+        shape = (*character_ids.shape[:-1], self.output_dim)
+        return keras.KerasTensor(shape, self.compute_dtype)
+
+    def get_config(self):
+        return super().get_config() | {
+            "vocabulary_size": self.vocabulary_size,
+            "embedding_dim": self.embedding_dim,
+            "filters": self.filters,
+            "num_highways": self.num_highways,
+            "hidden_dim": self.hidden_dim,
+            "activation": self.activation,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Highway(keras.layers.Layer):
+    """A layer with a way around it: `g · relu(A x) + (1 - g) · x`, where `g = sigmoid(B x)`.
+
+    Args:
+        units: int. Width of input and output.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Source: Srivastava et al. 2015, "Highway Networks", https://arxiv.org/abs/1505.00387.
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.transform = Dense(units, activation="relu", dtype=self.dtype_policy, name="transform")
+        # At the start most of the input goes around, as the paper advises.
+        self.gate = Dense(
+            units, bias_initializer=keras.initializers.Constant(-2.0), dtype=self.dtype_policy,
+            name="gate",
+        )  # fmt: skip
+
+    def build(self, input_shape):
+        self.transform.build(input_shape)
+        self.gate.build(input_shape)
+
+    def call(self, x):
+        gate = ops.sigmoid(self.gate(x))
+        return x + gate * (self.transform(x) - x)
+
+    def get_config(self):
+        return super().get_config() | {"units": self.units}

@@ -1,0 +1,187 @@
+"""Conditional random field: which sequence of classes is the likeliest, as a whole.
+
+Shapes: B batch, S sequence, C classes.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_lm.layers.masks import MASKED
+from keras_lm.layers.recurrent import scan
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CRF(keras.layers.Layer):
+    """A linear chain over the classes of a sequence, with a learned score for each transition.
+
+    The score of a sequence is the sum of its logits, of its transitions, and of what its first and
+    its last class score as such. Its probability is e to that, divided by the sum over all
+    sequences. Positions where the mask is 0 have no part in the chain, wherever they are: the next
+    one follows on the one before.
+
+    Args:
+        num_classes: int. C.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    All methods take `logits` (B, S, C) and `mask` (B, S) int32; all numbers are float32.
+
+    Example:
+
+        crf = CRF(num_classes=3)
+        crf.log_likelihood(logits, labels, mask)  # (B,), to be made large in training
+        crf.decode(logits, mask)  # (B, S) int32
+
+    Source: Lafferty et al. 2001, https://repository.upenn.edu/handle/20.500.14332/6188; Lample et
+    al. 2016, https://arxiv.org/abs/1603.01360, section 2.2.
+    """
+
+    def __init__(self, num_classes, **kwargs):
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+
+    def build(self, input_shape=None):
+        size = self.num_classes
+        self.transitions = self.add_weight(name="transitions", shape=(size, size))  # (from, to)
+        self.start = self.add_weight(name="start", shape=(size,), initializer="zeros")
+        self.end = self.add_weight(name="end", shape=(size,), initializer="zeros")
+        self.built = True
+
+    def call(self, logits):
+        """Return the logits: the chain is in the loss and in decoding."""
+        return logits
+
+    def log_likelihood(self, logits, labels, mask):
+        """Return the log-probability of (B, S) int labels, (B,); 0 for a row without positions."""
+        chain = self._chain(logits, mask)
+        _, last = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))
+        log_sum = ops.logsumexp(last + chain.end, axis=-1)
+        has_any = ops.any(chain.is_real[:, :, 0], axis=0)
+        return ops.where(has_any, self._score(chain, labels) - log_sum, 0.0)
+
+    def decode(self, logits, mask, allowed=None):
+        """Return the likeliest classes, (B, S) int32, 0 where the mask is 0.
+
+        Args:
+            logits: (B, S, C).
+            mask: (B, S) int32.
+            allowed: `(transitions, start)`, what may follow and what may begin: arrays (C, C) and
+                (C,) of 0 and 1; left out, anything may.
+        """
+        chain = self._chain(logits, mask, allowed)
+        best, _ = self._forward(chain, lambda x: ops.max(x, axis=1))
+
+        def step(carry, xs):
+            (following,) = carry  # (B,) int32
+            best, is_real, is_last = xs
+            onward = ops.take(ops.transpose(chain.transitions), following, axis=0)  # (B, C)
+            onward = ops.where(is_last, chain.end, onward)
+            label = ops.cast(ops.argmax(best + onward, axis=-1), "int32")
+            label = ops.where(is_real[:, 0], label, following)
+            return (label,), label
+
+        start = ops.zeros((ops.shape(mask)[0],), "int32")
+        _, labels = scan(step, (start,), (best, chain.is_real, chain.is_last), reverse=True)
+        return ops.transpose(labels) * ops.cast(mask, "int32")
+
+    def marginals(self, logits, mask, allowed=None):
+        """Return the probability of each class at each position, (B, S, C).
+
+        Args:
+            logits, mask, allowed: see `decode`.
+        """
+        chain = self._chain(logits, mask, allowed)
+        ahead, _ = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))
+
+        def step(carry, xs):
+            (onward,) = carry  # (B, C): logits of the following position, and all behind it
+            logits, is_real, is_last = xs
+            behind = ops.logsumexp(chain.transitions + onward[:, None, :], axis=-1)
+            behind = ops.where(is_last, chain.end, behind)
+            return (ops.where(is_real, logits + behind, onward),), behind
+
+        start = ops.zeros((ops.shape(mask)[0], self.num_classes))
+        _, behind = scan(step, (start,), (chain.logits, chain.is_real, chain.is_last), reverse=True)
+        return ops.transpose(ops.softmax(ahead + behind), (1, 0, 2))
+
+    def _chain(self, logits, mask, allowed=None):
+        transitions, start, end = (
+            ops.cast(weight, "float32") for weight in (self.transitions, self.start, self.end)
+        )
+        if allowed is not None:
+            transitions += (1.0 - ops.cast(allowed[0], "float32")) * MASKED
+            start += (1.0 - ops.cast(allowed[1], "float32")) * MASKED
+        is_real = ops.expand_dims(ops.cast(ops.transpose(mask), "bool"), -1)  # (S, B, 1)
+        count = ops.cumsum(ops.cast(is_real, "int32"), axis=0)
+        total = ops.sum(ops.cast(is_real, "int32"), axis=0)
+        return _Chain(
+            transitions,
+            start,
+            end,
+            logits=ops.transpose(ops.cast(logits, "float32"), (1, 0, 2)),
+            is_real=is_real,
+            is_first=ops.logical_and(is_real, ops.equal(count, 1)),
+            is_last=ops.logical_and(is_real, ops.equal(count, total)),
+        )
+
+    def _forward(self, chain, reduce):
+        """Run along the chain.
+
+        Args:
+            chain: `_Chain`.
+            reduce: callable, the sum (in logarithms) or the maximum of (B, from, to) over `from`.
+
+        Returns:
+            Of all that ends in a class at a position its sum or maximum, (S, B, C), and that of the
+            last real position (B, C).
+        """
+
+        def step(carry, xs):
+            (sofar,) = carry  # (B, C)
+            logits, is_real, is_first = xs
+            reached = reduce(ops.expand_dims(sofar, 2) + chain.transitions)
+            reached = ops.where(is_first, chain.start, reached) + logits
+            sofar = ops.where(is_real, reached, sofar)
+            return (sofar,), sofar
+
+        start = ops.zeros((ops.shape(chain.logits)[1], self.num_classes))
+        (last,), all_of_them = scan(step, (start,), (chain.logits, chain.is_real, chain.is_first))
+        return all_of_them, last
+
+    def _score(self, chain, labels):
+        """Return the score of (B, S) labels, (B,)."""
+        labels = ops.cast(ops.transpose(labels), "int32")  # (S, B)
+        real = chain.is_real[:, :, 0]
+        labels = ops.maximum(labels, 0)  # also where there is no label
+        logits = ops.take_along_axis(chain.logits, ops.expand_dims(labels, -1), axis=-1)[:, :, 0]
+        flat = ops.reshape(chain.transitions, (-1,))
+
+        def step(carry, xs):
+            score, before = carry  # (B,), (B,) int32
+            logit, label, is_real, is_first = xs
+            onward = ops.take(flat, before * self.num_classes + label)
+            onward = ops.where(is_first, ops.take(chain.start, label), onward)
+            score = ops.where(is_real, score + onward + logit, score)
+            return (score, ops.where(is_real, label, before)), score
+
+        rows = (ops.shape(real)[1],)
+        carry = (ops.zeros(rows), ops.zeros(rows, "int32"))
+        (score, last), _ = scan(step, carry, (logits, labels, real, chain.is_first[:, :, 0]))
+        return score + ops.take(chain.end, last)
+
+    def get_config(self):
+        return super().get_config() | {"num_classes": self.num_classes}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chain:
+    """What the recursions read: scores in float32, positions first."""
+
+    transitions: object  # (C, C)
+    start: object  # (C,)
+    end: object  # (C,)
+    logits: object  # (S, B, C)
+    is_real: object  # (S, B, 1), as the next two
+    is_first: object
+    is_last: object

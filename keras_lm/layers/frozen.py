@@ -1,0 +1,33 @@
+"""A model inside of another that training leaves alone."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Frozen(keras.layers.Layer):
+    """Run a model as it is: its weights stay, and nothing is dropped, in training too.
+
+    `model(inputs, training=False)` in a functional graph is not enough: Keras hands the `training`
+    of the whole down to every part.
+
+    Args:
+        model: `keras.Model`.
+        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
+
+    Call: `layer(inputs)` takes and returns what the model does.
+    """
+
+    def __init__(self, model, **kwargs):
+        super().__init__(**kwargs)
+        self.model = model
+        self.trainable = False
+
+    def call(self, inputs):
+        return self.model(inputs, training=False)
+
+    def get_config(self):
+        return super().get_config() | {"model": keras.saving.serialize_keras_object(self.model)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config | {"model": keras.saving.deserialize_keras_object(config["model"])})

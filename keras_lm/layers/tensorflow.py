@@ -1,0 +1,153 @@
+"""What `keras.ops` cannot say well enough: the parts of layers that are TensorFlow's alone."""
+
+import contextlib
+import contextvars
+
+import tensorflow as tf
+
+_IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
+
+
+@contextlib.contextmanager
+def loops_for_lite():
+    """A context in which loops are made of what LiteRT has; it has no arrays of tensors.
+
+    They take and put slices of whole tensors, which copies these at every step.
+    """
+    token = _IS_FOR_LITE.set(True)
+    try:
+        yield
+    finally:
+        _IS_FOR_LITE.reset(token)
+
+
+def scan(step, init, xs, reverse=False):
+    """Do as `keras.ops.scan` does, with less around each step, and with no step at all if need be.
+
+    The carry stays in the loop's own variables, where `keras.ops.scan` writes it into an array of
+    one slot; and every step gives one output of the shape of the carry's first tensor, so that the
+    result has a shape even where nothing was read.
+
+    Args:
+        step: callable `(carry, x) -> (carry, y)`; `carry` and `x` are tuples of tensors, `y` one
+            tensor of the shape and type of `carry[0]`.
+        init: tuple of tensors, the first carry.
+        xs: tuple of tensors (S, …), read slice by slice.
+        reverse: bool. Begin with the last slice.
+
+    Returns:
+        The last carry, and all `y` as a tensor (S, …), in the order of `xs`.
+    """
+    if _IS_FOR_LITE.get():
+        return _scan_for_lite(step, init, xs, reverse)
+    length = tf.shape(xs[0])[0]
+    # The number of rows may be known of the carry alone, or of the slices alone.
+    any_rows = [tf.TensorShape([None, *first.shape[1:]]) for first in init]
+    arrays = [
+        tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x) for x in xs
+    ]
+    # One slot at least, and something in it: an empty array does not know its number of rows.
+    ys = tf.TensorArray(init[0].dtype, size=tf.maximum(length, 1), element_shape=any_rows[0]).write(
+        0, tf.zeros_like(init[0])
+    )
+
+    def body(count, ys, *carry):
+        i = length - 1 - count if reverse else count
+        carry, y = step(carry, tuple(array.read(i) for array in arrays))
+        return (count + 1, ys.write(i, y), *carry)
+
+    _, ys, *carry = tf.while_loop(
+        lambda count, *_: count < length,
+        body,
+        (0, ys, *init),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape(None), *any_rows),
+        maximum_iterations=xs[0].shape[0],
+    )
+    ys = ys.stack()[:length]
+    ys.set_shape([xs[0].shape[0], *init[0].shape])
+    for last, first in zip(carry, init, strict=True):
+        last.set_shape(first.shape)
+    return tuple(carry), ys
+
+
+def _scan_for_lite(step, init, xs, reverse):
+    length = tf.shape(xs[0])[0]
+    numbers = tf.range(length)
+    ys = tf.zeros(tf.concat([[length], tf.shape(init[0])], axis=0), init[0].dtype)
+
+    def body(count, ys, *carry):
+        i = length - 1 - count if reverse else count
+        carry, y = step(carry, tuple(tf.gather(x, i) for x in xs))
+        is_here = tf.reshape(numbers == i, [-1] + [1] * len(y.shape))
+        return (count + 1, tf.where(is_here, y, ys), *carry)
+
+    _, ys, *carry = tf.while_loop(lambda count, *_: count < length, body, (0, ys, *init))
+    ys.set_shape([xs[0].shape[0], *init[0].shape])
+    return tuple(carry), ys
+
+
+def sampled_crossentropy(kernel, bias, labels, x, num_candidates):
+    """Return cross-entropies over the right word and a sample of others.
+
+    Word i of a list sorted by frequency is drawn about as often as Zipf's law says it occurs, and
+    its logit corrected for that. All rows share one sample without repetitions.
+
+    Args:
+        kernel: `keras.Variable` (V, D).
+        bias: `keras.Variable` (V,).
+        labels: (N,) int32.
+        x: (N, D).
+        num_candidates: int, less than V.
+
+    Returns:
+        (N,) float32.
+    """
+    return tf.nn.sampled_softmax_loss(
+        weights=kernel.value,
+        biases=bias.value,
+        labels=tf.cast(labels, tf.int64)[:, tf.newaxis],
+        inputs=x,
+        num_sampled=num_candidates,
+        num_classes=kernel.shape[0],
+    )
+
+
+class WordCache:
+    """Vectors of words that were computed before, found by the words' characters.
+
+    A word is found by a fingerprint of its ids and compared with what was stored, so no two words
+    are ever taken for each other.
+
+    Args:
+        character_ids: (V, C) int32, a word in each row.
+        vectors: (V, D), what is to be found for it.
+
+    Call: `cache(character_ids, compute)` with (W, C) returns (W, D); `compute` is called with those
+    rows that are not in the cache.
+    """
+
+    def __init__(self, character_ids, vectors):
+        keys = self._keys(character_ids)
+        order = tf.argsort(keys)
+        with tf.init_scope():
+            self.keys = tf.Variable(tf.gather(keys, order), trainable=False, name="keys")
+            ids = tf.cast(tf.gather(character_ids, order), tf.uint16)
+            self.character_ids = tf.Variable(ids, trainable=False, name="character_ids")
+            vectors = tf.gather(vectors, order)
+            self.vectors = tf.Variable(vectors, trainable=False, name="vectors")
+
+    @staticmethod
+    def _keys(character_ids):
+        data = tf.cast(character_ids, tf.int32)
+        return tf.bitcast(tf.raw_ops.Fingerprint(data=data, method="farmhash64"), tf.int64)
+
+    def __call__(self, character_ids, compute):
+        place = tf.searchsorted(self.keys, self._keys(character_ids))
+        place = tf.minimum(place, self.keys.shape[0] - 1)
+        stored = tf.cast(tf.gather(self.character_ids, place), character_ids.dtype)
+        is_new = tf.reduce_any(stored != character_ids, axis=-1)  # (W,)
+        return tf.tensor_scatter_nd_update(
+            tf.gather(self.vectors, place),
+            tf.where(is_new),
+            compute(tf.boolean_mask(character_ids, is_new)),
+        )

@@ -1,0 +1,245 @@
+"""What ULMFiT puts around its LSTMs: a dropout of words, and heads for both of its stages.
+
+As all heads: called as `head(outputs, inputs)` with the backbone's outputs and the packed inputs.
+
+Shapes: B batch, S sequence, E width of the embedding and of the output, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
+from keras_lm.layers.dense import Dense
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class WordDropout(keras.layers.Layer):
+    """Drop whole words of the vocabulary: in a batch, a word is there everywhere or nowhere.
+
+    Args:
+        vocabulary_size: int. V.
+        rate: float. Share of the words dropped in training.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `layer(x, token_ids)` with the embeddings (B, S, E) of (B, S) int32 returns (B, S, E).
+
+    Source: AWD-LSTM, section 4.3.
+    """
+
+    def __init__(self, vocabulary_size, rate, **kwargs):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.rate = rate
+        self.seed_generator = keras.random.SeedGenerator() if rate else None
+
+    def call(self, x, token_ids, training=None):
+        if not training or not self.rate:
+            return x
+        words = ops.ones((self.vocabulary_size,), x.dtype)
+        words = keras.random.dropout(words, self.rate, seed=self.seed_generator)
+        return x * ops.expand_dims(ops.take(words, token_ids), -1)
+
+    def compute_output_shape(self, x_shape, *_):
+        return x_shape
+
+    def get_config(self):
+        return super().get_config() | {"vocabulary_size": self.vocabulary_size, "rate": self.rate}
+
+
+class ActivationPenalty(keras.layers.Layer):
+    """Dropout in front of a head, and what training adds to the loss for large and hasty outputs.
+
+    Args:
+        rate: float. Share of the features dropped in training, the same for all tokens of a text.
+        activation_penalty: float α, times the mean square of the outputs behind the dropout.
+        slowness_penalty: float β, times the mean square of the difference between the outputs of
+            neighbouring tokens, before the dropout.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `layer(x, padding_mask=None)` with (B, S, E) returns (B, S, E); padding adds nothing.
+
+    Source: AWD-LSTM, section 4.6 (AR and TAR).
+    """
+
+    def __init__(self, rate, activation_penalty, slowness_penalty, **kwargs):
+        super().__init__(**kwargs)
+        self.activation_penalty = activation_penalty
+        self.slowness_penalty = slowness_penalty
+        self.dropout = keras.layers.SpatialDropout1D(rate, dtype=self.dtype_policy)
+
+    def call(self, x, padding_mask=None, training=None):
+        dropped = self.dropout(x, training=training)
+        if not training:
+            return dropped
+        mask = ops.ones(ops.shape(x)[:2]) if padding_mask is None else padding_mask
+        mask = ops.expand_dims(ops.cast(mask, "float32"), -1)  # (B, S, 1)
+        raw = ops.cast(x, "float32")
+        if self.activation_penalty:
+            square = ops.square(ops.cast(dropped, "float32"))
+            self.add_loss(self.activation_penalty * _mean(square, mask))
+        if self.slowness_penalty:
+            square = ops.square(raw[:, 1:] - raw[:, :-1])
+            self.add_loss(self.slowness_penalty * _mean(square, mask[:, 1:] * mask[:, :-1]))
+        return dropped
+
+    def compute_output_shape(self, x_shape, *_, **__):
+        return x_shape
+
+
+class AWDLSTMHead(CausalLMHead):
+    """The next token's logits: the product with the token embedding, and a bias.
+
+    Args:
+        token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
+        output_dropout, activation_penalty, slowness_penalty: see `AWDLSTMBackbone`.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the token behind it.
+    """
+
+    def __init__(
+        self,
+        token_embedding,
+        output_dropout=0.1,
+        activation_penalty=2.0,
+        slowness_penalty=1.0,
+        **kwargs,
+    ):
+        super().__init__(token_embedding, **kwargs)
+        self.penalty = ActivationPenalty(
+            output_dropout, activation_penalty, slowness_penalty, dtype=self.dtype_policy
+        )
+
+    def build(self, outputs_shape, inputs_shape=None):
+        self.bias = self.add_weight(
+            name="bias", shape=(self.token_embedding.input_dim,), initializer="zeros"
+        )
+
+    def call(self, outputs, inputs=None, training=None):
+        mask = None if inputs is None else inputs.get("padding_mask")
+        x = self.penalty(outputs["sequence_output"], mask, training=training)
+        return super().call({"sequence_output": x}) + ops.cast(self.bias, "float32")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ConcatPoolingClassifier(keras.layers.Layer):
+    """The last token's output beside the maximum and the mean of many, then two small layers.
+
+    Long texts are read from the start, and of their outputs only the last ones are pooled.
+
+    Args:
+        num_classes: int. Width of the logits.
+        classifier_dims: list of int. Widths of the layers in between.
+        pooled_length, pooled_chunk: see `AWDLSTMBackbone`. Of a text of n tokens, those from the
+            first multiple of `pooled_chunk` that is n - `pooled_length` or more are pooled.
+        output_dropout, activation_penalty, slowness_penalty: see `AWDLSTMBackbone`.
+        dropout: float. Share of the layers in between dropped in training.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `head(outputs, inputs)` → (B, classes) float32. `inputs` holds `padding_mask` (B, S).
+
+    Source: ULMFiT, section 3.3; fastai 2.7, `fastai/text/models/core.py`.
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        classifier_dims=(50,),
+        pooled_length=1440,
+        pooled_chunk=72,
+        output_dropout=0.4,
+        activation_penalty=2.0,
+        slowness_penalty=1.0,
+        dropout=0.1,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.arguments = {
+            "num_classes": num_classes,
+            "classifier_dims": list(classifier_dims),
+            "pooled_length": pooled_length,
+            "pooled_chunk": pooled_chunk,
+            "output_dropout": output_dropout,
+            "activation_penalty": activation_penalty,
+            "slowness_penalty": slowness_penalty,
+            "dropout": dropout,
+        }
+        dims = [*classifier_dims, num_classes]
+        rates = [output_dropout] + [dropout] * len(classifier_dims)
+        self.penalty = ActivationPenalty(
+            0.0, activation_penalty, slowness_penalty, dtype=self.dtype_policy
+        )
+        self.norms = [
+            keras.layers.BatchNormalization(
+                momentum=0.9, epsilon=1e-5, dtype="float32", name=f"norm_{i}"
+            )
+            for i in range(len(dims))
+        ]
+        self.dropouts = [keras.layers.Dropout(rate, dtype="float32") for rate in rates]
+        self.denses = [
+            Dense(
+                width,
+                activation="relu" if i < len(classifier_dims) else None,
+                use_bias=False,
+                dtype="float32",
+                name=f"dense_{i}",
+            )
+            for i, width in enumerate(dims)
+        ]
+
+    def build(self, outputs_shape, inputs_shape=None):
+        widths = [3 * outputs_shape["sequence_output"][-1], *self.arguments["classifier_dims"]]
+        for width, norm, dense in zip(widths, self.norms, self.denses, strict=True):
+            norm.build((None, width))
+            dense.build((None, width))
+
+    def call(self, outputs, inputs, training=None):
+        x = outputs["sequence_output"]
+        mask = inputs.get("padding_mask")
+        mask = ops.ones(ops.shape(x)[:2], "int32") if mask is None else mask
+        x = self.pool(ops.cast(self.penalty(x, mask, training=training), "float32"), mask)
+        for norm, dropout, dense in zip(self.norms, self.dropouts, self.denses, strict=True):
+            x = dense(dropout(norm(x, training=training), training=training))
+        return x
+
+    def pool(self, x, padding_mask):
+        """Return the last output, the maximum and the mean: (B, S, E) and (B, S) → (B, 3E)."""
+        mask = ops.cast(padding_mask, "int32")
+        last, skipped = self._places(mask)
+        last = ops.take_along_axis(x, ops.expand_dims(last, -1), axis=1)[:, 0]
+        is_pooled = (ops.cumsum(mask, axis=1) > skipped) & (mask > 0)
+        is_pooled = ops.expand_dims(is_pooled, -1)  # (B, S, 1)
+        largest = ops.max(ops.where(is_pooled, x, -1.0), axis=1)  # no LSTM gives less than -1
+        weight = ops.cast(is_pooled, x.dtype)
+        mean = ops.sum(x * weight, axis=1) / ops.maximum(ops.sum(weight, axis=1), 1.0)
+        return ops.concatenate([last, largest, mean], axis=-1)
+
+    def _places(self, mask):
+        """Return the column of the last token, and how many of the first ones are not pooled.
+
+        fastai lays a batch out so that whole chunks of padding stand first and less than a chunk
+        last. There it counts the padding behind a text to its length, and looks for its last token
+        too early, by the padding that stands before the text within the last chunk's width. In such
+        a layout this is done here, too; in any other, padding makes no difference.
+        """
+        length, chunk = self.arguments["pooled_length"], self.arguments["pooled_chunk"]
+        columns = ops.shape(mask)[1]
+        first = ops.argmax(mask, axis=1, keepdims=True)  # all of these (B, 1)
+        last = ops.expand_dims(last_real_token(mask), -1)
+        is_fastai = (ops.mod(first, chunk) == 0) & (columns - 1 - last < chunk)
+        early = ops.maximum(first - ops.maximum(columns - chunk, 0), 0)
+        last = ops.maximum(last - ops.where(is_fastai, early, 0), 0)
+        number = ops.where(is_fastai, columns - first, ops.sum(mask, axis=1, keepdims=True))
+        chunks = ops.floor_divide(ops.maximum(number - length, 0) + chunk - 1, chunk)
+        return last, chunks * chunk
+
+    def compute_output_shape(self, outputs_shape, inputs_shape=None):
+        return (outputs_shape["sequence_output"][0], self.arguments["num_classes"])
+
+    def get_config(self):
+        return super().get_config() | self.arguments
+
+
+def _mean(x, weight):
+    """The mean of (B, S, E) over the tokens whose weight (B, S, 1) is 1; 0 if there is none."""
+    return ops.divide_no_nan(ops.sum(x * weight), ops.sum(weight) * x.shape[-1])

@@ -1,0 +1,211 @@
+"""CoVe: the encoder of a translation model, which gives words vectors in context.
+
+McCann et al. 2017, "Learned in Translation: Contextualized Word Vectors",
+https://arxiv.org/abs/1708.00107.
+
+Shapes: B batch, S words, V vocabulary, E width of a word vector, D both directions of a layer.
+"""
+
+import re
+
+import keras
+from keras import ops
+
+from keras_lm.converters.errors import CheckpointError
+from keras_lm.converters.names import NameTable
+from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
+from keras_lm.layers import LSTM, EachTokenClassifier, MeanPooledClassifier
+from keras_lm.models.backbone import Backbone, Converter
+from keras_lm.models.word_vectors import TABLE
+from keras_lm.packers import Template
+from keras_lm.tokenizers.words import WordTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CoveBackbone(Backbone):
+    """The two-layer bidirectional LSTM of CoVe, over word vectors.
+
+    Its checkpoint holds no word vectors; it was trained over GloVe's (`glove.840B.300d`), split by
+    Moses. So there are two forms:
+
+    - without a table (`vocabulary_size=0`) the model takes `word_vectors`;
+    - with one it takes `token_ids`, so that a task over it takes strings. `from_preset` makes this
+      one where a file of word vectors lies beside the checkpoint; otherwise `with_word_vectors`
+      does.
+
+    The paper's features are the word vector and the top layer, side by side: `hidden_states[0]`
+    and `hidden_states[-1]`.
+
+    Args:
+        num_layers: int.
+        embedding_dim: int. E.
+        hidden_dim: int. D; each direction has half of it.
+        vocabulary_size: int. V, or 0 for a model that takes word vectors.
+        dropout: float. Share of the layers' inputs, and of a head's, dropped in training.
+        dtype: a dtype policy or its name.
+        name: str.
+
+    Call: `backbone({"word_vectors": …, "padding_mask": …})`, (B, S, E) float and (B, S) int32; or
+    with `token_ids` (B, S) int32 in place of the first. The mask may be left out. Returns
+    `sequence_output` (B, S, D), the top layer, zero in padding. `hidden_states` are the word
+    vectors and each layer.
+
+    Raises:
+        ValueError: if `hidden_dim` is odd.
+
+    Example:
+
+        vectors = keras_lm.models.WordVectorBackbone.from_preset("glove")
+        tokenizer = keras_lm.tokenizers.Tokenizer.from_preset("glove")
+        cove = keras_lm.models.CoveBackbone.from_preset("cove").with_word_vectors(vectors)
+        task = keras_lm.tasks.FeatureExtractor(cove, tokenizer=tokenizer)
+        task.export("exported")  # strings in, features out
+
+    Source: sections 3 and 4 of the paper; salesforce/cove, `MTLSTM`.
+    """
+
+    TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
+    LEARNING_RATE = 1e-3
+    DEFAULTS = {"padding_mask": lambda first: _ones(first)}
+    tokenizer_class = WordTokenizer
+
+    def __init__(
+        self,
+        num_layers=2,
+        embedding_dim=300,
+        hidden_dim=600,
+        vocabulary_size=0,
+        dropout=0.0,
+        dtype=None,
+        name="cove_backbone",
+    ):
+        if hidden_dim % 2:
+            raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
+
+        # === Layers ===
+        word_embedding = None
+        if vocabulary_size:
+            word_embedding = keras.layers.Embedding(
+                vocabulary_size, embedding_dim, dtype=dtype, name="word_embedding"
+            )
+        forward, backward = (
+            [
+                LSTM(hidden_dim // 2, reverse=reverse, dtype=dtype, name=f"{direction}_{i}")
+                for i in range(num_layers)
+            ]
+            for direction, reverse in (("forward", False), ("backward", True))
+        )
+
+        # === Functional model ===
+        mask = keras.Input((None,), dtype="int32", name="padding_mask")
+        if word_embedding is None:
+            x = keras.Input((None, embedding_dim), dtype="float32", name="word_vectors")
+            inputs = {"word_vectors": x, "padding_mask": mask}
+        else:
+            token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+            inputs = {"token_ids": token_ids, "padding_mask": mask}
+            x = word_embedding(token_ids)
+        hidden_states = [x]
+        for i in range(num_layers):
+            x = keras.layers.Dropout(dropout, dtype=dtype, name=f"dropout_{i}")(x)
+            ahead, _ = forward[i](x, padding_mask=mask)
+            back, _ = backward[i](x, padding_mask=mask)
+            x = keras.layers.Concatenate(dtype=dtype, name=f"layer_{i}")([ahead, back])  # (B, S, D)
+            hidden_states.append(x)
+        super().__init__(
+            inputs, {"sequence_output": x}, hidden_states, [], [], dtype=dtype, name=name
+        )
+
+        # === Config ===
+        self.word_embedding = word_embedding
+        self.config = {
+            "num_layers": num_layers,
+            "embedding_dim": embedding_dim,
+            "hidden_dim": hidden_dim,
+            "vocabulary_size": vocabulary_size,
+            "dropout": dropout,
+        }
+
+    def with_word_vectors(self, word_vectors):
+        """Return a copy with a table of word vectors, which takes `token_ids`.
+
+        Args:
+            word_vectors: `keras_lm.models.WordVectorBackbone` of the same `embedding_dim`.
+
+        Raises:
+            ValueError: if the vectors have another width.
+        """
+        width, found = self.config["embedding_dim"], word_vectors.config["embedding_dim"]
+        if found != width:
+            raise ValueError(
+                f"word_vectors are {found} wide, but the model reads embedding_dim={width}: pass "
+                "those that it was trained with."
+            )
+        table = word_vectors.word_embedding.embeddings
+        copy = self.from_config(self.get_config() | {"vocabulary_size": table.shape[0]})
+        own = {variable.path: variable for variable in self.weights}
+        for variable in copy.weights:
+            is_table = variable.path.startswith("word_embedding/")
+            variable.assign(table if is_table else own[variable.path])
+        return copy
+
+    def attention_probabilities(self, inputs):
+        """Raise ValueError: the model has no attention."""
+        raise ValueError(f"{type(self).__name__} has no attention to look at.")
+
+    def make_head(self, kind, **options):
+        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
+        if kind == "classification":
+            return MeanPooledClassifier(name="classifier", **options)
+        if kind == "token_classification":
+            return EachTokenClassifier(name="classifier", **options)
+        return super().make_head(kind, **options)
+
+
+def _ones(first):
+    """A mask without padding for `token_ids` (B, S) or `word_vectors` (B, S, E)."""
+    first = first[:, :, 0] if len(first.shape) == 3 else first
+    return ops.cast(ops.ones_like(first), "int32")
+
+
+# === Checkpoints ===
+
+
+NAMES = NameTable(
+    {
+        "word_embedding/embeddings": f"{TABLE}.weight",
+        **torch_lstm("forward_{i}", "", "l{i}"),
+        **torch_lstm("backward_{i}", "", "l{i}_reverse"),
+    },
+    leaves={},
+    layout=transpose_torch_lstm,
+    join=join_torch_lstm,
+    prefix=r"rnn\.",  # of a whole MTLSTM
+)
+
+
+def _config(checkpoint):
+    shapes = {name: checkpoint.tensors.shape(name) for name in checkpoint.tensors}
+    names = NAMES.resolve(shapes)
+    layers = [name for name in names if re.fullmatch(r"weight_ih_l\d+", name)]
+    if any(f"{name}_reverse" not in names for name in layers):
+        raise CheckpointError(
+            f"{checkpoint.source} holds an LSTM of one direction, and CoVe has two: it is another "
+            "model's."
+        )
+    embedding_dim = shapes[names["weight_ih_l0"]][1]
+    table = shapes.get(f"{TABLE}.weight", (0, embedding_dim))
+    if table[1] != embedding_dim:
+        raise CheckpointError(
+            f"{checkpoint.source}: the word vectors are {table[1]} wide, but the model reads "
+            f"{embedding_dim}: put those beside it that it was trained with."
+        )
+    return {
+        "num_layers": len(layers),
+        "embedding_dim": embedding_dim,
+        "hidden_dim": 2 * shapes[names["weight_hh_l0"]][1],
+        "vocabulary_size": table[0],
+    }
+
+
+CoveBackbone.CONVERTERS = {"cove": Converter(lambda checkpoint: True, _config, NAMES)}

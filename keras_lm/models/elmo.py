@@ -1,0 +1,477 @@
+"""ELMo: words from their characters, read by two recurrent language models, one from each side.
+
+Peters et al. 2018, "Deep contextualized word representations", https://arxiv.org/abs/1802.05365.
+
+Shapes: B batch, S words, C characters of a word, W all words of a batch and two, D width of one
+direction, U units of a cell, L layers, T steps: the words of a sentence and its two boundaries.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_lm.converters.allennlp_files import write_allennlp
+from keras_lm.converters.errors import CheckpointError
+from keras_lm.converters.names import NameTable
+from keras_lm.layers import (
+    CharacterCNN,
+    EachTokenClassifier,
+    PooledClassifier,
+    TwoWayProjectedLSTM,
+    WordSoftmax,
+)
+from keras_lm.layers.sentences import BoundaryWords, ReadingOrder, SideBySide, TakeRows
+from keras_lm.models.backbone import Backbone, Converter
+from keras_lm.packers import CharacterPacker, Template
+from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ElmoBackbone(Backbone):
+    """The bidirectional language model of ELMo.
+
+    Args:
+        num_layers: int. L, recurrent layers in each direction.
+        hidden_dim: int. D, the width of a word, and of one direction of a hidden state.
+        cell_dim: int. U.
+        filters: list of `(width, number)`, of the network over characters.
+        embedding_dim: int. Width of a character.
+        num_highways: int. Highway layers behind the filters.
+        vocabulary_size: int. Characters; see `keras_lm.tokenizers.CharacterTokenizer`.
+        characters_per_word: int. C.
+        activation: str, `"relu"` or `"tanh"`, of the filters.
+        cell_clip: float. Bound of a cell's numbers, None or 0 for none.
+        projection_clip: float. Bound of a projection's numbers, None or 0 for none.
+        residual: bool. Add a recurrent layer's input to its output, from the second layer on.
+        project_words: bool. Whether a projection follows the highways; else the filters are D.
+        project_cells: bool. Whether a projection follows the cells; else D is U.
+        dropout: float. Share of the inputs of each recurrent layer dropped in training.
+        dtype: a dtype policy or its name.
+        name: str.
+
+    Call: `backbone({"character_ids": …, "padding_mask": …, "states": …})`, the first (B, S, C)
+    int32 without sentence boundaries, the mask (B, S); all but the first may be left out. A word of
+    zeros is padding, wherever it stands. The model adds a sentence's boundaries itself, and takes
+    them away. It returns `sequence_output` (B, S, 2D), the top layer, both directions side by side
+    and zero in padding, and `states`:
+
+        {"hidden": (B, L, 2D), "cell": (B, L, 2U)}
+
+    from which a later call goes on, for row after row. That call may have more rows, which then
+    start from zero, or fewer: the states of the others come back as they are.
+
+    Raises:
+        ValueError: if the widths of `filters`, `hidden_dim` and `cell_dim` do not agree where there
+            is no projection between them.
+
+    Example:
+
+        backbone = keras_lm.models.ElmoBackbone(
+            num_layers=2, hidden_dim=16, cell_dim=48, filters=[(1, 8), (2, 8), (3, 16)]
+        )
+        ids = CharacterTokenizer()(["two words"]).to_tensor()
+        backbone({"character_ids": ids})["sequence_output"].shape  # (1, 2, 32)
+
+    Source: sections 3.1 and 3.4; allenai/bilm-tf; AllenNLP's `ElmoLstm`, also for the states.
+    """
+
+    TEMPLATE = Template(single="$A:0", pair="$A:0 </S>:0 <S>:0 $B:0")
+    DEFAULTS = {"padding_mask": lambda ids: ops.cast(ops.any(ids > PAD, axis=-1), "int32")}
+    tokenizer_class = CharacterTokenizer
+    packer_class = CharacterPacker
+
+    def __init__(
+        self,
+        num_layers,
+        hidden_dim,
+        cell_dim,
+        filters,
+        embedding_dim=16,
+        num_highways=2,
+        vocabulary_size=262,
+        characters_per_word=50,
+        activation="relu",
+        cell_clip=3.0,
+        projection_clip=3.0,
+        residual=True,
+        project_words=True,
+        project_cells=True,
+        dropout=0.0,
+        dtype=None,
+        name="elmo_backbone",
+    ):
+        _check_widths(hidden_dim, cell_dim, filters, project_words, project_cells)
+
+        # === Layers ===
+        add_boundaries = BoundaryWords(characters_per_word, name="boundary_words")
+        character_cnn = CharacterCNN(
+            vocabulary_size,
+            embedding_dim,
+            filters,
+            num_highways=num_highways,
+            hidden_dim=hidden_dim if project_words else None,
+            activation=activation,
+            dtype=dtype,
+            name="character_cnn",
+        )
+        reading_order = ReadingOrder(name="reading_order")
+        lstms = [
+            TwoWayProjectedLSTM(
+                cell_dim,
+                hidden_dim if project_cells else None,
+                cell_clip,
+                projection_clip,
+                residual=residual and i > 0,
+                dropout=dropout,
+                dtype=dtype,
+                name=f"layer_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        take, side_by_side = TakeRows(dtype=dtype), SideBySide(dtype=dtype)
+
+        def read(character_ids, padding_mask, states=None, training=None):
+            """The forward pass: hidden states with and without boundaries, and the states."""
+            words = add_boundaries(character_ids)
+            words = character_cnn(words, training=training)  # (W, D)
+            order = reading_order(character_ids, padding_mask)
+            x = take(words, order["steps"])  # (T, B, 2D)
+            outputs, hidden, cells = [x], [], []
+            for i, lstm in enumerate(lstms):
+                state = states and {name: value[:, i] for name, value in states.items()}
+                x, state = lstm(x, order["is_real"], state, training=training)
+                outputs.append(x)
+                hidden.append(state["hidden"])
+                cells.append(state["cell"])
+            states = {"hidden": ops.stack(hidden, axis=1), "cell": ops.stack(cells, axis=1)}
+            return (
+                [side_by_side(x, order["places"]) for x in outputs],
+                [side_by_side(x, order["places_with_boundaries"]) for x in outputs],
+                ops.any(order["places_with_boundaries"] >= 0, axis=0),
+                states,
+            )
+
+        # === Functional model ===
+        inputs = {
+            "character_ids": keras.Input(
+                (None, characters_per_word), dtype="int32", name="character_ids"
+            ),
+            "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
+        }
+        hidden_states, with_boundaries, mask_with_boundaries, states = read(**inputs)
+        super().__init__(
+            inputs,
+            {"sequence_output": hidden_states[-1], "states": states},
+            hidden_states,
+            [],
+            [],
+            dtype=dtype,
+            name=name,
+        )
+
+        # === Config ===
+        self.character_cnn = character_cnn
+        self.hidden_states_with_boundaries = with_boundaries  # (B, T, 2D), boundaries and words
+        self.mask_with_boundaries = mask_with_boundaries  # (B, T) bool
+        self._read = read
+        self.config = {
+            "num_layers": num_layers,
+            "hidden_dim": hidden_dim,
+            "cell_dim": cell_dim,
+            "filters": [list(pair) for pair in filters],
+            "embedding_dim": embedding_dim,
+            "num_highways": num_highways,
+            "vocabulary_size": vocabulary_size,
+            "characters_per_word": characters_per_word,
+            "activation": activation,
+            "cell_clip": cell_clip,
+            "projection_clip": projection_clip,
+            "residual": residual,
+            "project_words": project_words,
+            "project_cells": project_cells,
+            "dropout": dropout,
+        }
+
+    def __call__(self, inputs, *args, training=None, **kwargs):
+        if not isinstance(inputs, dict) or inputs.get("states") is None:
+            inputs = {k: v for k, v in inputs.items() if k != "states"} if inputs else inputs
+            return super().__call__(inputs, *args, training=training, **kwargs)
+        hidden_states, *_, states = self.read(inputs, training=training)
+        return {"sequence_output": hidden_states[-1], "states": states}
+
+    def read(self, inputs, training=None):
+        """Read sentences, and return all that was made of them.
+
+        Args:
+            inputs: dict, what calling takes.
+            training: bool. Whether to drop numbers.
+
+        Returns:
+            `(hidden_states, with_boundaries, mask_with_boundaries, states)`: lists of (B, S, 2D),
+            and of (B, T, 2D) where the begin of a sentence stands in the first place and its end
+            behind the last word; (B, T) bool, whether there is one or a word; and the states.
+
+        Raises:
+            ValueError: if the inputs or the states have other keys.
+        """
+        inputs = dict(inputs)
+        old = inputs.pop("states", None)
+        inputs = self.complete(inputs)
+        if old is None:
+            return self._read(**inputs, training=training)
+        if set(old) != {"hidden", "cell"}:
+            raise ValueError(f"states has the keys {sorted(old)}, but needs ['cell', 'hidden'].")
+        old = {name: ops.convert_to_tensor(value) for name, value in old.items()}
+        rows = ops.shape(inputs["character_ids"])[0]
+        used = {name: _first_rows(value, rows) for name, value in old.items()}
+        *outputs, new = self._read(**inputs, states=used, training=training)
+        return *outputs, {name: ops.concatenate([new[name], old[name][rows:]]) for name in old}
+
+    def cache_words(self, character_ids):
+        """Let frequent words be looked up, instead of computing them from their characters.
+
+        What comes out is the same, sooner. Do this before `predict` and `export`, and again when
+        the weights have changed; see `keras_lm.layers.CharacterCNN.cache_words`.
+
+        Args:
+            character_ids: (V, C) int32, such as `tokenizer.tokenize_words(words)`; None for no
+                cache.
+
+        Raises:
+            ValueError: if it has another shape, or no rows.
+        """
+        if character_ids is not None:
+            rows, *columns = ops.shape(character_ids)
+            if not rows or columns != [self.config["characters_per_word"]]:
+                raise ValueError(
+                    f"character_ids has the shape {(rows, *columns)}: pass one row or more, of "
+                    f"{self.config['characters_per_word']} characters."
+                )
+        self.character_cnn.cache_words(character_ids)
+
+    def make_states(self, batch_size):
+        """Return the states in which nothing has been read, for so many rows."""
+        layers = self.config["num_layers"]
+        widths = {"hidden": 2 * self.config["hidden_dim"], "cell": 2 * self.config["cell_dim"]}
+        return {
+            name: ops.zeros((batch_size, layers, width), self.compute_dtype)
+            for name, width in widths.items()
+        }
+
+    def save_to_allennlp(self, folder):
+        """Write `options.json` and `weights.hdf5` for AllenNLP and bilm-tf, both or none.
+
+        `from_preset` reads them too. These formats have no row for padding among the characters.
+
+        Args:
+            folder: path. Made, if it is not there.
+
+        Raises:
+            FileExistsError: if there is something at `folder` already.
+            ValueError: if the model numbers characters in another way.
+        """
+        write_allennlp(folder, _options(self.config), _tensors(self.weights))
+
+    def attention_probabilities(self, inputs):
+        """Raise ValueError: the model has no attention."""
+        raise ValueError(f"{type(self).__name__} has no attention to look at.")
+
+    def make_head(self, kind, **options):
+        if kind == "bidirectional_lm":
+            options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
+            return WordSoftmax(name="word_softmax", **options)
+        options = {"dropout": 0.5, "dtype": self.dtype_policy} | options
+        if kind == "classification":
+            return MeanClassifier(name="classifier", **options)
+        if kind == "token_classification":
+            return EachTokenClassifier(name="classifier", **options)
+        return super().make_head(kind, **options)
+
+
+def _check_widths(hidden_dim, cell_dim, filters, project_words, project_cells):
+    width = sum(number for _, number in filters)
+    if not project_words and width != hidden_dim:
+        raise ValueError(
+            f"filters give {width} numbers, but hidden_dim={hidden_dim}: pass project_words=True."
+        )
+    if not project_cells and cell_dim != hidden_dim:
+        raise ValueError(
+            f"cell_dim={cell_dim}, but hidden_dim={hidden_dim}: pass project_cells=True."
+        )
+
+
+def _first_rows(state, rows):
+    """The first rows of (B, …), and zeros for those that it lacks."""
+    lacking = ops.maximum(rows - ops.shape(state)[0], 0)
+    zeros = ops.zeros((lacking, *state.shape[1:]), state.dtype)
+    return ops.concatenate([state, zeros])[:rows]
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class MeanClassifier(PooledClassifier):
+    """Dropout and a linear layer on the mean of a text's words; arguments as its base class."""
+
+    def build(self, outputs_shape, inputs_shape=None):
+        batch, _, width = outputs_shape["sequence_output"]
+        super().build({"pooled_output": (batch, width)})
+
+    def call(self, outputs, inputs=None, training=None):
+        words = ops.any(inputs["character_ids"] > PAD, axis=-1, keepdims=True)  # (B, S, 1)
+        if "padding_mask" in inputs:
+            words = words & ops.expand_dims(inputs["padding_mask"] > 0, -1)
+        x = outputs["sequence_output"]  # zero in padding
+        count = ops.maximum(ops.sum(ops.cast(words, x.dtype), axis=1), 1.0)  # (B, 1)
+        pooled = {"pooled_output": ops.sum(x, axis=1) / count}
+        return super().call(pooled, training=training)
+
+
+def _size(hidden_dim, cell_dim, num_highways):
+    return {
+        "num_layers": 2,
+        "hidden_dim": hidden_dim,
+        "cell_dim": cell_dim,
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "num_highways": num_highways,
+    }
+
+
+ElmoBackbone.SIZES = {
+    "elmo_small_en": _size(128, 1024, 1),
+    "elmo_medium_en": _size(256, 2048, 1),
+    "elmo_original_en": _size(512, 4096, 2),
+    "elmo_original_5.5b_en": _size(512, 4096, 2),
+}
+ElmoBackbone.PUBLISHED = dict.fromkeys(
+    ElmoBackbone.SIZES, "https://allenai.org/allennlp/software/elmo"
+)
+
+# === Checkpoints ===
+
+_CELL = "RNN_{}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell/{}"
+NAMES = NameTable(
+    {
+        "character_cnn/embedding/embeddings": "char_embed",
+        "character_cnn/convolution_{i}/kernel": "CNN/W_cnn_{i}",
+        "character_cnn/convolution_{i}/bias": "CNN/b_cnn_{i}",
+        "character_cnn/highway_{i}/transform/kernel": "CNN_high_{i}/W_transform",
+        "character_cnn/highway_{i}/transform/bias": "CNN_high_{i}/b_transform",
+        "character_cnn/highway_{i}/gate/kernel": "CNN_high_{i}/W_carry",
+        "character_cnn/highway_{i}/gate/bias": "CNN_high_{i}/b_carry",
+        "character_cnn/projection/kernel": "CNN_proj/W_proj",
+        "character_cnn/projection/bias": "CNN_proj/b_proj",
+        **{
+            f"layer_{{i}}/{direction}/{ours}": _CELL.format(number, theirs)
+            for number, direction in enumerate(("forward", "backward"))
+            for ours, theirs in (
+                ("kernel", "W_0"),
+                ("recurrent_kernel", "W_0"),
+                ("bias", "B"),
+                ("projection_kernel", "W_P_0"),
+            )
+        },
+    },
+    leaves={},
+    layout=lambda path, array: _LAYOUTS.get(path.rpartition("/")[2], lambda _, a: a)(path, array),
+    # A single layer is saved without the wrapper of several.
+    spellings={"RNN/LSTMCell": "RNN/MultiRNNCell/Cell0/LSTMCell"},
+)
+_LAYOUTS = {
+    # Trained without an id for padding: a row of zeros for it comes first.
+    "embeddings": lambda path, array: (
+        array if len(array) == 262 else np.concatenate([np.zeros_like(array[:1]), array])
+    ),
+    # Filters are (1, width, E, number). W_0 has the rows of the input, then of the state; both have
+    # one width.
+    "kernel": lambda path, array: (
+        array[0]
+        if "convolution" in path
+        else array[: len(array) // 2]
+        if "layer_" in path
+        else array
+    ),
+    "recurrent_kernel": lambda path, array: array[len(array) // 2 :],
+}
+
+
+def _config(checkpoint):
+    options, tensors = checkpoint.config, checkpoint.tensors
+    if "char_cnn" not in options:
+        raise CheckpointError(
+            f"{checkpoint.source}: its options have no char_cnn, so the model reads whole words "
+            "and not characters: take an ELMo that reads characters."
+        )
+    lstm, cnn = options["lstm"], options["char_cnn"]
+    rows = tensors.shape("char_embed")[0] if "char_embed" in tensors else 262
+    num_filters = sum(number for _, number in cnn["filters"])
+    activation = cnn["activation"]
+    if activation not in ("relu", "tanh"):
+        raise CheckpointError(
+            f"{checkpoint.source}: char_cnn.activation is {activation!r}; known are 'relu' and "
+            "'tanh'."
+        )
+    return {
+        "num_layers": lstm.get("n_layers", 1),
+        "hidden_dim": lstm["projection_dim"],
+        "cell_dim": lstm["dim"],
+        "filters": cnn["filters"],
+        "embedding_dim": cnn["embedding"]["dim"],
+        "num_highways": cnn.get("n_highway") or 0,
+        "vocabulary_size": rows if rows == 262 else rows + 1,
+        "characters_per_word": cnn["max_characters_per_token"],
+        "activation": activation,
+        "cell_clip": lstm.get("cell_clip"),
+        "projection_clip": lstm.get("proj_clip"),
+        "residual": bool(lstm.get("use_skip_connections")),
+        "project_words": "CNN_proj/W_proj" in tensors or num_filters != lstm["projection_dim"],
+        "project_cells": any(name.endswith("/W_P_0") for name in tensors)
+        or lstm["dim"] != lstm["projection_dim"],
+        "dropout": options.get("dropout", 0.0),
+    }
+
+
+def _options(config):
+    """The inverse of `_config`."""
+    if config["vocabulary_size"] != 262:
+        raise ValueError(
+            f"vocabulary_size={config['vocabulary_size']}: AllenNLP reads models of 262 characters."
+        )
+    return {
+        "bidirectional": True,
+        "dropout": config["dropout"],
+        "lstm": {
+            "n_layers": config["num_layers"],
+            "projection_dim": config["hidden_dim"],
+            "dim": config["cell_dim"],
+            "cell_clip": config["cell_clip"],
+            "proj_clip": config["projection_clip"],
+            "use_skip_connections": config["residual"],
+        },
+        "char_cnn": {
+            "filters": config["filters"],
+            "embedding": {"dim": config["embedding_dim"]},
+            "n_highway": config["num_highways"],
+            "n_characters": config["vocabulary_size"],
+            "max_characters_per_token": config["characters_per_word"],
+            "activation": config["activation"],
+        },
+    }
+
+
+def _tensors(variables):
+    """The inverse of `NAMES` and its layouts: name in the HDF5 file → array."""
+    stored = {}
+    for variable in variables:
+        for name in NAMES.sources(variable.path):
+            array = ops.convert_to_numpy(variable).astype("float32")
+            leaf = variable.path.rpartition("/")[2]
+            if leaf == "embeddings":
+                array = array[1:]
+            elif leaf == "kernel" and "convolution" in variable.path:
+                array = array[np.newaxis]
+            stored.setdefault(name, []).append(array)
+    return {name: np.concatenate(parts) for name, parts in stored.items()}
+
+
+ElmoBackbone.CONVERTERS = {
+    "allennlp": Converter(lambda checkpoint: True, _config, NAMES),
+}

@@ -1,0 +1,293 @@
+"""The baseline of GLUE: a bidirectional LSTM with attention between the two texts of a pair.
+
+Wang et al. 2018, "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
+Understanding", https://arxiv.org/abs/1804.07461.
+
+Shapes: B batch, S words of both texts, E width of a word, D both directions of a layer.
+"""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_lm.layers import LSTM, Dense, Frozen, PooledClassifier, ScalarMix
+from keras_lm.layers.masks import MASKED
+from keras_lm.models.backbone import Backbone
+from keras_lm.packers import CharacterPacker, Packer, Template
+from keras_lm.tokenizers.words import WordTokenizer
+
+
+class PairCharacterPacker(CharacterPacker):
+    """The same with `segment_ids` (B, S), which tell the second text from the first."""
+
+    def __call__(self, ids, pair_ids=None):
+        packed = super().__call__(ids, pair_ids)
+        segments = tf.zeros_like(packed["padding_mask"])
+        if pair_ids is not None:
+            start, _ = self.spans(ids, pair_ids)[1]
+            position = tf.range(tf.shape(segments)[1])[tf.newaxis, :]
+            segments = tf.cast(position >= start[:, tf.newaxis], tf.int32)
+        return packed | {"segment_ids": segments * packed["padding_mask"]}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class PairLSTMBackbone(Backbone):
+    """A bidirectional LSTM over each text, attention between them, a second one, the largest value.
+
+    Words come from a table, or from a frozen language model: the learned mix of its hidden states
+    where these are equally wide (ELMo), else all of them side by side (word vectors and CoVe). A
+    single text has nothing to attend to, and is compared with zeros.
+
+    Args:
+        vocabulary_size: int. Words in the table. Left out with a language model.
+        embedding_dim: int. E of the table.
+        hidden_dim: int. D, of each layer; each direction has half of it.
+        num_layers: int. Layers of the first LSTM; the second, behind the attention, has one.
+        language_model: `keras_lm.models.Backbone` with a vector for each word, or its
+            configuration; None for a table.
+        pooled_dim: int. Width of `pooled_output`.
+        dropout: float. Share of the layers' inputs, and of a head's, dropped in training.
+        dtype: a dtype policy or its name.
+        name: str.
+
+    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, (B, S) int32 each, with
+    1 in `segment_ids` at the second text; over ELMo with `character_ids` in place of the first.
+    Returns `sequence_output` (B, S, D), zero in padding, and `pooled_output`.
+
+    Raises:
+        ValueError: if `hidden_dim` is odd, or of `vocabulary_size` and `language_model` not one is
+            given.
+
+    Example:
+
+        elmo = keras_lm.models.ElmoBackbone.from_preset("elmo_small")
+        tokenizer = keras_lm.tokenizers.Tokenizer.from_preset("elmo_small")
+        task = keras_lm.tasks.TextClassifier(
+            keras_lm.models.PairLSTMBackbone(language_model=elmo, hidden_dim=600),
+            tokenizer=tokenizer,
+            class_names=["entailment", "neutral", "contradiction"],
+        )
+
+    Source: section 5 of the paper; the attention is that of Seo et al. 2016,
+    https://arxiv.org/abs/1611.01603, without its trainable similarity.
+    """
+
+    LEARNING_RATE = 1e-3
+
+    def __init__(
+        self,
+        vocabulary_size=None,
+        embedding_dim=300,
+        hidden_dim=3000,
+        num_layers=2,
+        language_model=None,
+        pooled_dim=512,
+        dropout=0.2,
+        dtype=None,
+        name="pair_lstm_backbone",
+    ):
+        if hidden_dim % 2:
+            raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
+        if (vocabulary_size is None) == (language_model is None):
+            raise ValueError(
+                f"vocabulary_size={vocabulary_size} and language_model={language_model!r}: pass "
+                "one of them, where the words come from."
+            )
+        if isinstance(language_model, dict):
+            language_model = keras.saving.deserialize_keras_object(language_model)
+
+        # === Words ===
+        if language_model is None:
+            names = ["token_ids", "padding_mask"]
+            specs = [keras.KerasTensor((None, None), "int32", name=name) for name in names]
+        else:
+            specs = language_model.inputs
+        inputs = {
+            spec.name: keras.Input(spec.shape[1:], dtype=spec.dtype, name=spec.name)
+            for spec in [*specs, keras.KerasTensor((None, None), "int32", name="segment_ids")]
+        }
+        if language_model is None:
+            x = keras.layers.Embedding(
+                vocabulary_size, embedding_dim, dtype=dtype, name="pair_embedding"
+            )(inputs["token_ids"])
+        else:
+            states = keras.Model(language_model.input, language_model.hidden_states)
+            read = {name: inputs[name] for name in language_model.input_names}
+            states = Frozen(states, name="frozen")(read)
+            is_even = len({state.shape[-1] for state in states}) == 1
+            join = ScalarMix if is_even else keras.layers.Concatenate
+            x = join(dtype=dtype, name="pair_words")(states)
+
+        # === The pair ===
+        mask = inputs["padding_mask"]
+        first, second = (
+            TextMask(segment, name=f"text_{segment}")(inputs["segment_ids"], mask)
+            for segment in (0, 1)
+        )
+        lstms = [
+            TwoWayLSTM(hidden_dim, dropout, dtype=dtype, name=f"pair_lstm_{i}")
+            for i in range(num_layers + 1)
+        ]
+        u, v, hidden_states = x, x, [x]
+        for lstm in lstms[:-1]:
+            u, v = lstm(u, first), lstm(v, second)
+            hidden_states.append(u + v)  # each is zero where the other is not
+        attend = AttendAcross(dtype=dtype, name="attention")
+        u, v = attend(u, v, second), attend(v, u, first)
+        u, v = lstms[-1](u, first), lstms[-1](v, second)
+        hidden_states.append(u + v)
+        compared = ComparePair(dtype=dtype, name="comparison")(u, v, first, second)
+        pooled = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")(compared)
+        outputs = {"sequence_output": hidden_states[-1], "pooled_output": pooled}
+        super().__init__(inputs, outputs, hidden_states, [], [], dtype=dtype, name=name)
+
+        # === Config ===
+        self.language_model = language_model
+        serialized = language_model and keras.saving.serialize_keras_object(language_model)
+        self.arguments = {
+            "vocabulary_size": vocabulary_size,
+            "embedding_dim": embedding_dim,
+            "hidden_dim": hidden_dim,
+            "num_layers": num_layers,
+            "language_model": serialized,
+            "pooled_dim": pooled_dim,
+            "dropout": dropout,
+        }
+        self.config = dict(self.arguments)
+        if language_model is not None:  # what a task asks for
+            self.config["vocabulary_size"] = language_model.config["vocabulary_size"]
+
+    @property
+    def max_sequence_length(self):
+        """The language model's."""
+        return self.language_model.max_sequence_length if self.language_model else None
+
+    @property
+    def TEMPLATE(self):
+        """The two texts, and between them what the language model has there."""
+        between = ""
+        if self.language_model is not None:
+            pair = [text for text, _ in self.language_model.TEMPLATE.pieces("pair")]
+            special = pair[pair.index("$A") + 1 : pair.index("$B")]
+            between = "".join(f"{piece}:0 " for piece in special)
+        return Template(single="$A:0", pair=f"$A:0 {between}$B:1")
+
+    @property
+    def DEFAULTS(self):
+        """What a missing input means."""
+        own = Backbone.DEFAULTS
+        if "character_ids" in self.input_names:
+            own = own | {"segment_ids": lambda ids: ops.zeros_like(ids[:, :, 0])}
+        return own | (self.language_model.DEFAULTS if self.language_model else {})
+
+    @property
+    def packer_class(self):
+        """One that says which text a word is of."""
+        return PairCharacterPacker if "character_ids" in self.input_names else Packer
+
+    @property
+    def tokenizer_class(self):
+        """The language model's."""
+        return self.language_model.tokenizer_class if self.language_model else WordTokenizer
+
+    def get_config(self):
+        return super().get_config() | self.arguments
+
+    def attention_probabilities(self, inputs):
+        """Raise ValueError: its attention is no list of layers with heads."""
+        raise ValueError(f"{type(self).__name__} has no attention with heads to look at.")
+
+    def make_head(self, kind, **options):
+        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
+        if kind == "classification":
+            return PooledClassifier(name="classifier", **options)
+        return super().make_head(kind, **options)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TextMask(keras.layers.Layer):
+    """Say which words are of one text: `layer(segment_ids, padding_mask)`, (B, S) int32 each.
+
+    Args:
+        segment: int.
+        **kwargs: `name` of `keras.layers.Layer`.
+    """
+
+    def __init__(self, segment, **kwargs):
+        super().__init__(**kwargs)
+        self.segment = segment
+
+    def call(self, segment_ids, padding_mask):
+        return ops.cast(ops.equal(segment_ids, self.segment), "int32") * padding_mask
+
+    def compute_output_spec(self, segment_ids, padding_mask):
+        return keras.KerasTensor(padding_mask.shape, "int32")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TwoWayLSTM(keras.layers.Layer):
+    """An LSTM in both directions: `layer(x, padding_mask)` gives (B, S, D), zero in padding.
+
+    Args:
+        hidden_dim: int. D; each direction has half of it.
+        dropout: float. Share of the input dropped in training.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+    """
+
+    def __init__(self, hidden_dim, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        dtype = self.dtype_policy
+        self.hidden_dim = hidden_dim
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.ahead = LSTM(hidden_dim // 2, dtype=dtype, name="forward")
+        self.back = LSTM(hidden_dim // 2, reverse=True, dtype=dtype, name="backward")
+
+    def build(self, x_shape, *_):
+        self.ahead.build(x_shape)
+        self.back.build(x_shape)
+
+    def call(self, x, padding_mask, training=None):
+        x = self.dropout(x, training=training)
+        outputs = [lstm(x, padding_mask=padding_mask)[0] for lstm in (self.ahead, self.back)]
+        return ops.concatenate(outputs, axis=-1)
+
+    def compute_output_spec(self, x, padding_mask, training=None):
+        return keras.KerasTensor((*x.shape[:-1], self.hidden_dim), self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class AttendAcross(keras.layers.Layer):
+    """Put beside each word what it attends to in the other text.
+
+    Call: `layer(own, other, mask)` with (B, S, D) twice and the other's mask (B, S); returns
+    (B, S, 2D).
+    """
+
+    def call(self, own, other, mask):
+        scores = ops.matmul(own, ops.transpose(other, (0, 2, 1)))  # (B, S, S)
+        bias = (1.0 - ops.cast(ops.expand_dims(mask, 1), "float32")) * MASKED
+        weights = ops.cast(ops.softmax(ops.cast(scores, "float32") + bias), own.dtype)
+        return ops.concatenate([own, ops.matmul(weights, other)], axis=-1)
+
+    def compute_output_spec(self, own, other, mask):
+        return keras.KerasTensor((*own.shape[:-1], 2 * own.shape[-1]), self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ComparePair(keras.layers.Layer):
+    """The largest value of each text, u and v, as [u; v; |u - v|; u · v].
+
+    Call: `layer(first, second, first_mask, second_mask)`, (B, S, D) and (B, S); returns (B, 4D).
+    """
+
+    def call(self, first, second, first_mask, second_mask):
+        u, v = self._largest(first, first_mask), self._largest(second, second_mask)
+        return ops.concatenate([u, v, ops.abs(u - v), u * v], axis=-1)
+
+    def _largest(self, x, mask):
+        mask = ops.expand_dims(mask, -1) > 0  # (B, S, 1)
+        largest = ops.max(ops.where(mask, x, MASKED), axis=1)
+        return ops.where(ops.any(mask, axis=1), largest, ops.zeros_like(largest))
+
+    def compute_output_spec(self, first, *_):
+        return keras.KerasTensor((first.shape[0], 4 * first.shape[-1]), self.compute_dtype)

@@ -1,0 +1,394 @@
+"""ULMFiT: a stack of LSTMs as a language model, AWD-LSTM, fine-tuned into a classifier.
+
+Howard and Ruder 2018, "Universal Language Model Fine-tuning for Text Classification",
+https://arxiv.org/abs/1801.06146, over the network of Merity et al. 2017, "Regularizing and
+Optimizing LSTM Language Models" (AWD-LSTM), https://arxiv.org/abs/1708.02182.
+
+Shapes: B batch, S sequence, E width of the embedding and of the output, V vocabulary.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_lm.converters.errors import CheckpointError
+from keras_lm.converters.labels import Labels
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
+from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
+from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
+from keras_lm.layers.ulmfit_heads import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
+from keras_lm.models.backbone import Backbone, Converter
+from keras_lm.packers import Template
+from keras_lm.tokenizers.words import WordTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class AWDLSTMBackbone(Backbone):
+    """The AWD-LSTM that ULMFiT pretrains and fine-tunes.
+
+    Its state is explicit: a list with a dict `{"hidden": (B, width), "cell": (B, width)}` a layer.
+    Padding, on either side, leaves it as it is.
+
+    Args:
+        vocabulary_size: int. V.
+        num_layers: int. LSTMs, one on the other.
+        hidden_dim: int. Width of all layers but the last.
+        embedding_dim: int. E, width of the embedding and of the last layer.
+        bidirectional: bool. Let one half of each layer read backwards.
+        dropout: float. Share dropped, in training, between the layers. All dropouts but that of
+            the weights and of words take the same features from all tokens of a text.
+        embedding_dropout: float. Share of the vocabulary's words whose embedding is zero.
+        input_dropout: float. Share of the embedding dropped.
+        weight_drop: float. Share of the recurrent weights dropped; see `keras_lm.layers.LSTM`.
+        output_dropout: float. Share of the last layer's output dropped in front of a head.
+        activation_penalty: float α. In training, heads add α times the mean square of the last
+            layer's output to the loss.
+        slowness_penalty: float β. The same of the difference between neighbouring tokens.
+        classifier_dims: list of int. Widths inside of the head for classification.
+        pooled_length: int. How many of a text's last tokens that head sees.
+        pooled_chunk: int. A multiple of this many tokens, from the start, is left out before them.
+        dtype: a dtype policy or its name.
+        name: str.
+
+    Call: `backbone({"token_ids": …, "padding_mask": …, "states": …})`, the first two (B, S) int32;
+    all but the first may be left out, and the states are then zero. Returns `sequence_output`
+    (B, S, E), which is zero at padding, and the `states` behind the last token.
+
+    Raises:
+        ValueError: if widths cannot be halved for two directions.
+
+    Example:
+
+        backbone = keras_lm.models.AWDLSTMBackbone(
+            vocabulary_size=100, num_layers=2, hidden_dim=24, embedding_dim=16
+        )
+        first = backbone({"token_ids": [[5, 7, 3]]})
+        backbone({"token_ids": [[4, 8]], "states": first["states"]})["sequence_output"]
+
+    Source: AWD-LSTM, sections 2 to 4; ULMFiT, section 3.1 and appendix; fastai 2.7,
+    `fastai/text/models/awdlstm.py`.
+    """
+
+    TEMPLATE = Template(single="xxbos:0 $A:0", pair="xxbos:0 $A:0 xxfld:0 $B:0")
+    tokenizer_class = WordTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers=3,
+        hidden_dim=1152,
+        embedding_dim=400,
+        bidirectional=False,
+        dropout=0.15,
+        embedding_dropout=0.02,
+        input_dropout=0.25,
+        weight_drop=0.2,
+        output_dropout=0.1,
+        activation_penalty=2.0,
+        slowness_penalty=1.0,
+        classifier_dims=(50,),
+        pooled_length=1440,
+        pooled_chunk=72,
+        dtype=None,
+        name="awd_lstm_backbone",
+    ):
+        if bidirectional and (hidden_dim % 2 or embedding_dim % 2):
+            raise ValueError(
+                f"bidirectional=True halves hidden_dim={hidden_dim} and "
+                f"embedding_dim={embedding_dim}: pass even numbers."
+            )
+
+        # === Layers ===
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            embedding_dim,
+            embeddings_initializer=keras.initializers.RandomUniform(-0.1, 0.1),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.word_dropout = WordDropout(
+            vocabulary_size, embedding_dropout, dtype=dtype, name="word_dropout"
+        )
+        # `SpatialDropout1D` drops the same features of all tokens: "locked", "variational".
+        self.input_dropout = keras.layers.SpatialDropout1D(
+            input_dropout, dtype=dtype, name="input_dropout"
+        )
+        widths = [hidden_dim] * (num_layers - 1) + [embedding_dim]
+        self.lstms = [
+            BidirectionalLSTM(width // 2, weight_drop=weight_drop, dtype=dtype, name=f"lstm_{i}")
+            if bidirectional
+            else LSTM(width, weight_drop=weight_drop, dtype=dtype, name=f"lstm_{i}")
+            for i, width in enumerate(widths)
+        ]
+        self.dropouts = [
+            keras.layers.SpatialDropout1D(dropout, dtype=dtype, name=f"dropout_{i}")
+            for i in range(num_layers - 1)
+        ]
+
+        # === Functional model ===
+        inputs = {
+            key: keras.Input((None,), dtype="int32", name=key)
+            for key in ("token_ids", "padding_mask")
+        }
+        hidden_states, states = self._read(**inputs, states=[None] * num_layers)
+        outputs = {"sequence_output": hidden_states[-1], "states": states}
+        super().__init__(inputs, outputs, hidden_states, [], [], dtype=dtype, name=name)
+
+        # === Config ===
+        self.config = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "hidden_dim": hidden_dim,
+            "embedding_dim": embedding_dim,
+            "bidirectional": bidirectional,
+            "dropout": dropout,
+            "embedding_dropout": embedding_dropout,
+            "input_dropout": input_dropout,
+            "weight_drop": weight_drop,
+            "output_dropout": output_dropout,
+            "activation_penalty": activation_penalty,
+            "slowness_penalty": slowness_penalty,
+            "classifier_dims": list(classifier_dims),
+            "pooled_length": pooled_length,
+            "pooled_chunk": pooled_chunk,
+        }
+
+    def _read(self, token_ids, padding_mask, states, training=None):
+        """Return the hidden states, from the embedding up, and the states behind the last token."""
+        x = self.token_embedding(token_ids)
+        hidden_states, new_states = [x], []
+        x = self.word_dropout(x, token_ids, training=training)
+        x = self.input_dropout(x, training=training)
+        for i, (lstm, state) in enumerate(zip(self.lstms, states, strict=True)):
+            if i > 0:
+                x = self.dropouts[i - 1](x, training=training)
+            x, state = lstm(x, padding_mask=padding_mask, state=state, training=training)
+            hidden_states.append(x)
+            new_states.append(state)
+        return hidden_states, new_states
+
+    def __call__(self, inputs, *args, **kwargs):
+        if not isinstance(inputs, dict) or "states" not in inputs:
+            return super().__call__(inputs, *args, **kwargs)
+        inputs = dict(inputs)
+        states = inputs.pop("states")
+        if states is None:
+            return super().__call__(inputs, *args, **kwargs)
+        if len(states) != self.config["num_layers"]:
+            raise ValueError(
+                f"states has {len(states)} entries, and there are {self.config['num_layers']} "
+                "layers: pass what an earlier call returned."
+            )
+        hidden_states, states = self._read(**self.complete(inputs), states=states, **kwargs)
+        return {"sequence_output": hidden_states[-1], "states": states}
+
+    def make_states(self, batch_size):
+        """Return the states before any token: zeros.
+
+        Args:
+            batch_size: int or int32 scalar. B.
+        """
+        widths = [lstm.compute_output_shape((None, None, 1))[0][-1] for lstm in self.lstms]
+        zeros = [ops.zeros((batch_size, width), self.compute_dtype) for width in widths]
+        return [{"hidden": zero, "cell": zero} for zero in zeros]
+
+    def with_vocabulary(self, old, new):
+        """Return a copy for another vocabulary, as the texts of a target task bring it.
+
+        A word that both have keeps its embedding; a new one begins with the mean of all.
+
+        Args:
+            old: list of V str, the present words by their ids: `tokenizer.vocabulary`.
+            new: list of str, the words to be.
+
+        Raises:
+            ValueError: if `old` has more words than the embedding has rows.
+
+        Example:
+
+            backbone = backbone.with_vocabulary(tokenizer.vocabulary, target_tokenizer.vocabulary)
+
+        Source: ULMFiT, section 3.2; fastai 2.7, `match_embeds`.
+        """
+        table = ops.convert_to_numpy(self.token_embedding.embeddings)
+        if len(old) > len(table):
+            raise ValueError(f"old has {len(old)} words, but the embedding {len(table)} rows.")
+        rows = dict(zip(old, table, strict=False))
+        mean = table[: len(old)].mean(axis=0)
+        copy = self.from_config(self.get_config() | {"vocabulary_size": len(new)})
+        for variable, own in zip(copy.weights, self.weights, strict=True):
+            if own is self.token_embedding.embeddings:
+                variable.assign(np.stack([rows.get(word, mean) for word in new]))
+            else:
+                variable.assign(own)
+        return copy
+
+    def attention_probabilities(self, inputs):
+        """Raise an error: there is no attention in it."""
+        raise ValueError("AWDLSTMBackbone has no attention: look at its hidden_states instead.")
+
+    # === What a `CausalLM` asks for ===
+
+    def make_cache(self, batch_size, slots):
+        """Return the states before any token, in the place of a Transformer's cache.
+
+        Args:
+            batch_size: int or int32 scalar. B.
+            slots: int or int32 scalar. Makes no difference: a state has one size.
+
+        Raises:
+            ValueError: if the model reads backwards too, and so has seen what it would continue.
+        """
+        if self.config["bidirectional"]:
+            raise ValueError(
+                "bidirectional=True: this model reads a text from both ends, so that it cannot "
+                "continue one. Load one that reads forwards."
+            )
+        return self.make_states(batch_size)
+
+    make_loop_cache = make_cache
+
+    def extend(self, token_ids, padding_mask, cache):
+        """Read tokens behind those of a cache; see `keras_lm.models.CausalBackbone.extend`.
+
+        Args:
+            token_ids: (B, S) int32.
+            padding_mask: (B, S) int32, 1 = real.
+            cache: states.
+
+        Returns:
+            dict of `sequence_output` (B, S, E) and `cache`, the new states.
+        """
+        hidden_states, states = self._read(token_ids, padding_mask, cache)
+        return {"sequence_output": hidden_states[-1], "cache": states}
+
+    # === Heads ===
+
+    def make_head(self, kind, **options):
+        config = self.config
+        shared = {
+            name: config[name]
+            for name in ("output_dropout", "activation_penalty", "slowness_penalty")
+        }
+        if kind == "causal_lm":
+            return AWDLSTMHead(
+                self.token_embedding, **shared, dtype=self.dtype_policy, name="token_head"
+            )
+        if kind == "classification":
+            names = ("classifier_dims", "pooled_length", "pooled_chunk")
+            options = {name: config[name] for name in names} | shared | options
+            return ConcatPoolingClassifier(name="classifier", dtype=self.dtype_policy, **options)
+        return super().make_head(kind, **options)
+
+
+AWDLSTMBackbone.SIZES = {
+    "awd_lstm_base_en": {
+        "vocabulary_size": 60000,
+        "num_layers": 3,
+        "hidden_dim": 1152,
+        "embedding_dim": 400,
+    },
+}
+AWDLSTMBackbone.PUBLISHED = {
+    "awd_lstm_base_en": "https://s3.amazonaws.com/fast-ai-modelzoo/wt103-fwd.tgz (unpacked)",
+}
+
+# === Checkpoints ===
+
+# fastai's own dropouts, for its language model and for its classifier.
+_DROPOUTS = {
+    "dropout": ("hidden_p", 0.15, 0.3),
+    "embedding_dropout": ("embed_p", 0.02, 0.05),
+    "input_dropout": ("input_p", 0.25, 0.4),
+    "weight_drop": ("weight_p", 0.2, 0.5),
+    "output_dropout": ("output_p", 0.1, 0.4),
+}
+_MAX_CLASSIFIER_LAYERS = 8
+
+NAMES = NameTable(
+    {
+        "token_embedding": "encoder",
+        **torch_lstm("lstm_{i}", "rnns.{i}.module."),
+        **torch_lstm("lstm_{i}/forward", "rnns.{i}.module."),
+        **torch_lstm("lstm_{i}/backward", "rnns.{i}.module.", "l0_reverse"),
+        # What training drops of; `module.weight_hh_l0` is what the last step left of it.
+        "lstm_{i}/recurrent_kernel": "rnns.{i}.weight_hh_l0_raw",
+        "lstm_{i}/forward/recurrent_kernel": "rnns.{i}.weight_hh_l0_raw",
+        "token_head": "1.decoder",
+        "classifier/norm_{i}": "1.layers.{i}.0",
+        "classifier/dense_{i}": "1.layers.{i}.2",
+    },
+    leaves=PYTORCH_LEAVES | {"moving_mean": ".running_mean", "moving_variance": ".running_var"},
+    layout=transpose_torch_lstm,
+    join=join_torch_lstm,
+    # An encoder may be saved alone, and a classifier's lies in a module that reads chunks.
+    prefix=r"(?:0\.)?(?:module\.)?",
+    spellings={
+        "module.weight_hh_l0_raw": "weight_hh_l0_raw",  # fastai 0.7
+        # Without a dropout, the linear layer is the second of its block.
+        **{
+            f"1.layers.{i}.1.weight": f"1.layers.{i}.2.weight"
+            for i in range(_MAX_CLASSIFIER_LAYERS)
+        },
+    },
+    ignored=r"encoder_dp\.|encoder_with_dropout\.|decoder\.weight$|num_batches_tracked$|hh_l0$",
+)
+
+
+def _fastai_config(checkpoint):
+    tensors, names = checkpoint.tensors, NAMES.resolve(checkpoint.tensors)
+
+    def shape(name):
+        if name not in names:
+            raise CheckpointError(f"{checkpoint.source} lacks the weights {name}.")
+        return tensors.shape(names[name])
+
+    vocabulary_size, embedding_dim = shape("encoder.weight")
+    num_layers = sum(name.endswith("weight_ih_l0") for name in names)
+    bidirectional = "rnns.0.module.weight_ih_l0_reverse" in names
+    if "1.decoder.weight" in names and not np.array_equal(
+        tensors[names["1.decoder.weight"]], tensors[names["encoder.weight"]]
+    ):
+        raise CheckpointError(
+            f"{checkpoint.source} has a decoder of its own (tie_weights=False), and "
+            "AWDLSTMBackbone knows only one that is tied to the embedding."
+        )
+    classifier = _classifier_shapes(checkpoint)
+    config = {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": num_layers,
+        "hidden_dim": shape("rnns.0.weight_hh_l0_raw")[1] * (1 + bidirectional),
+        "embedding_dim": embedding_dim,
+        "bidirectional": bidirectional,
+        "classifier_dims": [rows for rows, _ in classifier[:-1]] or [50],
+        "pooled_length": checkpoint.config.get("max_len") or 1440,
+        "pooled_chunk": checkpoint.config.get("bptt") or 72,
+    }
+    for ours, (theirs, *defaults) in _DROPOUTS.items():
+        config[ours] = checkpoint.config.get(theirs, defaults[bool(classifier)])
+    return config
+
+
+def _classifier_shapes(checkpoint):
+    """The shapes of the linear layers of a classification head, in their order."""
+    names = NAMES.resolve(checkpoint.tensors)
+    layers = [names.get(f"1.layers.{i}.2.weight") for i in range(_MAX_CLASSIFIER_LAYERS)]
+    return [checkpoint.tensors.shape(name) for name in layers if name is not None]
+
+
+def _fastai_labels(checkpoint):
+    shapes = _classifier_shapes(checkpoint)
+    return Labels(shapes[-1][0]) if shapes else None
+
+
+_FASTAI = Converter(
+    lambda checkpoint: any(
+        name.endswith(("rnns.0.weight_hh_l0_raw", "rnns.0.module.weight_hh_l0_raw"))
+        for name in checkpoint.tensors
+    ),
+    _fastai_config,
+    NAMES,
+    _fastai_labels,
+)
+# The same names in a `.pth` of fastai's and in a `model.safetensors`.
+AWDLSTMBackbone.CONVERTERS = {"fastai": _FASTAI, "huggingface": _FASTAI}

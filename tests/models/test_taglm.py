@@ -1,0 +1,102 @@
+"""TagLM: over a model of characters and one of words; the model stays; files and exports."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.models import CoveBackbone, ElmoBackbone, TagLMBackbone, WordVectorBackbone
+from keras_lm.tasks import Task, TokenClassifier
+from keras_lm.tokenizers import CharacterTokenizer, WordTokenizer
+
+WORDS = ["<unk>", "<pad>", "x", "y", "z"]
+NAMES = ["O", "B-X", "I-X"]
+TEXTS = [["x", "y", "z", "y"], ["y"], ["z", "x", "y"], ["x", "x"]] * 2
+LABELS = [["B-X", "I-X", "O", "O"], ["O"], ["O", "B-X", "I-X"], ["B-X", "B-X"]] * 2
+
+
+def over_characters():
+    elmo = ElmoBackbone(
+        num_layers=1, hidden_dim=4, cell_dim=6, filters=[(1, 4), (2, 4)], characters_per_word=8
+    )
+    return elmo, CharacterTokenizer(characters_per_word=8)
+
+
+def over_words():
+    cove = CoveBackbone(1, embedding_dim=6, hidden_dim=8, vocabulary_size=len(WORDS), dropout=0.9)
+    return cove, WordTokenizer(WORDS, unknown_token="<unk>", pad_token="<pad>")
+
+
+@pytest.fixture(scope="module", params=[over_characters, over_words])
+def task(request):
+    keras.utils.set_random_seed(0)
+    model, tokenizer = request.param()
+    backbone = TagLMBackbone(
+        model, embedding_dim=6, hidden_dim=12, filters=[(1, 4), (2, 4)], dropout=0.0
+    )
+    return TokenClassifier(backbone, tokenizer=tokenizer, class_names=NAMES, crf="bio")
+
+
+@pytest.mark.slow
+def test_it_learns_and_the_language_model_stays(task):
+    model = task.backbone.language_model
+    before = model.get_weights()
+    task.compile(optimizer=keras.optimizers.Adam(0.03), run_eagerly=True)
+    history = task.fit(TEXTS, LABELS, batch_size=8, epochs=25, verbose=0).history
+    assert history["loss"][-1] < 0.3 * history["loss"][0]
+    assert task.tag(TEXTS)["labels"] == LABELS
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    trained = {variable.path for variable in task.trainable_variables}
+    assert trained.isdisjoint(variable.path for variable in model.variables)
+
+
+def test_the_second_layer_reads_the_language_model(task):
+    """Without dropout in it, and by the rule that the docstring states."""
+    backbone = task.backbone
+    packed = task._backbone_inputs(task.preprocess(task.columns(TEXTS[:3])))
+    packed = backbone.complete(packed)
+    states = keras.Model(backbone.inputs, backbone.hidden_states)(packed)
+    read = backbone.language_model(packed)["sequence_output"]
+    joined = np.concatenate([states[1], read], axis=-1)
+    forward, backward = (
+        backbone.get_layer(f"tagger_{side}_1")(joined, padding_mask=packed["padding_mask"])[0]
+        for side in ("forward", "backward")
+    )
+    expected = np.concatenate([forward, backward], axis=-1)
+    np.testing.assert_allclose(states[2], expected, atol=1e-5)
+    np.testing.assert_allclose(backbone(packed)["sequence_output"], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        backbone(packed, training=True)["sequence_output"], expected, atol=1e-5
+    )
+
+
+def test_files_and_exports(task, tmp_path):
+    expected = task.tag(TEXTS)
+    task.save_to_preset(tmp_path / "preset")
+    again = Task.from_preset(tmp_path / "preset")
+    assert type(again.backbone) is TagLMBackbone
+    assert again.backbone.get_config() == task.backbone.get_config()
+    assert again.tag(TEXTS) == expected
+    served = tf.saved_model.load(str(task.export(tmp_path / "export"))).signatures
+    texts = [b"x y z", b"", b"z \xff \xf0\x9f\x98\x80 y", b"x " * 200]
+    found, own = served["serving_default"](text=tf.constant(texts)), task.answer_all(texts)
+    np.testing.assert_array_equal(found["labels"].numpy().astype(str), own["labels"].astype(str))
+    np.testing.assert_allclose(found["scores"], own["scores"], atol=1e-5)
+
+
+def test_word_vectors_and_errors():
+    model, _ = over_words()
+    backbone = TagLMBackbone(model, embedding_dim=3, hidden_dim=4)
+    vectors = np.random.default_rng(0).normal(size=(len(WORDS), 3)).astype("float32")
+    assert backbone.with_word_vectors(WordVectorBackbone.from_vectors(vectors)) is backbone
+    words = keras.Model(backbone.inputs, backbone.hidden_states[0])
+    ids = np.array([[2, 4, 1]])
+    found = words(backbone.complete({"token_ids": ids}))
+    np.testing.assert_array_equal(found, vectors[ids])
+    with pytest.raises(ValueError, match=r"shape \(5, 2\), but the tagger's table \(5, 3\)"):
+        backbone.with_word_vectors(WordVectorBackbone(5, 2))
+    with pytest.raises(ValueError, match="num_layers=1"):
+        TagLMBackbone(model, num_layers=1)
+    with pytest.raises(ValueError, match="hidden_dim=7 is odd"):
+        TagLMBackbone(model, hidden_dim=7)
