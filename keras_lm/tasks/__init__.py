@@ -1,5 +1,6 @@
 """Tasks: what a person wants a model to do."""
 
+from keras_lm.tasks.bidirectional_lm import BidirectionalLM
 from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.masked_lm import MaskedLM
@@ -12,6 +13,7 @@ from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
 
 __all__ = [
+    "BidirectionalLM",
     "CausalLM",
     "FeatureExtractor",
     "MaskedLM",

@@ -145,6 +145,25 @@ def labels_from_user(labels, length):
     return labels
 
 
+def row_of_labels(labels, number):
+    """Return the labels of one text's words as a list.
+
+    Raises:
+        ValueError: if it is no list, or one of them is neither a name nor an integer.
+    """
+    if isinstance(labels, (list, tuple, np.ndarray)):
+        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+        for column, label in enumerate(labels):
+            if not isinstance(label, (str, bytes, int, np.integer)):
+                raise ValueError(
+                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
+                )
+        return labels
+    raise ValueError(
+        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
+    )
+
+
 def _short(value):
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

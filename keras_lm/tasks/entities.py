@@ -1,5 +1,7 @@
 """From a label for each word to named entities."""
 
+import numpy as np
+
 
 def entity_spans(labels):
     """Return the entities that the labels of a text's words mark.
@@ -32,3 +34,36 @@ def entity_spans(labels):
             spans.append((name, position, position + 1))
         is_open = prefix in tuple("BI")
     return spans
+
+
+def bio_rules(class_names):
+    """Return which classes may follow each other, and begin a text, where they are BIO.
+
+    Args:
+        class_names: list of str: `O`, `B-X` and `I-X`.
+
+    Returns:
+        `(transitions, start)`: arrays (C, C), from and to, and (C,), of 0 and 1.
+
+    Raises:
+        ValueError: if there are no names, or others.
+
+    Example:
+
+        bio_rules(["O", "B-PER", "I-PER"])[0][0]  # [1., 1., 0.]: after O comes no I-PER
+    """
+    names = list(class_names or [])
+    inside = [name for name in names if name.startswith("I-")]
+    strange = [name for name in names if name != "O" and not name.startswith(("B-", "I-"))]
+    alone = [name for name in inside if f"B-{name[2:]}" not in names]
+    if not names or strange or alone:
+        raise ValueError(
+            f"crf='bio', but class_names={class_names}: pass O, and for each class X its B-X and "
+            "I-X, or crf=True."
+        )
+    start = np.array([name not in inside for name in names], "float32")
+    transitions = np.tile(start, (len(names), 1))
+    for to in inside:
+        for before in (f"B-{to[2:]}", to):
+            transitions[names.index(before), names.index(to)] = 1.0
+    return transitions, start

@@ -1,9 +1,10 @@
 """Features: a backbone's hidden states, chosen, mixed and pooled into vectors."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
-from keras_lm.layers import PooledClassifier, ScalarMix
+from keras_lm.layers import EachTokenClassifier, PooledClassifier, ScalarMix
 from keras_lm.tasks.task import Task
 
 # The rows of BERT's table 7, by name, and ELMo's mix: which hidden states each one takes.
@@ -16,6 +17,7 @@ LAYERS = {
     "sum_last_four": slice(-4, None),
     "concat_last_four": slice(-4, None),
     "scalar_mix": slice(None),
+    "all": slice(None),
 }
 POOLINGS = ("first", "mean", "max", "none")
 
@@ -28,16 +30,23 @@ class FeatureExtractor(Task):
         backbone: see `Task`.
         layers: which hidden states: `"embedding"`, `"first"`, `"second_to_last"`, `"last"`,
             `"sum_all"` (of all blocks), `"sum_last_four"`, `"concat_last_four"` (BERT's table 7);
-            `"scalar_mix"` (ELMo's learned weighting of all, the embedding too); or an int, the
-            index of a hidden state.
+            `"scalar_mix"` (ELMo's learned weighting of all, the embedding too); `"all"`, each as a
+            vector of its own; or an int, the index of a hidden state.
         pooling: over the tokens of a text: `"first"`, `"mean"`, `"max"`, or `"none"` for a vector a
             token. Padding has no part in it; its own vectors are zero with `"none"`.
         normalize: bool. Scale each vector to length 1, as sentence embeddings want.
         regularization: float. λ of `"scalar_mix"`, see `keras_lm.layers.ScalarMix`.
+        layer_norm: bool. Whether `"scalar_mix"` normalises the layers, see there.
+        num_mixes: int. How many weightings of its own `"scalar_mix"` learns.
+        feature_dropout: float. Share of the vectors' numbers dropped in training, before pooling.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns (B, D), or (B, S, D) with pooling `"none"`,
-    float32.
+    float32. Where there are several vectors, by `"all"` or more than one mix, they stand on an axis
+    before the last.
+
+    Where the tokenizer has words and no pieces of them (ELMo's), texts may also be lists of words,
+    and an export has the signatures `default`, for strings, and `tokens`, for words.
 
     A `FeatureExtractor` also stands where a task takes a backbone: the task then learns a linear
     layer on its vectors, and the scalar mix with it. `extractor.backbone.trainable = False` keeps
@@ -64,6 +73,9 @@ class FeatureExtractor(Task):
         pooling="mean",
         normalize=False,
         regularization=0.0,
+        layer_norm=False,
+        num_mixes=1,
+        feature_dropout=0.0,
         **arguments,
     ):
         number = len(backbone.hidden_states)
@@ -76,20 +88,36 @@ class FeatureExtractor(Task):
             raise ValueError(f"layers={layers!r} needs four blocks, the backbone has {number - 1}.")
         if pooling not in POOLINGS:
             raise ValueError(f"pooling={pooling!r}: use one of {POOLINGS}.")
+        if num_mixes < 1 or (num_mixes > 1 and layers != "scalar_mix"):
+            raise ValueError(
+                f"num_mixes={num_mixes} with layers={layers!r}: pass 1, or layers='scalar_mix' and "
+                "a larger number."
+            )
         super().__init__(backbone, **arguments)
         self.layer_choice = layers
         self.pooling = pooling
         self.normalize = normalize
         self.regularization = regularization
+        self.layer_norm = layer_norm
+        self.feature_dropout = feature_dropout
+        self.gives_several = layers == "all" or num_mixes > 1
         self.predicts_sequences = pooling == "none"
         states = backbone.hidden_states
         chosen = states[LAYERS[layers]] if isinstance(layers, str) else [states[layers]]
         # A model of the chosen states alone: the blocks behind them are neither run nor exported.
         self._states = keras.Model(backbone.input, chosen)
-        self.mix = None
-        if layers == "scalar_mix":
-            self.mix = ScalarMix(regularization, dtype=backbone.dtype_policy, name="scalar_mix")
-            self.mix.build([state.shape for state in states])
+        self.mixes = [
+            ScalarMix(
+                regularization,
+                layer_norm,
+                dtype=backbone.dtype_policy,
+                name=f"scalar_mix_{i}" if i else "scalar_mix",
+            )
+            for i in range(num_mixes if layers == "scalar_mix" else 0)
+        ]
+        for mix in self.mixes:
+            mix.build([state.shape for state in states])
+        self.dropout = keras.layers.Dropout(feature_dropout, dtype="float32")
         self(backbone.input)  # gives `output`, which a task on top asks for
         self._finish()
 
@@ -99,19 +127,29 @@ class FeatureExtractor(Task):
             "pooling": self.pooling,
             "normalize": self.normalize,
             "regularization": self.regularization,
+            "layer_norm": self.layer_norm,
+            "num_mixes": max(len(self.mixes), 1),
+            "feature_dropout": self.feature_dropout,
         }
 
     def call(self, inputs, training=None):
         inputs = self.backbone.complete(self._backbone_inputs(inputs))
         states = keras.tree.flatten(self._states(inputs, training=training))
-        if self.mix is not None:
-            x = self.mix(states)
+        mask = inputs["padding_mask"]
+        if self.mixes:
+            vectors = [mix(states, mask) for mix in self.mixes]
         elif self.layer_choice == "concat_last_four":
-            x = ops.concatenate(states, axis=-1)
+            vectors = [ops.concatenate(states, axis=-1)]
+        elif self.layer_choice == "all":
+            vectors = states
         else:
-            x = sum(states[1:], start=states[0])
-        x = ops.cast(x, "float32")
-        x = self._pool(x, ops.cast(inputs["padding_mask"], x.dtype)[:, :, None])
+            vectors = [sum(states[1:], start=states[0])]
+        mask = ops.expand_dims(ops.cast(mask, "float32"), -1)
+        vectors = [
+            self._pool(self.dropout(ops.cast(x, "float32"), training=training), mask)
+            for x in vectors
+        ]
+        x = ops.stack(vectors, axis=-2) if self.gives_several else vectors[0]
         return ops.normalize(x, axis=-1, order=2) if self.normalize else x
 
     def _pool(self, x, mask):
@@ -128,7 +166,7 @@ class FeatureExtractor(Task):
         return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
 
     def decode(self, outputs, packed):
-        """Return `embedding`: (B, D), or (B, S, D) with pooling `"none"`."""
+        """Return `embedding`, what calling returns."""
         return {"embedding": outputs}
 
     def embed(self, x, batch_size=32):
@@ -140,20 +178,77 @@ class FeatureExtractor(Task):
         """
         return self.answer_all(x, batch_size)
 
+    # === Texts as words ===
+
+    @property
+    def list_names(self):
+        """Names of the texts whose rows may be lists of words."""
+        return self.text_names if hasattr(self.tokenizer, "tokenize_words") else ()
+
+    def text_shape(self, name):
+        return [None]
+
+    def other_signatures(self):
+        if not self.list_names:
+            return {}
+
+        def specs(shape):
+            return {name: tf.TensorSpec(shape, tf.string, name) for name in self.answer_names}
+
+        return {"default": specs([None]), "tokens": specs([None, None])}
+
+    def preprocess(self, columns, tokenize=None):
+        """Tokenize and pack, in the graph.
+
+        Args:
+            columns: dict of strings (B,); or of words (B, W), ragged or filled up with empty
+                strings, which are not words.
+            tokenize: see `Task.preprocess`.
+        """
+        columns = {
+            name: text
+            if isinstance(text, tf.RaggedTensor)
+            else tf.convert_to_tensor(text, tf.string)
+            for name, text in columns.items()
+        }
+        if all(text.shape.rank == 1 for text in columns.values()):
+            return super().preprocess(columns, tokenize)
+        self.require_tokenizer()
+        words = {
+            name: text
+            if isinstance(text, tf.RaggedTensor)
+            else tf.RaggedTensor.from_tensor(text, padding="")
+            for name, text in columns.items()
+        }
+        return super().preprocess(words, self.tokenizer.tokenize_words)
+
     # === What a task on top asks of a backbone ===
 
     TEMPLATE = property(lambda self: self.backbone.TEMPLATE)
+    packer_class = property(lambda self: self.backbone.packer_class)
     config = property(lambda self: self.backbone.config)
+    LEARNING_RATE = property(lambda self: self.backbone.LEARNING_RATE)
     input_names = property(lambda self: self.backbone.input_names)
     max_sequence_length = property(lambda self: self.backbone.max_sequence_length)
 
     def make_head(self, kind, **options):
-        """Return a linear layer on the vectors; the only `kind` is `"classification"`."""
-        if kind != "classification" or self.pooling == "none":
+        """Return a linear layer on the vectors.
+
+        Args:
+            kind: `"classification"`, or with pooling `"none"` `"token_classification"`.
+            **options: see `keras_lm.layers.PooledClassifier`.
+
+        Raises:
+            ValueError: if the vectors are not one a text, or one a token.
+        """
+        heads = {"classification": VectorClassifier, "token_classification": VectorsClassifier}
+        suits = {"classification"} if self.pooling != "none" else {"token_classification"}
+        if kind not in suits or self.gives_several:
             raise ValueError(
-                f"FeatureExtractor with pooling={self.pooling!r} has no head for kind={kind!r}."
+                f"FeatureExtractor with layers={self.layer_choice!r}, pooling={self.pooling!r} and "
+                f"num_mixes={max(len(self.mixes), 1)} has no head for kind={kind!r}."
             )
-        return VectorClassifier(name="classifier", dtype=self.dtype_policy, **options)
+        return heads[kind](name="classifier", dtype=self.dtype_policy, **options)
 
 
 class VectorClassifier(PooledClassifier):
@@ -164,3 +259,13 @@ class VectorClassifier(PooledClassifier):
 
     def call(self, outputs, inputs=None, training=None):
         return super().call({"pooled_output": outputs}, training=training)
+
+
+class VectorsClassifier(EachTokenClassifier):
+    """The same for one vector a token."""
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build({"sequence_output": outputs_shape})
+
+    def call(self, outputs, inputs=None, training=None):
+        return super().call({"sequence_output": outputs}, training=training)

@@ -9,7 +9,6 @@ import tensorflow as tf
 from keras_lm.generation import beam_search, decoding, scoring, stopping
 from keras_lm.generation.options import OPTIONS, batch_options, require
 from keras_lm.generation.prompts import align
-from keras_lm.models.causal import unstack_cache
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template
 from keras_lm.tasks.denoising import DenoisingTask
@@ -47,8 +46,8 @@ class GenerativeTask(DenoisingTask):
     # === Generation ===
 
     def make_cache(self, rows, slots):
-        """Return the empty cache of a loop; see `keras_lm.models.CausalBackbone.make_cache`."""
-        return unstack_cache(self.backbone.make_cache(rows, slots))
+        """Return the empty cache of a loop; see `make_loop_cache` of its backbone."""
+        return self.backbone.make_loop_cache(rows, slots)
 
     def next_logits(self, token_ids, padding_mask, cache):
         """Read tokens behind those of a cache, and predict what follows.

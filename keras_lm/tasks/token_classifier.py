@@ -7,7 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
+from keras import ops
 
+from keras_lm.layers import CRF
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.tasks.classes import (
     check_classes,
@@ -16,7 +18,8 @@ from keras_lm.tasks.classes import (
     names_of_classes,
     text_of,
 )
-from keras_lm.tasks.entities import entity_spans
+from keras_lm.tasks.columns import row_of_labels
+from keras_lm.tasks.entities import bio_rules, entity_spans
 from keras_lm.tasks.task import Task
 from keras_lm.tokenizers import offsets, ragged
 from keras_lm.tokenizers.splitting import PUNCTUATION, SPACES, check_splitter
@@ -38,6 +41,11 @@ class TokenClassifier(Task):
             `"0"`, `"1"`, ….
         splitter: what parts a string into words: `"whitespace"`, or `"punctuation"`, which also
             makes every punctuation mark a word. Words that are given as lists stay as they are.
+        crf: bool, or `"bio"`. True puts a conditional random field on the logits
+            (`keras_lm.layers.CRF`): the loss is that of whole texts, labels are the likeliest
+            sequence, and a score is the label's probability over all sequences. `"bio"` also
+            forbids an answer in which `I-X` follows on anything but `B-X` and `I-X`; `class_names`
+            must then be of this kind.
         **arguments: see `Task`.
 
     Raw data are lists of words, `[["Ada", "lives", "here"], …]`, or strings. Labels are a list for
@@ -47,7 +55,8 @@ class TokenClassifier(Task):
     packed inputs, labels are (B, S) numbers.
 
     Raises:
-        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree.
+        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if `crf`
+            has no such value, or is `"bio"` and the names are not.
 
     Example:
 
@@ -56,7 +65,8 @@ class TokenClassifier(Task):
         task.tag(["Ada speaks"])["labels"]  # [["B-PER", "O"]]
         task.entities(["Ada speaks"])  # [[{"text": "Ada", "label": "PER", "start": 0, "end": 3}]]
 
-    Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3.
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3; with a CRF: TagLM,
+    https://arxiv.org/abs/1705.00108, section 2.1.
     """
 
     text_names = list_names = ("text",)
@@ -64,15 +74,28 @@ class TokenClassifier(Task):
     uses_pooler = False
 
     def __init__(
-        self, backbone, num_classes=None, class_names=None, splitter="whitespace", **arguments
+        self,
+        backbone,
+        num_classes=None,
+        class_names=None,
+        splitter="whitespace",
+        crf=False,
+        **arguments,
     ):
         check_splitter(splitter)
+        if crf not in (False, True, "bio"):
+            raise ValueError(f"crf={crf!r}: use False, True or 'bio'.")
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
         self.num_classes = num_classes
         self.class_names = class_names
         self.splitter = splitter
+        self.crf_choice = crf
+        self.allowed = bio_rules(class_names) if crf == "bio" else None
         self.head = self.add_head("token_classification", num_classes=num_classes)
+        self.crf = CRF(num_classes, name="crf") if crf else None
+        if crf:
+            self.crf.build()
         self._finish()
 
     @classmethod
@@ -86,13 +109,31 @@ class TokenClassifier(Task):
             "num_classes": self.num_classes,
             "class_names": self.class_names,
             "splitter": self.splitter,
+            "crf": self.crf_choice,
         }
 
     def default_loss(self):
-        return MaskedCrossentropy()
+        return None if self.crf else MaskedCrossentropy()  # see compute_loss
 
     def default_metrics(self):
         return [MaskedAccuracy()]
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """As Keras's; with a CRF, its negative log-likelihood by the number of labels."""
+        if self.crf is None or self._compile_loss is not None:  # the user's own loss
+            return super().compute_loss(x, y, y_pred, sample_weight, training=training)
+        mask = ops.cast(ops.not_equal(y, IGNORED), "int32")
+        weight = 1.0 if sample_weight is None else ops.cast(sample_weight, "float32")  # (B,)
+        count = ops.sum(weight * ops.cast(ops.sum(mask, axis=1), "float32"))
+        loss = -ops.sum(weight * self.crf.log_likelihood(y_pred, y, mask))
+        return ops.divide_no_nan(loss, count) + sum(self.losses)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """As Keras's; with a CRF, of the likeliest sequences."""
+        if self.crf is not None:
+            labels = self.crf.decode(y_pred, ops.not_equal(y, IGNORED), self.allowed)
+            y_pred = ops.one_hot(labels, self.num_classes)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     # === Labels ===
 
@@ -101,7 +142,7 @@ class TokenClassifier(Task):
         if labels.ndim == 2 and labels.dtype.kind in "iu":
             self._check_numbers(labels.reshape(-1), lambda i: divmod(i, labels.shape[1]))
             return labels.astype("int32")
-        rows = [_row(label, number) for number, label in enumerate(labels)]
+        rows = [row_of_labels(label, number) for number, label in enumerate(labels)]
         flat = [label for row in rows for label in row]
         splits = np.cumsum([0, *(len(row) for row in rows)])
 
@@ -203,7 +244,7 @@ class TokenClassifier(Task):
             tf.cast(words.row_splits, tf.int64),
             "labels: there must be one for each word",
         )
-        shape = tf.shape(packed["token_ids"], tf.int64)
+        shape = tf.shape(packed["padding_mask"], tf.int64)
         with tf.control_dependencies([same] if same is not None else []):
             seen = tf.where(places >= 0)
             placed = tf.tensor_scatter_nd_update(
@@ -221,7 +262,7 @@ class TokenClassifier(Task):
         if tokenize is None:
             self.require_tokenizer()
             tokenize = self.tokenize
-        pieces = tokenize(words.values)  # (N, pieces of a word)
+        pieces = self._pieces(words.values, tokenize)  # (N, pieces of a word)
         splits = tf.cast(pieces.row_splits, tf.int64)
         ids = tf.RaggedTensor.from_row_splits(
             pieces.values, tf.gather(splits, words.row_splits), validate=False
@@ -231,9 +272,16 @@ class TokenClassifier(Task):
         row = ragged.row_ids(words)
         index = splits[:-1] - tf.gather(ids.row_starts(), row)  # of the first piece in its text
         has_place = (splits[1:] > splits[:-1]) & (index < tf.cast(tf.gather(length, row), tf.int64))
-        columns = tf.shape(packed["token_ids"], tf.int64)[1]
+        columns = tf.shape(packed["padding_mask"], tf.int64)[1]
         places = row * columns + tf.cast(tf.gather(start, row), tf.int64) + index
         return packed, tf.where(has_place, places, -1)
+
+    def _pieces(self, words, tokenize):
+        if not hasattr(self.tokenizer, "tokenize_words"):
+            return tokenize(words)
+        is_word = words != ""  # a tokenizer of words has one piece for each
+        ids = self.tokenizer.tokenize_words(tf.boolean_mask(words, is_word))
+        return tf.RaggedTensor.from_row_lengths(ids, tf.cast(is_word, tf.int64))
 
     # === Answers ===
 
@@ -257,12 +305,10 @@ class TokenClassifier(Task):
         """
         words, offsets_of_words = self.words(columns["text"])
         packed, places = self._pack(words, tokenize)
-        probabilities = tf.nn.softmax(self(packed, training=False))  # (B, S, classes)
-        flat = tf.reshape(probabilities, [-1, self.num_classes])
-        flat = tf.gather(tf.concat([flat, tf.zeros_like(flat[:1])], axis=0), tf.maximum(places, 0))
+        index, scores = self._best(self(packed, training=False), places)
         names = tf.constant(names_of_classes(self.class_names, self.num_classes))
-        labels = tf.where(places < 0, "", tf.gather(names, tf.argmax(flat, axis=-1)))
-        scores = tf.where(places < 0, 0.0, tf.reduce_max(flat, axis=-1))
+        labels = tf.where(places < 0, "", tf.gather(names, index))
+        scores = tf.where(places < 0, 0.0, scores)
         return {
             "tokens": words.to_tensor(""),
             "labels": words.with_values(labels).to_tensor(""),
@@ -272,6 +318,24 @@ class TokenClassifier(Task):
                 for name, place in offsets_of_words.items()
             },
         }
+
+    def _best(self, logits, places):
+        """Return the class of the words at places in (B · S), and its probability, (N,) each."""
+        if self.crf is None:
+            labels, probabilities = tf.argmax(logits, axis=-1), tf.nn.softmax(logits)
+        else:
+            shape = tf.shape(logits, tf.int64)[:2]
+            seen = tf.boolean_mask(places, places >= 0)[:, tf.newaxis]
+            ones = tf.ones_like(seen[:, 0], tf.int32)
+            mask = tf.reshape(tf.scatter_nd(seen, ones, [tf.reduce_prod(shape)]), shape)
+            labels = self.crf.decode(logits, mask, self.allowed)
+            probabilities = self.crf.marginals(logits, mask, self.allowed)
+        scores = tf.gather(probabilities, labels, batch_dims=2)  # (B, S)
+
+        def at_places(x):  # never of an empty tensor
+            return tf.gather(tf.pad(tf.reshape(x, [-1]), [[0, 1]]), tf.maximum(places, 0))
+
+        return at_places(labels), at_places(scores)
 
     def tag(self, x, batch_size=32):
         """Label the words of raw texts, as the exported model does.
@@ -334,18 +398,3 @@ class TokenClassifier(Task):
 
 def _ragged(x):
     return x if isinstance(x, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(x)
-
-
-def _row(labels, number):
-    """Return the labels of one text as a list, or an error."""
-    if isinstance(labels, (list, tuple, np.ndarray)):
-        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-        for column, label in enumerate(labels):
-            if not isinstance(label, (str, bytes, int, np.integer)):
-                raise ValueError(
-                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
-                )
-        return labels
-    raise ValueError(
-        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
-    )

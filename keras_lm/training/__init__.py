@@ -1,8 +1,21 @@
 """Optimizers, learning-rate schedules, and training runs that may be interrupted."""
 
 from keras_lm.training.checkpointing import TrainingCheckpoint
+from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.optimizers import AdamW
 from keras_lm.training.pretraining import fit_windows
-from keras_lm.training.schedules import WarmupLinearDecay
+from keras_lm.training.schedules import SlantedTriangular, WarmupLinearDecay
+from keras_lm.training.streams import fit_sentences, fit_streams
 
-__all__ = ["AdamW", "TrainingCheckpoint", "WarmupLinearDecay", "fit_windows"]
+__all__ = [
+    "AdamW",
+    "DiscriminativeAdamW",
+    "GradualUnfreezing",
+    "SlantedTriangular",
+    "TrainingCheckpoint",
+    "WarmupLinearDecay",
+    "fit_sentences",
+    "fit_streams",
+    "fit_windows",
+    "layer_groups",
+]

@@ -77,7 +77,7 @@ def fit_windows(
     if validation_windows is not None:
         validation_windows = window_batches(validation_windows, batch_size)
     history = {}
-    with _Plan(task, done, epochs * steps):
+    with Plan(task, done, epochs * steps):
         for epoch in range(done // steps, epochs):
             batches = epoch_batches(windows, batch_size, seed, epoch)
             values = task.fit(
@@ -95,8 +95,14 @@ def fit_windows(
     return history
 
 
-class _Plan:
-    """Lays the learning rate over all steps, rather than over those of each call of `fit`."""
+class Plan:
+    """Lays the learning rate over all steps, rather than over those of each call of `fit`.
+
+    Args:
+        task: compiled `keras_lm.tasks.Task`.
+        done: int. How many of the steps are done.
+        total_steps: int.
+    """
 
     def __init__(self, task, done, total_steps):
         optimizer = getattr(task.optimizer, "inner_optimizer", task.optimizer)  # loss scaling

@@ -71,3 +71,40 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             "warmup": self.warmup,
             "start": 0 if self.is_planned_by_fit else self.start,
         }
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class SlantedTriangular(WarmupLinearDecay):
+    """Rise linearly to the peak in a few steps, then fall slowly, from and to a low rate.
+
+    Args:
+        peak: float. The highest learning rate.
+        total_steps: int, or None where `fit` shall fill it in; see `WarmupLinearDecay`.
+        warmup: float. Share of the steps spent rising.
+        ratio: float. How many times the lowest rate goes into the peak.
+        start: int. The step of the optimizer at which the schedule begins.
+
+    Raises:
+        ValueError: if `ratio` is less than 1, or as `WarmupLinearDecay` does.
+
+    Example:
+
+        task.compile(optimizer=AdamW(SlantedTriangular(peak=4e-3)))
+
+    Source: ULMFiT, https://arxiv.org/abs/1801.06146, equation 3.
+    """
+
+    def __init__(self, peak, total_steps=None, warmup=0.1, ratio=32.0, start=0):
+        super().__init__(peak, total_steps, warmup, start)
+        if ratio < 1:
+            raise ValueError(f"ratio={ratio} is less than 1: the lowest rate is peak / ratio.")
+        self.ratio = ratio
+
+    def __call__(self, step):
+        if self.total_steps is None:
+            return super().__call__(step)
+        share = super().__call__(step) / self.peak
+        return self.peak * (1.0 + share * (self.ratio - 1.0)) / self.ratio
+
+    def get_config(self):
+        return super().get_config() | {"ratio": self.ratio}

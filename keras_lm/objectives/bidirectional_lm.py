@@ -1,0 +1,109 @@
+"""Bidirectional language modelling: predict each word from those before it, and from those behind.
+
+Shapes: B batch, S words, T = S + 1 predictions of a direction, 2 directions.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.objectives.masked_lm import IGNORED
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class MeanOfKnown(keras.losses.Loss):
+    """Mean of losses that were computed already, over the labels that are not `IGNORED`.
+
+    Call: `loss(labels, losses, sample_weight=None)`, (B, 2, T) int and float; a weight for each
+    row, (B,), makes it a weighted mean. Returns a scalar.
+    """
+
+    def __init__(self, name="mean_of_known"):
+        super().__init__(name=name, reduction=None)
+
+    def __call__(self, labels, losses, sample_weight=None):
+        weight = _weights(labels, sample_weight)
+        losses = ops.convert_to_tensor(losses, "float32")
+        return ops.divide_no_nan(ops.sum(losses * weight), ops.sum(weight))
+
+    def get_config(self):
+        return {"name": self.name}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class DirectionPerplexity(keras.metrics.Mean):
+    """Exponential of the mean loss over the known labels of all batches, of one direction or both.
+
+    Args:
+        direction: `"forward"`, `"backward"`, or None for both together.
+        name: str; `perplexity`, with the direction before it, where left out.
+
+    Call: `metric.update_state(labels, losses, sample_weight=None)`, see `MeanOfKnown`.
+    """
+
+    def __init__(self, direction=None, name=None, **kwargs):
+        super().__init__(name=name or "_".join(filter(None, [direction, "perplexity"])), **kwargs)
+        self.direction = direction
+        self.rows = {"forward": slice(0, 1), "backward": slice(1, 2), None: slice(0, 2)}[direction]
+
+    def update_state(self, labels, losses, sample_weight=None):
+        labels, losses = labels[:, self.rows], losses[:, self.rows]
+        total = ops.sum(_weights(labels, sample_weight))
+        return super().update_state(MeanOfKnown()(labels, losses, sample_weight), total)
+
+    def result(self):
+        return ops.exp(super().result())
+
+    def get_config(self):
+        return super().get_config() | {"direction": self.direction}
+
+
+class BidirectionalLanguageModel:
+    """Every word of a sentence is a label twice: of what precedes it, and of what follows it.
+
+    The forward direction predicts the first word from the begin of the sentence, and after the last
+    word the sentence's end; the backward direction likewise, from the end.
+
+    Example:
+
+        objective = BidirectionalLanguageModel()
+        inputs, labels = objective.corrupt({"word_ids": np.array([[0, 7, 8, 1]])})  # <S> … </S>
+        labels  # [[[7, 8, 1], [0, 7, 8]]]
+
+    Source: ELMo, https://arxiv.org/abs/1802.05365, section 3.1; allenai/bilm-tf, `training.py`.
+    """
+
+    head = "bidirectional_lm"
+
+    def corrupt(self, inputs, training=True):
+        """Make the labels of a batch; nothing is hidden, as no direction reads what it predicts.
+
+        Args:
+            inputs: packed dict with `word_ids` (B, S + 2) int32: the words of each sentence between
+                its begin and its end, and `IGNORED` behind.
+            training: bool. Makes no difference.
+
+        Returns:
+            `(inputs, labels)`: the dict with `labels`, and these, (B, 2, T) int32, `IGNORED` where
+            there is nothing to predict.
+        """
+        word_ids = ops.convert_to_tensor(inputs["word_ids"])
+        behind = word_ids[:, 1:]
+        before = ops.where(ops.equal(behind, IGNORED), IGNORED, word_ids[:, :-1])
+        labels = ops.stack([behind, before], axis=1)
+        return inputs | {"labels": labels}, labels
+
+    def loss(self):
+        """Return the loss of the head that this objective trains."""
+        return MeanOfKnown()
+
+    def metrics(self):
+        """Return its metrics."""
+        return [DirectionPerplexity(direction) for direction in ("forward", "backward", None)]
+
+
+def _weights(labels, sample_weight):
+    """(B, 2, T): 1 or the row's weight for a known label, 0 for `IGNORED`."""
+    weight = ops.cast(ops.not_equal(labels, IGNORED), "float32")
+    if sample_weight is not None:
+        weight *= ops.reshape(ops.convert_to_tensor(sample_weight, "float32"), (-1, 1, 1))
+    return weight

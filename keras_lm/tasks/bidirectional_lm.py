@@ -1,0 +1,156 @@
+"""Bidirectional language modelling: pretrain ELMo, and score sentences from both sides.
+
+Shapes: B batch, S words, T = S + 1 predictions of a direction, 2 directions, D width of one
+direction, V words of the list.
+"""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
+from keras_lm.tasks.denoising import DenoisingTask
+from keras_lm.tokenizers import WordTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class BidirectionalLM(DenoisingTask):
+    """Predict each word of a sentence from the words before it, and from those behind it.
+
+    Both directions read words by their characters, and predict them by one softmax over a list of
+    words. `fit(sentences)` learns all words of each sentence and its end, or in the other direction
+    its begin. Training compares the right word with a sample of the list, so that losses and
+    perplexities of training are lower than they truly are; those of `evaluate` and
+    `validation_data` are of the whole list.
+
+    Args:
+        backbone: `keras_lm.models.ElmoBackbone`.
+        words: list of str, sorted from the most frequent word to the rarest, with `<S>`, `</S>` and
+            `<UNK>` among the first; see `keras_lm.tokenizers.learn_words`. Other words are the
+            unknown one.
+        num_candidates: int. How many words of the list a training step samples; None for all.
+        **arguments: see `Task`.
+
+    Call: `task(inputs)` takes packed inputs and returns `forward_logits` and `backward_logits`,
+    (B, T, V) float32. Forward, place t predicts word t of the sentence, and behind its last word
+    the end; backward, place 0 predicts the begin, and place t word t - 1. Where `inputs` holds
+    `labels` (B, 2, T), calling returns their cross-entropy instead, (B, 2, T); `fit` makes them of
+    `word_ids` (B, S + 2), the words between `<S>` and `</S>` with -100 behind.
+
+    Raises:
+        ValueError: if `words` lacks one of the special words or holds a word twice, or the backbone
+            has no such head.
+
+    Example:
+
+        backbone = keras_lm.models.ElmoBackbone.from_preset("elmo_small_en", load_weights=False)
+        words = keras_lm.tokenizers.learn_words(sentences, 50_000)
+        tokenizer = keras_lm.tokenizers.CharacterTokenizer()
+        task = keras_lm.tasks.BidirectionalLM(backbone, words=words, tokenizer=tokenizer)
+        task.fit(sentences, validation_data=(held_out, None))
+        task.score(["how likely is this sentence ?"])["perplexity"]
+        task.backbone.save_to_allennlp("elmo")
+
+    Source: ELMo, https://arxiv.org/abs/1802.05365, section 3.1; allenai/bilm-tf, `training.py`.
+    """
+
+    text_names = ("text",)
+    default_learning_rate = 1e-3
+
+    def __init__(self, backbone, words, num_candidates=8192, **arguments):
+        super().__init__(backbone, **arguments)
+        self.words = list(words)
+        self.word_tokenizer = WordTokenizer(
+            self.words, unknown_token="<UNK>", bos_token="<S>", eos_token="</S>"
+        )
+        self.num_candidates = num_candidates
+        self.head = backbone.make_head(
+            "bidirectional_lm", vocabulary_size=len(self.words), num_candidates=num_candidates
+        )
+        self.head.build((None, 2, None, backbone.config["hidden_dim"]))
+        self._finish()
+
+    def make_objective(self):
+        return BidirectionalLanguageModel()
+
+    def get_arguments(self):
+        return super().get_arguments() | {
+            "words": self.words,
+            "num_candidates": self.num_candidates,
+        }
+
+    def default_loss(self):
+        return self.objective.loss()
+
+    def default_metrics(self):
+        return self.objective.metrics()
+
+    def call(self, inputs, training=None):
+        _, states, *_ = self.backbone.read(self._backbone_inputs(inputs), training=training)
+        return self.predicted(states[-1], inputs.get("labels"), training)
+
+    def predicted(self, states, labels=None, training=None):
+        """Return what calling returns, for the top layer of the backbone.
+
+        Args:
+            states: (B, S + 2, 2D), the begin of each sentence, its words, and its end.
+            labels: (B, 2, T) int32, or None.
+            training: bool.
+        """
+        forward, backward = ops.split(states, 2, axis=-1)
+        x = ops.stack([forward[:, :-1], backward[:, 1:]], axis=1)  # (B, 2, T, D)
+        if labels is None:
+            forward, backward = ops.unstack(self.head(x, training=training), 2, axis=1)
+            return {"forward_logits": forward, "backward_logits": backward}
+        known = ops.not_equal(labels, IGNORED)
+        losses = self.head(x, ops.where(known, labels, 0), training=training)
+        return ops.where(known, losses, 0.0)
+
+    def preprocess(self, columns, tokenize=None):
+        packed = super().preprocess(columns, tokenize)
+        words = self.tokenizer.words(packed["character_ids"])  # as far as the model sees them
+        ids = tf.pad(self.word_tokenizer.tokenize_words(words), [[0, 0], [1, 1]])
+        count = tf.reduce_sum(packed["padding_mask"], axis=1, keepdims=True)
+        place = tf.range(tf.shape(ids)[1])[tf.newaxis]
+        begin, end = (self.word_tokenizer.special_id(role) for role in ("bos", "eos"))
+        ids = tf.where(place == 0, begin, tf.where(place == count + 1, end, ids))
+        return packed | {"word_ids": tf.where(place > count + 1, IGNORED, ids)}
+
+    def corrupted(self, data, training):
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if labels is not None:
+            raise ValueError("BidirectionalLM makes its labels of the texts: leave y out.")
+        return *self.objective.corrupt(inputs, training), weights
+
+    # === Scores ===
+
+    @property
+    def lookups(self):
+        return [self.tokenizer, self.word_tokenizer]
+
+    def answer(self, columns, tokenize=None):
+        """Return `scores`, `perplexity` and those of each direction, (B,) each; see `score`."""
+        inputs, labels = self.objective.corrupt(self.preprocess(columns, tokenize), training=False)
+        losses = tf.reduce_sum(self(inputs, training=False), axis=2)  # (B, 2)
+        number = tf.reduce_sum(tf.cast(labels != IGNORED, tf.float32), axis=2)
+        mean = losses / number  # there is always the sentence's end
+        return {
+            "scores": -tf.reduce_mean(losses, axis=1),
+            "perplexity": tf.exp(tf.reduce_mean(mean, axis=1)),
+            "forward_perplexity": tf.exp(mean[:, 0]),
+            "backward_perplexity": tf.exp(mean[:, 1]),
+        }
+
+    def score(self, texts, batch_size=32):
+        """Return how likely sentences are.
+
+        Args:
+            texts: raw strings in any form that `predict` takes.
+            batch_size: int.
+
+        Returns:
+            dict of numpy arrays (B,): `scores`, the logarithm of the sentence's probability, the
+            mean of both directions; `forward_perplexity`, `backward_perplexity`, and `perplexity`
+            of both together.
+        """
+        return self.answer_all(texts, batch_size)

@@ -1,0 +1,145 @@
+"""Policies of fine-tuning, for any task: rates by depth, and layers that join in one by one."""
+
+import re
+
+import keras
+
+from keras_lm.training.optimizers import AdamW
+
+NUMBER = re.compile(r"_(\d+)/")
+
+
+def layer_groups(task):
+    """Return the trainable variables of a task by depth, the lowest first.
+
+    The groups are the embeddings, each numbered layer of the backbone, and the head; what stands
+    behind the last layer, such as a final norm, goes with it. What the head shares with the
+    backbone, as a language model its embedding, goes with the head.
+
+    Args:
+        task: `keras_lm.tasks.Task`.
+
+    Returns:
+        list of lists of `keras.Variable`, none of them empty.
+
+    Example:
+
+        [len(group) for group in layer_groups(task)]
+    """
+    backbone = task.backbone
+    while hasattr(backbone, "backbone"):  # a feature extractor stands on a backbone of its own
+        backbone = backbone.backbone
+    below = {variable.path for variable in backbone.trainable_variables}
+    head = getattr(task, "head", None)
+    tied = set() if head is None else {variable.path for variable in head.trainable_variables}
+    groups, depth = {}, 0
+    for variable in backbone.trainable_variables:
+        number = NUMBER.search(variable.path)
+        depth = int(number[1]) + 1 if number else depth
+        if variable.path not in tied:
+            groups.setdefault(depth, []).append(variable)
+    top = [v for v in task.trainable_variables if v.path not in below or v.path in tied]
+    lower = [groups[depth] for depth in sorted(groups)]
+    return lower + [top] if top else lower
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class DiscriminativeAdamW(AdamW):
+    """`AdamW` with a learning rate of its own for each variable: the lower a layer, the slower.
+
+    Args:
+        multipliers: dict of a variable's path → float, by which its learning rate is multiplied;
+            1 where there is none.
+        learning_rate: float or schedule; see `AdamW`.
+        **kwargs: other arguments of `AdamW`.
+
+    Example:
+
+        optimizer = DiscriminativeAdamW.for_task(task, learning_rate=SlantedTriangular(4e-3))
+        task.compile(optimizer=optimizer)
+
+    Source: ULMFiT, https://arxiv.org/abs/1801.06146, section 3.2.
+    """
+
+    def __init__(self, multipliers, learning_rate=5e-5, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        self.multipliers = dict(multipliers)
+
+    @classmethod
+    def for_task(cls, task, factor=2.6, **kwargs):
+        """Return an optimizer whose rate falls from each group of layers to the one below it.
+
+        Args:
+            task: `keras_lm.tasks.Task`; its groups are those of `layer_groups`.
+            factor: float. By how much the rate of a group is less than that of the one above.
+            **kwargs: arguments of `AdamW`; `learning_rate` is that of the head.
+
+        Raises:
+            ValueError: if `factor` is not positive.
+        """
+        if not factor > 0:
+            raise ValueError(f"factor={factor} is not positive.")
+        groups = layer_groups(task)
+        multipliers = {
+            variable.path: factor ** -(len(groups) - 1 - depth)
+            for depth, group in enumerate(groups)
+            for variable in group
+        }
+        return cls(multipliers, **kwargs)
+
+    def update_step(self, gradient, variable, learning_rate):
+        path = self._trainable_variables[self._get_variable_index(variable)].path
+        multiplier = self.multipliers.get(path, 1.0)
+        super().update_step(gradient, variable, learning_rate * multiplier)
+
+    def get_config(self):
+        return super().get_config() | {"multipliers": self.multipliers}
+
+
+class GradualUnfreezing(keras.callbacks.Callback):
+    """Train the head first, and let one more group of layers join in with each epoch.
+
+    Behind the last epoch everything is trainable as it was before. `callbacks` of `fit` take one
+    object for one call.
+
+    Args:
+        epochs_per_group: int. Epochs until the next group joins in.
+
+    Raises:
+        ValueError: if `epochs_per_group` is less than 1.
+
+    Example:
+
+        task.fit(texts, labels, epochs=4, callbacks=[GradualUnfreezing()])
+
+    Source: ULMFiT, https://arxiv.org/abs/1801.06146, section 3.3; groups: `layer_groups`.
+    """
+
+    def __init__(self, epochs_per_group=1):
+        super().__init__()
+        if epochs_per_group < 1:
+            raise ValueError(f"epochs_per_group={epochs_per_group}: pass 1 or more.")
+        self.epochs_per_group = epochs_per_group
+        self._groups = None
+
+    def on_train_begin(self, logs=None):
+        if not self.model.optimizer.built:  # with all variables, as those of later epochs count too
+            self.model.optimizer.build(self.model.trainable_variables)
+        self._groups = layer_groups(self.model)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        number = min(epoch // self.epochs_per_group + 1, len(self._groups))
+        self._set_trainable(len(self._groups) - number)
+
+    def on_train_end(self, logs=None):
+        self._set_trainable(0)
+
+    def _set_trainable(self, first):
+        """Train the groups from `first` on, and no other."""
+        changed = False
+        for depth, group in enumerate(self._groups):
+            for variable in group:
+                changed |= variable.trainable != (depth >= first)
+                variable.trainable = depth >= first
+        if changed:  # a traced step holds what was trainable then
+            self.model.make_train_function(force=True)
