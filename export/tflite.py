@@ -10,7 +10,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from keras_lm.export import generation, signatures
 from keras_lm.export.operations import layer_path
 from keras_lm.export.versions import local_path, write_file
-from keras_lm.packers import Packer
+from keras_lm.layers.tensorflow import loops_for_lite
 from keras_lm.tasks.generative import GenerativeTask
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
@@ -92,7 +92,9 @@ def _working_model(task, specs):
     for padding in dict.fromkeys([task.packing["padding"], "fixed"]):
         with _padding(task, padding):
             function = signatures.answer_function(task, task.tokenizer.tokenize_lite)
-            model, problem = _convert(signatures.trace(function, specs))
+            with loops_for_lite():
+                function = signatures.trace(function, specs)
+            model, problem = _convert(function)
         problem = problem or _missing(model, task) or _failure(model, [("serving_default", texts)])
         if not problem:
             return model
@@ -123,7 +125,8 @@ def _no_lite(task, problem):
 @contextlib.contextmanager
 def _padding(task, padding):
     packer = task.packer
-    task.packer = Packer(packer.template, task.tokenizer, **{**task.packing, "padding": padding})
+    options = {**task.packing, "padding": padding}
+    task.packer = type(packer)(packer.template, task.tokenizer, **options)
     try:
         yield
     finally:
