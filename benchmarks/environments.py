@@ -31,12 +31,18 @@ def python_of(peer, environments):
     requirements = BENCHMARKS / "requirements" / f"{peer}.txt"
     folder = FOLDER / peer
     stamp = folder / "installed"
-    digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
+    text = requirements.read_bytes() + b"".join(file.read_bytes() for file in alone(requirements))
+    digest = hashlib.sha256(text + sys.version.encode()).hexdigest()
     if not stamp.exists() or stamp.read_text() != digest:
         shutil.rmtree(folder, ignore_errors=True)
         make(folder, requirements)
         stamp.write_text(digest)
     return str(folder / "bin" / "python")
+
+
+def alone(requirements):
+    """Return the files, one or none, of what is installed last and without its dependencies."""
+    return list(requirements.parent.glob(f"{requirements.stem}-alone.txt"))
 
 
 def make(folder, requirements):
@@ -52,10 +58,13 @@ def make(folder, requirements):
     python = str(folder / "bin" / "python")
     if uv := shutil.which("uv"):
         run(uv, "venv", "--quiet", "--python", sys.executable, str(folder))
-        run(uv, "pip", "install", "--quiet", "--python", python, "-r", str(requirements))
+        install = [uv, "pip", "install", "--quiet", "--python", python]
     else:
         run(sys.executable, "-m", "venv", str(folder))
-        run(python, "-m", "pip", "install", "--quiet", "-r", str(requirements))
+        install = [python, "-m", "pip", "install", "--quiet"]
+    run(*install, "-r", str(requirements))
+    for file in alone(requirements):
+        run(*install, "--no-deps", "-r", str(file))
 
 
 def run(*command):

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -86,3 +88,16 @@ def prepare(folder):
         path.write_text(json.dumps(texts), encoding="utf-8")
         materials[name] = str(path)
     return materials, sum(len(text.encode()) for text in reviews) / 1e6
+
+
+def write_elmo(folder):
+    """Write an ELMo of the original size with random weights, as AllenNLP does; return its path."""
+    program = (
+        "import sys, keras_lm\n"
+        "backbone = keras_lm.models.Backbone.from_preset('elmo_original_en', load_weights=False)\n"
+        "backbone.save_to_allennlp(sys.argv[1])"
+    )
+    path = str(folder / "elmo")
+    # In a process of its own: the runner stays small.
+    subprocess.run([sys.executable, "-c", program, path], check=True, capture_output=True)
+    return path

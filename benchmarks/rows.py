@@ -113,6 +113,11 @@ GENERATION = (
     TORCH,
     Contender("PyTorch, bfloat16", "torch_transformers", "bfloat16"),
 )
+ELMO = (
+    KERAS_LM,
+    Contender("keras_lm, words cached", "keras_lm", "cached"),
+    Contender("AllenNLP", "allennlp"),
+)
 LATENCY = (KERAS_LM, Contender("tokenizers + PyTorch", "torch_transformers"))
 
 
@@ -166,6 +171,20 @@ def generation(batch):
             Target(names(TORCH), speed=1.0),
             Target(names(TORCH), speed=1.5, contender="keras_lm, bfloat16"),
         ),
+    )
+
+
+def elmo(batch, calls):
+    """From characters to the hidden states of all layers, at one batch size."""
+    return Row(
+        "elmo",
+        f"ELMo of the original size, batch of {batch} sentences",
+        ELMO,
+        (Measure("words/s", work=1, format=",.0f"),),
+        {"batch": batch},
+        needs=("short", "elmo"),
+        calls=calls,
+        targets=(Target(names(ELMO[2]), speed=1.0),),
     )
 
 
@@ -225,4 +244,7 @@ def make_rows(megabytes):
         latency("minilm", "MiniLM", 32, calls=8),
         generation(1),
         generation(8),
+        elmo(1, calls=6),
+        elmo(8, calls=3),
+        elmo(32, calls=1),
     ]

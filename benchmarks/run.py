@@ -80,6 +80,8 @@ def main(rows, rounds, quick, write, environments):
             if rows and row.kind not in rows:
                 continue
             click.echo(row.title, err=True)
+            if "elmo" in row.needs and "elmo" not in files:
+                files["elmo"] = materials.write_elmo(Path(folder))
             settings = row.settings | {key: files[key] for key in row.needs}
             # Without bfloat16 in hardware a call takes many times as long, and says little.
             is_slow = "bfloat16" in row.settings.get("dtype", "") and not report.half_precision()

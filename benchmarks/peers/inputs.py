@@ -71,6 +71,12 @@ def text_batches(path, size, limit=None):
     return [texts[start : start + size] for start in starts][:limit]
 
 
+def per_word(run_round, sentences):
+    """Return a round whose times are for one word; `sentences` are lists of words."""
+    number = sum(map(len, sentences))
+    return lambda: {"seconds": [seconds / number for seconds in run_round()["seconds"]]}
+
+
 def fresh_process(program, *arguments):
     """Run a Python program given as text in this interpreter; return the JSON it prints last."""
     done = subprocess.run(

@@ -224,6 +224,24 @@ def export_generator(folder):
     return str(keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer).export(folder))
 
 
+def elmo(elmo, short, batch, calls, variant):
+    """ELMo as users call it in a `tf.function`; perhaps it computed the words before."""
+    import tensorflow as tf
+
+    import keras_lm
+
+    sentences = [text.split() for text in inputs.text_batches(short, batch)[0]]
+    backbone = keras_lm.models.Backbone.from_preset(elmo)
+    tokenizer = keras_lm.tokenizers.CharacterTokenizer()
+    ids = tokenizer.tokenize_words(tf.ragged.constant(sentences)).to_tensor()
+    if variant == "cached":
+        words = sorted({word for sentence in sentences for word in sentence})
+        backbone.cache_words(tokenizer.tokenize_words(words))
+    read = tf.function(lambda ids: backbone.read({"character_ids": ids})[0], autograph=False)
+    run = timed(lambda: [layer.numpy() for layer in read(ids)], calls)
+    return inputs.per_word(run, sentences)
+
+
 FUNCTIONS = {
     "forward": forward,
     "training": training,
@@ -232,6 +250,7 @@ FUNCTIONS = {
     "export": export,
     "latency": latency,
     "generate": generate,
+    "elmo": elmo,
 }
 
 if __name__ == "__main__":

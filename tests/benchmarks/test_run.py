@@ -97,6 +97,26 @@ def test_environment_that_cannot_be_made_is_tried_again(requirements, monkeypatc
     assert all(command[0] == "/bin/uv" for command in commands) == (uv is not None)
 
 
+def test_what_is_installed_alone_comes_last(requirements, monkeypatch):
+    commands = []
+
+    def work(command, **options):
+        commands.append(command)
+        Path(environments.FOLDER, "other").mkdir(parents=True, exist_ok=True)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    alone = requirements.with_name("other-alone.txt")
+    alone.write_text("picky==1\n")
+    monkeypatch.setattr(environments.subprocess, "run", work)
+    environments.python_of("other", {})
+    assert [command[-1] for command in commands[1:]] == [str(requirements), str(alone)]
+    assert "--no-deps" in commands[2]
+    assert "--no-deps" not in commands[1]
+    alone.write_text("picky==2\n")
+    environments.python_of("other", {})
+    assert len(commands) == 6
+
+
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     """The runner with one row, a fake program for both contenders, and a README of its own."""
