@@ -15,7 +15,7 @@ from keras_lm.converters.tf_checkpoint import (
     find_checkpoints,
     read_tf_checkpoint,
 )
-from keras_lm.converters.torch_pickle import read_torch
+from keras_lm.converters.torch_pickle import is_torch, read_torch
 from keras_lm.converters.word_vectors import find_word_vectors, open_word_vectors
 
 PRESET_CONFIG = "keras_lm.json"
@@ -51,7 +51,7 @@ RECOGNISED = """\
 - OpenAI: hparams.json with GPT-2's model.ckpt.*, or GPT's params_shapes.json with params_N.npy
 - AllenNLP's ELMo: options.json (or NAME_options.json) with weights in HDF5
 - KerasHub: its config.json with model.weights.h5 (or shards and model.weights.json)
-- fastai's ULMFiT: one .pth file, alone or with config.json, and its itos*.pkl
+- fastai's ULMFiT: one .pth (or fastai 0.7's .h5), alone or with config.json, and its itos*.pkl
 - CoVe: wmtlstm-*.pth, alone or with the file of word vectors that it reads
 - word vectors: a file of word2vec (text or binary), GloVe or fastText (.vec), gzipped or not"""
 
@@ -220,7 +220,13 @@ def _hugging_face(folder: pathlib.Path):
 
 
 def _fastai(folder: pathlib.Path):
-    found = {path.name: read_torch(path) for path in sorted(folder.glob("*.pth"))}
+    paths = [*folder.glob("*.pth"), *filter(is_torch, folder.glob("*.h5"))]  # as version 0.7 ended
+    found = {path.name: read_torch(path) for path in sorted(paths)}
+    if any(".linear.weight_raw" in tensor for entries in found.values() for tensor in entries):
+        raise CheckpointError(
+            f"{folder} holds a QRNN of fastai's, and only its LSTMs are known: take a model of "
+            "AWD_LSTM."
+        )
     # Every version marks the recurrent weights that it drops of by this ending.
     found = {
         name: entries

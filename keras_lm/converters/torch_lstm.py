@@ -38,4 +38,6 @@ def transpose_torch_lstm(path, array):
 
 def join_torch_lstm(path, arrays):
     """Add the two biases of an LSTM; whatever else comes in parts is joined on the last axis."""
-    return sum(arrays) if path.endswith("/bias") else np.concatenate(arrays, axis=-1)
+    if path.endswith("/bias"):
+        return np.sum(arrays, axis=0, dtype="float32")  # as they may be float16, in which it rounds
+    return np.concatenate(arrays, axis=-1)

@@ -73,6 +73,13 @@ def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
     }
 
 
+def is_torch(path: pathlib.Path) -> bool:
+    """Whether a file begins as PyTorch's do, whatever it is called."""
+    with path.open("rb") as file:
+        start = file.read(len(LEGACY_START))
+    return start.startswith(b"PK") or start == LEGACY_START
+
+
 def _open_zip(path: pathlib.Path) -> tuple[object, Places]:
     places = {}
     size = path.stat().st_size

@@ -159,7 +159,7 @@ class WordVectors:
         expected = self.num_rows if limit is None else min(limit, self.num_rows or limit)
         if self.num_rows is not None and count != expected:
             raise CheckpointError(
-                f"{self.path} is cut off: line 1 promises {self.num_rows} words, and there are "
+                f"{self.path} is damaged: line 1 promises {self.num_rows} words, and there are "
                 f"{count}. Copy or download it again."
             )
 
@@ -172,6 +172,8 @@ class WordVectors:
                 first = 2
             for number, line in enumerate(file, start=first):
                 line = line.rstrip(b" \r\n")
+                if not line:
+                    continue
                 if line.count(b" ") == size:
                     word, _, numbers = line.partition(b" ")
                 else:  # a few of GloVe's words hold spaces
@@ -263,7 +265,10 @@ def _recognise(path):
             header = HEADER.fullmatch(line)
             if header:
                 rows, size = map(int, header.groups())
-                return size, rows, not _is_text(file.readline(LONGEST_LINE))
+                # Of a binary form this is what stands in front of the first byte of value 10.
+                line = file.readline(LONGEST_LINE)
+                has_number = any(map(_is_number, line.split(b" ")[1:]))
+                return size, rows, not (has_number and _is_text(line))
     except (EOFError, OSError, zlib.error):
         return None
     size = len(line.rstrip(b" \r\n").split(b" ")) - 1

@@ -11,6 +11,8 @@ from keras import ops
 from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
 from keras_lm.layers.dense import Dense
 
+LONGEST = 2**30  # tokens, more than any text has
+
 
 @keras.saving.register_keras_serializable("keras_lm")
 class WordDropout(keras.layers.Layer):
@@ -223,15 +225,21 @@ class ConcatPoolingClassifier(keras.layers.Layer):
         a layout this is done here, too; in any other, padding makes no difference.
         """
         length, chunk = self.arguments["pooled_length"], self.arguments["pooled_chunk"]
+        length = LONGEST if length is None else length
         columns = ops.shape(mask)[1]
         first = ops.argmax(mask, axis=1, keepdims=True)  # all of these (B, 1)
         last = ops.expand_dims(last_real_token(mask), -1)
         is_fastai = (ops.mod(first, chunk) == 0) & (columns - 1 - last < chunk)
-        early = ops.maximum(first - ops.maximum(columns - chunk, 0), 0)
+
+        def skipped(number):
+            """How many of the first ones of so many tokens are not pooled."""
+            return ops.floor_divide(ops.maximum(number - length, 0) + chunk - 1, chunk) * chunk
+
+        counted = ops.maximum(columns - chunk, skipped(columns))
+        early = ops.maximum(first - counted, 0)
         last = ops.maximum(last - ops.where(is_fastai, early, 0), 0)
         number = ops.where(is_fastai, columns - first, ops.sum(mask, axis=1, keepdims=True))
-        chunks = ops.floor_divide(ops.maximum(number - length, 0) + chunk - 1, chunk)
-        return last, chunks * chunk
+        return last, skipped(number)
 
     def compute_output_shape(self, outputs_shape, inputs_shape=None):
         return (outputs_shape["sequence_output"][0], self.arguments["num_classes"])

@@ -20,10 +20,13 @@ from keras_lm.layers import (
     TwoWayProjectedLSTM,
     WordSoftmax,
 )
+from keras_lm.layers.recurrent import states_of_rows
 from keras_lm.layers.sentences import BoundaryWords, ReadingOrder, SideBySide, TakeRows
 from keras_lm.models.backbone import Backbone, Converter
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
+
+CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -88,7 +91,7 @@ class ElmoBackbone(Backbone):
         filters,
         embedding_dim=16,
         num_highways=2,
-        vocabulary_size=262,
+        vocabulary_size=CHARACTERS,
         characters_per_word=50,
         activation="relu",
         cell_clip=3.0,
@@ -101,6 +104,7 @@ class ElmoBackbone(Backbone):
         name="elmo_backbone",
     ):
         _check_widths(hidden_dim, cell_dim, filters, project_words, project_cells)
+        _check_depths(num_layers, filters, characters_per_word)
 
         # === Layers ===
         add_boundaries = BoundaryWords(characters_per_word, name="boundary_words")
@@ -212,20 +216,18 @@ class ElmoBackbone(Backbone):
             behind the last word; (B, T) bool, whether there is one or a word; and the states.
 
         Raises:
-            ValueError: if the inputs or the states have other keys.
+            ValueError: if the inputs have other keys, or the states other keys or shapes.
         """
         inputs = dict(inputs)
         old = inputs.pop("states", None)
         inputs = self.complete(inputs)
         if old is None:
             return self._read(**inputs, training=training)
-        if set(old) != {"hidden", "cell"}:
-            raise ValueError(f"states has the keys {sorted(old)}, but needs ['cell', 'hidden'].")
-        old = {name: ops.convert_to_tensor(value) for name, value in old.items()}
         rows = ops.shape(inputs["character_ids"])[0]
-        used = {name: _first_rows(value, rows) for name, value in old.items()}
+        used = states_of_rows(old, rows, self.make_states(1))
         *outputs, new = self._read(**inputs, states=used, training=training)
-        return *outputs, {name: ops.concatenate([new[name], old[name][rows:]]) for name in old}
+        rest = {name: ops.cast(old[name], new[name].dtype)[rows:] for name in new}
+        return *outputs, {name: ops.concatenate([new[name], rest[name]]) for name in new}
 
     def cache_words(self, character_ids):
         """Let frequent words be looked up, instead of computing them from their characters.
@@ -300,11 +302,15 @@ def _check_widths(hidden_dim, cell_dim, filters, project_words, project_cells):
         )
 
 
-def _first_rows(state, rows):
-    """The first rows of (B, …), and zeros for those that it lacks."""
-    lacking = ops.maximum(rows - ops.shape(state)[0], 0)
-    zeros = ops.zeros((lacking, *state.shape[1:]), state.dtype)
-    return ops.concatenate([state, zeros])[:rows]
+def _check_depths(num_layers, filters, characters_per_word):
+    if num_layers < 1:
+        raise ValueError(f"num_layers={num_layers}: pass 1 or more.")
+    widest = max(width for width, _ in filters)
+    if widest > characters_per_word:
+        raise ValueError(
+            f"filters has one that reads {widest} characters, but words have "
+            f"characters_per_word={characters_per_word}: pass narrower ones, or longer words."
+        )
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -376,10 +382,9 @@ NAMES = NameTable(
     spellings={"RNN/LSTMCell": "RNN/MultiRNNCell/Cell0/LSTMCell"},
 )
 _LAYOUTS = {
-    # Trained without an id for padding: a row of zeros for it comes first.
-    "embeddings": lambda path, array: (
-        array if len(array) == 262 else np.concatenate([np.zeros_like(array[:1]), array])
-    ),
+    # Trained without an id for padding: a row of zeros for it comes first. What lies beyond the ids
+    # that the tokenizer has, AllenNLP does not look up either.
+    "embeddings": lambda path, array: np.pad(array, [(1, 0), (0, 0)])[:CHARACTERS],
     # Filters are (1, width, E, number). W_0 has the rows of the input, then of the state; both have
     # one width.
     "kernel": lambda path, array: (
@@ -401,7 +406,11 @@ def _config(checkpoint):
             "and not characters: take an ELMo that reads characters."
         )
     lstm, cnn = options["lstm"], options["char_cnn"]
-    rows = tensors.shape("char_embed")[0] if "char_embed" in tensors else 262
+    if "char_embed" in tensors and tensors.shape("char_embed")[0] < CHARACTERS - 1:
+        raise CheckpointError(
+            f"{checkpoint.source}: char_embed has {tensors.shape('char_embed')[0]} rows, but "
+            f"ELMo's characters need {CHARACTERS - 1}: take a model over UTF-8 bytes."
+        )
     num_filters = sum(number for _, number in cnn["filters"])
     activation = cnn["activation"]
     if activation not in ("relu", "tanh"):
@@ -410,13 +419,13 @@ def _config(checkpoint):
             "'tanh'."
         )
     return {
-        "num_layers": lstm.get("n_layers", 1),
+        "num_layers": int(lstm.get("n_layers", 1)),
         "hidden_dim": lstm["projection_dim"],
         "cell_dim": lstm["dim"],
         "filters": cnn["filters"],
         "embedding_dim": cnn["embedding"]["dim"],
         "num_highways": cnn.get("n_highway") or 0,
-        "vocabulary_size": rows if rows == 262 else rows + 1,
+        "vocabulary_size": CHARACTERS,
         "characters_per_word": cnn["max_characters_per_token"],
         "activation": activation,
         "cell_clip": lstm.get("cell_clip"),
@@ -431,9 +440,10 @@ def _config(checkpoint):
 
 def _options(config):
     """The inverse of `_config`."""
-    if config["vocabulary_size"] != 262:
+    if config["vocabulary_size"] != CHARACTERS:
         raise ValueError(
-            f"vocabulary_size={config['vocabulary_size']}: AllenNLP reads models of 262 characters."
+            f"vocabulary_size={config['vocabulary_size']}: AllenNLP reads models of {CHARACTERS} "
+            "characters."
         )
     return {
         "bidirectional": True,

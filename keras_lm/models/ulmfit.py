@@ -15,7 +15,7 @@ from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.labels import Labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
-from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
+from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM, states_of_rows
 from keras_lm.layers.ulmfit_heads import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
 from keras_lm.models.backbone import Backbone, Converter
 from keras_lm.packers import Template
@@ -45,7 +45,7 @@ class AWDLSTMBackbone(Backbone):
             layer's output to the loss.
         slowness_penalty: float β. The same of the difference between neighbouring tokens.
         classifier_dims: list of int. Widths inside of the head for classification.
-        pooled_length: int. How many of a text's last tokens that head sees.
+        pooled_length: int. How many of a text's last tokens that head sees, None for all.
         pooled_chunk: int. A multiple of this many tokens, from the start, is left out before them.
         dtype: a dtype policy or its name.
         name: str.
@@ -174,12 +174,10 @@ class AWDLSTMBackbone(Backbone):
         states = inputs.pop("states")
         if states is None:
             return super().__call__(inputs, *args, **kwargs)
-        if len(states) != self.config["num_layers"]:
-            raise ValueError(
-                f"states has {len(states)} entries, and there are {self.config['num_layers']} "
-                "layers: pass what an earlier call returned."
-            )
-        hidden_states, states = self._read(**self.complete(inputs), states=states, **kwargs)
+        inputs = self.complete(inputs)
+        rows = ops.shape(inputs["token_ids"])[0]
+        states = states_of_rows(states, rows, self.make_states(1))
+        hidden_states, states = self._read(**inputs, states=states, **kwargs)
         return {"sequence_output": hidden_states[-1], "states": states}
 
     def make_states(self, batch_size):
@@ -225,7 +223,8 @@ class AWDLSTMBackbone(Backbone):
 
     def attention_probabilities(self, inputs):
         """Raise an error: there is no attention in it."""
-        raise ValueError("AWDLSTMBackbone has no attention: look at its hidden_states instead.")
+        name = type(self).__name__
+        raise ValueError(f"{name} has no attention: look at its hidden_states instead.")
 
     # === What a `CausalLM` asks for ===
 
@@ -360,8 +359,8 @@ def _fastai_config(checkpoint):
         "hidden_dim": shape("rnns.0.weight_hh_l0_raw")[1] * (1 + bidirectional),
         "embedding_dim": embedding_dim,
         "bidirectional": bidirectional,
-        "classifier_dims": [rows for rows, _ in classifier[:-1]] or [50],
-        "pooled_length": checkpoint.config.get("max_len") or 1440,
+        "classifier_dims": [rows for rows, _ in classifier[:-1]] if classifier else [50],
+        "pooled_length": checkpoint.config.get("max_len", 1440),
         "pooled_chunk": checkpoint.config.get("bptt") or 72,
     }
     for ours, (theirs, *defaults) in _DROPOUTS.items():

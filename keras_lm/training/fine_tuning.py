@@ -1,12 +1,15 @@
 """Policies of fine-tuning, for any task: rates by depth, and layers that join in one by one."""
 
 import re
+import weakref
 
 import keras
 
 from keras_lm.training.optimizers import AdamW
 
-NUMBER = re.compile(r"_(\d+)/")
+NUMBER = re.compile(r"^[^/]*_(\d+)/")  # of a layer of the backbone, not of parts inside of one
+
+_FROZEN_FOR_NOW = weakref.WeakKeyDictionary()  # task → variables that `GradualUnfreezing` froze
 
 
 def layer_groups(task):
@@ -99,8 +102,8 @@ class DiscriminativeAdamW(AdamW):
 class GradualUnfreezing(keras.callbacks.Callback):
     """Train the head first, and let one more group of layers join in with each epoch.
 
-    Behind the last epoch everything is trainable as it was before. `callbacks` of `fit` take one
-    object for one call.
+    Behind the last epoch everything is trainable as it was before; after a run that broke off, from
+    the next one on that has this callback. `callbacks` of `fit` take one object for one call.
 
     Args:
         epochs_per_group: int. Epochs until the next group joins in.
@@ -123,6 +126,9 @@ class GradualUnfreezing(keras.callbacks.Callback):
         self._groups = None
 
     def on_train_begin(self, logs=None):
+        # What a run that broke off left frozen is to join in as if there had been no such run.
+        for variable in _FROZEN_FOR_NOW.get(self.model, ()):
+            variable.trainable = True
         if not self.model.optimizer.built:  # with all variables, as those of later epochs count too
             self.model.optimizer.build(self.model.trainable_variables)
         self._groups = layer_groups(self.model)
@@ -141,5 +147,6 @@ class GradualUnfreezing(keras.callbacks.Callback):
             for variable in group:
                 changed |= variable.trainable != (depth >= first)
                 variable.trainable = depth >= first
+        _FROZEN_FOR_NOW[self.model] = [v for group in self._groups[:first] for v in group]
         if changed:  # a traced step holds what was trainable then
             self.model.make_train_function(force=True)

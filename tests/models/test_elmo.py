@@ -242,7 +242,12 @@ def test_sizes():
 
 @pytest.mark.parametrize(
     "change, words",
-    [({"project_words": False}, "project_words"), ({"project_cells": False}, "project_cells")],
+    [
+        ({"project_words": False}, "project_words"),
+        ({"project_cells": False}, "project_cells"),
+        ({"num_layers": 0}, "num_layers=0"),
+        ({"filters": [(1, 4), (51, 4)]}, "reads 51 characters"),
+    ],
 )
 def test_widths_have_to_agree(change, words):
     with pytest.raises(ValueError, match=words):
@@ -253,8 +258,11 @@ def test_wrong_inputs(tiny):
     with pytest.raises(ValueError, match="lacks 'character_ids'"):
         tiny({"padding_mask": [[1]]})
     ids = np.ones((1, 2, 50), "int32")
-    with pytest.raises(ValueError, match="states has the keys"):
+    with pytest.raises(ValueError, match="states has another structure"):
         tiny({"character_ids": ids, "states": {"hidden": np.zeros((1, 2, 6))}})
+    states = dict(tiny.make_states(1), cell=np.zeros((1, 2, 7)))
+    with pytest.raises(ValueError, match=r"states has a tensor of shape \(1, 2, 7\)"):
+        tiny({"character_ids": ids, "states": states})
     with pytest.raises(ValueError, match="no attention"):
         tiny.attention_probabilities({"character_ids": ids})
 
@@ -276,10 +284,10 @@ def changed_copy(folder, new, options=None, tensors=None):
     return new
 
 
-def test_published_file_names_and_padding_that_has_a_row(goldens, tmp_path):
+def test_published_file_names_and_a_character_too_many(goldens, tmp_path):
     arrays = np.load(goldens("elmo") / "expected.npz")
     with h5py.File(goldens("elmo") / "lm_weights.hdf5") as file:
-        table = np.pad(file["char_embed"][:], [(1, 0), (0, 0)])
+        table = np.pad(file["char_embed"][:], [(0, 1), (0, 0)], constant_values=9.0)
     for number, change in ((1, {}), (2, {"tensors": {"char_embed": table}})):
         folder = changed_copy(goldens("elmo"), tmp_path / str(number), **change)
         (folder / "other.hdf5").write_bytes(b"not weights")
@@ -288,6 +296,9 @@ def test_published_file_names_and_padding_that_has_a_row(goldens, tmp_path):
             x, top(Backbone.from_preset(goldens("elmo")), arrays["in.ids2"])
         )
         assert keras_lm.tokenizers.Tokenizer.from_preset(folder).characters_per_word == 50
+    folder = changed_copy(goldens("elmo"), tmp_path / "3", tensors={"char_embed": table[:100]})
+    with pytest.raises(CheckpointError, match="char_embed has 100 rows"):
+        Backbone.from_preset(folder)
 
 
 def test_other_networks(goldens, tmp_path):

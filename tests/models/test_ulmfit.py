@@ -98,8 +98,20 @@ def test_two_calls_are_one(goldens, assert_equal):
     rest = backbone({"token_ids": ids[:, 3:], "states": first["states"]})
     assert_equal(rest["sequence_output"], whole["sequence_output"][:, 3:])
     assert_equal(rest["states"][2]["cell"], whole["states"][2]["cell"])
-    with pytest.raises(ValueError, match="states has 1 entries, and there are 3"):
+    with pytest.raises(ValueError, match="states has another structure"):
         backbone({"token_ids": ids, "states": first["states"][:1]})
+
+
+def test_a_batch_may_change_its_size(goldens, assert_equal):
+    backbone = Backbone.from_preset(goldens("ulmfit-classifier"))
+    ids = np.arange(2, 16, dtype="int32").reshape(2, 7)
+    states = backbone({"token_ids": ids})["states"]
+    both = backbone({"token_ids": ids, "states": states})["sequence_output"]
+    fewer = backbone({"token_ids": ids[:1], "states": states})["sequence_output"]
+    assert_equal(fewer, both[:1])
+    more = backbone({"token_ids": np.repeat(ids, 2, axis=0)[[0, 2, 1]], "states": states})
+    assert_equal(more["sequence_output"][:2], both)
+    assert_equal(more["sequence_output"][2:], backbone({"token_ids": ids[:1]})["sequence_output"])
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +146,18 @@ def test_classifier_reads_a_row_alike_wherever_it_stands(classifier, assert_equa
             assert_equal(task(padded), alone)
     nothing = {"token_ids": np.ones((1, 4), "int32"), "padding_mask": np.zeros((1, 4), "int32")}
     assert np.all(np.isfinite(task(nothing)))
+
+
+def test_no_limit_of_what_is_pooled(goldens, tmp_path):
+    inputs = {"token_ids": np.arange(2, 42, dtype="int32")[None]}
+    logits = {}
+    for limit in (None, 10**6, 16):
+        folder = shutil.copytree(goldens("ulmfit-classifier"), tmp_path / str(limit))
+        config = json.loads((folder / "config.json").read_text()) | {"max_len": limit}
+        (folder / "config.json").write_text(json.dumps(config))
+        logits[limit] = np.asarray(TextClassifier.from_preset(folder)(inputs))
+    np.testing.assert_array_equal(logits[None], logits[10**6])
+    assert np.abs(logits[None] - logits[16]).max() > 1e-3
 
 
 # === Files ===

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.data import token_windows
-from keras_lm.models import AWDLSTMBackbone, BertBackbone, GPT2Backbone
+from keras_lm.models import AWDLSTMBackbone, BertBackbone, ElmoBackbone, GPT2Backbone
 from keras_lm.tasks import CausalLM, TextClassifier
 from keras_lm.tokenizers import WordTokenizer
 from keras_lm.training import (
@@ -84,6 +84,18 @@ def test_groups_of_a_transformer():
     ]
 
 
+def test_groups_of_elmo():
+    """The parts of the network over characters are numbered, too, and are one group."""
+    backbone = ElmoBackbone(num_layers=2, hidden_dim=4, cell_dim=6, filters=[(1, 3), (2, 3)])
+    task = TextClassifier(backbone, num_classes=2)
+    assert names(layer_groups(task)) == [
+        ["character_cnn"],
+        ["layer_0"],
+        ["layer_1"],
+        ["classifier"],
+    ]
+
+
 def test_groups_of_ulmfit(tokenizer):
     backbone = recurrent(tokenizer)
     lower = [["lstm_0"], ["lstm_1"]]
@@ -138,6 +150,16 @@ def test_layers_join_in_one_by_one(tokenizer):
         for pair in itertools.pairwise(values)
     ]
     assert moved == [[i >= 3 - epoch for i in range(4)] for epoch in range(4)]
+    assert all(v.trainable for group in groups for v in group)
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    broken_off = keras.callbacks.LambdaCallback(on_train_batch_end=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        task.fit(texts, labels, callbacks=[GradualUnfreezing(), broken_off], verbose=0)
+    assert [group[0].trainable for group in groups] == [False, False, False, True]
+    task.fit(texts, labels, callbacks=[GradualUnfreezing()], verbose=0)
     assert all(v.trainable for group in groups for v in group)
 
 
