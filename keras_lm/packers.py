@@ -89,6 +89,9 @@ class Packer:
         packer(tokenizer(["a text"]))["token_ids"]
     """
 
+    # What holds the tables that it looks strings up in, if any, for an export to take along.
+    lookups = ()
+
     def __init__(
         self,
         template,

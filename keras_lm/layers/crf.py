@@ -77,7 +77,8 @@ class CRF(keras.layers.Layer):
             best, is_real, is_last = xs
             onward = ops.take(ops.transpose(chain.transitions), following, axis=0)  # (B, C)
             onward = ops.where(is_last, chain.end, onward)
-            label = ops.cast(ops.argmax(best + onward, axis=-1), "int32")
+            # LiteRT has Keras's argmax of integers only.
+            label = ops.cast(ops.top_k(best + onward, 1)[1][:, 0], "int32")
             label = ops.where(is_real[:, 0], label, following)
             return (label,), label
 

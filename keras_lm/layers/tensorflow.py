@@ -9,10 +9,11 @@ _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 
 
 @contextlib.contextmanager
-def loops_for_lite():
-    """A context in which loops are made of what LiteRT has; it has no arrays of tensors.
+def for_lite():
+    """A context in which what is traced is made of what LiteRT has.
 
-    They take and put slices of whole tensors, which copies these at every step.
+    It has no arrays of tensors: loops take and put slices of whole ones, which copies these at
+    every step. It has no fingerprints: all words are computed.
     """
     token = _IS_FOR_LITE.set(True)
     try:
@@ -86,30 +87,9 @@ def _scan_for_lite(step, init, xs, reverse):
     return tuple(carry), ys
 
 
-def sampled_crossentropy(kernel, bias, labels, x, num_candidates):
-    """Return cross-entropies over the right word and a sample of others.
-
-    Word i of a list sorted by frequency is drawn about as often as Zipf's law says it occurs, and
-    its logit corrected for that. All rows share one sample without repetitions.
-
-    Args:
-        kernel: `keras.Variable` (V, D).
-        bias: `keras.Variable` (V,).
-        labels: (N,) int32.
-        x: (N, D).
-        num_candidates: int, less than V.
-
-    Returns:
-        (N,) float32.
-    """
-    return tf.nn.sampled_softmax_loss(
-        weights=kernel.value,
-        biases=bias.value,
-        labels=tf.cast(labels, tf.int64)[:, tf.newaxis],
-        inputs=x,
-        num_sampled=num_candidates,
-        num_classes=kernel.shape[0],
-    )
+def num_replicas():
+    """Return how many replicas the current `tf.distribute` strategy has; 1 without one."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 class WordCache:
@@ -142,6 +122,8 @@ class WordCache:
         return tf.bitcast(tf.raw_ops.Fingerprint(data=data, method="farmhash64"), tf.int64)
 
     def __call__(self, character_ids, compute):
+        if _IS_FOR_LITE.get():
+            return compute(character_ids)
         place = tf.searchsorted(self.keys, self._keys(character_ids))
         place = tf.minimum(place, self.keys.shape[0] - 1)
         stored = tf.cast(tf.gather(self.character_ids, place), character_ids.dtype)

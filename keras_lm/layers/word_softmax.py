@@ -1,10 +1,12 @@
 """A softmax over a large list of words.
 
-Shapes: D hidden, V words of the list; … any axes.
+Shapes: D hidden, V words of the list, N predictions, K words of a sample; … any axes.
 """
 
 import keras
 from keras import ops
+
+from keras_lm.layers.masks import MASKED
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -12,7 +14,8 @@ class WordSoftmax(keras.layers.Layer):
     """Predict a word of a list; in training, tell it from a sample of the others.
 
     The sample is drawn anew for each batch, frequent words more often: the list must be sorted from
-    the most frequent word to the rarest.
+    the most frequent word to the rarest. Its random numbers are state of the layer, so that a
+    training run can go on with them after an interruption.
 
     Args:
         vocabulary_size: int, V.
@@ -40,6 +43,7 @@ class WordSoftmax(keras.layers.Layer):
         self.num_candidates = num_candidates
         self.dropout_rate = dropout
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, x_shape, labels_shape=None):
         # A row a word, so that a sample is a look-up; in float32, as a softmax is.
@@ -61,9 +65,7 @@ class WordSoftmax(keras.layers.Layer):
             return ops.reshape(self._logits(x), (*shape, self.vocabulary_size))
         labels = ops.reshape(labels, (-1,))
         if training and self.num_candidates and self.num_candidates < self.vocabulary_size:
-            from keras_lm.layers.tensorflow import sampled_crossentropy
-
-            losses = sampled_crossentropy(self.kernel, self.bias, labels, x, self.num_candidates)
+            losses = self._sampled_crossentropy(x, labels)
         else:
             losses = keras.losses.sparse_categorical_crossentropy(
                 labels, self._logits(x), from_logits=True
@@ -72,6 +74,35 @@ class WordSoftmax(keras.layers.Layer):
 
     def _logits(self, x):
         return ops.matmul(x, ops.transpose(self.kernel)) + self.bias
+
+    def _sampled_crossentropy(self, x, labels):
+        """Cross-entropies (N,) over the right word and a sample: (N, D) and (N,) → (N,)."""
+        sample, log_expected = self._sample()
+        # One look-up for all: its gradient has one part.
+        ids = ops.concatenate([ops.cast(labels, "int32"), sample])
+        rows, biases = ops.take(self.kernel, ids, axis=0), ops.take(self.bias, ids, axis=0)
+        biases -= ops.take(log_expected, ids)  # or frequent words would seem more likely still
+        number = ops.shape(labels)[0]
+        right = ops.sum(x * rows[:number], axis=-1) + biases[:number]  # (N,)
+        others = ops.matmul(x, ops.transpose(rows[number:])) + biases[number:]  # (N, K)
+        is_right = ops.equal(ops.expand_dims(ids[:number], -1), sample)
+        others = ops.where(is_right, MASKED, others)
+        logits = ops.concatenate([ops.expand_dims(right, -1), others], axis=-1)
+        return ops.logsumexp(logits, axis=-1) - right
+
+    def _sample(self):
+        """Draw K different words (K,), and say of all how likely they were to be: logarithms (V,).
+
+        Word i comes as often as Zipf's law says it occurs in text: its first arrival is an
+        exponential random number, and the sample are the first K to arrive. How likely a word was
+        to be among them follows from when the next one came.
+        """
+        rank = ops.arange(1, self.vocabulary_size + 1, dtype="float32")
+        rate = ops.log1p(1 / rank) / ops.log(self.vocabulary_size + 1.0)
+        chance = keras.random.uniform((self.vocabulary_size,), 1e-7, 1.0, seed=self.seed_generator)
+        first_come, words = ops.top_k(ops.log(chance) / rate, self.num_candidates + 1)
+        end = -first_come[-1]
+        return words[:-1], ops.log(-ops.expm1(-rate * end))
 
     def get_config(self):
         return super().get_config() | {

@@ -9,6 +9,7 @@ from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
+from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
 from keras_lm.models.taglm import TagLMBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
@@ -25,6 +26,7 @@ __all__ = [
     "GPT3Backbone",
     "GPTBackbone",
     "GPTNeoBackbone",
+    "LSTMBackbone",
     "PairLSTMBackbone",
     "TagLMBackbone",
     "WordVectorBackbone",

@@ -33,8 +33,8 @@ class CoveBackbone(Backbone):
       one where a file of word vectors lies beside the checkpoint; otherwise `with_word_vectors`
       does.
 
-    The paper's features are the word vector and the top layer, side by side: `hidden_states[0]`
-    and `hidden_states[-1]`.
+    The paper's features are the word vector and the top layer, side by side: those of
+    `FeatureExtractor` with `layers="concat_embedding_last"`.
 
     Args:
         num_layers: int.
@@ -58,7 +58,9 @@ class CoveBackbone(Backbone):
         vectors = keras_lm.models.WordVectorBackbone.from_preset("glove")
         tokenizer = keras_lm.tokenizers.Tokenizer.from_preset("glove")
         cove = keras_lm.models.CoveBackbone.from_preset("cove").with_word_vectors(vectors)
-        task = keras_lm.tasks.FeatureExtractor(cove, tokenizer=tokenizer)
+        task = keras_lm.tasks.FeatureExtractor(
+            cove, layers="concat_embedding_last", tokenizer=tokenizer
+        )
         task.export("exported")  # strings in, features out
 
     Source: sections 3 and 4 of the paper; salesforce/cove, `MTLSTM`.

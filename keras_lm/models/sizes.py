@@ -1,24 +1,11 @@
 """How large a model is, from its arguments alone: nothing is built, so that any size can be asked.
 
-Shapes: V vocabulary, L blocks, D hidden, I inside the feed-forward network, T positions.
+Shapes: V vocabulary, L blocks, D hidden, I inside the feed-forward network, T positions, U units of
+a cell, C characters of a word, E width of an embedding.
 """
 
 import inspect
 
-from keras_lm.models.causal import CausalBackbone
-
-# Parameters beside the blocks and the embeddings of tokens and positions.
-_BESIDE = {
-    "BertBackbone": lambda c: (
-        (c["num_segments"] + 2) * c["hidden_dim"]
-        + c["use_pooler"] * (c["hidden_dim"] + 1) * c["hidden_dim"]
-    ),
-    "GPTBackbone": lambda c: 0,
-    "GPT2Backbone": lambda c: 2 * c["hidden_dim"],  # the final norm
-    "GPT3Backbone": lambda c: 2 * c["hidden_dim"],
-    # The final norm; its blocks lack the biases of query, key and value.
-    "GPTNeoBackbone": lambda c: (2 - 3 * c["num_layers"]) * c["hidden_dim"],
-}
 # Bytes a parameter takes in training: itself, its gradient, and the two moments of Adam.
 _TRAINING_BYTES = 4 * 4
 
@@ -36,7 +23,8 @@ def estimate(cls, **arguments):
         no activations), and for models with a cache that of one full sequence in float32;
         `flops_per_token`, a dict: `forward`, two a weight of the blocks and of the product that
         gives logits where the model is causal, and four a channel and token that a token attends
-        to, counted at a full sequence's last one; and `training`, three times as many.
+        to, counted at a full sequence's last one; and `training`, three times as many. A token of
+        ELMo is a word and all of its characters: each filter counts at each of its places.
 
     Raises:
         ValueError: if nothing is known of how `cls` is built.
@@ -47,36 +35,103 @@ def estimate(cls, **arguments):
 
     Source: Kaplan et al. 2020, https://arxiv.org/abs/2001.08361, section 2.1.
     """
-    if cls.__name__ not in _BESIDE:
-        raise ValueError(f"{cls.__name__}: there are estimates of {sorted(_BESIDE)} only.")
+    count = _COUNTS.get(cls.__name__)
+    if count is None:
+        raise ValueError(f"{cls.__name__}: there are estimates of {sorted(_COUNTS)} only.")
     defaults = {
         name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()
     }
-    config = defaults | arguments
-    layers, width = config["num_layers"], config["hidden_dim"]
-    inside, positions = config["intermediate_dim"], config["max_sequence_length"]
-    kernels = 4 * width**2 + 2 * width * inside  # of a block
-    biases_and_norms = 3 * width + width + inside + width + 4 * width
-    parameters = (
-        layers * (kernels + biases_and_norms)
-        + (config["vocabulary_size"] + positions) * width
-        + _BESIDE[cls.__name__](config)
-    )
+    parameters, forward, cache = count(defaults | arguments)
     memory = {
         "weights_float32": 4 * parameters,
         "weights_bfloat16": 2 * parameters,
         "training_float32": _TRAINING_BYTES * parameters,
     }
-    multiplied = layers * kernels
-    if issubclass(cls, CausalBackbone):
-        memory["cache_float32"] = 4 * 2 * layers * positions * width
-        multiplied += config["vocabulary_size"] * width
-    windows = config.get("attention_windows", [None])
-    windows = [windows[i % len(windows)] or positions for i in range(layers)]
-    attended = sum(min(window, positions) for window in windows)
-    forward = 2 * multiplied + 4 * attended * width
+    if cache:
+        memory["cache_float32"] = 4 * cache
     return {
         "parameters": parameters,
         "memory": memory,
         "flops_per_token": {"forward": forward, "training": 3 * forward},
     }
+
+
+# === Each returns how many parameters, operations of a token forward, and numbers in a cache ===
+
+
+def _transformer(beside, is_causal=True):
+    """Return how to count a Transformer.
+
+    Args:
+        beside: callable from its arguments to the number of parameters beside the blocks and the
+            embeddings of tokens and positions.
+        is_causal: bool. Whether it gives logits, and has a cache.
+    """
+
+    def count(config):
+        layers, width = config["num_layers"], config["hidden_dim"]
+        inside, positions = config["intermediate_dim"], config["max_sequence_length"]
+        kernels = 4 * width**2 + 2 * width * inside  # of a block
+        biases_and_norms = 3 * width + width + inside + width + 4 * width
+        parameters = (
+            layers * (kernels + biases_and_norms)
+            + (config["vocabulary_size"] + positions) * width
+            + beside(config)
+        )
+        multiplied = layers * kernels + is_causal * config["vocabulary_size"] * width
+        windows = config.get("attention_windows", [None])
+        windows = [windows[i % len(windows)] or positions for i in range(layers)]
+        attended = sum(min(window, positions) for window in windows)
+        cache = is_causal * 2 * layers * positions * width
+        return parameters, 2 * multiplied + 4 * attended * width, cache
+
+    return count
+
+
+def _elmo(config):
+    layers, width, units = config["num_layers"], config["hidden_dim"], config["cell_dim"]
+    characters, highways = config["embedding_dim"], config["num_highways"]
+    total = sum(number for _, number in config["filters"])
+    kernels = [(size, size * characters * number) for size, number in config["filters"]]
+    places = config["characters_per_word"] + 1
+    convolved = sum(kernel * (places - size) for size, kernel in kernels)
+    highway = 2 * total**2
+    projection = total * width if config["project_words"] else 0
+    # Of one direction.
+    lstm = 2 * width * 4 * units + (units * width if config["project_cells"] else 0)
+    biases = total + highways * 2 * total + (width if projection else 0) + 2 * layers * 4 * units
+    behind = highways * highway + projection + 2 * layers * lstm
+    embedding = config["vocabulary_size"] * characters
+    parameters = embedding + sum(kernel for _, kernel in kernels) + behind + biases
+    return parameters, 2 * (convolved + behind), 0
+
+
+def _awd_lstm(config):
+    embedding = config["vocabulary_size"] * config["embedding_dim"]
+    widths = [config["hidden_dim"]] * (config["num_layers"] - 1) + [config["embedding_dim"]]
+    # Each of two directions has half of the units.
+    units = [width // (2 if config["bidirectional"] else 1) for width in widths]
+    inputs = [config["embedding_dim"], *widths]
+    kernels = sum(
+        4 * width * (read + unit) for read, width, unit in zip(inputs, widths, units, strict=False)
+    )
+    # The embedding multiplies too: it gives the logits.
+    return embedding + kernels + 4 * sum(widths), 2 * (kernels + embedding), 0
+
+
+_COUNTS = {
+    "BertBackbone": _transformer(
+        lambda c: (
+            (c["num_segments"] + 2) * c["hidden_dim"]
+            + c["use_pooler"] * (c["hidden_dim"] + 1) * c["hidden_dim"]
+        ),
+        is_causal=False,
+    ),
+    "GPTBackbone": _transformer(lambda c: 0),
+    "GPT2Backbone": _transformer(lambda c: 2 * c["hidden_dim"]),  # the final norm
+    "GPT3Backbone": _transformer(lambda c: 2 * c["hidden_dim"]),
+    # The final norm; its blocks lack the biases of query, key and value.
+    "GPTNeoBackbone": _transformer(lambda c: (2 - 3 * c["num_layers"]) * c["hidden_dim"]),
+    "ElmoBackbone": _elmo,
+    "AWDLSTMBackbone": _awd_lstm,
+}

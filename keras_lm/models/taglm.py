@@ -3,7 +3,8 @@
 Peters et al. 2017, "Semi-supervised sequence tagging with bidirectional language models",
 https://arxiv.org/abs/1705.00108.
 
-Shapes: B batch, S words, C characters of a word, E width of a word, D both directions of a layer.
+Shapes: B batch, S words, C characters of a word, V words of a list, E width of a word, D both
+directions of a layer.
 """
 
 import keras
@@ -16,6 +17,32 @@ from keras_lm.layers import (
     MeanPooledClassifier,
 )
 from keras_lm.models.backbone import Backbone
+from keras_lm.packers import CharacterPacker
+from keras_lm.tokenizers.words import WordTokenizer
+
+UNKNOWN = "<unk>"  # as word vectors have it
+
+
+class SpelledWordPacker(CharacterPacker):
+    """The same with `token_ids` (B, S), which number the words by a list.
+
+    Attributes:
+        words, lowercase: of a subclass; see `TagLMBackbone`.
+    """
+
+    words = (UNKNOWN,)
+    lowercase = False
+
+    def __init__(self, template, tokenizer, *arguments, **options):
+        super().__init__(template, tokenizer, *arguments, **options)
+        self._words_of = tokenizer.words
+        self._numbers = WordTokenizer(self.words, UNKNOWN, lowercase=self.lowercase)
+        self.lookups = (self._numbers,)
+
+    def __call__(self, ids, pair_ids=None):
+        packed = super().__call__(ids, pair_ids)
+        words = self._words_of(packed["character_ids"])
+        return packed | {"token_ids": self._numbers.tokenize_words(words)}
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -24,14 +51,18 @@ class TagLMBackbone(Backbone):
 
     The language model stays as it is: it is frozen, and runs without dropout. It decides what the
     tagger is fed. With one that reads characters (ELMo's), words are made by a network over their
-    characters; with one that reads word ids, by a table, which `with_word_vectors` fills. The paper
-    has both at once, and recurrent units of another kind (GRU); the chain over labels is
-    `TokenClassifier(…, crf=True)`.
+    characters, and with `words` by a table beside it, as in the paper; with one that reads word
+    ids, by a table alone. `with_word_vectors` fills the table. The chain over labels is
+    `TokenClassifier(…, crf=True)`. The paper's layers are LSTMs or GRUs, by task; these are LSTMs.
 
     Args:
         language_model: `keras_lm.models.Backbone` with a vector for each word, such as
             `ElmoBackbone`; or its configuration.
-        embedding_dim: int. E.
+        words: list of V str, `<unk>` among them, for which the tagger has a table beside the
+            characters; None for characters alone.
+        lowercase: bool. Look words up in lower case, as those of `glove.6B` are. Characters keep
+            their case.
+        embedding_dim: int. E, of a word by its characters, and of one in the table.
         hidden_dim: int. D, of each layer; each direction has half of it.
         num_layers: int. Layers; the language model's vectors join behind the first.
         filters: list of `(width, number)`, of the network over characters.
@@ -39,16 +70,21 @@ class TagLMBackbone(Backbone):
         dtype: a dtype policy or its name.
         name: str.
 
-    Call: `backbone(inputs)` with the inputs of the language model. Returns `sequence_output`
-    (B, S, D), zero in padding. `hidden_states` are the words (B, S, E) and each layer.
+    Call: `backbone(inputs)` with the inputs of the language model, and with `words` `token_ids`
+    (B, S) int32 beside its `character_ids`. Returns `sequence_output` (B, S, D), zero in padding.
+    `hidden_states` are the words (B, S, E), or (B, S, 2E) with characters and a table, and each
+    layer.
 
     Raises:
-        ValueError: if `hidden_dim` is odd, or `num_layers` is less than 2.
+        ValueError: if `hidden_dim` is odd, `num_layers` is less than 2, `words` lacks `<unk>`, or
+            the language model has a list of words of its own.
 
     Example:
 
         elmo = keras_lm.models.ElmoBackbone.from_preset("elmo_small")
-        backbone = keras_lm.models.TagLMBackbone(elmo)
+        words, vectors = keras_lm.converters.read_word_vectors("glove.6B.100d.txt", limit=50_000)
+        backbone = keras_lm.models.TagLMBackbone(elmo, words, lowercase=True, embedding_dim=100)
+        backbone.with_word_vectors(keras_lm.models.WordVectorBackbone.from_vectors(vectors))
         task = keras_lm.tasks.TokenClassifier(
             backbone,
             tokenizer=keras_lm.tokenizers.Tokenizer.from_preset("elmo_small"),
@@ -63,12 +99,13 @@ class TagLMBackbone(Backbone):
     # What rows look like, is the language model's business.
     TEMPLATE = property(lambda self: self.language_model.TEMPLATE)
     DEFAULTS = property(lambda self: self.language_model.DEFAULTS)
-    packer_class = property(lambda self: self.language_model.packer_class)
     tokenizer_class = property(lambda self: self.language_model.tokenizer_class)
 
     def __init__(
         self,
         language_model,
+        words=None,
+        lowercase=False,
         embedding_dim=100,
         hidden_dim=400,
         num_layers=2,
@@ -90,8 +127,10 @@ class TagLMBackbone(Backbone):
         # === Layers ===
         vocabulary_size = language_model.config["vocabulary_size"]
         reads_characters = "character_ids" in language_model.input_names
+        _check_words(words, reads_characters)
+        embed_words, embed_characters = None, None
         if reads_characters:
-            embed_words = CharacterCNN(
+            embed_characters = CharacterCNN(
                 vocabulary_size,
                 embedding_dim=16,
                 filters=filters,
@@ -100,9 +139,12 @@ class TagLMBackbone(Backbone):
                 dtype=dtype,
                 name="tagger_characters",
             )
-        else:
+        if words is not None or not reads_characters:
             embed_words = keras.layers.Embedding(
-                vocabulary_size, embedding_dim, dtype=dtype, name="tagger_embedding"
+                vocabulary_size if words is None else len(words),
+                embedding_dim,
+                dtype=dtype,
+                name="tagger_embedding",
             )
         ahead, back = (
             [
@@ -118,8 +160,13 @@ class TagLMBackbone(Backbone):
             for tensor in language_model.inputs
         }
         mask = inputs["padding_mask"]
-        read = Frozen(language_model, name="frozen")(inputs)["sequence_output"]
-        x = embed_words(inputs["character_ids" if reads_characters else "token_ids"])
+        read = Frozen(language_model, name="frozen")(dict(inputs))["sequence_output"]
+        if words is not None:
+            inputs["token_ids"] = keras.Input((None,), dtype="int32", name="token_ids")
+        tables = [(embed_characters, "character_ids"), (embed_words, "token_ids")]
+        parts = [embed(inputs[name]) for embed, name in tables if embed is not None]
+        beside = keras.layers.Concatenate(dtype=dtype, name="tagger_words")
+        x = beside(parts) if len(parts) > 1 else parts[0]
         hidden_states = [x]
         for i in range(num_layers):
             x = keras.layers.Dropout(dropout, dtype=dtype, name=f"tagger_dropout_{i}")(x)
@@ -136,8 +183,11 @@ class TagLMBackbone(Backbone):
         # === Config ===
         self.language_model = language_model
         self.embed_words = embed_words
+        self.embed_characters = embed_characters
         self.config = {
             "language_model": keras.saving.serialize_keras_object(language_model),
+            "words": words and list(words),
+            "lowercase": lowercase,
             "embedding_dim": embedding_dim,
             "hidden_dim": hidden_dim,
             "num_layers": num_layers,
@@ -151,6 +201,14 @@ class TagLMBackbone(Backbone):
         """The language model's."""
         return self.language_model.max_sequence_length
 
+    @property
+    def packer_class(self):
+        """The language model's, or one that also numbers the words."""
+        if self.config["words"] is None:
+            return self.language_model.packer_class
+        attributes = {name: self.config[name] for name in ("words", "lowercase")}
+        return type("TagLMPacker", (SpelledWordPacker,), attributes)
+
     def get_config(self):
         return {k: v for k, v in super().get_config().items() if k != "vocabulary_size"}
 
@@ -158,7 +216,8 @@ class TagLMBackbone(Backbone):
         """Start the table of words from published vectors; they go on learning.
 
         Args:
-            word_vectors: `keras_lm.models.WordVectorBackbone` of the same vocabulary and width.
+            word_vectors: `keras_lm.models.WordVectorBackbone` of the same vocabulary, `words` or
+                else the language model's, and width.
 
         Returns:
             The backbone itself.
@@ -166,13 +225,13 @@ class TagLMBackbone(Backbone):
         Raises:
             ValueError: if words are made of their characters, or the table has another shape.
         """
-        own = getattr(self.embed_words, "embeddings", None)
+        own = self.embed_words and self.embed_words.embeddings
         table = word_vectors.word_embedding.embeddings
         if own is None or own.shape != table.shape:
             raise ValueError(
-                f"word_vectors have the shape {tuple(table.shape)}, but the tagger's table "
-                + (f"{tuple(own.shape)}." if own is not None else "is one of characters.")
-                + " Pass those of the language model's vocabulary, embedding_dim wide."
+                f"word_vectors have the shape {tuple(table.shape)}, but the tagger has "
+                + ("none: pass words." if own is None else f"{tuple(own.shape)}.")
+                + " Pass those of its vocabulary, embedding_dim wide."
             )
         own.assign(table)
         return self
@@ -188,3 +247,15 @@ class TagLMBackbone(Backbone):
         if kind == "token_classification":
             return EachTokenClassifier(name="classifier", **options)
         return super().make_head(kind, **options)
+
+
+def _check_words(words, reads_characters):
+    if words is None:
+        return
+    if not reads_characters:
+        raise ValueError(
+            f"words has {len(words)} entries, but the language model reads words by a list of its "
+            "own, which is the tagger's, too: pass None."
+        )
+    if UNKNOWN not in words:
+        raise ValueError(f"words lacks {UNKNOWN!r}, the entry for all words that are not in it.")

@@ -6,11 +6,11 @@ Shapes: B batch, S words, T = S + 1 predictions of a direction, 2 directions.
 import keras
 from keras import ops
 
-from keras_lm.objectives.masked_lm import IGNORED
+from keras_lm.objectives.masked_lm import IGNORED, MeanLoss
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MeanOfKnown(keras.losses.Loss):
+class MeanOfKnown(MeanLoss):
     """Mean of losses that were computed already, over the labels that are not `IGNORED`.
 
     Call: `loss(labels, losses, sample_weight=None)`, (B, 2, T) int and float; a weight for each
@@ -18,15 +18,13 @@ class MeanOfKnown(keras.losses.Loss):
     """
 
     def __init__(self, name="mean_of_known"):
-        super().__init__(name=name, reduction=None)
+        super().__init__(name)
 
-    def __call__(self, labels, losses, sample_weight=None):
+    def mean(self, labels, losses, sample_weight=None):
+        """Return the scalar, as it is on one replica."""
         weight = _weights(labels, sample_weight)
         losses = ops.convert_to_tensor(losses, "float32")
         return ops.divide_no_nan(ops.sum(losses * weight), ops.sum(weight))
-
-    def get_config(self):
-        return {"name": self.name}
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -48,7 +46,7 @@ class DirectionPerplexity(keras.metrics.Mean):
     def update_state(self, labels, losses, sample_weight=None):
         labels, losses = labels[:, self.rows], losses[:, self.rows]
         total = ops.sum(_weights(labels, sample_weight))
-        return super().update_state(MeanOfKnown()(labels, losses, sample_weight), total)
+        return super().update_state(MeanOfKnown().mean(labels, losses, sample_weight), total)
 
     def result(self):
         return ops.exp(super().result())

@@ -28,7 +28,7 @@ class Perplexity(keras.metrics.Mean):
         if sample_weight is not None:
             sample_weight = ops.convert_to_tensor(sample_weight, "float32")
             weight *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
-        loss = MaskedCrossentropy()(labels, logits, sample_weight)
+        loss = MaskedCrossentropy().mean(labels, logits, sample_weight)
         return super().update_state(loss, sample_weight=ops.sum(weight))
 
     def result(self):

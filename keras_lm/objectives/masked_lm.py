@@ -9,8 +9,37 @@ from keras import ops
 IGNORED = -100  # the label of a position that the loss leaves out
 
 
+class MeanLoss(keras.losses.Loss):
+    """A loss over a whole batch, which a subclass computes in `mean`; the call scales it.
+
+    Under `tf.distribute` the losses of all replicas are summed, so each gives its share.
+    """
+
+    def __init__(self, name):
+        super().__init__(name=name, reduction=None)
+
+    def mean(self, labels, outputs, sample_weight=None):
+        """Return the scalar loss of this replica alone."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its mean is.")
+
+    def __call__(self, labels, outputs, sample_weight=None):
+        return self.mean(labels, outputs, sample_weight) / num_replicas()
+
+    def get_config(self):
+        return {"name": self.name}
+
+
+def num_replicas():
+    """Return how many replicas `tf.distribute` sums losses over."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    from keras_lm.layers import tensorflow
+
+    return tensorflow.num_replicas()
+
+
 @keras.saving.register_keras_serializable("keras_lm")
-class MaskedCrossentropy(keras.losses.Loss):
+class MaskedCrossentropy(MeanLoss):
     """Cross-entropy over the labels that are not `IGNORED`, divided by their number.
 
     The mean is over the tokens of the whole batch, not over rows, as in google-research/bert,
@@ -21,9 +50,10 @@ class MaskedCrossentropy(keras.losses.Loss):
     """
 
     def __init__(self, name="masked_crossentropy"):
-        super().__init__(name=name, reduction=None)
+        super().__init__(name)
 
-    def __call__(self, labels, logits, sample_weight=None):
+    def mean(self, labels, logits, sample_weight=None):
+        """Return the scalar, as it is on one replica."""
         logits = ops.convert_to_tensor(logits, "float32")
         known = ops.not_equal(labels, IGNORED)
         loss = keras.losses.sparse_categorical_crossentropy(
@@ -34,9 +64,6 @@ class MaskedCrossentropy(keras.losses.Loss):
             sample_weight = ops.convert_to_tensor(sample_weight, "float32")
             weight *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
         return ops.divide_no_nan(ops.sum(loss * weight), ops.sum(weight))
-
-    def get_config(self):
-        return {"name": self.name}
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -23,6 +23,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         settings: dict that JSON can hold, of what else decides how the run goes on, such as its
             batch size; a run with other settings cannot go on from this file.
         minutes: float. A state is saved at the first step that ends so long after the last one.
+        carried: list of `keras.Variable`, what goes from step to step beside the model and its
+            optimizer, such as the states of a recurrent network.
 
     Example:
 
@@ -31,11 +33,12 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         task.fit(batches.skip(done), callbacks=[checkpoint])
     """
 
-    def __init__(self, path, settings=None, minutes=5.0):
+    def __init__(self, path, settings=None, minutes=5.0, carried=()):
         super().__init__()
         self.path = Path(path).expanduser()
         self.settings = json.loads(json.dumps(settings or {}))  # as they come back from the file
         self.minutes = minutes
+        self.carried = list(carried)
         self.step = 0
         self._step_before_epoch = 0
 
@@ -53,7 +56,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         """
         if not self.path.is_file():
             return 0
-        variables = _variables(model)
+        variables = self._variables(model)
         try:
             with safe_open(self.path, framework="numpy") as file:
                 about = json.loads(file.metadata()["training"])
@@ -88,7 +91,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         """Write the state now."""
         arrays = {
             name: np.array(keras.ops.convert_to_numpy(variable), order="C")
-            for name, variable in _variables(self.model).items()
+            for name, variable in self._variables(self.model).items()
         }
         about = {"step": self.step, "settings": self.settings}
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,13 +120,16 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if np.isfinite((logs or {}).get("loss", 0.0)):
             self.save()
 
-
-def _variables(model):
-    """All state of a model and its optimizer, by names that are the same in every process."""
-    model.optimizer.build(model.trainable_variables)
-    owners = {"model": model.variables, "optimizer": model.optimizer.variables}
-    return {
-        f"{owner}/{number}": variable
-        for owner, variables in owners.items()
-        for number, variable in enumerate(variables)
-    }
+    def _variables(self, model):
+        """All state of the run, by names that are the same in every process."""
+        model.optimizer.build(model.trainable_variables)
+        owners = {
+            "model": model.variables,
+            "optimizer": model.optimizer.variables,
+            "carried": self.carried,
+        }
+        return {
+            f"{owner}/{number}": variable
+            for owner, variables in owners.items()
+            for number, variable in enumerate(variables)
+        }

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.pretraining import Plan
 
 
@@ -16,6 +17,8 @@ def fit_streams(
     batch_size=32,
     epochs=1,
     validation_windows=None,
+    checkpoint=None,
+    minutes=5.0,
     callbacks=(),
     verbose="auto",
 ):
@@ -25,6 +28,9 @@ def fit_streams(
     states that the windows before left; gradients end where a window begins (truncated
     back-propagation through time). The windows are held in memory, four bytes a token.
 
+    With a `checkpoint`, a run that was interrupted goes on in the midst of its streams, and comes
+    to the same weights as in one go; see `fit_windows`. It trains on one device.
+
     Args:
         task: compiled `keras_lm.tasks.CausalLM` over a recurrent backbone (`make_states`).
         windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus; see
@@ -32,14 +38,18 @@ def fit_streams(
         batch_size: int, B. Windows that do not fill all streams alike are left out at the end.
         epochs: int.
         validation_windows: the same for `val_…` after each epoch, or None.
+        checkpoint, minutes: the file to save the state of the run to, the carried states included,
+            and to go on from where it is there, and how often to save; see `fit_windows`.
         callbacks: list of Keras's callbacks.
         verbose: as in Keras.
 
     Returns:
-        dict from metrics to lists of their values, one for each epoch.
+        dict from metrics to lists of their values, one for each epoch (or rest of one) that this
+        call trained.
 
     Raises:
-        ValueError: if the backbone has no states, or the windows do not fill a batch.
+        ValueError: if the backbone has no states, the windows do not fill a batch, or the
+            checkpoint is damaged or of another model or other settings.
 
     Example:
 
@@ -59,11 +69,11 @@ def fit_streams(
     return _fit(
         task,
         _read_windows,
-        lambda epoch: batches,
-        batch_size=batch_size,
-        steps=len(batches),
-        epochs=epochs,
+        lambda epoch, first: batches[first:],
+        settings={"batch_size": batch_size, "epochs": epochs, "steps": len(batches)},
         validation=validation,
+        checkpoint=checkpoint,
+        minutes=minutes,
         callbacks=callbacks,
         verbose=verbose,
     )
@@ -76,6 +86,8 @@ def fit_sentences(
     epochs=1,
     seed=0,
     validation_sentences=None,
+    checkpoint=None,
+    minutes=5.0,
     callbacks=(),
     verbose="auto",
 ):
@@ -84,6 +96,9 @@ def fit_sentences(
     Each epoch shuffles the sentences and cuts them into B parts. A step reads the next sentence of
     each, in either direction from the states that the sentences before left; gradients end where a
     sentence does (truncated back-propagation through time). The sentences are held in memory.
+
+    With a `checkpoint`, a run that was interrupted goes on in the midst of its streams, and comes
+    to the same weights as in one go; see `fit_windows`. It trains on one device.
 
     Args:
         task: compiled `keras_lm.tasks.BidirectionalLM` with a tokenizer.
@@ -94,14 +109,18 @@ def fit_sentences(
         epochs: int.
         seed: int, of the order of the sentences.
         validation_sentences: the same for `val_…` after each epoch, in their own order, or None.
+        checkpoint, minutes: the file to save the state of the run to, the carried states included,
+            and to go on from where it is there, and how often to save; see `fit_windows`.
         callbacks: list of Keras's callbacks.
         verbose: as in Keras.
 
     Returns:
-        dict from metrics to lists of their values, one for each epoch.
+        dict from metrics to lists of their values, one for each epoch (or rest of one) that this
+        call trained.
 
     Raises:
-        ValueError: if there are fewer sentences than streams, or the task has no tokenizer.
+        ValueError: if there are fewer sentences than streams, the task has no tokenizer, or the
+            checkpoint is damaged or of another model or other settings.
 
     Example:
 
@@ -118,18 +137,24 @@ def fit_sentences(
         validation_sentences = _strings(validation_sentences, batch_size, "validation_sentences")
         validation = _sentence_streams(task, validation_sentences, batch_size)
 
-    def shuffled(epoch):
+    def shuffled(epoch, first):
         order = np.random.default_rng([seed, epoch]).permutation(len(sentences))
-        return _sentence_streams(task, sentences[order], batch_size)
+        return _sentence_streams(task, sentences[order], batch_size, first)
 
     return _fit(
         task,
         _read_sentences,
         shuffled,
-        batch_size=batch_size,
-        steps=len(sentences) // batch_size,
-        epochs=epochs,
+        settings={
+            "batch_size": batch_size,
+            "epochs": epochs,
+            "seed": seed,
+            "sentences": len(sentences),
+            "steps": len(sentences) // batch_size,
+        },
         validation=validation,
+        checkpoint=checkpoint,
+        minutes=minutes,
         callbacks=callbacks,
         verbose=verbose,
     )
@@ -160,10 +185,10 @@ def _strings(sentences, batch_size, name):
     return np.array(sentences, object)
 
 
-def _sentence_streams(task, sentences, batch_size):
-    """Sentences in their order → packed batches: a row goes on in the next one."""
+def _sentence_streams(task, sentences, batch_size, first=0):
+    """Sentences in their order → packed batches from the first: a row goes on in the next one."""
     steps = len(sentences) // batch_size
-    rows = sentences[: steps * batch_size].reshape(batch_size, steps).T
+    rows = sentences[: steps * batch_size].reshape(batch_size, steps).T[first:]
     batches = tf.data.Dataset.from_tensor_slices(tf.constant(rows.tolist(), tf.string))
     return batches.map(
         lambda text: task.preprocess({"text": text}), num_parallel_calls=tf.data.AUTOTUNE
@@ -190,10 +215,36 @@ def _read_sentences(task, batch, states, training):
 # === The run ===
 
 
-def _fit(task, read, batches, batch_size, steps, epochs, validation, callbacks, verbose):
-    """Train on `batches(epoch)`, and measure on `validation`."""
+class _States:
+    """The states that a pass carries along, in variables, so that a checkpoint can hold them."""
+
+    def __init__(self, task, batch_size):
+        self.start = task.backbone.make_states(batch_size)
+        self.variables = [
+            keras.Variable(state, dtype=state.dtype, trainable=False)
+            for state in tf.nest.flatten(self.start)
+        ]
+
+    def read(self):
+        values = [variable.value for variable in self.variables]
+        return tf.nest.pack_sequence_as(self.start, [tf.convert_to_tensor(v) for v in values])
+
+    def write(self, states):
+        for variable, state in zip(self.variables, tf.nest.flatten(states), strict=True):
+            variable.assign(state)
+
+
+def _fit(task, read, batches, settings, validation, checkpoint, minutes, callbacks, verbose):
+    """Train on `batches(epoch, first step)`, and measure on `validation`."""
+    batch_size, epochs, steps = (settings[name] for name in ("batch_size", "epochs", "steps"))
+    states, callbacks, done = _States(task, batch_size), list(callbacks), 0
+    if checkpoint is not None:
+        settings = settings | {"optimizer": keras.saving.serialize_keras_object(task.optimizer)}
+        checkpoint = TrainingCheckpoint(checkpoint, settings, minutes, states.variables)
+        done = checkpoint.restore(task)
+        callbacks.append(checkpoint)
     callbacks = keras.callbacks.CallbackList(
-        list(callbacks),
+        callbacks,
         add_history=True,
         add_progbar=verbose != 0,
         verbose=1 if verbose == "auto" else verbose,
@@ -202,18 +253,23 @@ def _fit(task, read, batches, batch_size, steps, epochs, validation, callbacks, 
         model=task,
     )
     task.stop_training = False
-    measure = _step(task, read, training=False)
-    with Plan(task, 0, epochs * steps):
+    measured = _States(task, batch_size)
+    measure = _step(task, read, measured, training=False)
+    with Plan(task, done, epochs * steps):
         callbacks.on_train_begin()
-        train, trained = None, None
-        for epoch in range(epochs):
+        train, trained, logs = None, None, None
+        for epoch in range(done // steps, epochs):
             callbacks.on_epoch_begin(epoch)
             names = [variable.path for variable in task.trainable_variables]
             if names != trained:  # a callback may freeze layers
-                train, trained = _step(task, read, training=True), names
-            logs = _pass(task, train, batches(epoch), batch_size, callbacks)
+                train, trained = _step(task, read, states, training=True), names
+            first = max(done - epoch * steps, 0)
+            if not first:
+                states.write(states.start)
+            logs = _pass(task, train, batches(epoch, first), callbacks)
             if validation is not None:
-                found = _pass(task, measure, validation, batch_size)
+                measured.write(measured.start)
+                found = _pass(task, measure, validation)
                 logs |= {f"val_{name}": value for name, value in found.items()}
             callbacks.on_epoch_end(epoch, logs)
             if task.stop_training:
@@ -223,14 +279,13 @@ def _fit(task, read, batches, batch_size, steps, epochs, validation, callbacks, 
     return task.history.history
 
 
-def _pass(task, step, batches, batch_size, callbacks=None):
+def _pass(task, step, batches, callbacks=None):
     """Read all streams once; returns the metrics."""
     task.reset_metrics()
-    states = task.backbone.make_states(batch_size)
     for i, batch in enumerate(batches):
         if callbacks is not None:
             callbacks.on_train_batch_begin(i)
-        states = step(tf.nest.map_structure(tf.convert_to_tensor, batch), states)
+        step(tf.nest.map_structure(tf.convert_to_tensor, batch))
         if callbacks is not None:
             callbacks.on_train_batch_end(i, _numbers(task))
     return _numbers(task)
@@ -240,26 +295,27 @@ def _numbers(task):
     return {name: float(value) for name, value in task.get_metrics_result().items()}
 
 
-def _step(task, read, training):
-    """Return a function that takes a batch and states, and returns the new states."""
+def _step(task, read, states, training):
+    """Return a function that reads a batch from the states, and leaves the new ones there."""
 
-    def losses(batch, states):
-        inputs, labels, outputs, states = read(task, batch, states, training)
+    def losses(batch):
+        inputs, labels, outputs, new = read(task, batch, states.read(), training)
         loss = task.compute_loss(x=inputs, y=labels, y_pred=outputs, training=training)
         task._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
         task.compute_metrics(inputs, labels, outputs)
-        return loss, states
+        return loss, new
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def step(batch, states):
+    def step(batch):
         if not training:
-            return losses(batch, states)[1]
+            states.write(losses(batch)[1])
+            return
         variables = task.trainable_weights
         with tf.GradientTape() as tape:
-            loss, states = losses(batch, states)
+            loss, new = losses(batch)
             loss = task.optimizer.scale_loss(loss)
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         task.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        return states
+        states.write(new)
 
     return step

@@ -73,3 +73,29 @@ def test_half_precision_is_for_the_rest_of_the_model(data):
 def test_no_candidates():
     with pytest.raises(ValueError, match="num_candidates=0"):
         WordSoftmax(V, 0)
+
+
+def test_words_of_a_sample_weigh_by_their_chances():
+    """A sum over a sample, each word divided by its chance, is in the mean that over all words."""
+    sample = tf.function(make(20)._sample)
+    seen, weight, number = np.zeros(V), np.zeros(V), 400
+    for _ in range(number):
+        words, log_expected = map(np.array, sample())
+        assert len(np.unique(words)) == 20
+        seen[words] += 1 / number
+        weight[words] += np.exp(-log_expected[words]) / number
+    np.testing.assert_allclose(weight[:20], 1.0, atol=0.2)
+    assert weight.sum() == pytest.approx(V, rel=0.05)
+    assert seen[0] > 0.9 and seen[-50:].max() < 0.15  # frequent words are nearly always there
+
+
+def test_the_loss_over_a_sample(data):
+    x, labels = data[0][0], data[1][0]
+    softmax, again = make(30), make(30)
+    words, log_expected = map(np.array, softmax._sample())
+    logits = np.array(again(x)) - log_expected
+    losses = again(x, labels, training=True)  # the same sample: it is of the same seed
+    for row, label, loss in zip(logits, labels, losses, strict=True):
+        seen = np.union1d(words, [label])
+        expected = np.log(np.exp(row[seen]).sum()) - row[label]
+        assert float(loss) == pytest.approx(expected, rel=1e-4)

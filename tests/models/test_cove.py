@@ -131,5 +131,7 @@ def test_errors(cove):
         CoveBackbone(hidden_dim=5)
     with pytest.raises(ValueError, match="are 3 wide, but the model reads embedding_dim=6"):
         cove.with_word_vectors(WordVectorBackbone(4, 3))
+    with pytest.raises(ValueError, match=r"hidden states that are \[6, 8, 8\] wide"):
+        FeatureExtractor(cove, layers="all")
     with pytest.raises(ValueError, match="no attention"):
         cove.attention_probabilities({"token_ids": [[1]]})

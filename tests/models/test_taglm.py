@@ -27,12 +27,17 @@ def over_words():
     return cove, WordTokenizer(WORDS, unknown_token="<unk>", pad_token="<pad>")
 
 
-@pytest.fixture(scope="module", params=[over_characters, over_words])
+@pytest.fixture(scope="module", params=["words", "both"])
 def task(request):
     keras.utils.set_random_seed(0)
-    model, tokenizer = request.param()
+    model, tokenizer = over_words() if request.param == "words" else over_characters()
     backbone = TagLMBackbone(
-        model, embedding_dim=6, hidden_dim=12, filters=[(1, 4), (2, 4)], dropout=0.0
+        model,
+        words=WORDS if request.param == "both" else None,
+        embedding_dim=6,
+        hidden_dim=12,
+        filters=[(1, 4), (2, 4)],
+        dropout=0.0,
     )
     return TokenClassifier(backbone, tokenizer=tokenizer, class_names=NAMES, crf="bio")
 
@@ -57,7 +62,8 @@ def test_the_second_layer_reads_the_language_model(task):
     packed = task._backbone_inputs(task.preprocess(task.columns(TEXTS[:3])))
     packed = backbone.complete(packed)
     states = keras.Model(backbone.inputs, backbone.hidden_states)(packed)
-    read = backbone.language_model(packed)["sequence_output"]
+    model = backbone.language_model
+    read = model({name: packed[name] for name in model.input_names})["sequence_output"]
     joined = np.concatenate([states[1], read], axis=-1)
     forward, backward = (
         backbone.get_layer(f"tagger_{side}_1")(joined, padding_mask=packed["padding_mask"])[0]
@@ -85,6 +91,36 @@ def test_files_and_exports(task, tmp_path):
     np.testing.assert_allclose(found["scores"], own["scores"], atol=1e-5)
 
 
+def test_words_are_their_characters_beside_their_vectors():
+    model, tokenizer = over_characters()
+    backbone = TagLMBackbone(model, WORDS, lowercase=True, embedding_dim=3, hidden_dim=4)
+    vectors = np.random.default_rng(0).normal(size=(len(WORDS), 3)).astype("float32")
+    backbone.with_word_vectors(WordVectorBackbone.from_vectors(vectors))
+    task = TokenClassifier(backbone, tokenizer=tokenizer, class_names=NAMES)
+    packed = task.preprocess(task.columns([["X", "qq", "z"], ["y"]]))
+    np.testing.assert_array_equal(packed["token_ids"][0], [2, 0, 4])
+    assert packed["token_ids"][1, 0] == 3
+    words = keras.Model(backbone.inputs, backbone.hidden_states[0])(backbone.complete(packed))
+    assert words.shape == (2, 3, 6)
+    np.testing.assert_array_equal(words[0, :, 3:], vectors[[2, 0, 4]])
+    np.testing.assert_allclose(
+        words[..., :3], backbone.embed_characters(packed["character_ids"]), atol=1e-6
+    )
+    alone = TagLMBackbone(model, embedding_dim=3, hidden_dim=4)
+    ids = {"character_ids": packed["character_ids"]}
+    assert alone(ids)["sequence_output"].shape == (2, 3, 4)
+    assert alone.hidden_states[0].shape[-1] == 3
+    same = TagLMBackbone.from_config(alone.get_config())
+    same.set_weights(alone.get_weights())
+    np.testing.assert_array_equal(same(ids)["sequence_output"], alone(ids)["sequence_output"])
+    with pytest.raises(ValueError, match="but the tagger has none: pass words"):
+        alone.with_word_vectors(WordVectorBackbone.from_vectors(vectors))
+    with pytest.raises(ValueError, match="words lacks '<unk>'"):
+        TagLMBackbone(model, ["x"])
+    with pytest.raises(ValueError, match="words has 5 entries, but the language model reads words"):
+        TagLMBackbone(over_words()[0], WORDS)
+
+
 def test_word_vectors_and_errors():
     model, _ = over_words()
     backbone = TagLMBackbone(model, embedding_dim=3, hidden_dim=4)
@@ -94,7 +130,7 @@ def test_word_vectors_and_errors():
     ids = np.array([[2, 4, 1]])
     found = words(backbone.complete({"token_ids": ids}))
     np.testing.assert_array_equal(found, vectors[ids])
-    with pytest.raises(ValueError, match=r"shape \(5, 2\), but the tagger's table \(5, 3\)"):
+    with pytest.raises(ValueError, match=r"shape \(5, 2\), but the tagger has \(5, 3\)"):
         backbone.with_word_vectors(WordVectorBackbone(5, 2))
     with pytest.raises(ValueError, match="num_layers=1"):
         TagLMBackbone(model, num_layers=1)

@@ -1,0 +1,59 @@
+"""Estimates of the recurrent models, against models that are built and what was published."""
+
+import pytest
+
+from keras_lm.models import AWDLSTMBackbone, CoveBackbone, ElmoBackbone
+from keras_lm.models.sizes import estimate
+
+ELMO = {"num_layers": 2, "hidden_dim": 12, "cell_dim": 20, "filters": [[1, 4], [3, 8]]}
+AWD_LSTM = {"vocabulary_size": 11, "num_layers": 3, "hidden_dim": 12, "embedding_dim": 8}
+
+
+@pytest.mark.parametrize(
+    "cls, arguments",
+    [
+        (ElmoBackbone, ELMO),
+        (ElmoBackbone, ELMO | {"num_layers": 1, "num_highways": 0, "project_words": False}),
+        (ElmoBackbone, ELMO | {"cell_dim": 12, "project_cells": False, "vocabulary_size": 300}),
+        (AWDLSTMBackbone, AWD_LSTM),
+        (AWDLSTMBackbone, AWD_LSTM | {"num_layers": 1, "bidirectional": True}),
+        (AWDLSTMBackbone, AWD_LSTM | {"num_layers": 2, "bidirectional": True}),
+    ],
+)
+def test_estimate_equals_a_model_that_is_built(cls, arguments):
+    found = estimate(cls, **arguments)
+    assert found["parameters"] == cls(**arguments).count_params()
+    assert found["memory"]["weights_float32"] == 4 * found["parameters"]
+
+
+def test_published_sizes():
+    millions = {
+        name: round(estimate(ElmoBackbone, **size)["parameters"] / 1e6, 1)
+        for name, size in ElmoBackbone.SIZES.items()
+    }
+    # As the page of ELMo's authors states them.
+    assert millions == {
+        "elmo_small_en": 13.6,
+        "elmo_medium_en": 28.0,
+        "elmo_original_en": 93.6,
+        "elmo_original_5.5b_en": 93.6,
+    }
+
+
+def test_operations_of_a_token():
+    """By hand: every kernel once a token, each filter at all of its places in a word."""
+    small = {"vocabulary_size": 11, "num_layers": 2, "hidden_dim": 3, "embedding_dim": 2}
+    multiplied = 4 * 3 * (2 + 3) + 4 * 2 * (3 + 2) + 11 * 2  # widths 2 → 3 → 2, and the logits
+    found = estimate(AWDLSTMBackbone, **small)["flops_per_token"]
+    assert found == {"forward": 2 * multiplied, "training": 6 * multiplied}
+    small = {"num_layers": 1, "hidden_dim": 2, "cell_dim": 3, "filters": [[2, 5]]}
+    more = {"embedding_dim": 4, "num_highways": 1, "characters_per_word": 7}
+    words = 2 * 4 * 5 * 6 + 2 * 5 * 5 + 5 * 2  # filters, highway, projection
+    both_directions = 2 * ((2 + 2) * 4 * 3 + 3 * 2)
+    found = estimate(ElmoBackbone, **small, **more)["flops_per_token"]
+    assert found["forward"] == 2 * (words + both_directions)
+
+
+def test_other_models_are_refused():
+    with pytest.raises(ValueError, match="CoveBackbone: there are estimates of"):
+        estimate(CoveBackbone)

@@ -1,0 +1,97 @@
+"""Streams that were interrupted go on in their midst, states and all, to the same weights."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.models import AWDLSTMBackbone, ElmoBackbone
+from keras_lm.tasks import BidirectionalLM, CausalLM
+from keras_lm.tokenizers import CharacterTokenizer, learn_words
+from keras_lm.training import AdamW, fit_sentences, fit_streams
+
+SENTENCES = ["the cat sat .", "a dog ran", "it sat", "the dog", "a mat .", "cat and dog", "it"]
+V, S = 20, 4
+
+
+@pytest.fixture(autouse=True)
+def eagerly():
+    """What is computed is the same, and nothing has to be traced."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def over_sentences(seed):
+    """Dropout, and a sample of words in each step."""
+    keras.utils.set_random_seed(seed)
+    size = {"num_layers": 1, "hidden_dim": 4, "cell_dim": 5, "filters": [(1, 4)], "num_highways": 0}
+    backbone = ElmoBackbone(**size, characters_per_word=6, dropout=0.2)
+    task = BidirectionalLM(
+        backbone,
+        words=learn_words(SENTENCES, 50),
+        num_candidates=4,
+        tokenizer=CharacterTokenizer(characters_per_word=6),
+    )
+    task.compile(optimizer=AdamW(0.03))
+    return task
+
+
+def over_windows(seed):
+    keras.utils.set_random_seed(seed)
+    task = CausalLM(AWDLSTMBackbone(V, num_layers=2, hidden_dim=6, embedding_dim=4))
+    task.compile(optimizer=AdamW(0.03))
+    return task
+
+
+def sentences(task, **options):
+    options = {"batch_size": 2, "epochs": 2} | options
+    return fit_sentences(task, SENTENCES, verbose=0, **options)
+
+
+def windows(task, **options):
+    tokens = np.random.default_rng(0).integers(0, V, (7, S + 1)).astype("int32")
+    tokens = tf.data.Dataset.from_tensor_slices(tokens)
+    options = {"batch_size": 2, "epochs": 2, "validation_windows": tokens} | options
+    return fit_streams(task, tokens, verbose=0, **options)
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Raise before a step, counted over all epochs, as Ctrl-C or a kill may."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.left = step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+
+
+def state(task):
+    variables = [*task.variables, *task.optimizer.variables]
+    return [keras.ops.convert_to_numpy(variable) for variable in variables]
+
+
+@pytest.mark.parametrize(
+    ("make", "fit"), [(over_sentences, sentences), (over_windows, windows)], ids=["words", "tokens"]
+)
+def test_interrupted_streams_go_on_bit_for_bit(make, fit, tmp_path):
+    whole = make(seed=1)
+    expected = fit(whole)
+    file = tmp_path / "run.safetensors"
+    for seed, step in [(1, 2), (100, 3)]:  # within the first epoch, and within the second
+        with pytest.raises(KeyboardInterrupt):
+            fit(make(seed), checkpoint=file, minutes=0, callbacks=[Interrupt(step)])
+    task = make(seed=101)  # by another seed: what is restored is not made again by luck
+    history = fit(task, checkpoint=file, minutes=0)
+    for ours, theirs in zip(state(task), state(whole), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(history["loss"]) == 1
+    for name in expected:
+        if name.startswith("val_"):
+            assert history[name][-1] == expected[name][-1]
+    assert fit(make(seed=102), checkpoint=file) == {}  # at its end there is nothing left to train
+    with pytest.raises(ValueError, match="epochs=2, and not 3"):
+        fit(make(seed=1), checkpoint=file, epochs=3)
