@@ -43,8 +43,8 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     """Ask an exported model in a fresh process, and see that it answers as the task does.
 
     The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
-    TensorFlow Text's kernels) and none of this library. A `.tflite` is compared with the task under
-    the tokenizer's `tokenize_lite`, which is what it holds.
+    TensorFlow Text's kernels) and none of this library. A `.tflite` is compared with the task's
+    `answer_lite`, which is what it holds.
 
     Args:
         path: what `task.export` returned: a version's folder, or a `.tflite` file.
@@ -95,9 +95,10 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     answers, load_seconds, first_call_seconds = _ask(path, batches)
 
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
-    tokenize = task.tokenizer.tokenize_lite if format == "litert" else None
     # A graph, because TensorFlow fuses operations there: half precision rounds as in the export.
-    answer = tf.function(signatures.answer_function(task, tokenize), reduce_retracing=True)
+    is_lite = format == "litert"
+    answer = (signatures.lite_function if is_lite else signatures.answer_function)(task)
+    answer = tf.function(answer, reduce_retracing=True, autograph=False)
     differences = {}
     for batch, served in zip(batches, answers):
         tensors = {name: tf.constant(column, tf.string) for name, column in batch.items()}

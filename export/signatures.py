@@ -64,6 +64,15 @@ def answer_function(task, tokenize=None):
     return answer
 
 
+def lite_function(task):
+    """Return the function that a `.tflite` holds: named strings → `task.answer_lite`."""
+
+    def answer(**columns):
+        return plain_floats(task.answer_lite(columns))
+
+    return answer
+
+
 def raw_function(task):
     """Return the function that `tokens` is: named packed tensors → the task's raw outputs."""
     name = "embedding" if isinstance(task, FeatureExtractor) else "logits"

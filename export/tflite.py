@@ -10,7 +10,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from keras_lm.export import generation, signatures
 from keras_lm.export.operations import layer_path
 from keras_lm.export.versions import local_path, write_file
-from keras_lm.layers.tensorflow import loops_for_lite
+from keras_lm.layers.tensorflow import for_lite
 from keras_lm.tasks.generative import GenerativeTask
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
@@ -36,8 +36,8 @@ def export_tflite(task, path):
     """Write a task as a `.tflite` that takes strings.
 
     Its signature `serving_default` takes `text`, a string tensor [None], and for a task with
-    `text_pair=True` also `text_pair`; it gives what `task.answer` gives with the tokenizer's
-    `tokenize_lite`. It holds LiteRT's own operations and TF Text's, and no other (no Flex).
+    `text_pair=True` also `text_pair`; it gives what `task.answer_lite` gives. It holds LiteRT's own
+    operations and TF Text's, and no other (no Flex).
 
     Of a `CausalLM` it holds a step for clients that decode by themselves. Its signature
     `next_token` takes `token_ids` and `padding_mask` (B, S), int32, and a cache as the signature of
@@ -91,9 +91,8 @@ def _working_model(task, specs):
     problems = []
     for padding in dict.fromkeys([task.packing["padding"], "fixed"]):
         with _padding(task, padding):
-            function = signatures.answer_function(task, task.tokenizer.tokenize_lite)
-            with loops_for_lite():
-                function = signatures.trace(function, specs)
+            with for_lite():
+                function = signatures.trace(signatures.lite_function(task), specs)
             model, problem = _convert(function)
         problem = problem or _missing(model, task) or _failure(model, [("serving_default", texts)])
         if not problem:

@@ -11,13 +11,17 @@ from keras_lm.cli.terminal import json_lines, plain, replacing
 
 
 class Layers(click.ParamType):
-    """A name, or the index of a hidden state."""
+    """A name, the index of a hidden state, or several of these, parted by commas."""
 
-    name = "name or number"
+    name = "name or numbers"
 
     def convert(self, value, param, ctx):
-        """Return an int where it is one; `FeatureExtractor` knows the names."""
-        return int(value) if value.lstrip("-").isdigit() else value
+        """Return an int or a list of them where it is one; `FeatureExtractor` knows the names."""
+        try:
+            numbers = [int(part) for part in value.split(",")]
+        except ValueError:
+            return value
+        return numbers if "," in value else numbers[0]
 
 
 @click.command("features", short_help="Texts → vectors.")
@@ -36,7 +40,9 @@ class Layers(click.ParamType):
     "--layers",
     type=Layers(),
     help="embedding, first, second_to_last, last, sum_all, sum_last_four, concat_last_four, "
-    "scalar_mix, or the number of a hidden state.  [default: last]",
+    "concat_embedding_last, scalar_mix, all, the number of a hidden state (0 is the embedding, -1 "
+    "the last), or several numbers, such as 0,-1. all and several numbers give a vector for each.  "
+    "[default: last]",
 )
 @click.option(
     "--pooling",
@@ -51,16 +57,17 @@ def features_command(source, texts, input_file, format, output, batch_size, **op
     \b
       keras-lm features bert-base --input texts.txt --output vectors.npz --normalize
       keras-lm features bert-base "a text" --output - --pooling none
+      keras-lm features elmo --input texts.txt --output layers.npz --layers all
 
     SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. Texts are read as `predict`
     reads them.
 
     \b
     numpy.load("vectors.npz") has "embedding", float32, rows in the order of the texts:
-      (texts, D); and with --pooling none
-      (tokens, D), all texts' tokens below one another, special tokens too, beside "offsets":
-      text i has the rows from offsets[i] up to offsets[i + 1].
-    A line of JSONL is {"input": {…}, "answer": {"embedding": […]}}.
+      (texts, D), or with --layers all and the like (texts, layers, D); and with --pooling none
+      (tokens, D) or (tokens, layers, D), all texts' tokens below one another, special tokens
+      too, beside "offsets": text i has the rows from offsets[i] up to offsets[i + 1].
+    A line of JSONL is {"input": {…}, "answer": {"embedding": […]}}, lists in the same order.
     """
     if output.suffix not in (".npz", ".jsonl") and str(output) != "-":
         raise click.UsageError(f"--output {output} is neither .npz nor .jsonl, nor - for JSONL.")
@@ -96,9 +103,10 @@ def load_extractor(source, options):
 
 
 def embedding(task, names):
-    """Return a function from a dict of lists of strings to a vector for each text.
+    """Return a function from a dict of lists of strings to an array for each text.
 
-    With pooling `"none"` that is an array (tokens, D) each, without padding.
+    That is (D,), or with pooling `"none"` (tokens, D), without padding; several layers stand on an
+    axis before the last.
     """
     import tensorflow as tf
 
@@ -125,22 +133,26 @@ def write_npz(path, batches, is_ragged):
 
     Args:
         path: `Path`.
-        batches: iterator of sequences of arrays: (D,) each, or (tokens, D) if `is_ragged`.
+        batches: iterator of sequences of arrays: one of any shape for each text, or (tokens, …) if
+            `is_ragged`.
         is_ragged: bool.
     """
     import numpy as np
 
-    lengths, width = [0], 0
+    lengths, row_shape = [0], (0,)
     with replacing(path) as temporary, open(temporary.with_suffix(".raw"), "w+b") as raw:
         for batch in batches:
             for vectors in batch:
-                vectors = np.atleast_2d(vectors).astype("float32")
-                lengths.append(len(vectors))
-                width = vectors.shape[1]
-                raw.write(vectors.tobytes())
+                rows = np.asarray(vectors if is_ragged else vectors[np.newaxis], "float32")
+                lengths.append(len(rows))
+                row_shape = rows.shape[1:]
+                raw.write(rows.tobytes())
         raw.flush()
-        shape = (sum(lengths), width)
-        embedding = np.memmap(raw, "float32", "r", shape=shape) if all(shape) else np.zeros(shape)
+        shape = (sum(lengths), *row_shape)
+        is_empty = 0 in shape  # of which there is no memmap
+        embedding = (
+            np.zeros(shape, "float32") if is_empty else np.memmap(raw, "float32", "r", shape=shape)
+        )
         offsets = {"offsets": np.cumsum(lengths)} if is_ragged else {}
         with open(temporary, "wb") as file:
             np.savez(file, embedding=embedding, **offsets)

@@ -1,4 +1,7 @@
-"""Raw text as users have it → named columns of strings, or an error that says what is wrong."""
+"""Raw text as users have it → named columns of strings, or an error that says what is wrong.
+
+And batches of answers → what users get.
+"""
 
 import numpy as np
 import tensorflow as tf
@@ -164,6 +167,40 @@ def row_of_labels(labels, number):
     )
 
 
+def refuse_empty_words(columns):
+    """Raise ValueError if there is an empty string in a column of lists of words."""
+    for name, words in columns.items():
+        if not isinstance(words, tf.RaggedTensor):
+            continue
+        for i in np.flatnonzero(words.values.numpy() == b"")[:1]:
+            row = int(np.searchsorted(words.row_splits.numpy(), i, "right")) - 1
+            raise ValueError(
+                f"{name}[{row}] has an empty string among its words: leave it out, and its label, "
+                "if words have labels."
+            )
+
+
 def _short(value):
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def join_answers(arrays):
+    """Join batches of an answer along the rows, bytes as `str`.
+
+    Args:
+        arrays: list of arrays; zeros or empty strings widen other axes than the rows to the widest.
+    """
+    shape = np.max([array.shape[1:] for array in arrays], axis=0) if arrays[0].ndim > 1 else ()
+    widened = [
+        np.pad(
+            array,
+            [(0, 0), *((0, int(n) - m) for n, m in zip(shape, array.shape[1:], strict=True))],
+            constant_values=b"" if array.dtype == object else 0,
+        )
+        for array in arrays
+    ]
+    joined = np.concatenate(widened)
+    if joined.dtype != object:
+        return joined
+    return np.vectorize(lambda value: value.decode("utf-8", "replace"), otypes=[object])(joined)

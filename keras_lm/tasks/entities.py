@@ -36,6 +36,29 @@ def entity_spans(labels):
     return spans
 
 
+def entities_of(answer, texts):
+    """Return what `TokenClassifier.entities` does.
+
+    Args:
+        answer: dict, what `TokenClassifier.tag` returns.
+        texts: (B,) string tensor; not read where the words were given.
+    """
+    found = []
+    for row, labels in enumerate(answer["labels"]):
+        found.append([])
+        for label, first, end in entity_spans(labels):
+            entity = {"label": label, "score": float(np.mean(answer["scores"][row][first:end]))}
+            if "start" in answer:
+                start, stop = answer["start"][row][first], answer["end"][row][end - 1]
+                text = texts[row].numpy().decode("utf-8", "replace")
+                entity |= {"text": text[start:stop], "start": start, "end": stop}
+            else:
+                text = " ".join(answer["tokens"][row][first:end])
+                entity |= {"text": text, "start": first, "end": end}
+            found[-1].append(entity)
+    return found
+
+
 def bio_rules(class_names):
     """Return which classes may follow each other, and begin a text, where they are BIO.
 

@@ -1,13 +1,14 @@
 """Features: a backbone's hidden states, chosen, mixed and pooled into vectors."""
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.layers import EachTokenClassifier, PooledClassifier, ScalarMix
 from keras_lm.tasks.task import Task
+from keras_lm.tasks.word_lists import TakesWords
 
-# The rows of BERT's table 7, by name, and ELMo's mix: which hidden states each one takes.
+# The rows of BERT's table 7, by name, CoVe's [GloVe; CoVe] and ELMo's mix: which hidden states each
+# one takes, as a slice or one by one.
 LAYERS = {
     "embedding": slice(0, 1),
     "first": slice(1, 2),
@@ -16,6 +17,7 @@ LAYERS = {
     "sum_all": slice(1, None),
     "sum_last_four": slice(-4, None),
     "concat_last_four": slice(-4, None),
+    "concat_embedding_last": [0, -1],
     "scalar_mix": slice(None),
     "all": slice(None),
 }
@@ -23,27 +25,29 @@ POOLINGS = ("first", "mean", "max", "none")
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class FeatureExtractor(Task):
+class FeatureExtractor(TakesWords, Task):
     """Turn texts into vectors.
 
     Args:
         backbone: see `Task`.
         layers: which hidden states: `"embedding"`, `"first"`, `"second_to_last"`, `"last"`,
             `"sum_all"` (of all blocks), `"sum_last_four"`, `"concat_last_four"` (BERT's table 7);
-            `"scalar_mix"` (ELMo's learned weighting of all, the embedding too); `"all"`, each as a
-            vector of its own; or an int, the index of a hidden state.
+            `"concat_embedding_last"` (CoVe's: a word's vector, then that of its context);
+            `"scalar_mix"` (ELMo's learned weighting of all, the embedding too); an int, the index
+            of a hidden state; or `"all"` or a list of int, each as a vector of its own.
         pooling: over the tokens of a text: `"first"`, `"mean"`, `"max"`, or `"none"` for a vector a
             token. Padding has no part in it; its own vectors are zero with `"none"`.
         normalize: bool. Scale each vector to length 1, as sentence embeddings want.
         regularization: float. λ of `"scalar_mix"`, see `keras_lm.layers.ScalarMix`.
-        layer_norm: bool. Whether `"scalar_mix"` normalises the layers, see there.
+        layer_norm: bool. Whether `"scalar_mix"` normalises the layers, see there. The statistics
+            are those of the tokens; AllenNLP's take in the sentences' boundaries as well.
         num_mixes: int. How many weightings of its own `"scalar_mix"` learns.
         feature_dropout: float. Share of the vectors' numbers dropped in training, before pooling.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns (B, D), or (B, S, D) with pooling `"none"`,
-    float32. Where there are several vectors, by `"all"` or more than one mix, they stand on an axis
-    before the last.
+    float32. Where there are several vectors, by `"all"`, a list or more than one mix, they stand on
+    an axis before the last.
 
     Where the tokenizer has words and no pieces of them (ELMo's), texts may also be lists of words,
     and an export has the signatures `default`, for strings, and `tokens`, for words.
@@ -53,7 +57,8 @@ class FeatureExtractor(Task):
     the backbone as it is (BERT's feature-based approach).
 
     Raises:
-        ValueError: if `layers` or `pooling` has no such value, or the backbone has too few layers.
+        ValueError: if `layers` or `pooling` has no such value, the backbone has too few layers, or
+            they differ in width and cannot be mixed or stacked.
 
     Example:
 
@@ -61,7 +66,7 @@ class FeatureExtractor(Task):
         extractor.embed(["a sentence"])["embedding"].shape  # (1, 384)
 
     Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3, table 7; ELMo,
-    https://arxiv.org/abs/1802.05365, equation 1.
+    https://arxiv.org/abs/1802.05365, equation 1; CoVe, https://arxiv.org/abs/1708.00107, section 4.
     """
 
     PRETRAINING_HEADS = {}
@@ -78,14 +83,7 @@ class FeatureExtractor(Task):
         feature_dropout=0.0,
         **arguments,
     ):
-        number = len(backbone.hidden_states)
-        if isinstance(layers, int) and not isinstance(layers, bool):
-            if not -number <= layers < number:
-                raise ValueError(f"layers={layers}, but the backbone has {number} hidden states.")
-        elif layers not in LAYERS:
-            raise ValueError(f"layers={layers!r}: use an int or one of {list(LAYERS)}.")
-        elif "four" in str(layers) and number < 5:
-            raise ValueError(f"layers={layers!r} needs four blocks, the backbone has {number - 1}.")
+        chosen = _choose(backbone.hidden_states, layers)
         if pooling not in POOLINGS:
             raise ValueError(f"pooling={pooling!r}: use one of {POOLINGS}.")
         if num_mixes < 1 or (num_mixes > 1 and layers != "scalar_mix"):
@@ -100,10 +98,8 @@ class FeatureExtractor(Task):
         self.regularization = regularization
         self.layer_norm = layer_norm
         self.feature_dropout = feature_dropout
-        self.gives_several = layers == "all" or num_mixes > 1
+        self.gives_several = layers == "all" or isinstance(layers, list) or num_mixes > 1
         self.predicts_sequences = pooling == "none"
-        states = backbone.hidden_states
-        chosen = states[LAYERS[layers]] if isinstance(layers, str) else [states[layers]]
         # A model of the chosen states alone: the blocks behind them are neither run nor exported.
         self._states = keras.Model(backbone.input, chosen)
         self.mixes = [
@@ -116,7 +112,7 @@ class FeatureExtractor(Task):
             for i in range(num_mixes if layers == "scalar_mix" else 0)
         ]
         for mix in self.mixes:
-            mix.build([state.shape for state in states])
+            mix.build([state.shape for state in chosen])
         self.dropout = keras.layers.Dropout(feature_dropout, dtype="float32")
         self(backbone.input)  # gives `output`, which a task on top asks for
         self._finish()
@@ -138,9 +134,9 @@ class FeatureExtractor(Task):
         mask = inputs["padding_mask"]
         if self.mixes:
             vectors = [mix(states, mask) for mix in self.mixes]
-        elif self.layer_choice == "concat_last_four":
+        elif str(self.layer_choice).startswith("concat_"):
             vectors = [ops.concatenate(states, axis=-1)]
-        elif self.layer_choice == "all":
+        elif self.gives_several:
             vectors = states
         else:
             vectors = [sum(states[1:], start=states[0])]
@@ -178,49 +174,10 @@ class FeatureExtractor(Task):
         """
         return self.answer_all(x, batch_size)
 
-    # === Texts as words ===
-
-    @property
-    def list_names(self):
-        """Names of the texts whose rows may be lists of words."""
-        return self.text_names if hasattr(self.tokenizer, "tokenize_words") else ()
-
-    def text_shape(self, name):
-        return [None]
-
     def other_signatures(self):
         if not self.list_names:
             return {}
-
-        def specs(shape):
-            return {name: tf.TensorSpec(shape, tf.string, name) for name in self.answer_names}
-
-        return {"default": specs([None]), "tokens": specs([None, None])}
-
-    def preprocess(self, columns, tokenize=None):
-        """Tokenize and pack, in the graph.
-
-        Args:
-            columns: dict of strings (B,); or of words (B, W), ragged or filled up with empty
-                strings, which are not words.
-            tokenize: see `Task.preprocess`.
-        """
-        columns = {
-            name: text
-            if isinstance(text, tf.RaggedTensor)
-            else tf.convert_to_tensor(text, tf.string)
-            for name, text in columns.items()
-        }
-        if all(text.shape.rank == 1 for text in columns.values()):
-            return super().preprocess(columns, tokenize)
-        self.require_tokenizer()
-        words = {
-            name: text
-            if isinstance(text, tf.RaggedTensor)
-            else tf.RaggedTensor.from_tensor(text, padding="")
-            for name, text in columns.items()
-        }
-        return super().preprocess(words, self.tokenizer.tokenize_words)
+        return {"default": self.text_specs([None]), "tokens": self.text_specs([None, None])}
 
     # === What a task on top asks of a backbone ===
 
@@ -249,6 +206,33 @@ class FeatureExtractor(Task):
                 f"num_mixes={max(len(self.mixes), 1)} has no head for kind={kind!r}."
             )
         return heads[kind](name="classifier", dtype=self.dtype_policy, **options)
+
+
+def _choose(states, layers):
+    """Return the hidden states that `layers` names; see `FeatureExtractor`."""
+    number = len(states)
+    if isinstance(layers, str) and layers in LAYERS:
+        if "four" in layers and number < 5:
+            raise ValueError(f"layers={layers!r} needs four blocks, the backbone has {number - 1}.")
+        places = LAYERS[layers]
+        chosen = [states[i] for i in places] if isinstance(places, list) else states[places]
+    else:
+        indices = layers if isinstance(layers, list) and layers else [layers]
+        for index in indices:
+            if not isinstance(index, int) or isinstance(index, bool):
+                raise ValueError(
+                    f"layers={layers!r}: use an int, a list of them, or one of {list(LAYERS)}."
+                )
+            if not -number <= index < number:
+                raise ValueError(f"layers={layers}, but the backbone has {number} hidden states.")
+        chosen = [states[index] for index in indices]
+    widths = [state.shape[-1] for state in chosen]
+    if len(set(widths)) > 1 and not str(layers).startswith("concat_"):
+        raise ValueError(
+            f"layers={layers!r} asks for hidden states that are {widths} wide: choose those of one "
+            "width, or one at a time."
+        )
+    return chosen
 
 
 class VectorClassifier(PooledClassifier):

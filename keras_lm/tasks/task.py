@@ -3,11 +3,14 @@
 Shapes: B batch, S sequence, D hidden.
 """
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import tokenizers
+from keras_lm.tasks.columns import join_answers
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.training import AdamW
 
@@ -24,7 +27,8 @@ class Task(TextModel):
     Args:
         backbone: `keras_lm.models.Backbone`.
         tokenizer: `keras_lm.tokenizers.Tokenizer`, or None for a task that takes packed dicts only.
-        sequence_length: int, or None for the backbone's own limit. Longer texts are truncated.
+        sequence_length: int, or None for the backbone's own limit, or 512 where it has none, as
+            recurrent ones. Longer texts are truncated.
         padding: `"longest"` of the batch, or `"fixed"` to `sequence_length`.
         truncation: see `keras_lm.packers.Packer`.
         text_pair: bool. Whether the served signature takes `text_pair` beside `text`; None until
@@ -205,6 +209,8 @@ class Task(TextModel):
         """Called by Keras for a `.keras` file: the vocabulary."""
         if self.tokenizer is not None:
             self.tokenizer.save_assets(folder)
+            # For tokenizers without files: where there is none, Keras does not call load_assets.
+            Path(folder, "tokenizer").touch()
 
     def load_assets(self, folder):
         """Called by Keras for a `.keras` file: the vocabulary."""
@@ -292,6 +298,10 @@ class Task(TextModel):
         packed = self.preprocess(columns, tokenize)
         return self.decode(self(packed, training=False), packed)
 
+    def answer_lite(self, columns):
+        """Do what `answer` does, by operations that LiteRT has: what a `.tflite` holds."""
+        return self.answer(columns, self.tokenizer.tokenize_lite)
+
     def decode(self, outputs, packed):
         """Return the served dict for raw outputs: these themselves, where not overridden."""
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
@@ -331,7 +341,7 @@ class Task(TextModel):
         answers = [{key: value.numpy() for key, value in answer(batch).items()} for batch in x]
         if not answers:
             raise ValueError("x is empty: pass at least one text.")
-        return {key: _to_str(_concatenate([a[key] for a in answers])) for key in answers[0]}
+        return {key: join_answers([a[key] for a in answers]) for key in answers[0]}
 
     _answer_function = None
     _tokenizer_config = None
@@ -377,23 +387,3 @@ class Task(TextModel):
     def compile_from_config(self, config):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
-
-
-def _concatenate(arrays):
-    """Join batches along the rows; zeros or empty strings widen other axes to the largest."""
-    shape = np.max([array.shape[1:] for array in arrays], axis=0) if arrays[0].ndim > 1 else ()
-    widened = [
-        np.pad(
-            array,
-            [(0, 0), *((0, int(n) - m) for n, m in zip(shape, array.shape[1:], strict=True))],
-            constant_values=b"" if array.dtype == object else 0,
-        )
-        for array in arrays
-    ]
-    return np.concatenate(widened)
-
-
-def _to_str(array):
-    if array.dtype != object:
-        return array
-    return np.vectorize(lambda value: value.decode("utf-8", "replace"), otypes=[object])(array)

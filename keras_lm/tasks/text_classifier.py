@@ -13,11 +13,15 @@ from keras_lm.tasks.classes import (
     text_of,
 )
 from keras_lm.tasks.reading import ReadingTask
+from keras_lm.tasks.word_lists import TakesWords
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextClassifier(ReadingTask):
+class TextClassifier(TakesWords, ReadingTask):
     """Classify texts, or pairs of texts.
+
+    Where the tokenizer has words and no pieces of them (ELMo's, word lists), texts may also be
+    lists of words, and an export has the signature `words`.
 
     Args:
         backbone: see `Task`.

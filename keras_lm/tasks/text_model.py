@@ -72,7 +72,7 @@ class TextModel(keras.Model):
     @property
     def lookups(self):
         """What holds the tables that `answer` looks strings up in, for an export to take along."""
-        return [self.tokenizer]
+        return [self.tokenizer, *self.packer.lookups]
 
     def require_tokenizer(self):
         """Raise an error where strings cannot be taken."""

@@ -5,10 +5,11 @@ import numpy as np
 
 from keras_lm.converters.labels import ONE_TEXT
 from keras_lm.tasks.reading import ReadingTask
+from keras_lm.tasks.word_lists import TakesWords
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextRegressor(ReadingTask):
+class TextRegressor(TakesWords, ReadingTask):
     """Give each text, or pair of texts, a number.
 
     Args:

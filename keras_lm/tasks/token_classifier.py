@@ -6,10 +6,10 @@ Shapes: B batch, W words, S sequence, N words of all texts.
 import keras
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 from keras import ops
 
 from keras_lm.layers import CRF
+from keras_lm.layers.tensorflow import num_replicas
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.tasks.classes import (
     check_classes,
@@ -18,11 +18,10 @@ from keras_lm.tasks.classes import (
     names_of_classes,
     text_of,
 )
-from keras_lm.tasks.columns import row_of_labels
-from keras_lm.tasks.entities import bio_rules, entity_spans
+from keras_lm.tasks.columns import refuse_empty_words, row_of_labels
+from keras_lm.tasks.entities import bio_rules, entities_of
 from keras_lm.tasks.task import Task
-from keras_lm.tokenizers import offsets, ragged
-from keras_lm.tokenizers.splitting import PUNCTUATION, SPACES, check_splitter
+from keras_lm.tokenizers import ragged, splitting
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -82,7 +81,7 @@ class TokenClassifier(Task):
         crf=False,
         **arguments,
     ):
-        check_splitter(splitter)
+        splitting.check_splitter(splitter)
         if crf not in (False, True, "bio"):
             raise ValueError(f"crf={crf!r}: use False, True or 'bio'.")
         num_classes, class_names = check_classes(num_classes, class_names)
@@ -126,7 +125,8 @@ class TokenClassifier(Task):
         weight = 1.0 if sample_weight is None else ops.cast(sample_weight, "float32")  # (B,)
         count = ops.sum(weight * ops.cast(ops.sum(mask, axis=1), "float32"))
         loss = -ops.sum(weight * self.crf.log_likelihood(y_pred, y, mask))
-        return ops.divide_no_nan(loss, count) + sum(self.losses)
+        loss = ops.divide_no_nan(loss, count) + sum(self.losses)
+        return loss / num_replicas()  # whose losses are summed
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """As Keras's; with a CRF, of the likeliest sequences."""
@@ -214,13 +214,7 @@ class TokenClassifier(Task):
         """
         if isinstance(text, tf.RaggedTensor) or text.shape.rank == 2:
             return _ragged(text), {}
-        valid = offsets.valid_utf8(text)
-        # NUL is the end of a text to the kernel.
-        valid = tf.strings.regex_replace(valid, r"\x{0}", "\x01")
-        marks = PUNCTUATION if self.splitter == "punctuation" else ""
-        parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
-        words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
-        starts, ends = offsets.in_original(text, starts, ends, "character")
+        words, starts, ends = splitting.words_and_places(text, self.splitter)
         return words, {"start": starts, "end": ends}
 
     def preprocess(self, columns, tokenize=None):
@@ -233,11 +227,12 @@ class TokenClassifier(Task):
         Returns:
             The packed dict of (B, S) int32 that calling the task takes.
         """
-        return self._pack(self.words(columns["text"])[0], tokenize)[0]
+        words, _ = self.words(columns["text"])
+        return self._pack(words, self._pieces(words.values, tokenize))[0]
 
     def preprocess_with_labels(self, columns, labels):
         words, _ = self.words(columns["text"])
-        packed, places = self._pack(words)
+        packed, places = self._pack(words, self._pieces(words.values))
         labels = _ragged(labels)
         same = tf.debugging.assert_equal(
             tf.cast(labels.row_splits, tf.int64),
@@ -254,15 +249,15 @@ class TokenClassifier(Task):
             )
         return packed, tf.reshape(placed, shape)
 
-    def _pack(self, words, tokenize=None):
+    def _pack(self, words, pieces):
         """Return the packed dict, and where in (B · S) each word's first piece stands, (N,) int64.
 
         The place is -1 for a word without pieces, and for one for which there was no room.
+
+        Args:
+            words: ragged (B, W).
+            pieces: ragged (N, pieces of a word), their ids.
         """
-        if tokenize is None:
-            self.require_tokenizer()
-            tokenize = self.tokenize
-        pieces = self._pieces(words.values, tokenize)  # (N, pieces of a word)
         splits = tf.cast(pieces.row_splits, tf.int64)
         ids = tf.RaggedTensor.from_row_splits(
             pieces.values, tf.gather(splits, words.row_splits), validate=False
@@ -276,9 +271,10 @@ class TokenClassifier(Task):
         places = row * columns + tf.cast(tf.gather(start, row), tf.int64) + index
         return packed, tf.where(has_place, places, -1)
 
-    def _pieces(self, words, tokenize):
+    def _pieces(self, words, tokenize=None):
+        self.require_tokenizer()
         if not hasattr(self.tokenizer, "tokenize_words"):
-            return tokenize(words)
+            return (tokenize or self.tokenize)(words)
         is_word = words != ""  # a tokenizer of words has one piece for each
         ids = self.tokenizer.tokenize_words(tf.boolean_mask(words, is_word))
         return tf.RaggedTensor.from_row_lengths(ids, tf.cast(is_word, tf.int64))
@@ -304,17 +300,32 @@ class TokenClassifier(Task):
             empty strings and zeros.
         """
         words, offsets_of_words = self.words(columns["text"])
-        packed, places = self._pack(words, tokenize)
+        strings = tf.concat([words.values, [""]], axis=0)
+        pieces = self._pieces(words.values, tokenize)
+        return self._answer(words, pieces, strings, offsets_of_words)
+
+    def answer_lite(self, columns):
+        text, tokenize = columns["text"], self.tokenizer.tokenize_lite
+        words, start, end, strings = splitting.words_and_places_lite(text, self.splitter)
+        # A tokenizer of words would split by its own rule; no word has white space in it.
+        rule = {"splitter": "whitespace"} if hasattr(self.tokenizer, "tokenize_words") else {}
+        pieces = tokenize(words.values, **rule)
+        return self._answer(words, pieces, strings, {"start": start, "end": end})
+
+    def _answer(self, words, pieces, strings, offsets_of_words):
+        """Return the answer; `strings` are the words and behind them an empty one."""
+        packed, places = self._pack(words, pieces)
         index, scores = self._best(self(packed, training=False), places)
-        names = tf.constant(names_of_classes(self.class_names, self.num_classes))
-        labels = tf.where(places < 0, "", tf.gather(names, index))
-        scores = tf.where(places < 0, 0.0, scores)
+        names = names_of_classes(self.class_names, self.num_classes)
+        # Strings are filled up as numbers: LiteRT has nothing that would do it later.
+        number = words.with_values(tf.range(tf.size(words.values)))
+        index = words.with_values(tf.where(places < 0, len(names), tf.cast(index, tf.int32)))
         return {
-            "tokens": words.to_tensor(""),
-            "labels": words.with_values(labels).to_tensor(""),
-            "scores": words.with_values(scores).to_tensor(),
+            "tokens": tf.gather(strings, number.to_tensor(tf.size(words.values))),
+            "labels": tf.gather([*names, ""], index.to_tensor(len(names))),
+            "scores": words.with_values(tf.where(places < 0, 0.0, scores)).to_tensor(),
             **{
-                name: tf.cast(place.to_tensor(), tf.int32)
+                name: tf.cast(place, tf.int32).to_tensor()
                 for name, place in offsets_of_words.items()
             },
         }
@@ -324,10 +335,11 @@ class TokenClassifier(Task):
         if self.crf is None:
             labels, probabilities = tf.argmax(logits, axis=-1), tf.nn.softmax(logits)
         else:
-            shape = tf.shape(logits, tf.int64)[:2]
-            seen = tf.boolean_mask(places, places >= 0)[:, tf.newaxis]
-            ones = tf.ones_like(seen[:, 0], tf.int32)
-            mask = tf.reshape(tf.scatter_nd(seen, ones, [tf.reduce_prod(shape)]), shape)
+            shape = tf.shape(logits)[:2]
+            size = tf.reduce_prod(shape)
+            places_and_rest = tf.where(places < 0, size, tf.cast(places, tf.int32))[:, tf.newaxis]
+            ones = tf.ones_like(places, tf.int32)
+            mask = tf.reshape(tf.scatter_nd(places_and_rest, ones, [size + 1])[:-1], shape)
             labels = self.crf.decode(logits, mask, self.allowed)
             probabilities = self.crf.marginals(logits, mask, self.allowed)
         scores = tf.gather(probabilities, labels, batch_dims=2)  # (B, S)
@@ -356,7 +368,7 @@ class TokenClassifier(Task):
         }
 
     def entities(self, x, batch_size=32):
-        """Find the entities that the labels mark, see `keras_lm.tasks.entities.entity_spans`.
+        """Find the entities that the labels mark, see `keras_lm.tasks.entities`.
 
         Args:
             x: strings or lists of words; no dataset.
@@ -367,32 +379,12 @@ class TokenClassifier(Task):
             joined by spaces), `label`, `score` (the mean of its words'), `start` and `end`: in
             characters of a string, as Python counts them; in words of a list.
         """
-        columns = self.columns(x)
-        answer = self.tag(x, batch_size)
-        found = []
-        for row, labels in enumerate(answer["labels"]):
-            found.append([])
-            for label, first, end in entity_spans(labels):
-                entity = {"label": label, "score": float(np.mean(answer["scores"][row][first:end]))}
-                if "start" in answer:
-                    start, stop = answer["start"][row][first], answer["end"][row][end - 1]
-                    text = columns["text"][row].numpy().decode("utf-8", "replace")
-                    entity |= {"text": text[start:stop], "start": start, "end": stop}
-                else:
-                    text = " ".join(answer["tokens"][row][first:end])
-                    entity |= {"text": text, "start": first, "end": end}
-                found[-1].append(entity)
-        return found
+        texts = self.columns(x)["text"]
+        return entities_of(self.tag(x, batch_size), texts)
 
     def columns(self, x):
         columns = super().columns(x)
-        text = columns["text"]
-        if isinstance(text, tf.RaggedTensor):
-            for i in np.flatnonzero(text.values.numpy() == b"")[:1]:
-                row = int(np.searchsorted(text.row_splits.numpy(), i, "right")) - 1
-                raise ValueError(
-                    f"text[{row}] has an empty string among its words: leave it out, and its label."
-                )
+        refuse_empty_words(columns)
         return columns
 
 

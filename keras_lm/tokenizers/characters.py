@@ -120,16 +120,17 @@ class CharacterTokenizer(Tokenizer):
         data = tf.pad(data, [[0, 0], [1, 1]])
         return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
-    def tokenize_lite(self, text):
+    def tokenize_lite(self, text, splitter=None):
         """Return what calling returns, by operations that a `.tflite` can run.
 
         Args:
             text: (B,) string tensor.
+            splitter: another than the tokenizer's own.
 
         Returns:
             A ragged (B, S, C) int32 tensor.
         """
-        data, starts, ends, row_splits = splitting.split_bytes(text, self.splitter)
+        data, starts, ends, row_splits = splitting.split_bytes(text, splitter or self.splitter)
         lengths = tf.minimum(ends - starts, self.characters_per_word - 2)
         # In the frame of a word, only the places of its bytes are neither begin, end nor fill.
         frames = tf.gather(self._frames, lengths)  # (W, C)

@@ -9,9 +9,10 @@ import tensorflow as tf
 
 def row_ids(ragged):
     """Return the row of each value of a ragged (B, S) tensor, (number of values,) int64."""
-    values = tf.range(tf.size(ragged.values, tf.int64))
-    splits = tf.cast(ragged.row_splits, tf.int64)
-    return tf.searchsorted(splits, values, "right", tf.int64) - 1
+    # Of each place, how many rows end there: operations that LiteRT has, too.
+    ends = tf.cast(ragged.row_splits, tf.int32)[1:-1]
+    ends = tf.scatter_nd(ends[:, tf.newaxis], tf.ones_like(ends), [tf.size(ragged.values) + 1])
+    return tf.cast(tf.cumsum(ends)[:-1], tf.int64)
 
 
 def keep(ragged, mask):

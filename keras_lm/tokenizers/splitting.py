@@ -3,7 +3,7 @@
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import ragged
+from keras_lm.tokenizers import offsets, ragged
 from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
 
 # ASCII's marks and what Unicode calls punctuation, as BERT defines it.
@@ -41,6 +41,26 @@ def split_words(text, splitter, whole=()):
     if parted:
         text = tf.strings.regex_replace(text, "|".join(parted), r" \0 ")
     return ragged.split(text, b" ")
+
+
+def words_and_places(text, splitter):
+    """Return the words of (B,) texts, and where each stands in its text as it was given.
+
+    Args:
+        text: (B,) string tensor.
+        splitter: as above.
+
+    Returns:
+        `(words, starts, ends)`: ragged (B, S) strings with U+FFFD for what is not UTF-8, and their
+        places in characters, ragged (B, S) int64.
+    """
+    valid = offsets.valid_utf8(text)
+    # NUL is the end of a text to the kernel.
+    valid = tf.strings.regex_replace(valid, r"\x{0}", "\x01")
+    marks = PUNCTUATION if splitter == "punctuation" else ""
+    parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
+    words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
+    return words, *offsets.in_original(text, starts, ends, "character")
 
 
 def _literal(text):
@@ -94,6 +114,42 @@ def split_bytes(text, splitter):
     starts = tf.concat([tf.gather(starts, kept), [0]], axis=0)
     ends = tf.concat([tf.gather(ends, kept), [0]], axis=0)
     return data, starts, ends, tf.gather(words_before, row_splits)
+
+
+def words_and_places_lite(text, splitter):
+    """Do what `words_and_places` does, by operations that LiteRT has.
+
+    Bytes that are no UTF-8 stay in the words, and places count of them those that could begin a
+    character.
+
+    Args:
+        text: (B,) string tensor, of one row or more.
+        splitter: as above.
+
+    Returns:
+        `(words, starts, ends, strings)`: the same, int32, and the N words of all texts with an
+        empty one behind them, (N + 1,).
+    """
+    data, starts, ends, row_splits = split_bytes(text, splitter)
+    # The empty word goes into the last text.
+    with_last = tf.cast(tf.concat([row_splits[:-1], tf.shape(starts)], axis=0), tf.int64)
+    row = ragged.row_ids(tf.RaggedTensor.from_row_splits(starts, with_last, validate=False))
+    begins = tf.cast(tf_text.ByteSplitter().split(text).row_starts(), tf.int32)  # of each text
+    begin = tf.gather(begins, row)
+    starts, ends = tf.maximum(starts, begin), tf.maximum(ends, begin)
+    strings = tf_text.ByteSplitter().split_by_offsets(
+        text,
+        *(
+            tf.RaggedTensor.from_row_splits(place - begin, with_last, validate=False)
+            for place in (starts, ends)
+        ),
+    )
+    is_first = (data < 0x80) | (data >= 0xC0)
+    before = tf.cumsum(tf.cast(is_first, tf.int32), exclusive=True)  # characters before each byte
+    starts, ends = (tf.gather(before, place) - tf.gather(before, begin) for place in (starts, ends))
+    words = tf.RaggedTensor.from_row_splits(strings.values[:-1], row_splits, validate=False)
+    starts, ends = (words.with_values(places[:-1]) for places in (starts, ends))
+    return words, starts, ends, strings.values
 
 
 def _characters(data, is_first, kinds):

@@ -138,9 +138,9 @@ class WordTokenizer(Tokenizer):
     def tokenize_lite(self):
         """A function that returns what calling does, by operations that a `.tflite` can run.
 
-        It takes a (B,) string tensor. There `lowercase` knows ASCII's letters alone, bytes that are
-        no UTF-8 stay as they are, and words of more than 64 bytes are unknown. With fastai's rules
-        there is none.
+        It takes a (B,) string tensor, and perhaps another `splitter`. There `lowercase` knows
+        ASCII's letters alone, bytes that are no UTF-8 stay as they are, and words of more than 64
+        bytes are unknown. With fastai's rules there is none.
         """
         if self.rules is not None:
             raise AttributeError("fastai's rules need operations that LiteRT does not have")
@@ -148,7 +148,7 @@ class WordTokenizer(Tokenizer):
             special = set(self._vocabulary.all_special_tokens)
             words = {t.encode(): i for t, i in self._vocabulary.ids.items() if t not in special}
             self._finder = WordFinder(words, self.special_id("unknown"), self.lowercase)
-        return lambda text: self._finder.tokenize(text, self.splitter)
+        return lambda text, splitter=None: self._finder.tokenize(text, splitter or self.splitter)
 
     def _clean(self, text):
         return tf.strings.regex_replace(valid_utf8(text), SENTINEL, "")

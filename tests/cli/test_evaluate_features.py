@@ -156,9 +156,44 @@ def test_vectors_of_tokens_are_ragged(run, answers, tiny, embed, tmp_path):
         np.testing.assert_allclose(row["answer"]["embedding"], vectors, atol=1e-6)
 
 
+@pytest.mark.parametrize("spelled, layers", [("all", "all"), ("0,-1,0", [0, -1, 0])])
+@pytest.mark.parametrize("pooling", ["first", "none"])
+def test_layers_stand_before_the_width(
+    run, answers, tiny, embed, tmp_path, spelled, layers, pooling
+):
+    output = tmp_path / "layers.npz"
+    arguments = ["features", tiny, *TEXTS, "--pooling", pooling, "--batch-size", 4]
+    run(*arguments, "--layers", spelled, "--output", output)
+    found, expected = np.load(output), embed(layers=layers, pooling=pooling)
+    offsets = np.arange(7) if pooling == "first" else found["offsets"]
+    number = 2 if layers == "all" else 3
+    assert found["embedding"].shape == (offsets[-1], number, 16)
+    lines = answers(run(*arguments, "--layers", spelled, "--output", "-"))
+    for i, row in enumerate(lines):
+        vectors = found["embedding"][offsets[i] : offsets[i + 1]]
+        own = expected[i : i + 1] if pooling == "first" else expected[i, : len(vectors)]
+        np.testing.assert_allclose(vectors, own, atol=1e-5)
+        np.testing.assert_allclose(
+            np.reshape(row["answer"]["embedding"], own.shape), own, atol=1e-5
+        )
+
+
+def test_each_layer_is_the_one_of_its_number(embed):
+    layers = embed(layers=[-1, 0])
+    np.testing.assert_allclose(layers[:, 0], embed(layers="last"), atol=1e-5)
+    np.testing.assert_allclose(layers[:, 1], embed(layers="embedding"), atol=1e-5)
+
+
+def test_no_texts_are_no_rows(run, tiny, write, tmp_path):
+    output = tmp_path / "vectors.npz"
+    run("features", tiny, "--input", write("texts.txt", ""), "--output", output)
+    assert np.load(output)["embedding"].shape == (0, 0)
+
+
 def test_features_refuse(fail, tiny, tmp_path):
     assert "neither .npz nor .jsonl" in fail("features", tiny, "x", "--output", "vectors.csv")
     output = ["--output", tmp_path / "vectors.npz"]
-    assert "layers='all'" in fail("features", tiny, "x", *output, "--layers", "all")
+    assert "layers='0;1'" in fail("features", tiny, "x", *output, "--layers", "0;1")
     assert "2 hidden states" in fail("features", tiny, "x", *output, "--layers", "7")
+    assert "2 hidden states" in fail("features", tiny, "x", *output, "--layers", "0,7")
     assert not list(tmp_path.iterdir())

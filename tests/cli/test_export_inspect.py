@@ -138,6 +138,14 @@ def test_tflite(inspect, tflite, task):
     assert found["bytes"] == tflite.stat().st_size
 
 
+@pytest.mark.parametrize("name", ["elmo_medium_en", "awd_lstm_base_en"])
+def test_size_of_a_recurrent_model(run, name):
+    found = json.loads(run("inspect", name, "--json"))
+    assert found["parameters"] > 20_000_000
+    assert found["flops_per_token"]["training"] == 3 * found["flops_per_token"]["forward"] > 0
+    assert "GFLOP" in run("inspect", name)
+
+
 def test_inspect_refuses(fail, write, exported, tmp_path, critic):
     assert "There is no folder" in fail("inspect", tmp_path / "none")
     assert "No such file" in fail("inspect", tmp_path / "none.tflite")

@@ -19,6 +19,9 @@ CASES = {
     "regressor, fixed length": lambda backbone, **a: tasks.TextRegressor(
         backbone, padding="fixed", sequence_length=9, **a
     ),
+    "tagger": lambda backbone, **a: tasks.TokenClassifier(
+        backbone, class_names=["O", "B-X"], splitter="punctuation", **a
+    ),
     "first vector": lambda backbone, **a: tasks.FeatureExtractor(
         backbone, pooling="first", normalize=True, **a
     ),
@@ -34,7 +37,7 @@ def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
     for size in (len(rows), 1, 3):  # the batch may change its size
         batch = {name: column[:size] for name, column in columns.items()}
         tensors = {name: tf.constant(list(column)) for name, column in batch.items()}
-        expected = task.answer(tensors, task.tokenizer.tokenize_lite)
+        expected = task.answer_lite(tensors)
         found = serve(**batch)
         assert set(found) == set(expected)
         for name, value in expected.items():

@@ -165,6 +165,7 @@ LAYERS = {
     "sum_all": lambda h: h[1] + h[2] + h[3] + h[4],
     "sum_last_four": lambda h: h[1] + h[2] + h[3] + h[4],
     "concat_last_four": lambda h: np.concatenate(h[1:5], -1),
+    "concat_embedding_last": lambda h: np.concatenate([h[0], h[4]], -1),
     "scalar_mix": lambda h: np.mean(h, axis=0),
     2: lambda h: h[2],
     -1: lambda h: h[4],

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.models import Backbone
+from keras_lm.models import Backbone, CoveBackbone
 from keras_lm.tasks import FeatureExtractor, Task, TextClassifier, TokenClassifier
-from keras_lm.tokenizers import Tokenizer
+from keras_lm.tokenizers import Tokenizer, WordTokenizer
 
 TEXTS = ["The cat, twice!", "", "naïve 🙂", b"\xff\xfe ok", "a" * 200]
 WORDS = [["The", "cat", ",", "twice", "!"], [], ["naïve", "🙂"], [b"\xff\xfe", "ok"], ["a" * 200]]
@@ -152,3 +152,27 @@ def test_lite(mixer, tmp_path):
     assert not answer[:, expected.shape[1] :].any()  # perhaps there is more padding
     answer = answer[:, : expected.shape[1]]
     np.testing.assert_allclose(answer, expected, atol=5e-5)
+
+
+def test_vectors_of_a_word_and_of_its_context_side_by_side(tmp_path):
+    """CoVe's [GloVe; CoVe]: states of two widths, for a text, for a tagger, and in an export."""
+    keras.utils.set_random_seed(0)
+    cove = CoveBackbone(2, embedding_dim=3, hidden_dim=4, vocabulary_size=5)
+    tokenizer = WordTokenizer(["<unk>", "<pad>", "the", "river", "bank"], "<unk>", "<pad>")
+    options = {"layers": "concat_embedding_last", "pooling": "none"}
+    task = FeatureExtractor(cove, tokenizer=tokenizer, **options)
+    texts = ["the bank", "the river bank"]
+    found = task.embed(texts)["embedding"]
+    ids = np.array([[2, 4, 1], [2, 3, 4]])
+    mask = (ids != 1).astype("int32")
+    top = cove({"token_ids": ids, "padding_mask": mask})["sequence_output"]
+    expected = np.concatenate([cove.word_embedding(ids), top], axis=-1) * mask[..., None]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    served = tf.saved_model.load(str(task.export(tmp_path / "export"))).signatures
+    served = served["serving_default"](text=tf.constant(texts))["embedding"]
+    np.testing.assert_allclose(served, expected, atol=1e-6)
+    tagger = TokenClassifier(task, tokenizer=tokenizer, num_classes=2)
+    assert tagger.predict_on_batch(texts).shape == (2, 3, 2)
+    tagger.save_to_preset(tmp_path / "preset")
+    same = Task.from_preset(tmp_path / "preset")
+    np.testing.assert_allclose(same.predict_on_batch(texts), tagger.predict_on_batch(texts))
