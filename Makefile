@@ -36,7 +36,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)  # a process a core
 
 slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m slow $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+	$(BIN)/python -m pytest -m slow --numprocesses 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

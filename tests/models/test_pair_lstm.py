@@ -35,7 +35,9 @@ def over_elmo():
     return backbone, CharacterTokenizer(characters_per_word=6)
 
 
-@pytest.fixture(scope="module", params=[over_a_table, over_elmo])
+@pytest.fixture(
+    scope="module", params=[over_a_table, pytest.param(over_elmo, marks=pytest.mark.slow)]
+)
 def task(request):
     keras.utils.set_random_seed(0)
     backbone, tokenizer = request.param()

@@ -27,7 +27,7 @@ def over_words():
     return cove, WordTokenizer(WORDS, unknown_token="<unk>", pad_token="<pad>")
 
 
-@pytest.fixture(scope="module", params=["words", "both"])
+@pytest.fixture(scope="module", params=[pytest.param("words", marks=pytest.mark.slow), "both"])
 def task(request):
     keras.utils.set_random_seed(0)
     model, tokenizer = over_words() if request.param == "words" else over_characters()

@@ -285,6 +285,7 @@ def test_a_vocabulary_of_the_target_texts(small, tokenizer):
     np.testing.assert_array_equal(copy.lstms[0].kernel, small.lstms[0].kernel)
 
 
+@pytest.mark.slow
 def test_classifier_of_strings_as_preset_and_saved_model(small, tokenizer, tmp_path):
     task = TextClassifier(small, tokenizer=tokenizer, class_names=["bad", "good"])
     task.compile(optimizer=keras.optimizers.Adam(0.03))

@@ -259,6 +259,7 @@ def test_what_is_wrong_with_queries_is_said(task):
         prompted.choose(["x"], ["ab"])
 
 
+@pytest.mark.slow
 def test_answers_end_where_the_next_example_would_begin(tokenizer):
     backbone = GPT2Backbone(
         vocabulary_size=tokenizer.vocabulary_size,
@@ -317,6 +318,7 @@ def test_summaries_reproduce_by_their_seed(task):
     assert summarize(task, texts, **options) == summarize(task, texts, **options)
 
 
+@pytest.mark.slow
 def test_last_words_by_a_slow_search(task):
     texts = ["he went to the", "so many"]
     plain = task.generate(texts, max_new_tokens=5)

@@ -107,6 +107,7 @@ def test_regressor_learns(make, texts):
 # === MaskedLM ===
 
 
+@pytest.mark.slow
 def test_masked_lm_learns_without_labels(make):
     task = fast(make(MaskedLM, in_graph=True))
     losses = task.fit(["the film was good"] * 32, epochs=15, verbose=0).history["loss"]

@@ -143,6 +143,7 @@ def test_a_prompt_that_is_no_utf8_is_read_with_replacements(task, prompt):
     assert task.generate([prompt], max_new_tokens=4) == task.generate(readable, max_new_tokens=4)
 
 
+@pytest.mark.slow
 def test_a_prompt_of_a_hundred_thousand_tokens_keeps_its_last_ones(task):
     ids = task.tokenizer("so x" * 100_000).numpy()
     assert len(ids) >= 100_000
@@ -156,6 +157,7 @@ def test_no_new_tokens_at_all(task):
     assert task.generate(PROMPTS[:1], max_new_tokens=0, num_beams=2) == [""]
 
 
+@pytest.mark.slow
 def test_the_window_may_be_filled_to_its_end(task):
     assert len(task.tokenizer(task.generate("x", max_new_tokens=WINDOW - 1)[0])) > 5
     answer = task.answer_all(["x", ""])

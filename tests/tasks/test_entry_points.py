@@ -201,6 +201,7 @@ def test_sequences_of_different_widths_are_padded_alike(make, cls, form):
     np.testing.assert_allclose(actual[real], expected[real], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_packed_rows_without_a_mask_stay_real_when_widened(make):
     task = make(MaskedLM)
     rows = [np.array([[2, 7, 3]], "int32"), np.array([[2, 7, 8, 9, 3]], "int32")]

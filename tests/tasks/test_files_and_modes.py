@@ -85,6 +85,7 @@ def test_mixed_precision(every_task, make, make_backbone):
     assert {str(w.dtype) for w in task.trainable_weights} == {"float32"}
 
 
+@pytest.mark.slow
 def test_float16_scales_the_loss(make, make_backbone):
     task = make(TextClassifier, make_backbone(dtype="mixed_float16"), in_graph=True, num_classes=2)
     history = task.fit(TEXTS, [0, 1], epochs=2, verbose=0).history

@@ -107,6 +107,7 @@ def test_every_form_of_data(task, form):
         assert loss == pytest.approx(float(np.mean(losses)), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_it_learns(make):
     task = make(MultipleChoice)
     task.compile(optimizer=keras.optimizers.Adam(1e-2), run_eagerly=True)
@@ -180,6 +181,7 @@ def test_bad_labels(task, labels, message):
         task.fit({"text": DATA["text"], "choices": choices}, labels, verbose=0)
 
 
+@pytest.mark.slow
 def test_saved_model_and_tflite(task, tmp_path):
     x = (["it was", "", b"so \xff"], [["good", "bad", ""], ["a", "i", "."], ["", "", "fine"]])
     folder = task.export(tmp_path / "chooser")

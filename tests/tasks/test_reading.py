@@ -156,6 +156,7 @@ def test_the_old_rows_stay_as_they_were(load, preset, gpt_tokenizer):
     assert added.shape[0] == 3 and np.asarray(added).std() > 0.001
 
 
+@pytest.mark.slow
 def test_a_trained_task_keeps_its_tokens(load, tmp_path):
     task = load(TextClassifier, class_names=["bad", "good"])
     texts = ["a good film", "a bad film"]

@@ -34,6 +34,7 @@ def fitted():
     return task, history.history
 
 
+@pytest.mark.slow
 def test_it_learns_what_single_words_cannot_say(fitted):
     task, history = fitted
     assert history["loss"][-1] < 0.2 * history["loss"][0]

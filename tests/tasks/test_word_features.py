@@ -95,6 +95,7 @@ def test_wrong_numbers_of_mixes_are_refused(mixer):
         TokenClassifier(mixer, num_classes=2)
 
 
+@pytest.mark.slow
 def test_tagger_learns_over_frozen_layers_and_comes_back(source, tmp_path):
     keras.utils.set_random_seed(0)
     extractor = FeatureExtractor(

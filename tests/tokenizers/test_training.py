@@ -66,6 +66,7 @@ def test_the_same_corpus_in_any_form_gives_the_same(trained, kind, tmp_path):
         assert train_vocabulary(kind, size, texts=texts).vocabulary == expected
 
 
+@pytest.mark.slow
 def test_another_process_learns_the_same(trained):
     script = (
         "import sys; from keras_lm.tokenizers import train_vocabulary\n"

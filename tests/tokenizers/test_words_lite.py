@@ -42,6 +42,7 @@ def test_lower_case():
     assert tokenizer.tokenize_lite(tf.constant(texts)).to_list() == tokenizer(texts).to_list()
 
 
+@pytest.mark.slow
 def test_a_mean_pooled_classifier_as_tflite(tmp_path):
     task = TextClassifier(
         WordVectorBackbone(len(WORDS), 3), tokenizer=make(), num_classes=2, sequence_length=6000
