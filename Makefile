@@ -24,6 +24,9 @@ USABLE  := $(BIN)/python -c 'import sys; sys.exit(not (3, 10) <= sys.version_inf
 
 BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken))
 
+# A process a core; files in our order, the longest first (see tests/conftest.py)
+PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 .PHONY: help demo test slow lint format bench clean FORCE
 
 help:
@@ -33,10 +36,10 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/keras-lm demo
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)  # a process a core
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m slow --numprocesses 2 --dist loadfile $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+	$(BIN)/python -m pytest -m slow $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

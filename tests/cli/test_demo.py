@@ -23,12 +23,14 @@ def small_run(tmp_path_factory):
     return output, arguments, invoke(*arguments)
 
 
+@pytest.mark.slow
 def test_demo_walks_every_step(small_run):
     _, _, result = small_run
     assert result.exit_code == 0, result.output
     assert re.findall(r"^(\d)\. ", result.output, re.M) == list("1234567")
 
 
+@pytest.mark.slow
 def test_demo_leaves_what_it_names(small_run):
     output, _, _ = small_run
     names = {path.name for path in output.iterdir()}
@@ -45,6 +47,7 @@ def test_demo_leaves_what_it_names(small_run):
     assert (output / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_demo_records_what_it_measured(small_run):
     output, _, _ = small_run
     results = json.loads((output / demo.MARKER).read_text())
@@ -55,6 +58,7 @@ def test_demo_records_what_it_measured(small_run):
     assert 85 < results["tflite_mb"] < 105
 
 
+@pytest.mark.slow
 def test_exports_and_server_answer_alike(small_run):
     _, _, result = small_run
     rows = re.findall(r"^ +(\w+tive) +([\d.]+) +(\w+tive) +([\d.]+) ", result.output, re.M)
@@ -65,6 +69,7 @@ def test_exports_and_server_answer_alike(small_run):
         assert float(one_score) == pytest.approx(float(other_score), abs=0.01)
 
 
+@pytest.mark.slow
 def test_demo_replaces_an_earlier_demo(small_run):
     output, _, _ = small_run
     demo.prepare_output(output)  # does not raise

@@ -108,6 +108,7 @@ def test_what_it_trains_is_a_task(run, pretrain, corpus, tmp_path, answers):
     )
 
 
+@pytest.mark.slow
 def test_finetune_goes_on_where_it_was_interrupted(
     run, fail, pretrain, interrupt, corpus, tmp_path
 ):

@@ -98,6 +98,7 @@ def test_words_of_equal_number_are_no_pairs(task):
     assert task.predict(x, verbose=0).shape == (2, 4, 3)
 
 
+@pytest.mark.slow
 def test_it_learns_names_and_labels(make):
     task = make(TokenClassifier, num_classes=2)
     task.compile(optimizer=keras.optimizers.Adam(1e-2), run_eagerly=True)

@@ -27,16 +27,20 @@ def make(**options):
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def task():
     task = make(crf="bio")
-    task.compile(optimizer=keras.optimizers.Adam(0.05))
-    history = task.fit(TEXTS, LABELS, batch_size=8, epochs=25, validation_split=0.25, verbose=0)
-    return task, history.history
+    task.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=True)
+    task.fit(TEXTS, LABELS, batch_size=8, epochs=2, verbose=0)
+    return task
 
 
 @pytest.mark.slow
-def test_it_learns_what_single_words_cannot_say(fitted):
-    task, history = fitted
+def test_it_learns_what_single_words_cannot_say():
+    task = make(crf="bio")
+    task.compile(optimizer=keras.optimizers.Adam(0.05))
+    history = task.fit(
+        TEXTS, LABELS, batch_size=8, epochs=25, validation_split=0.25, verbose=0
+    ).history
     assert history["loss"][-1] < 0.2 * history["loss"][0]
     assert history["val_accuracy"][-1] == 1.0
     assert task.tag(TEXTS[:4])["labels"] == LABELS[:4]
@@ -46,8 +50,7 @@ def test_it_learns_what_single_words_cannot_say(fitted):
     assert plain.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)["accuracy"] < 1.0
 
 
-def test_loss_and_scores_are_the_chains(fitted):
-    task, _ = fitted
+def test_loss_and_scores_are_the_chains(task):
     packed, labels = task.preprocess_with_labels(
         task.columns(TEXTS[:4]), task.prepare_labels(np.array(LABELS[:4], object))
     )
@@ -60,8 +63,9 @@ def test_loss_and_scores_are_the_chains(fitted):
     loss = task.test_on_batch(packed, labels, sample_weight=weights, return_dict=True)["loss"]
     assert loss == pytest.approx(expected, rel=1e-4)
     marginals = np.asarray(task.crf.marginals(logits, mask, task.allowed))
+    best = np.asarray(task.crf.decode(logits, mask, task.allowed))
     scores = task.tag(TEXTS[:4])["scores"]
-    np.testing.assert_allclose(scores[0], marginals[0].max(axis=-1), atol=1e-5)
+    np.testing.assert_allclose(scores[0], marginals[0][np.arange(5), best[0]], atol=1e-5)
 
 
 def test_bio_answers_are_bio():
@@ -77,8 +81,7 @@ def test_bio_answers_are_bio():
     assert transitions[:, 1:4].all()
 
 
-def test_files_and_exports(fitted, tmp_path):
-    task, _ = fitted
+def test_files_and_exports(task, tmp_path):
     expected = task.tag(TEXTS[:4])
     task.save_to_preset(tmp_path / "preset")
     again = Task.from_preset(tmp_path / "preset")
