@@ -261,6 +261,7 @@ def test_what_is_wrong_with_queries_is_said(task):
 
 @pytest.mark.slow
 def test_answers_end_where_the_next_example_would_begin(tokenizer):
+    keras.utils.set_random_seed(0)
     backbone = GPT2Backbone(
         vocabulary_size=tokenizer.vocabulary_size,
         num_layers=1,
@@ -273,10 +274,11 @@ def test_answers_end_where_the_next_example_would_begin(tokenizer):
     task = CausalLM(backbone, tokenizer=tokenizer)
     prompt = Prompt(examples=PAIRS)
     task.compile(optimizer=keras.optimizers.Adam(0.02))
-    # As one window, because a prompt begins without the token that a text begins with.
+    # A prompt is continued as it stands, and scored behind the token that a text begins with.
     ids = tokenizer(prompt.text("cheese") + " fromage\nq => r\n")
-    window = tf.data.Dataset.from_tensors(ids)
-    task.fit(window_batches(window, 1).repeat(), epochs=1, steps_per_epoch=100, verbose=0)
+    behind = tf.concat([[tokenizer.special_id("bos")], ids[:-1]], axis=0)
+    windows = tf.data.Dataset.from_tensor_slices(tf.stack([ids, behind]))
+    task.fit(window_batches(windows, 2).repeat(), epochs=1, steps_per_epoch=100, verbose=0)
     prompted = Prompted(task, prompt)
     assert prompted.answer(["cheese"], max_new_tokens=12) == ["fromage"]
     assert translate(task, ["cheese"], PAIRS, max_new_tokens=5) != [""]
