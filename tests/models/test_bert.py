@@ -332,6 +332,7 @@ np.save(sys.argv[2], np.asarray(backbone(inputs)["sequence_output"]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_on_the_jax_backend(goldens, tmp_path, assert_equal):
     if importlib.util.find_spec("jax") is None:

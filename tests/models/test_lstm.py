@@ -64,6 +64,7 @@ def test_a_language_model_learns_from_strings_and_continues_them(language_model)
     assert scores[0] < 3 < 10 < scores[1]
 
 
+@pytest.mark.slow
 def test_files_and_exports(language_model, tmp_path):
     task, _ = language_model
     prompts = ["the dog ran on", "a cat", ""]

@@ -75,7 +75,11 @@ def state(task):
 
 
 @pytest.mark.parametrize(
-    ("make", "fit"), [(over_sentences, sentences), (over_windows, windows)], ids=["words", "tokens"]
+    ("make", "fit"),
+    [
+        pytest.param(over_sentences, sentences, id="words"),
+        pytest.param(over_windows, windows, id="tokens", marks=pytest.mark.slow),
+    ],
 )
 def test_interrupted_streams_go_on_bit_for_bit(make, fit, tmp_path):
     whole = make(seed=1)
