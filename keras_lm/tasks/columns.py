@@ -185,6 +185,20 @@ def _short(value):
     return text if len(text) <= 60 else text[:57] + "…"
 
 
+def batches_of(columns, batch_size):
+    """Yield the columns batch by batch.
+
+    Not by a dataset: where one ends, TensorFlow may lose a Ctrl-C.
+
+    Args:
+        columns: dict of tensors (B, …), ragged or not.
+        batch_size: int.
+    """
+    rows = next(iter(columns.values())).shape[0]
+    for start in range(0, rows, batch_size):
+        yield {name: column[start : start + batch_size] for name, column in columns.items()}
+
+
 def join_answers(arrays):
     """Join batches of an answer along the rows, bytes as `str`.
 

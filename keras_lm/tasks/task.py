@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import tokenizers
-from keras_lm.tasks.columns import join_answers
+from keras_lm.tasks.columns import batches_of, join_answers
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.training import AdamW
 
@@ -334,10 +334,10 @@ class Task(TextModel):
                     self.answer, reduce_retracing=True, autograph=False
                 )
             answer = self._answer_function
-        if not isinstance(x, tf.data.Dataset):
-            x = tf.data.Dataset.from_tensor_slices(self.columns(x)).batch(batch_size)
-        else:
+        if isinstance(x, tf.data.Dataset):
             x = x.map(lambda *batch: self.named(batch[0]))
+        else:
+            x = batches_of(self.columns(x), batch_size)
         answers = [{key: value.numpy() for key, value in answer(batch).items()} for batch in x]
         if not answers:
             raise ValueError("x is empty: pass at least one text.")
