@@ -1,8 +1,12 @@
 """What an export of a model that continues prompts offers: functions of named tensors.
 
-Shapes: B prompts, S tokens, T slots of a cache, L blocks, N heads, H per head, V vocabulary.
+The model's state goes in and out as tensors of flat names, as `keras_lm.layers.state.named_tensors`
+gives them: `cache_keys`, `states_0_hidden`, ….
+
+Shapes: B prompts, S tokens, V vocabulary.
 """
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -10,7 +14,8 @@ from keras_lm.export.signatures import plain_floats, raw_function, trace
 from keras_lm.generation.options import OPTIONS, require
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.layers.causal_heads import last_real_token
-from keras_lm.models.causal import PARTS, CausalBackbone
+from keras_lm.layers.state import named_tensors
+from keras_lm.layers.tensorflow import for_lite
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 PACKED = {
@@ -36,11 +41,7 @@ def trace_all(task):
             lambda text: task.score_texts(text, tokenize=tokenize),
             {"text": tf.TensorSpec([None], tf.string, "text")},
         ),
-        **(
-            {"next_token": trace(next_token_function(task), {**PACKED, **cache_specs(task)})}
-            if has_cache(task)
-            else {}
-        ),
+        "next_token": trace(next_token_function(task), {**PACKED, **state_specs(task)}),
         "tokenize": trace(tokenize_function(task, tokenize), PROMPT),
         "detokenize": trace(detokenize_function(task), PACKED),
         "tokens": trace(raw_function(task), task.packed_specs()),
@@ -54,8 +55,11 @@ def defaults(task):
         task: see `trace_all`.
     """
     all_real = {"padding_mask": np.ones([1, 1], "int32")}
-    found = {"generate": generate_defaults(task), "detokenize": all_real}
-    return found | ({"next_token": all_real | empty_cache(task)} if has_cache(task) else {})
+    return {
+        "generate": generate_defaults(task),
+        "detokenize": all_real,
+        "next_token": all_real | initial_state(task),
+    }
 
 
 def warmup_requests(task):
@@ -73,8 +77,7 @@ def warmup_requests(task):
     yield "score", {"text": prompt["prompt"]}
     yield "tokenize", prompt
     tokens = {"token_ids": np.zeros([1, 1], "int32"), "padding_mask": np.ones([1, 1], "int32")}
-    if has_cache(task):
-        yield "next_token", tokens | empty_cache(task)
+    yield "next_token", tokens | initial_state(task)
     yield "detokenize", tokens
 
 
@@ -122,76 +125,74 @@ def _per_prompt(name, value, rows):
 # === Token by token ===
 
 
-def has_cache(task):
-    """Return whether a task's model has a Transformer's cache, which `next_token` hands around."""
-    return isinstance(task.backbone, CausalBackbone)
-
-
-def cache_specs(task):
-    """Return the inputs that make up a cache, whose names begin with `cache_`."""
-    config = task.backbone.config
-    heads = config["num_heads"]
-    shape = [None, config["num_layers"], heads, None, config["hidden_dim"] // heads]
-    kinds = {
-        "keys": (shape, tf.float32),
-        "values": (shape, tf.float32),
-        "padding_mask": ([None, None], tf.int32),
-        "length": ([None], tf.int32),
+def state_specs(task):
+    """Return the inputs that make up the model's state, by name, floats as float32."""
+    backbone = task.backbone
+    return {
+        name: tf.TensorSpec(part.shape, "float32" if "float" in part.dtype else part.dtype, name)
+        for name, part in named_tensors(backbone.state_spec(), backbone.state_name).items()
     }
-    return {f"cache_{part}": tf.TensorSpec(*kinds[part], f"cache_{part}") for part in PARTS}
 
 
-def empty_cache(task, rows=1, slots=0):
-    """Return an empty cache as arrays by the names of `cache_specs`."""
-    cache = {}
-    for name, spec in cache_specs(task).items():
-        shape = [rows, *(slots if size is None else size for size in spec.shape[1:])]
-        cache[name] = np.zeros(shape, spec.dtype.as_numpy_dtype)
-    return cache
+def initial_state(task, rows=1, length=0):
+    """Return the state before any token, as arrays by the names of `state_specs`."""
+    backbone = task.backbone
+    state = backbone.pack_state(backbone.initial_state(rows, length))
+    state = named_tensors(state, backbone.state_name)
+    return {
+        name: np.asarray(tf.cast(state[name], spec.dtype))
+        for name, spec in state_specs(task).items()
+    }
 
 
 def next_token_function(task):
-    """Return the function that `next_token` is: tokens and a cache → logits and the cache.
+    """Return the function that `next_token` is: tokens and a state → logits and the state.
 
-    A cache of one row stands for all rows; an empty one makes the first call. It grows by the slots
-    that it lacks. Padding may stand on either side.
+    A state of one row stands for all rows; the initial one makes the first call. A cache grows by
+    the slots that it lacks. Padding may stand on either side.
     """
+    window = task.backbone.max_sequence_length
 
-    def next_token(token_ids, padding_mask, **cache):
+    def next_token(token_ids, padding_mask, **state):
         rows = tf.shape(token_ids)[0]
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
-        cache = {
-            part: _for_rows(cache[f"cache_{part}"], rows, task.backbone.compute_dtype)
-            for part in PARTS
-        }
-        window = task.backbone.max_sequence_length
         if window is not None:
-            number = tf.reduce_sum(tf.concat([cache["padding_mask"], padding_mask], 1), axis=1)
+            past = state["cache_padding_mask"]
+            past = tf.broadcast_to(past, tf.stack([rows, tf.shape(past)[1]]))
+            number = tf.reduce_sum(tf.concat([past, padding_mask], axis=1), axis=1)
             require(
                 number <= window,
                 f"cache and token_ids may have {window} tokens together, but have",
                 number,
             )
-        return _step_outputs(
-            task,
-            task.backbone({"token_ids": token_ids, "padding_mask": padding_mask, "cache": cache}),
-            padding_mask,
-        )
+        state = {name: _for_rows(part, rows) for name, part in state.items()}
+        state = task.backbone.make_room(_nested(task, state), {"padding_mask": padding_mask})
+        return _step_outputs(task, token_ids, padding_mask, state)
 
     return next_token
 
 
-def _step_outputs(task, outputs, padding_mask):
+def _for_rows(x, rows):
+    return tf.broadcast_to(x, tf.concat([[rows], tf.shape(x)[1:]], axis=0))
+
+
+def _nested(task, named):
+    """Return the state of which there are tensors by name, as calling takes it."""
+    spec = task.backbone.state_spec()
+    names = named_tensors(spec, task.backbone.state_name)
+    dtype = task.backbone.compute_dtype
+    parts = [tf.cast(named[n], dtype) if named[n].dtype.is_floating else named[n] for n in names]
+    return keras.tree.pack_sequence_as(spec, parts)
+
+
+def _step_outputs(task, token_ids, padding_mask, state):
+    backbone = task.backbone
+    outputs, state = task.read(token_ids, padding_mask, backbone.unpack_state(state))
     last = last_real_token(padding_mask)
     last = tf.gather(outputs["sequence_output"], last[:, tf.newaxis], batch_dims=1)
     logits = task.head({"sequence_output": last})[:, 0]
-    cache = {f"cache_{part}": outputs["cache"][part] for part in PARTS}
-    return plain_floats({"logits": logits} | cache)
-
-
-def _for_rows(x, rows, dtype):
-    x = tf.broadcast_to(x, tf.concat([[rows], tf.shape(x)[1:]], axis=0))
-    return tf.cast(x, dtype) if x.dtype.is_floating else x
+    state = named_tensors(backbone.pack_state(state), backbone.state_name)
+    return plain_floats({"logits": logits} | state)
 
 
 def tokenize_function(task, tokenize):
@@ -226,26 +227,17 @@ def trace_lite(task):
 
     Args:
         task: `keras_lm.tasks.GenerativeTask` with a tokenizer.
-
-    Raises:
-        ValueError: if the model has no cache to hand around.
     """
-    if not has_cache(task):
-        raise ValueError(
-            f"{type(task.backbone).__name__} has no cache, and LiteRT generates token by token "
-            "with one: export as a SavedModel instead."
-        )
 
-    def next_token(token_ids, padding_mask, **cache):
-        cache = {part: cache[f"cache_{part}"] for part in PARTS}
-        outputs = task.backbone.extend(token_ids, padding_mask, cache)
-        return _step_outputs(task, outputs, padding_mask)
+    def next_token(token_ids, padding_mask, **state):
+        with for_lite():
+            return _step_outputs(task, token_ids, padding_mask, _nested(task, state))
 
     def tokenize(prompt):
         ids = task.tokenizer.tokenize_lite(prompt)
         return {"token_ids": ids.to_tensor(0), "padding_mask": tf.ones_like(ids).to_tensor(0)}
 
-    functions = {"next_token": trace(next_token, {**PACKED, **cache_specs(task)})}
+    functions = {"next_token": trace(next_token, {**PACKED, **state_specs(task)})}
     if hasattr(task.tokenizer, "tokenize_lite"):
         functions["tokenize"] = trace(tokenize, PROMPT)
     return functions
@@ -254,7 +246,7 @@ def trace_lite(task):
 def lite_requests(task):
     """Return (signature, dict of arrays) of requests that show whether a `.tflite` runs."""
     tokens = {name: np.ones([2, 3], "int32") for name in PACKED}
-    requests = [("next_token", tokens | empty_cache(task, rows=2, slots=4))]
+    requests = [("next_token", tokens | initial_state(task, rows=2, length=4))]
     if hasattr(task.tokenizer, "tokenize_lite"):
         requests.append(("tokenize", {"prompt": np.array([b"a", b"two words"])}))
     return requests

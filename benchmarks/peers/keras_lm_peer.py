@@ -237,7 +237,9 @@ def elmo(elmo, short, batch, calls, variant):
     if variant == "cached":
         words = sorted({word for sentence in sentences for word in sentence})
         backbone.cache_words(tokenizer.tokenize_words(words))
-    read = tf.function(lambda ids: backbone.read({"character_ids": ids})[0], autograph=False)
+    read = tf.function(
+        lambda ids: backbone.compute({"character_ids": ids})["hidden_states"], autograph=False
+    )
     run = timed(lambda: [layer.numpy() for layer in read(ids)], calls)
     return inputs.per_word(run, sentences)
 

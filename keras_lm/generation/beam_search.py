@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_lm.generation import decoding
 from keras_lm.generation.decoding import State
 from keras_lm.generation.options import repeat_rows
+from keras_lm.layers.state import map_state
 
 IMPOSSIBLE = -1e9
 
@@ -135,7 +136,7 @@ def _search_step(begin, options, ending, num_beams, length_penalty):
             padding_mask=tf.reshape(tf.gather(mask, best, batch_dims=1), [-1, columns]),
             number=state.number,
             is_done=tf.repeat(is_done, num_beams),
-            cache=tf.nest.map_structure(lambda x: tf.gather(x, rows), state.cache),
+            model_state=map_state(lambda x: tf.gather(x, rows), state.model_state),
         )
         return state, Beams(scores, done_scores, done_ids, done_numbers)
 

@@ -68,11 +68,11 @@ def scores(task, context_ids, context_mask, token_ids, padding_mask, of_context)
     Returns:
         (R,) float32.
     """
-    slots = tf.shape(context_ids)[1] + tf.shape(token_ids)[1]
-    cache = task.make_cache(tf.shape(context_ids)[0], slots)
-    cache = task.backbone.extend(context_ids, context_mask, cache)["cache"]
-    cache = tf.nest.map_structure(lambda x: tf.gather(x, of_context), cache)
-    outputs = task.backbone.extend(token_ids[:, :-1], padding_mask[:, :-1], cache)
+    length = tf.shape(context_ids)[1] + tf.shape(token_ids)[1]
+    state = task.initial_state(tf.shape(context_ids)[0], length)
+    _, state = task.read(context_ids, context_mask, state)
+    state = tf.nest.map_structure(lambda x: tf.gather(x, of_context), state)
+    outputs, _ = task.read(token_ids[:, :-1], padding_mask[:, :-1], state)
     # Logits are large: no place of padding gets any.
     places = tf.where(padding_mask[:, 1:] > 0)
     hidden = tf.gather_nd(outputs["sequence_output"], places)

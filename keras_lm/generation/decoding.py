@@ -1,10 +1,11 @@
 """Continuing prompts token by token, in one loop in the graph: greedily, or by chance.
 
-A model is anything with two functions, of which no state outlives the call:
+A model is anything with two functions:
 
-- `make_cache(rows, slots)` returns an empty cache, a structure of tensors;
-- `next_logits(token_ids, padding_mask, cache)` reads new tokens, (B, S) int32 each, and returns
-  the logits behind the last of each row, (B, V) float32, and the cache with the tokens in it.
+- `initial_state(rows, length)` returns the state before any token, with room for so many: nested
+  tensors, batch first;
+- `next_logits(token_ids, padding_mask, state)` reads new tokens, (B, S) int32 each, and returns
+  the logits after the last of each row, (B, V) float32, and the state after them.
 
 Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabulary.
 """
@@ -66,7 +67,7 @@ class State(NamedTuple):
         padding_mask: (B, T) int32, 1 where there is a token.
         number: (B,) int32, new tokens so far.
         is_done: (B,) bool.
-        cache: the model's, with all tokens but the newest.
+        model_state: the model's, after all tokens but the newest.
     """
 
     end: tf.Tensor
@@ -74,7 +75,7 @@ class State(NamedTuple):
     padding_mask: tf.Tensor
     number: tf.Tensor
     is_done: tf.Tensor
-    cache: object
+    model_state: object
 
 
 def sample(model, token_ids, padding_mask, options, ending, sequences=1):
@@ -123,14 +124,16 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1):
     """
     rows, begin = tf.unstack(tf.shape(token_ids))
     room = tf.reduce_max(tf.concat([max_new_tokens, [0]], axis=0))
-    logits, cache = model.next_logits(token_ids, padding_mask, model.make_cache(rows, begin + room))
+    logits, model_state = model.next_logits(
+        token_ids, padding_mask, model.initial_state(rows, begin + room)
+    )
     state = State(
         end=begin,
         token_ids=tf.pad(token_ids, [[0, 0], [0, room]]),
         padding_mask=tf.pad(padding_mask, [[0, 0], [0, room]]),
         number=tf.zeros([rows], tf.int32),
         is_done=max_new_tokens <= 0,
-        cache=cache,
+        model_state=model_state,
     )
     *repeated, logits = repeat_rows([*state[1:], logits], sequences)
     return begin, State(begin, *repeated), logits
@@ -139,10 +142,10 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1):
 def read_newest(model, state):
     """Let the model read the newest token of each row, and return its logits and the `State`."""
     newest = slice(state.end - 1, state.end)
-    logits, cache = model.next_logits(
-        state.token_ids[:, newest], state.padding_mask[:, newest], state.cache
+    logits, model_state = model.next_logits(
+        state.token_ids[:, newest], state.padding_mask[:, newest], state.model_state
     )
-    return logits, state._replace(cache=cache)
+    return logits, state._replace(model_state=model_state)
 
 
 def sampling_step(begin, options, ending, noise):
@@ -169,7 +172,7 @@ def sampling_step(begin, options, ending, noise):
         number = state.number + tf.cast(is_new, tf.int32)
         is_done = state.is_done | is_end | (number >= options.max_new_tokens)
         is_done |= ending.is_text(token_ids, padding_mask, begin, state.end + 1)
-        return State(state.end + 1, token_ids, padding_mask, number, is_done, state.cache)
+        return State(state.end + 1, token_ids, padding_mask, number, is_done, state.model_state)
 
     return step
 

@@ -6,6 +6,12 @@ Shapes: B batch, S sequence, I width of the input, U units.
 import keras
 from keras import ops
 
+# The fastest loop that Keras's backend has.
+if keras.backend.backend() == "tensorflow":
+    from keras_lm.layers.tensorflow import scan
+else:
+    from keras.ops import scan
+
 
 @keras.saving.register_keras_serializable("keras_lm")
 class LSTM(keras.layers.Layer):
@@ -186,50 +192,6 @@ class BidirectionalLSTM(keras.layers.Layer):
             "weight_drop": self.weight_drop,
             "use_bias": self.use_bias,
         }
-
-
-def states_of_rows(states, rows, start):
-    """Return states for a batch that may have another size than the one that left them.
-
-    Args:
-        states: nested tensors (B, …), what a call returned.
-        rows: int or int32 scalar, rows of the batch that is to go on from them: the first ones of
-            the states, and zeros for rows that these lack.
-        start: the states in which nothing has been read, of any number of rows.
-
-    Raises:
-        ValueError: if `states` is nested in another way than `start`, or holds other shapes.
-    """
-    try:
-        keras.tree.assert_same_structure(states, start)
-    except ValueError as error:
-        raise ValueError(
-            f"states has another structure than what an earlier call returned: {error}"
-        ) from error
-
-    def fitted(state, zeros):
-        state = ops.convert_to_tensor(state, zeros.dtype)
-        if tuple(state.shape[1:]) != tuple(zeros.shape[1:]):
-            raise ValueError(
-                f"states has a tensor of shape {tuple(state.shape)}, but needs "
-                f"{('rows', *zeros.shape[1:])}: pass what an earlier call of this model returned."
-            )
-        lacking = ops.maximum(rows - ops.shape(state)[0], 0)
-        return ops.concatenate([state, ops.zeros((lacking, *state.shape[1:]), state.dtype)])[:rows]
-
-    return keras.tree.map_structure(fitted, states, start)
-
-
-def scan(step, init, xs, reverse=False):
-    """Run a recurrence by the fastest loop that Keras's backend has.
-
-    Args and Returns: as `keras_lm.layers.tensorflow.scan`.
-    """
-    if keras.backend.backend() == "tensorflow":
-        from keras_lm.layers import tensorflow
-
-        return tensorflow.scan(step, init, xs, reverse=reverse)
-    return ops.scan(step, init, xs, reverse=reverse)
 
 
 def _remembering_bias(units):

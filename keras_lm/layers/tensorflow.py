@@ -13,7 +13,7 @@ def for_lite():
     """A context in which what is traced is made of what LiteRT has.
 
     It has no arrays of tensors: loops take and put slices of whole ones, which copies these at
-    every step. It has no fingerprints: all words are computed.
+    every step. It has no fingerprints: all words are computed. It has no scatter in place.
     """
     token = _IS_FOR_LITE.set(True)
     try:
@@ -85,6 +85,29 @@ def _scan_for_lite(step, init, xs, reverse):
     _, ys, *carry = tf.while_loop(lambda count, *_: count < length, body, (0, ys, *init))
     ys.set_shape([xs[0].shape[0], *init[0].shape])
     return tuple(carry), ys
+
+
+def write_slots(old, new, indices):
+    """Return a cache's keys or values with new ones in it, without a copy where that is possible.
+
+    On a CPU, TensorFlow's scatter update always copies, so that the steps of a loop would take the
+    longer the more slots there are. What it can do in place, where it sees that `old` is not used
+    again, is to add. In a slot that held zeros, as free slots do, the sum is exact; in another it
+    is rounded once.
+
+    Args:
+        old: (B, N, T, H).
+        new: (B·N·S, H).
+        indices: (B·N·S, 3) int32, where each goes: a row, a head and a slot.
+
+    Returns:
+        (B, N, T, H).
+    """
+    if _IS_FOR_LITE.get():
+        return tf.tensor_scatter_nd_update(old, indices, new)
+    return tf.raw_ops.ScatterNdNonAliasingAdd(
+        input=old, indices=indices, updates=new - tf.gather_nd(old, indices)
+    )
 
 
 def num_replicas():

@@ -7,7 +7,9 @@ import keras
 from keras import ops
 
 from keras_lm.converters.names import NameTable
-from keras_lm.packers import Packer
+from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
+from keras_lm.layers.state import fit_rows
+from keras_lm.packers import Packer, Template
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,32 +29,74 @@ class Converter:
     labels: Callable = lambda checkpoint: None
 
 
-class Backbone(keras.Model):
-    """A pretrained network without a head: a functional `keras.Model` from token ids to vectors.
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """One entry of the dict that a backbone takes.
 
-    A subclass builds its layers, calls `super().__init__(inputs, outputs, …)` and then stores its
-    arguments in `self.config`. It declares, as class attributes:
+    Args:
+        shape: tuple without the batch axis.
+        dtype: str.
+        default: what a missing input means: an int that fills (B, S), or a callable that makes it
+            of the input called `like`. None: the input is required.
+        like: str, the input that the default follows.
+        is_state: bool. What an earlier call returned under the same key; missing = the start.
+
+    Example:
+
+        Input(default=1, like="token_ids")  # a mask: every token is real
+    """
+
+    shape: tuple = (None,)
+    dtype: str = "int32"
+    default: int | Callable | None = None
+    like: str | None = None
+    is_state: bool = False
+
+    @property
+    def is_required(self):
+        return self.default is None and not self.is_state
+
+    def make_default(self, like):
+        """Return the default for the input that it follows, (B, S) or (B, S, …)."""
+        if callable(self.default):
+            return self.default(like)
+        like = like[:, :, 0] if len(like.shape) == 3 else like
+        return ops.cast(ops.full_like(like, self.default), self.dtype)
+
+
+class Backbone(keras.Model):
+    """A pretrained network without a head: from token ids to vectors.
+
+    A subclass declares its inputs, makes its layers, and ends its constructor with `finish`; the
+    network itself is its method `forward`:
+
+        def forward(self, token_ids, padding_mask, training=None):
+            …
+            return {"sequence_output": x, "hidden_states": [...], "attention_biases": [...]}
+
+    which takes the inputs by name and returns all that it computes. Calling the backbone fills in
+    what was left out and returns the outputs: all but `hidden_states` and their like.
+
+    Class attributes:
 
     - `SIZES`: dict of a published size's name → its arguments, and `PUBLISHED`: where its
       weights are;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that gives it;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
-    - `tokenizer_class`: the class of the tokenizer its checkpoints were trained with;
+    - `tokenizer_class`: the class of the tokenizer its checkpoints were trained with.
 
-    and makes its heads in `make_head`.
+    Heads are made in `make_head`.
 
     Args:
-        inputs: dict of `keras.Input`, keyed by name.
-        outputs: dict of `KerasTensor`s, `sequence_output` (B, S, D) among them.
-        hidden_states: list of `KerasTensor`s (B, S, D): the embedding, then each block's output.
-        attention_biases: list of `KerasTensor`s, what each block adds to its scores.
-        blocks: list of layers with `attention_probabilities(x, bias)`.
+        inputs: dict of name → `Input`.
         dtype: a dtype policy or its name.
         name: str.
 
-    Call: `backbone(inputs)` with a dict of (B, S) int32 arrays returns the dict of outputs. All but
-    `token_ids` may be left out.
+    Attributes:
+        symbolic: dict, what `forward` returns for symbolic inputs, such as `hidden_states`: a list
+            of `KerasTensor`s (B, S, D), the embedding and then each block's output.
+        blocks: list of layers with `attention_probabilities(x, bias)`, where there is attention.
     """
 
     SIZES = {}
@@ -65,19 +109,97 @@ class Backbone(keras.Model):
     LM_LOSS_WEIGHT = 0.0
     # The peak of the learning rate in fine-tuning, None for what the task has for Transformers.
     LEARNING_RATE = None
+    # Whether a token sees only what stands before it, so that the model can continue a text.
+    is_causal = False
     # The class that makes rows of a tokenizer's ids.
     packer_class = Packer
-    # What a missing input means, as a function of the first that is required; others are required.
-    DEFAULTS = {"segment_ids": ops.zeros_like, "padding_mask": ops.ones_like}
+    # What `forward` returns beside the outputs, for those who look inside.
+    INNER = ("hidden_states", "attention_biases")
 
-    def __init__(
-        self, inputs, outputs, hidden_states, attention_biases, blocks, dtype=None, name=None
-    ):
-        super().__init__(inputs=inputs, outputs=outputs, name=name)
-        self.dtype_policy = keras.dtype_policies.get(dtype)
-        self.hidden_states = hidden_states
-        self._attention_inputs = keras.Model(inputs, [attention_biases, hidden_states])
-        self.blocks = blocks
+    def __init__(self, inputs, dtype=None, name=None):
+        super().__init__(dtype=dtype, name=name)
+        self.input_fields = inputs
+
+    def finish(self, config):
+        """End a constructor: keep the arguments, and build all layers by one symbolic call.
+
+        Args:
+            config: dict of the constructor's arguments but `dtype` and `name`.
+        """
+        self.config = config
+        inputs = {
+            name: keras.Input(field.shape, dtype=field.dtype, name=name)
+            for name, field in self.input_fields.items()
+            if not field.is_state
+        }
+        # Not by calling the model: its name would become part of the variables' paths.
+        computed = self.forward(**inputs)
+        self._view = _View(inputs, computed, self._outputs(computed))
+        self.built = True
+
+    def forward(self, **inputs):
+        """The network; see the class."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it computes.")
+
+    def compute(self, inputs, training=None):
+        """Return all that `forward` computes, hidden states too, for the inputs of a call.
+
+        Args:
+            inputs: dict, what calling takes.
+            training: bool. Whether to drop numbers.
+        """
+        return self.forward(**self.complete(inputs), training=training)
+
+    def call(self, inputs, training=None):
+        return self._outputs(self.forward(**inputs, training=training))
+
+    def _outputs(self, computed):
+        outputs = {name: value for name, value in computed.items() if name not in self.INNER}
+        if self.state_name in outputs:
+            outputs[self.state_name] = self.pack_state(outputs[self.state_name])
+        return outputs
+
+    def compute_output_spec(self, inputs, training=None):
+        return self.call(inputs)
+
+    # === The functional view ===
+
+    @property
+    def symbolic(self):
+        """What `forward` returns for the symbolic inputs."""
+        return self._view.computed
+
+    @property
+    def input(self):
+        """The symbolic inputs by name."""
+        return dict(self._view.inputs)
+
+    @property
+    def output(self):
+        """The symbolic outputs by name."""
+        return dict(self._view.outputs)
+
+    @property
+    def inputs(self):
+        """The symbolic inputs, as a list."""
+        return list(self.input.values())
+
+    @property
+    def outputs(self):
+        """The symbolic outputs, as a list."""
+        return keras.tree.flatten(self.output)
+
+    @property
+    def input_names(self):
+        """The keys of the input dict, without the state's."""
+        return list(self.input)
+
+    @property
+    def hidden_states(self):
+        """Symbolic tensors: the embedding's output, then that of each block."""
+        return self.symbolic["hidden_states"]
+
+    # === Files ===
 
     @classmethod
     def from_preset(cls, source, load_weights=True, **overrides):
@@ -98,9 +220,10 @@ class Backbone(keras.Model):
 
         Example:
 
-            backbone = keras_lm.models.Backbone.from_preset("bert_tiny_en_uncased",
-            load_weights=False) backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1,
-            3, 128)
+            backbone = keras_lm.models.Backbone.from_preset(
+                "bert_tiny_en_uncased", load_weights=False
+            )
+            backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 128)
         """
         from keras_lm import presets
 
@@ -118,6 +241,13 @@ class Backbone(keras.Model):
         from keras_lm import presets
 
         presets.save(folder, backbone=self)
+
+    def get_config(self):
+        return dict(self.config) | {"name": self.name, "dtype": self.dtype_policy.name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
 
     def with_vocabulary_size(self, vocabulary_size):
         """Return a copy with more rows in the token embedding; the new ones are random.
@@ -139,6 +269,8 @@ class Backbone(keras.Model):
                 variable.assign(ops.concatenate([own, variable[own.shape[0] :]], axis=0))
         return copy
 
+    # === Heads ===
+
     def make_head(self, kind, **options):
         """Return this model's head of a `kind`, as an unbuilt layer.
 
@@ -152,23 +284,36 @@ class Backbone(keras.Model):
         raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.")
 
     def attention_probabilities(self, inputs):
-        """Return who attends to whom: a list with a (B, N, S, T) float32 per block."""
-        biases, states = self._attention_inputs(self.complete(inputs))
+        """Return who attends to whom: a list with a (B, N, S, T) float32 per block.
+
+        Raises:
+            ValueError: if the model has no attention, or none with heads.
+        """
+        if "attention_biases" not in self.symbolic:
+            raise ValueError(
+                f"{type(self).__name__} has no attention with heads to look at: see hidden_states."
+            )
+        computed = self.compute(inputs)
+        states, biases = computed["hidden_states"], computed["attention_biases"]
         return [
-            block.attention_probabilities(state, bias)
-            for block, state, bias in zip(self.blocks, states[:-1], biases, strict=True)
+            block.attention_probabilities(x, bias)
+            for block, x, bias in zip(self.blocks, states[:-1], biases, strict=True)
         ]
+
+    # === Inputs ===
 
     def __call__(self, inputs, *args, **kwargs):
         return super().__call__(self.complete(inputs), *args, **kwargs)
 
     def complete(self, inputs):
-        """Return `inputs` with what was left out filled in, as tensors.
+        """Return `inputs` as `forward` takes them: tensors, with what was left out filled in.
 
         Raises:
-            ValueError: if a key is unknown or required and missing, or a row is too long.
+            ValueError: if a key is unknown or required and missing, a row is too long, or the state
+                is none of this model.
         """
-        names = sorted(self.input_names, key=lambda name: name in self.DEFAULTS)  # required first
+        required = [name for name, field in self.input_fields.items() if field.is_required]
+        names = required + [name for name in self.input_fields if name not in required]
         if not isinstance(inputs, dict):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: {type(self).__name__} takes a dict with the "
@@ -177,39 +322,125 @@ class Backbone(keras.Model):
         unknown = sorted(set(inputs) - set(names))
         if unknown:
             raise ValueError(f"inputs has the unknown keys {unknown}: known are {names}.")
-        dtypes = {tensor.name: tensor.dtype for tensor in self.inputs}
-        complete = {
-            name: value
-            if ops.is_tensor(value) or isinstance(value, keras.KerasTensor)
-            else ops.convert_to_tensor(value, dtypes[name])
-            for name, value in inputs.items()
-        }
+        complete = {}
         for name in names:
-            if name not in complete:
-                if name not in self.DEFAULTS:
-                    raise ValueError(f"inputs lacks {name!r}, which {type(self).__name__} needs.")
-                complete[name] = self.DEFAULTS[name](complete[names[0]])
-        length, limit = complete[names[0]].shape[1], self.max_sequence_length
-        if length is not None and limit is not None and length > limit:
-            raise ValueError(
-                f"{names[0]} has {length} columns, but max_sequence_length={limit}: truncate the "
-                "text to that length."
-            )
+            field = self.input_fields[name]
+            if field.is_state:
+                continue
+            if name in inputs:
+                complete[name] = _as_tensor(inputs[name], field.dtype)
+            elif field.is_required:
+                raise ValueError(f"inputs lacks {name!r}, which {type(self).__name__} needs.")
+            else:
+                complete[name] = field.make_default(complete[field.like])
+        limit = self.max_sequence_length
+        for name in required:
+            length = complete[name].shape[1]
+            if length is not None and limit is not None and length > limit:
+                raise ValueError(
+                    f"{name} has {length} columns, but max_sequence_length={limit}: truncate the "
+                    "text to that length."
+                )
+        if inputs.get(self.state_name) is not None:
+            state = self.fit_state(inputs[self.state_name], ops.shape(complete[required[0]])[0])
+            state = self.make_room(state, complete)
+            complete[self.state_name] = self.unpack_state(state)
         return complete
-
-    @property
-    def input_names(self):
-        """The keys of the input dict."""
-        return [tensor.name for tensor in self.inputs]
 
     @property
     def max_sequence_length(self):
         """The longest sequence that the model takes, or None where there is no limit."""
         return self.config.get("max_sequence_length")
 
-    def get_config(self):
-        return dict(self.config) | {"name": self.name, "dtype": self.dtype_policy.name}
+    # === State ===
 
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+    @property
+    def state_name(self):
+        """The key under which state goes in and comes out, or None without any."""
+        return next((name for name, field in self.input_fields.items() if field.is_state), None)
+
+    def initial_state(self, batch_size, length=0):
+        """Return the state before any token, as `forward` takes it.
+
+        Args:
+            batch_size: int or int32 scalar, B.
+            length: int or int32 scalar. For how many tokens there is room, where a state has room.
+
+        Returns:
+            A nested structure of tensors, each (B, …).
+
+        Raises:
+            ValueError: if the model has no state.
+        """
+        raise ValueError(f"{type(self).__name__} has no state: it reads whole texts at once.")
+
+    def pack_state(self, state):
+        """Return the state that `forward` returned in the form in which callers get it."""
+        return state
+
+    def unpack_state(self, state):
+        """Return a caller's state as `forward` takes it."""
+        return state
+
+    def fit_state(self, state, rows):
+        """Return a caller's state for so many rows: cut, or filled up with the start.
+
+        Raises:
+            ValueError: if the state has another structure or other shapes.
+        """
+        return fit_rows(state, rows, self.state_spec(), self.state_name)
+
+    def make_room(self, state, inputs):
+        """Return a caller's state with room for the tokens of `inputs`, where a state has room.
+
+        Raises:
+            ValueError: if there are more tokens than positions.
+        """
+        return state
+
+    def state_spec(self):
+        """Return what a caller's state looks like: `keras.KerasTensor`s, None where a size varies.
+
+        Raises:
+            ValueError: if the model has no state.
+        """
+        small, large = (self.pack_state(self.initial_state(size, size)) for size in (1, 2))
+
+        def spec(a, b):
+            shape = [m if m == n else None for m, n in zip(a.shape, b.shape, strict=True)]
+            return keras.KerasTensor(shape, keras.backend.standardize_dtype(a.dtype))
+
+        return keras.tree.map_structure(spec, small, large)
+
+
+class WordBackbone(Backbone):
+    """A model whose vectors are those of words, of any length of text, with the plainest heads.
+
+    A text is classified by the mean of its words, a word by its vector.
+    """
+
+    TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
+    LEARNING_RATE = 1e-3
+
+    def make_head(self, kind, **options):
+        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
+        if kind == "classification":
+            return MeanPooledClassifier(name="classifier", **options)
+        if kind == "token_classification":
+            return EachTokenClassifier(name="classifier", **options)
+        return super().make_head(kind, **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class _View:
+    """Symbolic inputs and what is computed of them; as attributes, Keras would wrap the dicts."""
+
+    inputs: dict
+    computed: dict
+    outputs: dict
+
+
+def _as_tensor(value, dtype):
+    if ops.is_tensor(value) or isinstance(value, keras.KerasTensor):
+        return value
+    return ops.convert_to_tensor(value, dtype)

@@ -28,7 +28,7 @@ from keras_lm.layers import (
     PostNormBlock,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Converter
+from keras_lm.models.backbone import Backbone, Converter, Input
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -93,28 +93,38 @@ class BertBackbone(Backbone):
         dtype=None,
         name="bert_backbone",
     ):
-        # === Layers ===
-        token_embedding = keras.layers.ReversibleEmbedding(
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             hidden_dim,
             embeddings_initializer=truncated_normal(),
             dtype=dtype,
             name="token_embedding",
         )
-        position_embedding = PositionEmbedding(
+        self.position_embedding = PositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        segment_embedding = keras.layers.Embedding(
+        self.segment_embedding = keras.layers.Embedding(
             num_segments,
             hidden_dim,
             embeddings_initializer=truncated_normal(),
             dtype=dtype,
             name="segment_embedding",
         )
-        embedding_norm = LayerNormalization(
+        self.embedding_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
         )
-        blocks = [
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.attention_bias = PaddingBias()
+        self.blocks = [
             PostNormBlock(
                 num_heads=num_heads,
                 intermediate_dim=intermediate_dim,
@@ -127,53 +137,47 @@ class BertBackbone(Backbone):
             )
             for i in range(num_layers)
         ]
-
-        # === Functional model ===
-        inputs = {
-            name: keras.Input((None,), dtype="int32", name=name)
-            for name in ("token_ids", "segment_ids", "padding_mask")
-        }
-        x = keras.layers.Add(dtype=dtype, name="embeddings")(
-            [
-                token_embedding(inputs["token_ids"]),
-                position_embedding(inputs["padding_mask"]),
-                segment_embedding(inputs["segment_ids"]),
-            ]
-        )
-        x = embedding_norm(x)
-        hidden_states = [x]
-        x = keras.layers.Dropout(dropout, dtype=dtype, name="embedding_dropout")(x)
-        bias = PaddingBias(dtype=dtype, name="attention_bias")(inputs["padding_mask"])
-        for block in blocks:
-            x = block(x, bias=bias)
-            hidden_states.append(x)
-        outputs = {"sequence_output": x}
+        self.pooler = None
         if use_pooler:
-            outputs["pooled_output"] = Dense(
+            self.pooler = Dense(
                 hidden_dim,
                 activation="tanh",
                 kernel_initializer=truncated_normal(),
                 dtype=dtype,
                 name="pooler",
-            )(x[:, 0])
-        biases = [bias] * num_layers
-        super().__init__(inputs, outputs, hidden_states, biases, blocks, dtype=dtype, name=name)
+            )
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "activation": activation,
+                "max_sequence_length": max_sequence_length,
+                "num_segments": num_segments,
+                "layer_norm_epsilon": layer_norm_epsilon,
+                "use_pooler": use_pooler,
+            }
+        )
 
-        # === Config ===
-        self.token_embedding = token_embedding
-        self.config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "hidden_dim": hidden_dim,
-            "intermediate_dim": intermediate_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation": activation,
-            "max_sequence_length": max_sequence_length,
-            "num_segments": num_segments,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "use_pooler": use_pooler,
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
+        x = self.embedding_norm(x + self.segment_embedding(segment_ids))
+        hidden_states = [x]  # (B, S, D)
+        x = self.embedding_dropout(x, training=training)
+        bias = self.attention_bias(padding_mask)
+        for block in self.blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])
+        return outputs | {
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.blocks),
         }
 
     def make_head(self, kind, **options):

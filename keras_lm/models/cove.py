@@ -14,15 +14,14 @@ from keras import ops
 from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.names import NameTable
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
-from keras_lm.layers import LSTM, EachTokenClassifier, MeanPooledClassifier
-from keras_lm.models.backbone import Backbone, Converter
+from keras_lm.layers import LSTM
+from keras_lm.models.backbone import Converter, Input, WordBackbone
 from keras_lm.models.word_vectors import TABLE
-from keras_lm.packers import Template
 from keras_lm.tokenizers.words import WordTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class CoveBackbone(Backbone):
+class CoveBackbone(WordBackbone):
     """The two-layer bidirectional LSTM of CoVe, over word vectors.
 
     Its checkpoint holds no word vectors; it was trained over GloVe's (`glove.840B.300d`), split by
@@ -66,9 +65,6 @@ class CoveBackbone(Backbone):
     Source: sections 3 and 4 of the paper; salesforce/cove, `MTLSTM`.
     """
 
-    TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
-    LEARNING_RATE = 1e-3
-    DEFAULTS = {"padding_mask": lambda first: _ones(first)}
     tokenizer_class = WordTokenizer
 
     def __init__(
@@ -84,49 +80,43 @@ class CoveBackbone(Backbone):
         if hidden_dim % 2:
             raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
 
-        # === Layers ===
-        word_embedding = None
+        words = {"word_vectors": Input((None, embedding_dim), dtype="float32")}
         if vocabulary_size:
-            word_embedding = keras.layers.Embedding(
+            words = {"token_ids": Input()}
+        mask = {"padding_mask": Input(default=1, like=next(iter(words)))}
+        super().__init__(words | mask, dtype=dtype, name=name)
+        self.word_embedding = None
+        if vocabulary_size:
+            self.word_embedding = keras.layers.Embedding(
                 vocabulary_size, embedding_dim, dtype=dtype, name="word_embedding"
             )
-        forward, backward = (
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.forwards, self.backwards = (
             [
                 LSTM(hidden_dim // 2, reverse=reverse, dtype=dtype, name=f"{direction}_{i}")
                 for i in range(num_layers)
             ]
             for direction, reverse in (("forward", False), ("backward", True))
         )
-
-        # === Functional model ===
-        mask = keras.Input((None,), dtype="int32", name="padding_mask")
-        if word_embedding is None:
-            x = keras.Input((None, embedding_dim), dtype="float32", name="word_vectors")
-            inputs = {"word_vectors": x, "padding_mask": mask}
-        else:
-            token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-            inputs = {"token_ids": token_ids, "padding_mask": mask}
-            x = word_embedding(token_ids)
-        hidden_states = [x]
-        for i in range(num_layers):
-            x = keras.layers.Dropout(dropout, dtype=dtype, name=f"dropout_{i}")(x)
-            ahead, _ = forward[i](x, padding_mask=mask)
-            back, _ = backward[i](x, padding_mask=mask)
-            x = keras.layers.Concatenate(dtype=dtype, name=f"layer_{i}")([ahead, back])  # (B, S, D)
-            hidden_states.append(x)
-        super().__init__(
-            inputs, {"sequence_output": x}, hidden_states, [], [], dtype=dtype, name=name
+        self.finish(
+            {
+                "num_layers": num_layers,
+                "embedding_dim": embedding_dim,
+                "hidden_dim": hidden_dim,
+                "vocabulary_size": vocabulary_size,
+                "dropout": dropout,
+            }
         )
 
-        # === Config ===
-        self.word_embedding = word_embedding
-        self.config = {
-            "num_layers": num_layers,
-            "embedding_dim": embedding_dim,
-            "hidden_dim": hidden_dim,
-            "vocabulary_size": vocabulary_size,
-            "dropout": dropout,
-        }
+    def forward(self, padding_mask, token_ids=None, word_vectors=None, training=None):
+        x = word_vectors if self.word_embedding is None else self.word_embedding(token_ids)
+        hidden_states = [x]
+        for ahead, back in zip(self.forwards, self.backwards, strict=True):
+            x = self.dropout(x, training=training)
+            both = [lstm(x, padding_mask=padding_mask)[0] for lstm in (ahead, back)]
+            x = ops.concatenate(both, axis=-1)  # (B, S, D)
+            hidden_states.append(x)
+        return {"sequence_output": x, "hidden_states": hidden_states}
 
     def with_word_vectors(self, word_vectors):
         """Return a copy with a table of word vectors, which takes `token_ids`.
@@ -150,24 +140,6 @@ class CoveBackbone(Backbone):
             is_table = variable.path.startswith("word_embedding/")
             variable.assign(table if is_table else own[variable.path])
         return copy
-
-    def attention_probabilities(self, inputs):
-        """Raise ValueError: the model has no attention."""
-        raise ValueError(f"{type(self).__name__} has no attention to look at.")
-
-    def make_head(self, kind, **options):
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return MeanPooledClassifier(name="classifier", **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", **options)
-        return super().make_head(kind, **options)
-
-
-def _ones(first):
-    """A mask without padding for `token_ids` (B, S) or `word_vectors` (B, S, E)."""
-    first = first[:, :, 0] if len(first.shape) == 3 else first
-    return ops.cast(ops.ones_like(first), "int32")
 
 
 # === Checkpoints ===

@@ -15,22 +15,24 @@ from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
     CharacterCNN,
-    EachTokenClassifier,
     PooledClassifier,
     TwoWayProjectedLSTM,
     WordSoftmax,
 )
-from keras_lm.layers.recurrent import states_of_rows
 from keras_lm.layers.sentences import BoundaryWords, ReadingOrder, SideBySide, TakeRows
-from keras_lm.models.backbone import Backbone, Converter
+from keras_lm.models.backbone import Backbone, Converter, Input, WordBackbone
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
 
 CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
 
 
+def _is_word(character_ids):
+    return ops.cast(ops.any(character_ids > PAD, axis=-1), "int32")
+
+
 @keras.saving.register_keras_serializable("keras_lm")
-class ElmoBackbone(Backbone):
+class ElmoBackbone(WordBackbone):
     """The bidirectional language model of ELMo.
 
     Args:
@@ -79,7 +81,7 @@ class ElmoBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 </S>:0 <S>:0 $B:0")
-    DEFAULTS = {"padding_mask": lambda ids: ops.cast(ops.any(ids > PAD, axis=-1), "int32")}
+    INNER = (*Backbone.INNER, "hidden_states_with_boundaries", "mask_with_boundaries")
     tokenizer_class = CharacterTokenizer
     packer_class = CharacterPacker
 
@@ -106,9 +108,17 @@ class ElmoBackbone(Backbone):
         _check_widths(hidden_dim, cell_dim, filters, project_words, project_cells)
         _check_depths(num_layers, filters, characters_per_word)
 
-        # === Layers ===
-        add_boundaries = BoundaryWords(characters_per_word, name="boundary_words")
-        character_cnn = CharacterCNN(
+        super().__init__(
+            inputs={
+                "character_ids": Input((None, characters_per_word)),
+                "padding_mask": Input(default=_is_word, like="character_ids"),
+                "states": Input(is_state=True),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        self.add_boundaries = BoundaryWords(characters_per_word)
+        self.character_cnn = CharacterCNN(
             vocabulary_size,
             embedding_dim,
             filters,
@@ -118,8 +128,9 @@ class ElmoBackbone(Backbone):
             dtype=dtype,
             name="character_cnn",
         )
-        reading_order = ReadingOrder(name="reading_order")
-        lstms = [
+        self.reading_order = ReadingOrder()
+        self.take_rows = TakeRows(dtype=dtype)
+        self.lstms = [
             TwoWayProjectedLSTM(
                 cell_dim,
                 hidden_dim if project_cells else None,
@@ -132,102 +143,63 @@ class ElmoBackbone(Backbone):
             )
             for i in range(num_layers)
         ]
-        take, side_by_side = TakeRows(dtype=dtype), SideBySide(dtype=dtype)
-
-        def read(character_ids, padding_mask, states=None, training=None):
-            """The forward pass: hidden states with and without boundaries, and the states."""
-            words = add_boundaries(character_ids)
-            words = character_cnn(words, training=training)  # (W, D)
-            order = reading_order(character_ids, padding_mask)
-            x = take(words, order["steps"])  # (T, B, 2D)
-            outputs, hidden, cells = [x], [], []
-            for i, lstm in enumerate(lstms):
-                state = states and {name: value[:, i] for name, value in states.items()}
-                x, state = lstm(x, order["is_real"], state, training=training)
-                outputs.append(x)
-                hidden.append(state["hidden"])
-                cells.append(state["cell"])
-            states = {"hidden": ops.stack(hidden, axis=1), "cell": ops.stack(cells, axis=1)}
-            return (
-                [side_by_side(x, order["places"]) for x in outputs],
-                [side_by_side(x, order["places_with_boundaries"]) for x in outputs],
-                ops.any(order["places_with_boundaries"] >= 0, axis=0),
-                states,
-            )
-
-        # === Functional model ===
-        inputs = {
-            "character_ids": keras.Input(
-                (None, characters_per_word), dtype="int32", name="character_ids"
-            ),
-            "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
-        }
-        hidden_states, with_boundaries, mask_with_boundaries, states = read(**inputs)
-        super().__init__(
-            inputs,
-            {"sequence_output": hidden_states[-1], "states": states},
-            hidden_states,
-            [],
-            [],
-            dtype=dtype,
-            name=name,
+        self.side_by_side = SideBySide(dtype=dtype)
+        self.finish(
+            {
+                "num_layers": num_layers,
+                "hidden_dim": hidden_dim,
+                "cell_dim": cell_dim,
+                "filters": [list(pair) for pair in filters],
+                "embedding_dim": embedding_dim,
+                "num_highways": num_highways,
+                "vocabulary_size": vocabulary_size,
+                "characters_per_word": characters_per_word,
+                "activation": activation,
+                "cell_clip": cell_clip,
+                "projection_clip": projection_clip,
+                "residual": residual,
+                "project_words": project_words,
+                "project_cells": project_cells,
+                "dropout": dropout,
+            }
         )
 
-        # === Config ===
-        self.character_cnn = character_cnn
-        self.hidden_states_with_boundaries = with_boundaries  # (B, T, 2D), boundaries and words
-        self.mask_with_boundaries = mask_with_boundaries  # (B, T) bool
-        self._read = read
-        self.config = {
-            "num_layers": num_layers,
-            "hidden_dim": hidden_dim,
-            "cell_dim": cell_dim,
-            "filters": [list(pair) for pair in filters],
-            "embedding_dim": embedding_dim,
-            "num_highways": num_highways,
-            "vocabulary_size": vocabulary_size,
-            "characters_per_word": characters_per_word,
-            "activation": activation,
-            "cell_clip": cell_clip,
-            "projection_clip": projection_clip,
-            "residual": residual,
-            "project_words": project_words,
-            "project_cells": project_cells,
-            "dropout": dropout,
+    def forward(self, character_ids, padding_mask, states=None, training=None):
+        rows = ops.shape(character_ids)[0]
+        words = self.add_boundaries(character_ids)
+        words = self.character_cnn(words, training=training)  # (W, D)
+        order = self.reading_order(character_ids, padding_mask)
+        x = self.take_rows(words, order["steps"])  # (T, B, 2D)
+        layers, hidden, cells = [x], [], []
+        for i, lstm in enumerate(self.lstms):
+            state = states and {name: value[:rows, i] for name, value in states.items()}
+            x, state = lstm(x, order["is_real"], state, training=training)
+            layers.append(x)
+            hidden.append(state["hidden"])
+            cells.append(state["cell"])
+        new = {"hidden": ops.stack(hidden, axis=1), "cell": ops.stack(cells, axis=1)}
+        if states is not None:  # those of rows that are absent from this batch stay as they are
+            new = {name: ops.concatenate([new[name], states[name][rows:]]) for name in new}
+        hidden_states = [self.side_by_side(x, order["places"]) for x in layers]
+        boundaries = order["places_with_boundaries"]
+        return {
+            "sequence_output": hidden_states[-1],
+            "states": new,
+            "hidden_states": hidden_states,  # (B, S, 2D)
+            # The begin of each sentence, its words, and its end: (B, T, 2D), and (B, T) bool.
+            "hidden_states_with_boundaries": [self.side_by_side(x, boundaries) for x in layers],
+            "mask_with_boundaries": ops.any(boundaries >= 0, axis=0),
         }
 
-    def __call__(self, inputs, *args, training=None, **kwargs):
-        if not isinstance(inputs, dict) or inputs.get("states") is None:
-            inputs = {k: v for k, v in inputs.items() if k != "states"} if inputs else inputs
-            return super().__call__(inputs, *args, training=training, **kwargs)
-        hidden_states, *_, states = self.read(inputs, training=training)
-        return {"sequence_output": hidden_states[-1], "states": states}
+    @property
+    def hidden_states_with_boundaries(self):
+        """Symbolic tensors (B, T, 2D): the begin of each sentence, its words, and its end."""
+        return self.symbolic["hidden_states_with_boundaries"]
 
-    def read(self, inputs, training=None):
-        """Read sentences, and return all that was made of them.
-
-        Args:
-            inputs: dict, what calling takes.
-            training: bool. Whether to drop numbers.
-
-        Returns:
-            `(hidden_states, with_boundaries, mask_with_boundaries, states)`: lists of (B, S, 2D),
-            and of (B, T, 2D) where the begin of a sentence stands in the first place and its end
-            behind the last word; (B, T) bool, whether there is one or a word; and the states.
-
-        Raises:
-            ValueError: if the inputs have other keys, or the states other keys or shapes.
-        """
-        inputs = dict(inputs)
-        old = inputs.pop("states", None)
-        inputs = self.complete(inputs)
-        if old is None:
-            return self._read(**inputs, training=training)
-        rows = ops.shape(inputs["character_ids"])[0]
-        used = states_of_rows(old, rows, self.make_states(1))
-        *outputs, new = self._read(**inputs, states=used, training=training)
-        rest = {name: ops.cast(old[name], new[name].dtype)[rows:] for name in new}
-        return *outputs, {name: ops.concatenate([new[name], rest[name]]) for name in new}
+    @property
+    def mask_with_boundaries(self):
+        """Symbolic tensor (B, T) bool: whether there is a word or a boundary."""
+        return self.symbolic["mask_with_boundaries"]
 
     def cache_words(self, character_ids):
         """Let frequent words be looked up, instead of computing them from their characters.
@@ -251,14 +223,19 @@ class ElmoBackbone(Backbone):
                 )
         self.character_cnn.cache_words(character_ids)
 
-    def make_states(self, batch_size):
-        """Return the states in which nothing has been read, for so many rows."""
+    def initial_state(self, batch_size, length=0):
         layers = self.config["num_layers"]
         widths = {"hidden": 2 * self.config["hidden_dim"], "cell": 2 * self.config["cell_dim"]}
         return {
             name: ops.zeros((batch_size, layers, width), self.compute_dtype)
             for name, width in widths.items()
         }
+
+    def fit_state(self, state, rows):
+        # Filled up, but not cut: what the batch does not use comes back as it is.
+        kept = ops.shape(state["hidden"])[0] if "hidden" in state else rows
+        rows = max(rows, kept) if isinstance(rows, int) else ops.maximum(rows, kept)
+        return super().fit_state(state, rows)
 
     def save_to_allennlp(self, folder):
         """Write `options.json` and `weights.hdf5` for AllenNLP and bilm-tf, both or none.
@@ -274,10 +251,6 @@ class ElmoBackbone(Backbone):
         """
         write_allennlp(folder, _options(self.config), _tensors(self.weights))
 
-    def attention_probabilities(self, inputs):
-        """Raise ValueError: the model has no attention."""
-        raise ValueError(f"{type(self).__name__} has no attention to look at.")
-
     def make_head(self, kind, **options):
         if kind == "bidirectional_lm":
             options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
@@ -285,8 +258,6 @@ class ElmoBackbone(Backbone):
         options = {"dropout": 0.5, "dtype": self.dtype_policy} | options
         if kind == "classification":
             return MeanClassifier(name="classifier", **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", **options)
         return super().make_head(kind, **options)
 
 

@@ -11,7 +11,13 @@ import keras
 from keras_lm.converters.configs import dropouts, require_only
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
-from keras_lm.layers import CausalPostNormBlock, PositionEmbedding, truncated_normal
+from keras_lm.layers import (
+    CausalBias,
+    CausalPostNormBlock,
+    PositionEmbedding,
+    truncated_normal,
+)
+from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.backbone import Converter
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.packers import Template
@@ -76,17 +82,20 @@ class GPTBackbone(CausalBackbone):
         dtype=None,
         name="gpt_backbone",
     ):
-        token_embedding = keras.layers.ReversibleEmbedding(
+        super().__init__(dtype=dtype, name=name)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             hidden_dim,
             embeddings_initializer=truncated_normal(),
             dtype=dtype,
             name="token_embedding",
         )
-        position_embedding = PositionEmbedding(
+        self.position_embedding = PositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        blocks = [
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.attention_bias = CausalBias()
+        self.blocks = [
             CausalPostNormBlock(
                 num_heads=num_heads,
                 intermediate_dim=intermediate_dim,
@@ -99,26 +108,35 @@ class GPTBackbone(CausalBackbone):
             )
             for i in range(num_layers)
         ]
-        super().__init__(
-            token_embedding,
-            position_embedding,
-            blocks,
-            windows=[None] * num_layers,
-            dropout=dropout,
-            dtype=dtype,
-            name=name,
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "activation": activation,
+                "max_sequence_length": max_sequence_length,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
         )
-        self.config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "hidden_dim": hidden_dim,
-            "intermediate_dim": intermediate_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation": activation,
-            "max_sequence_length": max_sequence_length,
-            "layer_norm_epsilon": layer_norm_epsilon,
+
+    def forward(self, token_ids, padding_mask, cache=None, training=None):
+        cache = KeyValueCache(padding_mask, cache, len(self.blocks))
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask, cache.start)
+        hidden_states = [x]  # (B, S, D)
+        x = self.embedding_dropout(x, training=training)
+        bias = self.attention_bias(cache.padding_mask, cache.slots)
+        for block, past in zip(self.blocks, cache.past, strict=True):
+            x = cache.keep(*block(x, bias=bias, past=past, write=cache.write, training=training))
+            hidden_states.append(x)
+        return {
+            "sequence_output": x,
+            "cache": cache.state(),
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.blocks),
         }
 
 

@@ -11,11 +11,13 @@ import keras
 from keras_lm.converters.configs import ACTIVATIONS, require_only
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
 from keras_lm.layers import (
+    CausalBias,
     CausalPreNormBlock,
     LayerNormalization,
     PositionEmbedding,
     truncated_normal,
 )
+from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.backbone import Converter
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import (
@@ -53,7 +55,7 @@ class GPT2Backbone(CausalBackbone):
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first may be left out. Returns `sequence_output` (B, S, D), behind the final norm,
+    all but the first may be left out. Returns `sequence_output` (B, S, D), after the final norm,
     and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
 
     Raises:
@@ -72,6 +74,10 @@ class GPT2Backbone(CausalBackbone):
 
     tokenizer_class = BytePairTokenizer
 
+    # How many tokens a token of each block sees, itself among them, repeated over the blocks; None
+    # for all before it.
+    attention_windows = (None,)
+
     def __init__(
         self,
         vocabulary_size,
@@ -87,57 +93,75 @@ class GPT2Backbone(CausalBackbone):
         dtype=None,
         name="gpt2_backbone",
     ):
-        # === Layers ===
-        token_embedding = keras.layers.ReversibleEmbedding(
+        super().__init__(dtype=dtype, name=name)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             hidden_dim,
             embeddings_initializer=truncated_normal(),
             dtype=dtype,
             name="token_embedding",
         )
-        position_embedding = PositionEmbedding(
+        self.position_embedding = PositionEmbedding(
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
-        blocks = [
-            CausalPreNormBlock(
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.blocks = [
+            self.make_block(
+                num_layers,
                 num_heads=num_heads,
                 intermediate_dim=intermediate_dim,
                 dropout=dropout,
                 attention_dropout=dropout if attention_dropout is None else attention_dropout,
                 activation=activation,
                 layer_norm_epsilon=layer_norm_epsilon,
-                # The residual adds up two parts a block: so it starts as large as one of them.
-                output_stddev=0.02 / (2 * num_layers) ** 0.5,
                 dtype=dtype,
                 name=f"block_{i}",
             )
             for i in range(num_layers)
         ]
-        super().__init__(
-            token_embedding,
-            position_embedding,
-            blocks,
-            windows=[None] * num_layers,
-            final_norm=LayerNormalization(
-                epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
-            ),
-            dropout=dropout,
-            dtype=dtype,
-            name=name,
+        windows = self.attention_windows
+        self.windows = [windows[i % len(windows)] for i in range(num_layers)]
+        self.attention_biases = [CausalBias(window) for window in dict.fromkeys(self.windows)]
+        self.final_norm = LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
+        )
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "activation": activation,
+                "max_sequence_length": max_sequence_length,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
         )
 
-        # === Config ===
-        self.config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "hidden_dim": hidden_dim,
-            "intermediate_dim": intermediate_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation": activation,
-            "max_sequence_length": max_sequence_length,
-            "layer_norm_epsilon": layer_norm_epsilon,
+    def make_block(self, num_layers, **options):
+        # The residual adds up two parts a block: so it starts as large as one of them.
+        return CausalPreNormBlock(output_stddev=0.02 / (2 * num_layers) ** 0.5, **options)
+
+    def forward(self, token_ids, padding_mask, cache=None, training=None):
+        cache = KeyValueCache(padding_mask, cache, len(self.blocks))
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask, cache.start)
+        hidden_states = [x]  # (B, S, D)
+        x = self.embedding_dropout(x, training=training)
+        biases = {
+            bias.window: bias(cache.padding_mask, cache.slots) for bias in self.attention_biases
+        }
+        biases = [biases[window] for window in self.windows]
+        for block, bias, past in zip(self.blocks, biases, cache.past, strict=True):
+            x = cache.keep(*block(x, bias=bias, past=past, write=cache.write, training=training))
+            hidden_states.append(x)
+        x = hidden_states[-1] = self.final_norm(x)
+        return {
+            "sequence_output": x,
+            "cache": cache.state(),
+            "hidden_states": hidden_states,
+            "attention_biases": biases,
         }
 
 

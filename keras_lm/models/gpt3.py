@@ -11,21 +11,13 @@ Shapes: B batch, S sequence, D hidden.
 
 import keras
 
-from keras_lm.layers import (
-    CausalPreNormBlock,
-    LayerNormalization,
-    PositionEmbedding,
-    truncated_normal,
-)
 from keras_lm.models.backbone import Converter
-from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import huggingface_head
-from keras_lm.models.gpt2 import NAMES, huggingface_config
-from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.models.gpt2 import NAMES, GPT2Backbone, huggingface_config
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class GPT3Backbone(CausalBackbone):
+class GPT3Backbone(GPT2Backbone):
     """The decoder of GPT-3.
 
     A folder in Hugging Face's GPT-2 format loads as a GPT-3 where its `config.json` states
@@ -50,7 +42,7 @@ class GPT3Backbone(CausalBackbone):
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first may be left out. Returns `sequence_output` (B, S, D), behind the final norm,
+    all but the first may be left out. Returns `sequence_output` (B, S, D), after the final norm,
     and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
 
     Raises:
@@ -72,7 +64,9 @@ class GPT3Backbone(CausalBackbone):
     Transformer, https://arxiv.org/abs/1904.10509.
     """
 
-    tokenizer_class = BytePairTokenizer
+    SIZES = {}
+    PUBLISHED = {}
+    CONVERTERS = {}
 
     def __init__(
         self,
@@ -90,56 +84,22 @@ class GPT3Backbone(CausalBackbone):
         dtype=None,
         name="gpt3_backbone",
     ):
-        attention_windows = list(attention_windows)
-        token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
-        position_embedding = PositionEmbedding(
-            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
-        )
-        blocks = [
-            CausalPreNormBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                output_stddev=0.02 / (2 * num_layers) ** 0.5,  # as GPT-2's
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
-        ]
+        self.attention_windows = list(attention_windows)
         super().__init__(
-            token_embedding,
-            position_embedding,
-            blocks,
-            windows=[attention_windows[i % len(attention_windows)] for i in range(num_layers)],
-            final_norm=LayerNormalization(
-                epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
-            ),
+            vocabulary_size,
+            num_layers,
+            num_heads,
+            hidden_dim,
+            intermediate_dim,
             dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation=activation,
+            max_sequence_length=max_sequence_length,
+            layer_norm_epsilon=layer_norm_epsilon,
             dtype=dtype,
             name=name,
         )
-        self.config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "hidden_dim": hidden_dim,
-            "intermediate_dim": intermediate_dim,
-            "attention_windows": attention_windows,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation": activation,
-            "max_sequence_length": max_sequence_length,
-            "layer_norm_epsilon": layer_norm_epsilon,
-        }
+        self.config["attention_windows"] = list(attention_windows)
 
 
 def _size(num_layers, hidden_dim, num_heads):

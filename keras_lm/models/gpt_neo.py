@@ -18,14 +18,11 @@ from keras_lm.layers import (
     CausalPreNormBlock,
     CausalSelfAttention,
     Dense,
-    LayerNormalization,
-    PositionEmbedding,
     truncated_normal,
 )
 from keras_lm.models.backbone import Converter
-from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import HUGGINGFACE_IGNORED
-from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.models.gpt3 import GPT3Backbone
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -53,7 +50,7 @@ class GPTNeoBlock(CausalPreNormBlock):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class GPTNeoBackbone(CausalBackbone):
+class GPTNeoBackbone(GPT3Backbone):
     """The decoder of GPT-Neo.
 
     Args:
@@ -74,7 +71,7 @@ class GPTNeoBackbone(CausalBackbone):
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first may be left out. Returns `sequence_output` (B, S, D), behind the final norm,
+    all but the first may be left out. Returns `sequence_output` (B, S, D), after the final norm,
     and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
 
     Raises:
@@ -90,7 +87,9 @@ class GPTNeoBackbone(CausalBackbone):
     Source: https://github.com/EleutherAI/gpt-neo.
     """
 
-    tokenizer_class = BytePairTokenizer
+    SIZES = {}
+    PUBLISHED = {}
+    CONVERTERS = {}
 
     def __init__(
         self,
@@ -108,55 +107,24 @@ class GPTNeoBackbone(CausalBackbone):
         dtype=None,
         name="gpt_neo_backbone",
     ):
-        attention_windows = list(attention_windows)
-        token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
-        position_embedding = PositionEmbedding(
-            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
-        )
-        blocks = [
-            GPTNeoBlock(
-                num_heads=num_heads,
-                intermediate_dim=intermediate_dim,
-                dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                activation=activation,
-                layer_norm_epsilon=layer_norm_epsilon,
-                dtype=dtype,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
-        ]
         super().__init__(
-            token_embedding,
-            position_embedding,
-            blocks,
-            windows=[attention_windows[i % len(attention_windows)] for i in range(num_layers)],
-            final_norm=LayerNormalization(
-                epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
-            ),
+            vocabulary_size,
+            num_layers,
+            num_heads,
+            hidden_dim,
+            intermediate_dim,
+            attention_windows=attention_windows,
             dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation=activation,
+            max_sequence_length=max_sequence_length,
+            layer_norm_epsilon=layer_norm_epsilon,
             dtype=dtype,
             name=name,
         )
-        self.config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "hidden_dim": hidden_dim,
-            "intermediate_dim": intermediate_dim,
-            "attention_windows": attention_windows,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation": activation,
-            "max_sequence_length": max_sequence_length,
-            "layer_norm_epsilon": layer_norm_epsilon,
-        }
+
+    def make_block(self, num_layers, **options):
+        return GPTNeoBlock(**options)
 
 
 def _size(num_layers, hidden_dim, num_heads):

@@ -12,14 +12,16 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
 
 import keras
+from keras import ops
 
-from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
-from keras_lm.models.ulmfit import AWDLSTMBackbone
-from keras_lm.packers import Template
+from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
+from keras_lm.layers.ulmfit_heads import AWDLSTMHead
+from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.tokenizers.words import WordTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class LSTMBackbone(AWDLSTMBackbone):
+class LSTMBackbone(WordBackbone):
     """A stack of LSTMs over words, or with `bidirectional=True` of LSTMs in both directions.
 
     With `CausalLM` it is the LSTM language model, whose output layer is the word table
@@ -60,11 +62,7 @@ class LSTMBackbone(AWDLSTMBackbone):
     and the output layer has weights of its own.
     """
 
-    SIZES = {}
-    PUBLISHED = {}
-    CONVERTERS = {}
-    TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
-    LEARNING_RATE = 1e-3
+    tokenizer_class = WordTokenizer
 
     def __init__(
         self,
@@ -76,37 +74,75 @@ class LSTMBackbone(AWDLSTMBackbone):
         dtype=None,
         name="lstm_backbone",
     ):
+        if bidirectional and hidden_dim % 2:
+            raise ValueError(
+                f"bidirectional=True halves hidden_dim={hidden_dim}: pass an even number."
+            )
         super().__init__(
-            vocabulary_size,
-            num_layers,
-            hidden_dim,
-            embedding_dim=hidden_dim,
-            bidirectional=bidirectional,
-            dropout=dropout,
-            input_dropout=dropout,
-            output_dropout=dropout,
-            embedding_dropout=0.0,
-            weight_drop=0.0,
-            activation_penalty=0.0,
-            slowness_penalty=0.0,
+            inputs={
+                "token_ids": Input(),
+                "padding_mask": Input(default=1, like="token_ids"),
+                "states": Input(is_state=True),
+            },
             dtype=dtype,
             name=name,
         )
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=keras.initializers.RandomUniform(-0.1, 0.1),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.dropout = keras.layers.SpatialDropout1D(dropout, dtype=dtype)
+        self.lstms = [
+            BidirectionalLSTM(hidden_dim // 2, dtype=dtype, name=f"lstm_{i}")
+            if bidirectional
+            else LSTM(hidden_dim, dtype=dtype, name=f"lstm_{i}")
+            for i in range(num_layers)
+        ]
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "hidden_dim": hidden_dim,
+                "bidirectional": bidirectional,
+                "dropout": dropout,
+            }
+        )
 
-    def get_config(self):
-        arguments = ("vocabulary_size", "num_layers", "hidden_dim", "bidirectional", "dropout")
-        config = super().get_config()
-        return {name: config[name] for name in (*arguments, "dtype", "name")}
+    def forward(self, token_ids, padding_mask, states=None, training=None):
+        states = [None] * len(self.lstms) if states is None else states
+        x = self.token_embedding(token_ids)
+        hidden_states, new_states = [x], []  # (B, S, D)
+        for lstm, state in zip(self.lstms, states, strict=True):
+            x = self.dropout(x, training=training)
+            x, state = lstm(x, padding_mask=padding_mask, state=state, training=training)
+            hidden_states.append(x)
+            new_states.append(state)
+        return {"sequence_output": x, "states": new_states, "hidden_states": hidden_states}
+
+    @property
+    def is_causal(self):
+        return not self.config["bidirectional"]
+
+    def initial_state(self, batch_size, length=0):
+        zero = ops.zeros((batch_size, self.config["hidden_dim"]), self.compute_dtype)
+        return [{"hidden": zero, "cell": zero} for _ in self.lstms]
 
     def make_head(self, kind, **options):
-        if kind == "causal_lm" and self.config["bidirectional"]:
+        if kind != "causal_lm":
+            return super().make_head(kind, **options)
+        if not self.is_causal:
             raise ValueError(
                 "bidirectional=True: this model reads the word that it would predict. Pass False, "
                 "or train BidirectionalLM over an ElmoBackbone."
             )
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return MeanPooledClassifier(name="classifier", **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", **options)
-        return super().make_head(kind)
+        return AWDLSTMHead(
+            self.token_embedding,
+            output_dropout=self.config["dropout"],
+            activation_penalty=0.0,
+            slowness_penalty=0.0,
+            dtype=self.dtype_policy,
+            name="token_head",
+        )

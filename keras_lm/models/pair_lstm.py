@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_lm.layers import LSTM, Dense, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.masks import MASKED
-from keras_lm.models.backbone import Backbone
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import CharacterPacker, Packer, Template
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -96,53 +96,30 @@ class PairLSTMBackbone(Backbone):
         if isinstance(language_model, dict):
             language_model = keras.saving.deserialize_keras_object(language_model)
 
-        # === Words ===
+        words = {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")}
+        if language_model is not None:
+            words = {name: language_model.input_fields[name] for name in language_model.input_names}
+        segments = Input(default=0, like=next(iter(words)))
+        super().__init__(words | {"segment_ids": segments}, dtype=dtype, name=name)
+        self.language_model = language_model
         if language_model is None:
-            names = ["token_ids", "padding_mask"]
-            specs = [keras.KerasTensor((None, None), "int32", name=name) for name in names]
-        else:
-            specs = language_model.inputs
-        inputs = {
-            spec.name: keras.Input(spec.shape[1:], dtype=spec.dtype, name=spec.name)
-            for spec in [*specs, keras.KerasTensor((None, None), "int32", name="segment_ids")]
-        }
-        if language_model is None:
-            x = keras.layers.Embedding(
+            self.embedding = keras.layers.Embedding(
                 vocabulary_size, embedding_dim, dtype=dtype, name="pair_embedding"
-            )(inputs["token_ids"])
+            )
         else:
-            states = keras.Model(language_model.input, language_model.hidden_states)
-            read = {name: inputs[name] for name in language_model.input_names}
-            states = Frozen(states, name="frozen")(read)
+            states = language_model.hidden_states
+            self.frozen = Frozen(keras.Model(language_model.input, states), name="frozen")
             is_even = len({state.shape[-1] for state in states}) == 1
             join = ScalarMix if is_even else keras.layers.Concatenate
-            x = join(dtype=dtype, name="pair_words")(states)
-
-        # === The pair ===
-        mask = inputs["padding_mask"]
-        first, second = (
-            TextMask(segment, name=f"text_{segment}")(inputs["segment_ids"], mask)
-            for segment in (0, 1)
-        )
-        lstms = [
+            self.join = join(dtype=dtype, name="pair_words")
+        self.masks = [TextMask(segment) for segment in (0, 1)]
+        self.lstms = [
             TwoWayLSTM(hidden_dim, dropout, dtype=dtype, name=f"pair_lstm_{i}")
             for i in range(num_layers + 1)
         ]
-        u, v, hidden_states = x, x, [x]
-        for lstm in lstms[:-1]:
-            u, v = lstm(u, first), lstm(v, second)
-            hidden_states.append(u + v)  # each is zero where the other is not
-        attend = AttendAcross(dtype=dtype, name="attention")
-        u, v = attend(u, v, second), attend(v, u, first)
-        u, v = lstms[-1](u, first), lstms[-1](v, second)
-        hidden_states.append(u + v)
-        compared = ComparePair(dtype=dtype, name="comparison")(u, v, first, second)
-        pooled = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")(compared)
-        outputs = {"sequence_output": hidden_states[-1], "pooled_output": pooled}
-        super().__init__(inputs, outputs, hidden_states, [], [], dtype=dtype, name=name)
-
-        # === Config ===
-        self.language_model = language_model
+        self.attend = AttendAcross(dtype=dtype)
+        self.compare = ComparePair(dtype=dtype)
+        self.pooler = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")
         serialized = language_model and keras.saving.serialize_keras_object(language_model)
         self.arguments = {
             "vocabulary_size": vocabulary_size,
@@ -153,9 +130,29 @@ class PairLSTMBackbone(Backbone):
             "pooled_dim": pooled_dim,
             "dropout": dropout,
         }
-        self.config = dict(self.arguments)
         if language_model is not None:  # what a task asks for
-            self.config["vocabulary_size"] = language_model.config["vocabulary_size"]
+            vocabulary_size = language_model.config["vocabulary_size"]
+        self.finish(self.arguments | {"vocabulary_size": vocabulary_size})
+
+    def forward(self, segment_ids, padding_mask, training=None, **words):
+        if self.language_model is None:
+            x = self.embedding(words["token_ids"])  # (B, S, E)
+        else:
+            x = self.join(self.frozen(words | {"padding_mask": padding_mask}))
+        first, second = (mask(segment_ids, padding_mask) for mask in self.masks)
+        u, v, hidden_states = x, x, [x]
+        for lstm in self.lstms[:-1]:
+            u, v = lstm(u, first, training=training), lstm(v, second, training=training)
+            hidden_states.append(u + v)  # each is zero where the other is not
+        u, v = self.attend(u, v, second), self.attend(v, u, first)
+        last = self.lstms[-1]
+        u, v = last(u, first, training=training), last(v, second, training=training)
+        hidden_states.append(u + v)
+        return {
+            "sequence_output": hidden_states[-1],
+            "pooled_output": self.pooler(self.compare(u, v, first, second)),
+            "hidden_states": hidden_states,
+        }
 
     @property
     def max_sequence_length(self):
@@ -173,14 +170,6 @@ class PairLSTMBackbone(Backbone):
         return Template(single="$A:0", pair=f"$A:0 {between}$B:1")
 
     @property
-    def DEFAULTS(self):
-        """What a missing input means."""
-        own = Backbone.DEFAULTS
-        if "character_ids" in self.input_names:
-            own = own | {"segment_ids": lambda ids: ops.zeros_like(ids[:, :, 0])}
-        return own | (self.language_model.DEFAULTS if self.language_model else {})
-
-    @property
     def packer_class(self):
         """One that says which text a word is of."""
         return PairCharacterPacker if "character_ids" in self.input_names else Packer
@@ -192,10 +181,6 @@ class PairLSTMBackbone(Backbone):
 
     def get_config(self):
         return super().get_config() | self.arguments
-
-    def attention_probabilities(self, inputs):
-        """Raise ValueError: its attention is no list of layers with heads."""
-        raise ValueError(f"{type(self).__name__} has no attention with heads to look at.")
 
     def make_head(self, kind, **options):
         options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options

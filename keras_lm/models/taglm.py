@@ -8,15 +8,10 @@ directions of a layer.
 """
 
 import keras
+from keras import ops
 
-from keras_lm.layers import (
-    LSTM,
-    CharacterCNN,
-    EachTokenClassifier,
-    Frozen,
-    MeanPooledClassifier,
-)
-from keras_lm.models.backbone import Backbone
+from keras_lm.layers import LSTM, CharacterCNN, Frozen
+from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.packers import CharacterPacker
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -46,7 +41,7 @@ class SpelledWordPacker(CharacterPacker):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TagLMBackbone(Backbone):
+class TagLMBackbone(WordBackbone):
     """Two bidirectional LSTMs; the second reads the first beside the language model's vectors.
 
     The language model stays as it is: it is frozen, and runs without dropout. It decides what the
@@ -95,10 +90,8 @@ class TagLMBackbone(Backbone):
     Source: sections 2.1 to 2.3 of the paper.
     """
 
-    LEARNING_RATE = 1e-3
-    # What rows look like, is the language model's business.
+    # The language model decides what its rows look like.
     TEMPLATE = property(lambda self: self.language_model.TEMPLATE)
-    DEFAULTS = property(lambda self: self.language_model.DEFAULTS)
     tokenizer_class = property(lambda self: self.language_model.tokenizer_class)
 
     def __init__(
@@ -124,13 +117,18 @@ class TagLMBackbone(Backbone):
         if isinstance(language_model, dict):
             language_model = keras.saving.deserialize_keras_object(language_model)
 
-        # === Layers ===
         vocabulary_size = language_model.config["vocabulary_size"]
         reads_characters = "character_ids" in language_model.input_names
         _check_words(words, reads_characters)
-        embed_words, embed_characters = None, None
+        inputs = {name: language_model.input_fields[name] for name in language_model.input_names}
+        super().__init__(
+            inputs | ({} if words is None else {"token_ids": Input()}), dtype=dtype, name=name
+        )
+        self.language_model = language_model
+        self.frozen = Frozen(language_model, name="frozen")
+        self.embed_words, self.embed_characters = None, None
         if reads_characters:
-            embed_characters = CharacterCNN(
+            self.embed_characters = CharacterCNN(
                 vocabulary_size,
                 embedding_dim=16,
                 filters=filters,
@@ -140,61 +138,53 @@ class TagLMBackbone(Backbone):
                 name="tagger_characters",
             )
         if words is not None or not reads_characters:
-            embed_words = keras.layers.Embedding(
+            self.embed_words = keras.layers.Embedding(
                 vocabulary_size if words is None else len(words),
                 embedding_dim,
                 dtype=dtype,
                 name="tagger_embedding",
             )
-        ahead, back = (
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.forwards, self.backwards = (
             [
                 LSTM(hidden_dim // 2, reverse=reverse, dtype=dtype, name=f"tagger_{direction}_{i}")
                 for i in range(num_layers)
             ]
             for direction, reverse in (("forward", False), ("backward", True))
         )
-
-        # === Functional model ===
-        inputs = {
-            tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
-            for tensor in language_model.inputs
-        }
-        mask = inputs["padding_mask"]
-        read = Frozen(language_model, name="frozen")(dict(inputs))["sequence_output"]
-        if words is not None:
-            inputs["token_ids"] = keras.Input((None,), dtype="int32", name="token_ids")
-        tables = [(embed_characters, "character_ids"), (embed_words, "token_ids")]
-        parts = [embed(inputs[name]) for embed, name in tables if embed is not None]
-        beside = keras.layers.Concatenate(dtype=dtype, name="tagger_words")
-        x = beside(parts) if len(parts) > 1 else parts[0]
-        hidden_states = [x]
-        for i in range(num_layers):
-            x = keras.layers.Dropout(dropout, dtype=dtype, name=f"tagger_dropout_{i}")(x)
-            x, reverse = ahead[i](x, padding_mask=mask)[0], back[i](x, padding_mask=mask)[0]
-            x = keras.layers.Concatenate(dtype=dtype, name=f"tagger_layer_{i}")([x, reverse])
-            hidden_states.append(x)  # (B, S, D)
-            if i == 0:
-                join = keras.layers.Concatenate(dtype=dtype, name="tagger_join")
-                x = join([x, read])
-        super().__init__(
-            inputs, {"sequence_output": x}, hidden_states, [], [], dtype=dtype, name=name
+        self.finish(
+            {
+                "language_model": keras.saving.serialize_keras_object(language_model),
+                "words": words and list(words),
+                "lowercase": lowercase,
+                "embedding_dim": embedding_dim,
+                "hidden_dim": hidden_dim,
+                "num_layers": num_layers,
+                "filters": [list(pair) for pair in filters],
+                "dropout": dropout,
+                "vocabulary_size": vocabulary_size,  # no argument, but what a task asks for
+            }
         )
 
-        # === Config ===
-        self.language_model = language_model
-        self.embed_words = embed_words
-        self.embed_characters = embed_characters
-        self.config = {
-            "language_model": keras.saving.serialize_keras_object(language_model),
-            "words": words and list(words),
-            "lowercase": lowercase,
-            "embedding_dim": embedding_dim,
-            "hidden_dim": hidden_dim,
-            "num_layers": num_layers,
-            "filters": [list(pair) for pair in filters],
-            "dropout": dropout,
-            "vocabulary_size": vocabulary_size,  # no argument, but what a task asks for
-        }
+    def forward(self, training=None, **inputs):
+        mask = inputs["padding_mask"]
+        read = {name: inputs[name] for name in self.language_model.input_names}
+        read = self.frozen(read)["sequence_output"]
+        parts = []
+        if self.embed_characters is not None:
+            parts.append(self.embed_characters(inputs["character_ids"], training=training))
+        if self.embed_words is not None:
+            parts.append(self.embed_words(inputs["token_ids"]))
+        x = ops.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]  # (B, S, E or 2E)
+        hidden_states = [x]
+        for i, (ahead, back) in enumerate(zip(self.forwards, self.backwards, strict=True)):
+            x = self.dropout(x, training=training)
+            both = [lstm(x, padding_mask=mask)[0] for lstm in (ahead, back)]
+            x = ops.concatenate(both, axis=-1)  # (B, S, D)
+            hidden_states.append(x)
+            if i == 0:
+                x = ops.concatenate([x, read], axis=-1)
+        return {"sequence_output": x, "hidden_states": hidden_states}
 
     @property
     def max_sequence_length(self):
@@ -235,18 +225,6 @@ class TagLMBackbone(Backbone):
             )
         own.assign(table)
         return self
-
-    def attention_probabilities(self, inputs):
-        """Raise ValueError: the model has no attention."""
-        raise ValueError(f"{type(self).__name__} has no attention to look at.")
-
-    def make_head(self, kind, **options):
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return MeanPooledClassifier(name="classifier", **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", **options)
-        return super().make_head(kind, **options)
 
 
 def _check_words(words, reads_characters):

@@ -15,9 +15,9 @@ from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.labels import Labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
-from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM, states_of_rows
+from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
 from keras_lm.layers.ulmfit_heads import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
-from keras_lm.models.backbone import Backbone, Converter
+from keras_lm.models.backbone import Backbone, Converter, Input
 from keras_lm.packers import Template
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -98,7 +98,15 @@ class AWDLSTMBackbone(Backbone):
                 f"embedding_dim={embedding_dim}: pass even numbers."
             )
 
-        # === Layers ===
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "padding_mask": Input(default=1, like="token_ids"),
+                "states": Input(is_state=True),
+            },
+            dtype=dtype,
+            name=name,
+        )
         self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             embedding_dim,
@@ -124,39 +132,30 @@ class AWDLSTMBackbone(Backbone):
             keras.layers.SpatialDropout1D(dropout, dtype=dtype, name=f"dropout_{i}")
             for i in range(num_layers - 1)
         ]
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "hidden_dim": hidden_dim,
+                "embedding_dim": embedding_dim,
+                "bidirectional": bidirectional,
+                "dropout": dropout,
+                "embedding_dropout": embedding_dropout,
+                "input_dropout": input_dropout,
+                "weight_drop": weight_drop,
+                "output_dropout": output_dropout,
+                "activation_penalty": activation_penalty,
+                "slowness_penalty": slowness_penalty,
+                "classifier_dims": list(classifier_dims),
+                "pooled_length": pooled_length,
+                "pooled_chunk": pooled_chunk,
+            }
+        )
 
-        # === Functional model ===
-        inputs = {
-            key: keras.Input((None,), dtype="int32", name=key)
-            for key in ("token_ids", "padding_mask")
-        }
-        hidden_states, states = self._read(**inputs, states=[None] * num_layers)
-        outputs = {"sequence_output": hidden_states[-1], "states": states}
-        super().__init__(inputs, outputs, hidden_states, [], [], dtype=dtype, name=name)
-
-        # === Config ===
-        self.config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "hidden_dim": hidden_dim,
-            "embedding_dim": embedding_dim,
-            "bidirectional": bidirectional,
-            "dropout": dropout,
-            "embedding_dropout": embedding_dropout,
-            "input_dropout": input_dropout,
-            "weight_drop": weight_drop,
-            "output_dropout": output_dropout,
-            "activation_penalty": activation_penalty,
-            "slowness_penalty": slowness_penalty,
-            "classifier_dims": list(classifier_dims),
-            "pooled_length": pooled_length,
-            "pooled_chunk": pooled_chunk,
-        }
-
-    def _read(self, token_ids, padding_mask, states, training=None):
-        """Return the hidden states, from the embedding up, and the states behind the last token."""
+    def forward(self, token_ids, padding_mask, states=None, training=None):
+        states = [None] * len(self.lstms) if states is None else states
         x = self.token_embedding(token_ids)
-        hidden_states, new_states = [x], []
+        hidden_states, new_states = [x], []  # (B, S, width)
         x = self.word_dropout(x, token_ids, training=training)
         x = self.input_dropout(x, training=training)
         for i, (lstm, state) in enumerate(zip(self.lstms, states, strict=True)):
@@ -165,27 +164,13 @@ class AWDLSTMBackbone(Backbone):
             x, state = lstm(x, padding_mask=padding_mask, state=state, training=training)
             hidden_states.append(x)
             new_states.append(state)
-        return hidden_states, new_states
+        return {"sequence_output": x, "states": new_states, "hidden_states": hidden_states}
 
-    def __call__(self, inputs, *args, **kwargs):
-        if not isinstance(inputs, dict) or "states" not in inputs:
-            return super().__call__(inputs, *args, **kwargs)
-        inputs = dict(inputs)
-        states = inputs.pop("states")
-        if states is None:
-            return super().__call__(inputs, *args, **kwargs)
-        inputs = self.complete(inputs)
-        rows = ops.shape(inputs["token_ids"])[0]
-        states = states_of_rows(states, rows, self.make_states(1))
-        hidden_states, states = self._read(**inputs, states=states, **kwargs)
-        return {"sequence_output": hidden_states[-1], "states": states}
+    @property
+    def is_causal(self):
+        return not self.config["bidirectional"]
 
-    def make_states(self, batch_size):
-        """Return the states before any token: zeros.
-
-        Args:
-            batch_size: int or int32 scalar. B.
-        """
+    def initial_state(self, batch_size, length=0):
         widths = [lstm.compute_output_shape((None, None, 1))[0][-1] for lstm in self.lstms]
         zeros = [ops.zeros((batch_size, width), self.compute_dtype) for width in widths]
         return [{"hidden": zero, "cell": zero} for zero in zeros]
@@ -220,48 +205,6 @@ class AWDLSTMBackbone(Backbone):
             else:
                 variable.assign(own)
         return copy
-
-    def attention_probabilities(self, inputs):
-        """Raise an error: there is no attention in it."""
-        name = type(self).__name__
-        raise ValueError(f"{name} has no attention: look at its hidden_states instead.")
-
-    # === What a `CausalLM` asks for ===
-
-    def make_cache(self, batch_size, slots):
-        """Return the states before any token, in the place of a Transformer's cache.
-
-        Args:
-            batch_size: int or int32 scalar. B.
-            slots: int or int32 scalar. Makes no difference: a state has one size.
-
-        Raises:
-            ValueError: if the model reads backwards too, and so has seen what it would continue.
-        """
-        if self.config["bidirectional"]:
-            raise ValueError(
-                "bidirectional=True: this model reads a text from both ends, so that it cannot "
-                "continue one. Load one that reads forwards."
-            )
-        return self.make_states(batch_size)
-
-    make_loop_cache = make_cache
-
-    def extend(self, token_ids, padding_mask, cache):
-        """Read tokens behind those of a cache; see `keras_lm.models.CausalBackbone.extend`.
-
-        Args:
-            token_ids: (B, S) int32.
-            padding_mask: (B, S) int32, 1 = real.
-            cache: states.
-
-        Returns:
-            dict of `sequence_output` (B, S, E) and `cache`, the new states.
-        """
-        hidden_states, states = self._read(token_ids, padding_mask, cache)
-        return {"sequence_output": hidden_states[-1], "cache": states}
-
-    # === Heads ===
 
     def make_head(self, kind, **options):
         config = self.config

@@ -9,14 +9,12 @@ Shapes: B batch, S words, V vocabulary, E width of a vector.
 import keras
 
 from keras_lm.converters.names import NameTable
-from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
-from keras_lm.models.backbone import Backbone, Converter
-from keras_lm.packers import Template
+from keras_lm.models.backbone import Converter, Input, WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class WordVectorBackbone(Backbone):
+class WordVectorBackbone(WordBackbone):
     """A table of word vectors: the baseline that knows no context.
 
     `from_preset` reads a folder with one file of word2vec (text or binary), GloVe or fastText
@@ -50,28 +48,30 @@ class WordVectorBackbone(Backbone):
     Source: the references above.
     """
 
-    TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
-    LEARNING_RATE = 1e-3
     tokenizer_class = WordTokenizer
 
     def __init__(
         self, vocabulary_size, embedding_dim, dropout=0.0, dtype=None, name="word_vector_backbone"
     ):
-        word_embedding = keras.layers.Embedding(
+        super().__init__(
+            {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")},
+            dtype=dtype,
+            name=name,
+        )
+        self.word_embedding = keras.layers.Embedding(
             vocabulary_size, embedding_dim, dtype=dtype, name="word_embedding"
         )
-        inputs = {
-            name: keras.Input((None,), dtype="int32", name=name)
-            for name in ("token_ids", "padding_mask")
-        }
-        x = word_embedding(inputs["token_ids"])
-        super().__init__(inputs, {"sequence_output": x}, [x], [], [], dtype=dtype, name=name)
-        self.word_embedding = word_embedding
-        self.config = {
-            "vocabulary_size": vocabulary_size,
-            "embedding_dim": embedding_dim,
-            "dropout": dropout,
-        }
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "embedding_dim": embedding_dim,
+                "dropout": dropout,
+            }
+        )
+
+    def forward(self, token_ids, padding_mask, training=None):
+        x = self.word_embedding(token_ids)
+        return {"sequence_output": x, "hidden_states": [x]}
 
     @classmethod
     def from_vectors(cls, vectors, **options):
@@ -91,18 +91,6 @@ class WordVectorBackbone(Backbone):
         backbone = cls(*vectors.shape, **options)
         backbone.word_embedding.embeddings.assign(vectors)
         return backbone
-
-    def attention_probabilities(self, inputs):
-        """Raise ValueError: there is no attention."""
-        raise ValueError(f"{type(self).__name__} has no attention to look at.")
-
-    def make_head(self, kind, **options):
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return MeanPooledClassifier(name="classifier", **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", **options)
-        return super().make_head(kind, **options)
 
 
 # === Checkpoints ===

@@ -86,7 +86,8 @@ class BidirectionalLM(DenoisingTask):
         return self.objective.metrics()
 
     def call(self, inputs, training=None):
-        _, states, *_ = self.backbone.read(self._backbone_inputs(inputs), training=training)
+        computed = self.backbone.compute(self._backbone_inputs(inputs), training=training)
+        states = computed["hidden_states_with_boundaries"]
         return self.predicted(states[-1], inputs.get("labels"), training)
 
     def predicted(self, states, labels=None, training=None):

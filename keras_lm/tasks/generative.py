@@ -45,24 +45,47 @@ class GenerativeTask(DenoisingTask):
 
     # === Generation ===
 
-    def make_cache(self, rows, slots):
-        """Return the empty cache of a loop; see `make_loop_cache` of its backbone."""
-        return self.backbone.make_loop_cache(rows, slots)
+    def initial_state(self, rows, length):
+        """Return the backbone's state before any token; see `Backbone.initial_state`.
 
-    def next_logits(self, token_ids, padding_mask, cache):
-        """Read tokens behind those of a cache, and predict what follows.
+        Raises:
+            ValueError: if the model reads backwards too, and so has seen what it would continue.
+        """
+        if not self.backbone.is_causal:
+            raise ValueError(
+                f"{type(self.backbone).__name__} reads a text from both ends here, so that it "
+                "cannot continue one: load a model that reads forwards (bidirectional=False)."
+            )
+        return self.backbone.initial_state(rows, length)
+
+    def read(self, token_ids, padding_mask, state):
+        """Let the backbone read tokens after those of a state, which has room for them.
 
         Args:
-            token_ids: (B, S) int32, padding on the left.
+            token_ids: (B, S) int32.
             padding_mask: (B, S) int32, 1 = real.
-            cache: a cache of the backbone with S free slots.
+            state: see `Backbone.initial_state`.
 
         Returns:
-            `(logits, cache)`: (B, V) float32 behind the last column, and the cache with the tokens.
+            `(outputs, state)`: the backbone's outputs for these tokens, and the state after them.
         """
-        outputs = self.backbone.extend(token_ids, padding_mask, cache)
+        name = self.backbone.state_name
+        inputs = {"token_ids": token_ids, "padding_mask": padding_mask, name: state}
+        outputs = self.backbone.forward(**inputs, training=False)
+        return outputs, outputs[name]
+
+    def next_logits(self, token_ids, padding_mask, state):
+        """Read tokens after those of a state, and predict what follows.
+
+        Args:
+            token_ids, padding_mask, state: see `read`; padding is on the left.
+
+        Returns:
+            `(logits, state)`: (B, V) float32 after the last column, and the state after it.
+        """
+        outputs, state = self.read(token_ids, padding_mask, state)
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
-        return tf.cast(self.head(last)[:, 0], tf.float32), outputs["cache"]
+        return tf.cast(self.head(last)[:, 0], tf.float32), state
 
     def continue_ids(
         self,

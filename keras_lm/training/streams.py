@@ -32,7 +32,7 @@ def fit_streams(
     to the same weights as in one go; see `fit_windows`. It trains on one device.
 
     Args:
-        task: compiled `keras_lm.tasks.CausalLM` over a recurrent backbone (`make_states`).
+        task: compiled `keras_lm.tasks.CausalLM` over a recurrent backbone.
         windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus; see
             `keras_lm.data.token_windows`.
         batch_size: int, B. Windows that do not fill all streams alike are left out at the end.
@@ -58,7 +58,7 @@ def fit_streams(
 
     Source: AWD-LSTM, https://arxiv.org/abs/1708.02182, section 5; Mikolov et al. 2010.
     """
-    if not hasattr(task.backbone, "make_states"):
+    if task.backbone.state_name != "states":
         raise ValueError(
             f"{type(task.backbone).__name__} has no states to carry along: use fit_windows."
         )
@@ -208,8 +208,9 @@ def _read_windows(task, batch, states, training):
 def _read_sentences(task, batch, states, training):
     inputs, labels = task.objective.corrupt(batch, training)
     read = {name: batch[name] for name in task.backbone.input_names} | {"states": states}
-    _, layers, _, states = task.backbone.read(read, training=training)
-    return inputs, labels, task.predicted(layers[-1], labels, training), states
+    computed = task.backbone.compute(read, training=training)
+    top = computed["hidden_states_with_boundaries"][-1]
+    return inputs, labels, task.predicted(top, labels, training), computed["states"]
 
 
 # === The run ===
@@ -219,7 +220,7 @@ class _States:
     """The states that a pass carries along, in variables, so that a checkpoint can hold them."""
 
     def __init__(self, task, batch_size):
-        self.start = task.backbone.make_states(batch_size)
+        self.start = task.backbone.initial_state(batch_size)
         self.variables = [
             keras.Variable(state, dtype=state.dtype, trainable=False)
             for state in tf.nest.flatten(self.start)

@@ -23,7 +23,7 @@ class ToyModel:
         number = sum((token + 1) * (i + 1) ** 2 for i, token in enumerate(tokens))
         return self.table[number % SIZE]
 
-    def make_cache(self, rows, slots):
+    def initial_state(self, rows, length):
         return {"number": tf.zeros([rows], tf.int32), "tokens": tf.zeros([rows], tf.int32)}
 
     def next_logits(self, token_ids, padding_mask, cache):

@@ -260,7 +260,7 @@ def test_wrong_inputs(tiny):
     ids = np.ones((1, 2, 50), "int32")
     with pytest.raises(ValueError, match="states has another structure"):
         tiny({"character_ids": ids, "states": {"hidden": np.zeros((1, 2, 6))}})
-    states = dict(tiny.make_states(1), cell=np.zeros((1, 2, 7)))
+    states = dict(tiny.initial_state(1), cell=np.zeros((1, 2, 7)))
     with pytest.raises(ValueError, match=r"states has a tensor of shape \(1, 2, 7\)"):
         tiny({"character_ids": ids, "states": states})
     with pytest.raises(ValueError, match="no attention"):

@@ -14,7 +14,6 @@ from safetensors.numpy import load_file, save_file
 
 import keras_lm
 from keras_lm.models import Backbone, GPT2Backbone, GPT3Backbone
-from keras_lm.models.causal import stack_cache, unstack_cache
 from keras_lm.tasks import TextClassifier
 
 TINY = {
@@ -175,14 +174,12 @@ def test_rows_of_one_batch_may_have_prompts_of_different_lengths(backbone):
     np.testing.assert_allclose(both[1:], sequence(backbone, [[31, 2, 5, 17]])[:, -2:], atol=2e-5)
 
 
-@pytest.mark.parametrize("is_stacked", [True, False])
-def test_steps_in_a_graph_keep_their_shapes(backbone, is_stacked):
+def test_steps_in_a_graph_keep_their_shapes(backbone):
     @tf.function(autograph=False)
     def step(token_ids, cache):
-        return backbone.extend(token_ids, tf.ones_like(token_ids), cache)
+        return backbone.forward(token_ids, tf.ones_like(token_ids), cache)
 
-    cache = backbone.make_cache(batch_size=2, slots=9)
-    cache = cache if is_stacked else unstack_cache(cache)
+    cache = backbone.initial_state(batch_size=2, length=9)
     shapes = keras.tree.map_structure(lambda x: tuple(x.shape), cache)
     for column in range(6):
         outputs = step(tf.constant(IDS[:, column : column + 1]), cache)
@@ -192,12 +189,31 @@ def test_steps_in_a_graph_keep_their_shapes(backbone, is_stacked):
     np.testing.assert_allclose(
         outputs["sequence_output"], sequence(backbone, IDS)[:, -1:], atol=2e-5
     )
-    cache = cache if is_stacked else stack_cache(cache)
+    cache = backbone.pack_state(cache)
     full = backbone({"token_ids": IDS})["cache"]
     for part in ("keys", "values"):
         np.testing.assert_allclose(cache[part][:, :, :, :6], full[part], atol=2e-5)
         assert not np.any(cache[part][:, :, :, 6:])
     np.testing.assert_array_equal(cache["padding_mask"], [[1] * 6 + [0] * 3] * 2)
+    np.testing.assert_array_equal(
+        backbone.pack_state(backbone.unpack_state(cache))["keys"], cache["keys"]
+    )
+
+
+def test_a_cache_for_another_number_of_rows(backbone):
+    cache = backbone({"token_ids": IDS[:, :3]})["cache"]
+    fewer = sequence(backbone, IDS[:1, 3:], cache=cache)
+    np.testing.assert_allclose(fewer, sequence(backbone, IDS)[:1, 3:], atol=2e-5)
+    more = sequence(backbone, np.concatenate([IDS, IDS])[:3, 3:], cache=cache)
+    np.testing.assert_allclose(more[:2], sequence(backbone, IDS)[:, 3:], atol=2e-5)
+    np.testing.assert_allclose(more[2:], sequence(backbone, IDS[:1, 3:]), atol=2e-5)
+
+
+def test_what_a_cache_looks_like(backbone):
+    spec = backbone.state_spec()
+    assert spec["keys"].shape == (None, 3, 2, None, 8)
+    assert spec["padding_mask"].shape == (None, None)
+    assert spec["length"].dtype == "int32"
 
 
 def test_free_slots_are_used_before_a_cache_grows(backbone):

@@ -32,7 +32,8 @@ def mean_loss(task, batches, carried):
         packed = task.preprocess({"text": np.array(texts)})
         _, labels = task.objective.corrupt(packed)
         read = {name: packed[name] for name in task.backbone.input_names}
-        _, layers, _, states = task.backbone.read(read | {"states": states if carried else None})
+        computed = task.backbone.compute(read | {"states": states if carried else None})
+        states, layers = computed["states"], computed["hidden_states_with_boundaries"]
         losses += float(tf.reduce_sum(task.predicted(layers[-1], labels)))
         number += int(tf.reduce_sum(tf.cast(labels >= 0, tf.int32)))
     return losses / number

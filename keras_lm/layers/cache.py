@@ -1,0 +1,125 @@
+"""The cache of a Transformer that reads from left to right.
+
+Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head.
+"""
+
+import keras
+from keras import ops
+
+if keras.backend.backend() == "tensorflow":
+    from keras_lm.layers.tensorflow import write_slots
+else:
+
+    def write_slots(old, new, indices):
+        """See `keras_lm.layers.tensorflow.write_slots`."""
+        return ops.scatter_update(old, indices, new)
+
+
+class KeyValueCache:
+    """The keys and values of the tokens so far, during one forward pass that adds new ones.
+
+    As state, between two passes, it is a dict:
+
+        {"keys": tuple of L (B, N, T, H), "values": tuple of L (B, N, T, H),
+         "padding_mask": (B, T) int32, 1 where a slot holds a real token,
+         "length": (B,) int32, how many slots are in use, padding among them}
+
+    Args:
+        padding_mask: (B, S) int32 of the new tokens, 1 = real.
+        state: the state to go on from, with S free slots in each row; None to begin.
+        num_layers: int, L.
+
+    Attributes:
+        padding_mask: (B, T) int32, of all slots, the new tokens' too.
+        slots: (B, S) int32, where the new tokens go; None at the beginning: slot by slot.
+        start: (B,) int32, how many real tokens came before; None at the beginning.
+        past: for each block `(keys, values)`, or None at the beginning.
+
+    Example:
+
+        cache = KeyValueCache(padding_mask, state, len(blocks))
+        for block, past in zip(blocks, cache.past):
+            x = cache.keep(*block(x, bias=bias, past=past, write=cache.write))
+        state = cache.state()
+    """
+
+    def __init__(self, padding_mask, state, num_layers):
+        self.keys, self.values = [], []
+        if state is None:
+            self.padding_mask = padding_mask
+            self.slots = self.start = self.write = None
+            self.length = ops.sum(ops.ones_like(padding_mask), axis=1)
+            self.past = [None] * num_layers
+            return
+        rows, new = ops.shape(padding_mask)
+        self.length = state["length"] + new
+        self.slots = ops.expand_dims(state["length"], 1) + ops.arange(new, dtype="int32")
+        self.start = ops.sum(state["padding_mask"], axis=1)
+        self.past = list(zip(state["keys"], state["values"], strict=True))
+        row = ops.expand_dims(ops.arange(rows, dtype="int32"), 1)  # (B, 1)
+        self.padding_mask = ops.scatter_update(
+            state["padding_mask"],
+            ops.reshape(_indices(row, self.slots), (-1, 2)),
+            ops.reshape(padding_mask, (-1,)),
+        )
+        head = ops.arange(state["keys"][0].shape[1], dtype="int32")
+        indices = _indices(
+            ops.expand_dims(row, 1), ops.reshape(head, (1, -1, 1)), ops.expand_dims(self.slots, 1)
+        )  # (B, N, S, 3)
+        indices = ops.reshape(indices, (-1, 3))
+
+        def write(old, new):
+            """Return (B, N, T, H) with (B, N, S, H) in the new tokens' slots."""
+            return write_slots(old, ops.reshape(new, (-1, new.shape[-1])), indices)
+
+        self.write = write
+
+    def keep(self, x, keys, values):
+        """Take in what a block returns, and return its output `x`."""
+        self.keys.append(keys)
+        self.values.append(values)
+        return x
+
+    def state(self):
+        """Return the state with the new tokens in it."""
+        return {
+            "keys": tuple(self.keys),
+            "values": tuple(self.values),
+            "padding_mask": self.padding_mask,
+            "length": self.length,
+        }
+
+
+def with_free_slots(cache, number):
+    """Return a cache in which each row has so many free slots at least.
+
+    Args:
+        cache: dict, its keys and values stacked, (B, L, N, T, H).
+        number: int or int32 scalar.
+    """
+    slots = ops.shape(cache["padding_mask"])[1]
+    lacking = ops.maximum(ops.max(cache["length"]) + number - slots, 0)
+    lacking = lacking if known(lacking) is None else known(lacking)
+    if isinstance(lacking, int) and lacking == 0:
+        return cache
+    cache = dict(cache)
+    for name, axis in (("keys", 3), ("values", 3), ("padding_mask", 1)):
+        shape = list(ops.shape(cache[name]))
+        shape[axis] = lacking
+        free = ops.zeros(shape, cache[name].dtype)
+        cache[name] = ops.concatenate([cache[name], free], axis=axis)
+    return cache
+
+
+def known(x):
+    """The value of an integer tensor, or None while a graph is being made."""
+    try:
+        return int(x)
+    except TypeError:
+        return None
+
+
+def _indices(*parts):
+    """Integers that broadcast to one shape → (…, number of parts)."""
+    ones = sum(ops.zeros_like(part) for part in parts)
+    return ops.stack([part + ones for part in parts], axis=-1)

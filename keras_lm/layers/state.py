@@ -1,0 +1,95 @@
+"""State that goes from one call of a model to the next: nested tensors, batch first.
+
+What lies in a dict under the key `FIXED` is computed once for a row and never changes, as the keys
+of an encoder's tokens: a search among continuations of the same row need not move it.
+"""
+
+import keras
+from keras import ops
+
+FIXED = "fixed"
+
+
+def map_state(function, state):
+    """Return the state with a function of its tensors done to all but the fixed ones.
+
+    Args:
+        function: callable from a tensor (B, …) to another.
+        state: nested dicts, lists and tuples of tensors.
+    """
+    if isinstance(state, dict):
+        return {
+            key: value if key == FIXED else map_state(function, value)
+            for key, value in state.items()
+        }
+    if isinstance(state, (list, tuple)):
+        return type(state)(map_state(function, value) for value in state)
+    return function(state)
+
+
+def named_tensors(state, name):
+    """Return the tensors of a state by flat names: `cache_keys`, `states_0_hidden`, ….
+
+    Args:
+        state: nested dicts, lists and tuples of tensors.
+        name: str, what the names begin with.
+    """
+    if isinstance(state, dict):
+        parts = state.items()
+    elif isinstance(state, (list, tuple)):
+        parts = enumerate(state)
+    else:
+        return {name: state}
+    named = {}
+    for key, value in parts:
+        named |= named_tensors(value, f"{name}_{key}")
+    return named
+
+
+def fit_rows(state, rows, spec, name):
+    """Return a state for a batch that may have another size than the one that left it.
+
+    Args:
+        state: nested tensors (B, …), what a call returned.
+        rows: int or int32 scalar, rows of the batch that is to go on from it: the first ones of the
+            state, and zeros for rows that it lacks.
+        spec: `keras.KerasTensor`s, what such a state looks like, None where a size varies.
+        name: str, the state's key, for messages.
+
+    Raises:
+        ValueError: if `state` is nested in another way than `spec`, or holds other shapes.
+    """
+    try:
+        keras.tree.assert_same_structure(state, spec)
+    except ValueError as error:
+        reason = str(error)
+        if isinstance(spec, dict) and isinstance(state, dict):
+            reason = f"{name} has the keys {sorted(state)}, but needs {list(spec)}."
+        raise ValueError(
+            f"{name} has another structure than what an earlier call returned: {reason}"
+        ) from error
+
+    def fitted(part, spec):
+        part = ops.convert_to_tensor(part, spec.dtype)
+        wrong = len(part.shape) != len(spec.shape) or any(
+            size not in (None, needed)
+            for size, needed in zip(part.shape[1:], spec.shape[1:], strict=True)
+            if needed is not None
+        )
+        if wrong:
+            raise ValueError(
+                f"{name} has a tensor of shape {tuple(part.shape)}, but needs "
+                f"{('rows', *spec.shape[1:])}: pass what an earlier call of this model returned."
+            )
+        return with_rows(part, rows)
+
+    return keras.tree.map_structure(fitted, state, spec)
+
+
+def with_rows(part, rows):
+    """Return a tensor (B, …) cut, or filled up with zeros, to a number of rows."""
+    if isinstance(rows, int) and rows == part.shape[0]:
+        return part
+    lacking = ops.maximum(rows - ops.shape(part)[0], 0)
+    free = ops.zeros((lacking, *ops.shape(part)[1:]), part.dtype)
+    return ops.concatenate([part, free])[:rows]
