@@ -6,7 +6,6 @@ gives them: `cache_keys`, `states_0_hidden`, ….
 Shapes: B prompts, S tokens, V vocabulary.
 """
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -14,7 +13,7 @@ from keras_lm.export.signatures import plain_floats, raw_function, trace
 from keras_lm.generation.options import OPTIONS, require
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.layers.causal_heads import last_real_token
-from keras_lm.layers.state import named_tensors
+from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow import for_lite
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
@@ -178,11 +177,12 @@ def _for_rows(x, rows):
 
 def _nested(task, named):
     """Return the state of which there are tensors by name, as calling takes it."""
-    spec = task.backbone.state_spec()
-    names = named_tensors(spec, task.backbone.state_name)
-    dtype = task.backbone.compute_dtype
-    parts = [tf.cast(named[n], dtype) if named[n].dtype.is_floating else named[n] for n in names]
-    return keras.tree.pack_sequence_as(spec, parts)
+    backbone = task.backbone
+    tensors = {
+        name: tf.cast(part, backbone.compute_dtype) if part.dtype.is_floating else part
+        for name, part in named.items()
+    }
+    return nested_tensors(tensors, backbone.state_spec(), backbone.state_name)
 
 
 def _step_outputs(task, token_ids, padding_mask, state):

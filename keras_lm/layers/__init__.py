@@ -17,7 +17,6 @@ from keras_lm.layers.heads import (
 from keras_lm.layers.initializers import truncated_normal
 from keras_lm.layers.masks import CausalBias, PaddingBias
 from keras_lm.layers.normalization import LayerNormalization
-from keras_lm.layers.projected_lstm import ProjectedLSTM, TwoWayProjectedLSTM
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.transformer import (
@@ -51,10 +50,8 @@ __all__ = [
     "PositionEmbedding",
     "PostNormBlock",
     "PreNormBlock",
-    "ProjectedLSTM",
     "ScalarMix",
     "SelfAttention",
-    "TwoWayProjectedLSTM",
     "WordSoftmax",
     "gelu_tanh",
     "get_activation",

@@ -46,6 +46,21 @@ def named_tensors(state, name):
     return named
 
 
+def nested_tensors(tensors, spec, name):
+    """Return the state of which `named_tensors` gave the tensors.
+
+    Args:
+        tensors: dict from flat names to tensors.
+        spec: what the state looks like, in the same nesting.
+        name: see `named_tensors`.
+    """
+    if isinstance(spec, dict):
+        return {key: nested_tensors(tensors, part, f"{name}_{key}") for key, part in spec.items()}
+    if isinstance(spec, (list, tuple)):
+        return [nested_tensors(tensors, part, f"{name}_{i}") for i, part in enumerate(spec)]
+    return tensors[name]
+
+
 def fit_rows(state, rows, spec, name):
     """Return a state for a batch that may have another size than the one that left it.
 

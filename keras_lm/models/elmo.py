@@ -16,11 +16,16 @@ from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
     CharacterCNN,
     PooledClassifier,
-    TwoWayProjectedLSTM,
     WordSoftmax,
 )
-from keras_lm.layers.sentences import BoundaryWords, ReadingOrder, SideBySide, TakeRows
 from keras_lm.models.backbone import Backbone, Converter, Input, WordBackbone
+from keras_lm.models.elmo_layers import (
+    BoundaryWords,
+    ReadingOrder,
+    SideBySide,
+    TakeRows,
+    TwoWayProjectedLSTM,
+)
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
 

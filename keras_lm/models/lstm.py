@@ -15,8 +15,8 @@ import keras
 from keras import ops
 
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.layers.ulmfit_heads import AWDLSTMHead
 from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.models.ulmfit_layers import AWDLSTMHead
 from keras_lm.tokenizers.words import WordTokenizer
 
 

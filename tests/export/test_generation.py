@@ -226,7 +226,7 @@ def test_warmup_runs_all_signatures(folder, model, requests_of):
 def test_half_precision_is_served_as_float32(task, tmp_path):
     task.save_to_preset(tmp_path / "preset")
     half = CausalLM.from_preset(tmp_path / "preset", dtype="bfloat16")
-    cache = {name: tf.constant(value) for name, value in generation.empty_cache(half).items()}
+    cache = {name: tf.constant(value) for name, value in generation.initial_state(half).items()}
     answer = generation.next_token_function(half)(
         tf.constant([[1, 2, 3], [4, 5, 6]]), tf.constant([[1]]), **cache
     )
