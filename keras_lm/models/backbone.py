@@ -1,30 +1,12 @@
 """Backbone: what every pretrained model is, under its head."""
 
-import dataclasses
-from collections.abc import Callable
-
 import keras
 from keras import ops
 
-from keras_lm.converters.names import NameTable
+from keras_lm import presets
+from keras_lm.converters import Converter  # noqa: F401 - the models take it from here
 from keras_lm.packers import Packer
-
-
-@dataclasses.dataclass(frozen=True)
-class Converter:
-    """How a model's weights are read from one published format.
-
-    Args:
-        matches: callable `(checkpoint) -> bool`: is this checkpoint one of this model?
-        config: callable `(checkpoint) -> dict` of the backbone's arguments.
-        names: `NameTable` for the backbone and all its heads.
-        labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
-    """
-
-    matches: Callable
-    config: Callable
-    names: NameTable
-    labels: Callable = lambda checkpoint: None
+from keras_lm.registry import BACKBONES, register
 
 
 class Backbone(keras.Model):
@@ -79,6 +61,10 @@ class Backbone(keras.Model):
         self._attention_inputs = keras.Model(inputs, [attention_biases, hidden_states])
         self.blocks = blocks
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        register(cls, BACKBONES)
+
     @classmethod
     def from_preset(cls, source, load_weights=True, **overrides):
         """Load a backbone from a preset, a published checkpoint or a size name.
@@ -102,8 +88,6 @@ class Backbone(keras.Model):
             load_weights=False) backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1,
             3, 128)
         """
-        from keras_lm import presets
-
         return presets.load_backbone(source, cls, load_weights=load_weights, **overrides)
 
     def save_to_preset(self, folder):
@@ -115,8 +99,6 @@ class Backbone(keras.Model):
         Raises:
             FileExistsError: if `folder` holds something that is no preset.
         """
-        from keras_lm import presets
-
         presets.save(folder, backbone=self)
 
     def with_vocabulary_size(self, vocabulary_size):

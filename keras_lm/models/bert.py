@@ -8,6 +8,7 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 
 import keras
 
+from keras_lm.converters import signs
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
@@ -396,11 +397,9 @@ def _keras_hub_config(checkpoint):
 
 def _is_huggingface(checkpoint):
     # The oldest folders do not state their model type: their tensors do.
-    stated = checkpoint.config.get("model_type")
-    if stated is not None:
-        return stated == "bert"
-    tail = "encoder.layer.0.attention.self.query.weight"
-    return any(name in (tail, f"bert.{tail}") for name in checkpoint.tensors)
+    return signs(
+        checkpoint, "bert", ["encoder.layer.0.attention.self.query.weight"], prefix="bert."
+    )
 
 
 def _is_model_garden(checkpoint):
