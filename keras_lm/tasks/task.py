@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm import presets, tokenizers
-from keras_lm.registry import TASKS, register
+from keras_lm import presets
+from keras_lm.registry import TASKS, TOKENIZERS, register
 from keras_lm.tasks.columns import batches_of, join_answers
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.training import AdamW
@@ -218,7 +218,7 @@ class Task(TextModel):
     def load_assets(self, folder):
         """Called by Keras for a `.keras` file: the vocabulary."""
         if self._tokenizer_config is not None:
-            cls = getattr(tokenizers, self._tokenizer_config["class_name"])
+            cls = TOKENIZERS[self._tokenizer_config["class_name"]]
             self._set_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))
 
     # === Calling ===
