@@ -16,7 +16,12 @@ MAX_UNUSED_ROWS = 128
 
 
 def load_backbone(source, cls, load_weights=True, **overrides):
-    """See `Backbone.from_preset`."""
+    """Return a backbone; what `Backbone.from_preset` calls.
+
+    Args:
+        source, load_weights, **overrides: see there.
+        cls: class that it has to be a kind of.
+    """
     if str(source) in sizes():
         return _from_size(str(source), cls, load_weights, overrides)
     checkpoint = open_checkpoint(source)
@@ -27,7 +32,15 @@ def load_backbone(source, cls, load_weights=True, **overrides):
 
 
 def load_task(source, cls, load_weights=True, **arguments):
-    """See `Task.from_preset`."""
+    """Return a task; what `Task.from_preset` calls.
+
+    Args:
+        source, load_weights, **arguments: see there.
+        cls: class of the task; the base class for the task that the source holds.
+
+    Raises:
+        FileNotFoundError, ValueError: see there.
+    """
     if str(source) in sizes():
         mine, overrides = _divide(arguments, cls, sizes()[str(source)])
         backbone = _from_size(str(source), object, load_weights, overrides)
@@ -57,7 +70,15 @@ def load_task(source, cls, load_weights=True, **arguments):
 
 
 def load_tokenizer(source, cls, **overrides):
-    """See `Tokenizer.from_preset`."""
+    """Return a tokenizer; what `Tokenizer.from_preset` calls.
+
+    Args:
+        source, **overrides: see there.
+        cls: class that it has to be a kind of.
+
+    Raises:
+        FileNotFoundError, ValueError: if there is no vocabulary.
+    """
     if str(source) in sizes():
         raise ValueError(f"{source!r} is a size without a vocabulary. {_published(str(source))}")
     folder = find_folder(str(source))

@@ -79,12 +79,21 @@ def _match(checkpoint, cls):
 
 
 def stated_task(checkpoint):
-    """Return the class of the task whose head a checkpoint holds, or None."""
+    """Return the class of the task whose head a checkpoint holds, or None.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+    """
     return next((c for c in TASKS.values() if stated_arguments(checkpoint, c) is not None), None)
 
 
 def stated_arguments(checkpoint, cls):
-    """Return the arguments of a task that a checkpoint states, or None without such a head."""
+    """Return the arguments of a task that a checkpoint states, or None without such a head.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        cls: class of the task.
+    """
     if checkpoint.format == "keras_lm":
         stored = checkpoint.config.get("task")
         return stored["arguments"] if stored and stored["class"] == cls.__name__ else None

@@ -71,7 +71,7 @@ def model_config(models):
         config.model_config_list.config.add(
             name=name, base_path=str(path), model_platform="tensorflow"
         )
-    return text_format.MessageToString(config)
+    return text_format.MessageToString(config, as_utf8=False)
 
 
 class ChildServer:
