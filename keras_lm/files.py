@@ -22,6 +22,9 @@ def replacing(path):
     Args:
         path: path; the folder that it lies in is made if need be.
 
+    Raises:
+        IsADirectoryError, NotADirectoryError: if a file is to replace a folder, or the reverse.
+
     Example:
 
         with replacing(folder / "run.json") as new:
@@ -60,8 +63,8 @@ def _set_mode(new, beside):
 
 
 def _exchange(new, path, old):
-    if not path.is_dir():
-        os.replace(new, path)
+    if not (new.is_dir() and path.is_dir()):
+        os.replace(new, path)  # raises where one is a file and the other a folder
         return
     try:
         os.rename(path, old)

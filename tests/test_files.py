@@ -64,6 +64,18 @@ def test_a_failure_in_the_exchange_leaves_what_was_there(write, tmp_path, monkey
     assert content(tmp_path / "thing") == "old"
 
 
+def test_a_file_replaces_no_folder_nor_the_reverse(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inner").touch()
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(IsADirectoryError), files.replacing(tmp_path / "folder") as new:
+        new.touch()
+    with pytest.raises(NotADirectoryError), files.replacing(tmp_path / "file") as new:
+        new.mkdir()
+    assert (tmp_path / "folder" / "inner").exists()
+    assert (tmp_path / "file").read_text() == "old"
+
+
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
 def test_files_can_be_read_by_whom_the_umask_says(umask, mode, tmp_path):
     before = os.umask(umask)
