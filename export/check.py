@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from keras_lm import files
 from keras_lm.export import signatures
 from keras_lm.tasks.generative import GenerativeTask
 
@@ -105,7 +106,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         expected = {name: value.numpy() for name, value in answer(**tensors).items()}
         for name, difference in _compare(served, expected, tolerance).items():
             differences[name] = max(difference, differences.get(name, 0.0))
-    return CheckReport(differences, load_seconds, first_call_seconds, _size(path))
+    return CheckReport(differences, load_seconds, first_call_seconds, files.size(path))
 
 
 def _ask(path, batches):
@@ -156,8 +157,3 @@ def _largest_difference(a, b):
     with np.errstate(invalid="ignore"):
         difference = np.where(a == b, 0.0, np.abs(a - b) / np.maximum(np.abs(b), 1.0))
     return float(np.max(difference, initial=0.0))
-
-
-def _size(path):
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from keras_lm.export.versions import write_file
+from keras_lm.files import replacing
 
 # The names are fixed in TF Serving's source, the first in saved_model_warmup_util.h, the second in
 # bundle_factory_util.cc, which parses a BatchingParameters text proto if the server has the flag
@@ -173,4 +173,5 @@ def write_models_config(folder, name):
         name=name, base_path=os.path.abspath(folder), model_platform="tensorflow"
     )
     text = MODELS.format(name=name) + text_format.MessageToString(config, as_utf8=True)
-    write_file(path, text.encode())
+    with replacing(path) as new:
+        new.write_text(text, encoding="utf-8")

@@ -9,8 +9,10 @@ from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_lm.export import generation, signatures
 from keras_lm.export.operations import layer_path
-from keras_lm.export.versions import local_path, write_file
+from keras_lm.export.versions import local_path
+from keras_lm.files import replacing
 from keras_lm.layers.tensorflow import for_lite
+from keras_lm.litert import open_interpreter
 from keras_lm.tasks.generative import GenerativeTask
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
@@ -79,8 +81,8 @@ def export_tflite(task, path):
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
     model = _generating_model(task) if generates else _working_model(task, specs)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, model)
+    with replacing(path) as new:
+        new.write_bytes(model)
     return path
 
 
@@ -173,16 +175,11 @@ def _custom_operations(model):
 def _failure(model, requests):
     """Run the model once, where an interpreter is installed: kernels may refuse a shape or type."""
     try:
-        from ai_edge_litert.interpreter import InterpreterWithCustomOps
-        from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
-    except ImportError:
-        return None
-    try:
-        interpreter = InterpreterWithCustomOps(
-            model_content=model, custom_op_registerers=SELECT_TFTEXT_OPS
-        )
+        interpreter = open_interpreter(bytes(model))
         for signature, inputs in requests:
             interpreter.get_signature_runner(signature)(**inputs)
+    except ImportError:
+        return None
     except (RuntimeError, ValueError) as error:
         return next(iter(str(error).splitlines()), type(error).__name__)
     return None

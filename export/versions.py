@@ -3,14 +3,12 @@
 import contextlib
 import errno
 import os
-import shutil
-import tempfile
-import uuid
 from pathlib import Path
+
+from keras_lm import files
 
 # Errors of a rename whose target was made by somebody else in the meantime.
 TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
-LARGEST = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
 
 
 def local_path(path):
@@ -22,21 +20,6 @@ def local_path(path):
     if "://" in os.fspath(path):
         raise ValueError(f"path={os.fspath(path)!r} is a URL: export to a local path, then upload.")
     return Path(path)
-
-
-def write_file(path, data):
-    """Write a file in one step, replacing what is there.
-
-    Args:
-        path: `Path` in a folder that exists.
-        data: bytes.
-    """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_version(folder, write):
@@ -58,13 +41,10 @@ def write_version(folder, write):
     folder = local_path(folder)
     made = _make_folders(folder)
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=".exporting-", dir=folder))
-        try:
-            # One level down: mkdtemp's own folder could be read by its owner only.
-            write(temporary / "version")
-            return _publish(temporary / "version", folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with files.hidden(folder, "exporting") as beside:
+            write(beside / "version")
+            files.sync(beside / "version")
+            return _publish(beside / "version", folder)
     finally:
         for parent in made:
             with contextlib.suppress(OSError):  # not empty: it worked, or somebody else uses it
@@ -89,8 +69,8 @@ def _make_folders(folder):
 
 def _publish(version, folder):
     while True:
-        numbers = [int(p.name) for p in folder.iterdir() if p.name.isascii() and p.name.isdigit()]
-        target = folder / str(max((n for n in numbers if n < LARGEST), default=0) + 1)
+        numbers = [number for number in files.numbered(folder) if number < files.LARGEST_VERSION]
+        target = folder / str(max(numbers, default=0) + 1)
         try:
             version.rename(target)
             return target

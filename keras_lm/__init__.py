@@ -1,10 +1,11 @@
 """Classic pretrained language models for Keras 3: raw text in, one servable artefact out."""
 
 import sys
-from pathlib import PurePath
 
-__version__ = "0.1.0"
+from keras_lm.version import __version__
+
 __all__ = [
+    "__version__",
     "converters",
     "export",
     "layers",
@@ -18,8 +19,8 @@ __all__ = [
 ]
 
 # Importing them registers their classes with Keras, so that `keras.models.load_model` knows them.
-# The command alone goes without at first: `keras-lm --help` should not wait for TensorFlow.
-if PurePath((sys.argv or [""])[0]).stem != "keras-lm":
+# The command goes without until it needs one: `keras-lm --help` does not wait for TensorFlow.
+if "keras_lm_command" not in sys.modules:
     from keras_lm import (
         converters,
         export,

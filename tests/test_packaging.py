@@ -18,7 +18,7 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(s
 def wheel(repository, tmp_path_factory):
     """A wheel, built from a copy of the tree without fetching anything."""
     source = tmp_path_factory.mktemp("source")
-    for name in ["setup.py", "pyproject.toml", "README.md", "LICENSE"]:
+    for name in ["setup.py", "keras_lm_command.py", "pyproject.toml", "README.md", "LICENSE"]:
         shutil.copy(repository / name, source)
     for name in ["keras_lm", "export", "tests"]:
         ignored = shutil.ignore_patterns("__pycache__", "goldens")
@@ -34,7 +34,7 @@ def wheel(repository, tmp_path_factory):
 def test_wheel_holds_every_module_and_no_other(wheel, repository):
     files = zipfile.ZipFile(wheel).namelist()
     packed = {name for name in files if name.endswith(".py")}
-    wanted = set()
+    wanted = {"keras_lm_command.py"}
     for folder, prefix in [("keras_lm", Path("keras_lm")), ("export", Path("keras_lm/export"))]:
         for path in (repository / folder).rglob("*.py"):
             wanted.add((prefix / path.relative_to(repository / folder)).as_posix())
@@ -47,7 +47,7 @@ def test_wheel_says_what_it_is(wheel):
         (entries,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
         assert any(name.endswith("LICENSE") for name in archive.namelist())
         text = archive.read(metadata).decode()
-        assert "keras-lm = keras_lm.cli:main" in archive.read(entries).decode()
+        assert "keras-lm = keras_lm_command:main" in archive.read(entries).decode()
     assert "Name: keras-lm" in text
     assert "License-Expression: Apache-2.0" in text or "License: Apache-2.0" in text
     assert "Provides-Extra: garden" in text
@@ -88,6 +88,6 @@ def test_both_package_managers_have_what_make_asks_for(repository):
 
 def test_version_is_the_same_in_both_places(repository):
     setup = (repository / "setup.py").read_text()
-    package = (repository / "keras_lm" / "__init__.py").read_text()
+    package = (repository / "keras_lm" / "version.py").read_text()
     (stated,) = re.findall(r'^    version="(.*)",$', setup, re.M)
     assert re.findall(r'^__version__ = "(.*)"$', package, re.M) == [stated]

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import keras_lm
-from keras_lm import presets
+from keras_lm import files
 from keras_lm.converters import CheckpointError, safetensors_files
 from keras_lm.models import Backbone, BertBackbone
+from keras_lm.presets import saving
 from keras_lm.tasks import (
     FeatureExtractor,
     MaskedLM,
@@ -182,14 +183,14 @@ def test_saving_is_one_step(preset, classifier, monkeypatch):
 
 
 def test_an_interrupted_replacement_keeps_the_old_preset(preset, classifier, monkeypatch):
-    rename = presets.os.rename
+    rename = files.os.rename
 
     def interrupted(source, target):
         if source.name == "new":
             raise KeyboardInterrupt
         rename(source, target)
 
-    monkeypatch.setattr(presets.os, "rename", interrupted)
+    monkeypatch.setattr(files.os, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         classifier.save_to_preset(preset)
     Task.from_preset(preset)
@@ -207,7 +208,7 @@ def test_saving_replaces_a_preset_and_nothing_else(preset, classifier, tmp_path)
 
 
 def test_large_presets_are_sharded(classifier, tmp_path, monkeypatch):
-    monkeypatch.setattr(presets, "MAX_SHARD_BYTES", 1000)
+    monkeypatch.setattr(saving, "MAX_SHARD_BYTES", 1000)
     classifier.save_to_preset(tmp_path / "sharded")
     assert len(list((tmp_path / "sharded").glob("model-*-of-*.safetensors"))) > 3
     again = Task.from_preset(tmp_path / "sharded")

@@ -4,7 +4,6 @@ Commands import TensorFlow only once they run, so that `keras-lm --help` answers
 """
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read by TensorFlow's C++ side when it loads
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # what it does anyway, minus the notice
@@ -23,18 +22,14 @@ from keras_lm.cli.predict import predict_command
 from keras_lm.cli.pretrain import pretrain_command
 from keras_lm.cli.serve import serve_command
 from keras_lm.cli.vocab import vocab_command
-
-try:
-    VERSION = version("keras-lm")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    VERSION = "unknown"
+from keras_lm.version import __version__
 
 
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(VERSION, prog_name="keras-lm")
+@click.version_option(__version__, prog_name="keras-lm")
 def main():
     """Fine-tune classic language models on strings; ship one artefact that takes strings.
 

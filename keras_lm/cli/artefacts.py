@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.lite.python import schema_py_generated as schema
 
+from keras_lm import files
 from keras_lm.cli.terminal import first_line, plain
 from keras_lm.export.serving import BATCHING_FILE, WARMUP_FILE
 
@@ -51,7 +52,7 @@ def inspect_saved_model(folder, versions):
         "signatures": signatures,
         "parameters": int(sum(np.prod(shapes[name], dtype=np.int64) for name in weights)),
         "dtype": ", ".join(sorted({dtypes[name].name for name in weights})),
-        "bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        "bytes": files.size(folder),
         "warmup_requests": (folder / WARMUP_FILE).is_file(),
         "batching_settings": (folder / BATCHING_FILE).is_file(),
     }

@@ -3,7 +3,7 @@
 import math
 import re
 
-from keras_lm import presets, tokenizers
+from keras_lm import files, presets, tokenizers
 from keras_lm.cli.loading import open_source
 from keras_lm.converters import CheckpointError
 
@@ -67,12 +67,11 @@ def _weights(checkpoint, ignored):
         name: math.prod(tensors.shape(name)) for name in tensors if not re.search(ignored, name)
     }
     dtypes = (tensors[name].dtype for name in sorted(sizes, key=sizes.get))
-    files = [path for path in checkpoint.folder.rglob("*") if path.is_file()]
     return {
         "parameters": sum(sizes.values()),
         "tensors": len(sizes),
         "dtype": next((str(dtype) for dtype in dtypes if dtype.kind not in "iub"), None),
-        "bytes": sum(path.stat().st_size for path in files),
+        "bytes": files.size(checkpoint.folder),
     }
 
 

@@ -15,7 +15,7 @@ import click
 import keras
 import numpy as np
 
-from keras_lm import tasks, training
+from keras_lm import files, tasks, training
 from keras_lm.cli import clients
 from keras_lm.cli.learning_curve import StepHistory, draw_learning_curve
 from keras_lm.cli.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
@@ -115,7 +115,7 @@ def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_ou
         (saved_model, "SavedModel for TensorFlow Serving, tokenizer inside"),
         (tflite, "LiteRT model for phones, tokenizer inside"),
     ]:
-        click.echo(f"   {megabytes(path):6.1f} MB  {path}  ({what})")
+        click.echo(f"   {files.size(path) / 1e6:6.1f} MB  {path}  ({what})")
 
     step(6, "Asking the exports, in fresh processes without keras_lm")
     say("Each is one of these programs, about twenty lines:")
@@ -137,8 +137,8 @@ def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_ou
         "baseline_accuracy": baseline,
         "accuracy": accuracy,
         "training_seconds": round(seconds, 1),
-        "saved_model_mb": round(megabytes(saved_model), 1),
-        "tflite_mb": round(megabytes(tflite), 1),
+        "saved_model_mb": round(files.size(saved_model) / 1e6, 1),
+        "tflite_mb": round(files.size(tflite) / 1e6, 1),
     }
 
 
@@ -276,9 +276,3 @@ def step(number, title):
 def say(text):
     """A paragraph under a heading."""
     click.echo(textwrap.fill(text, 88, initial_indent="   ", subsequent_indent="   "))
-
-
-def megabytes(path):
-    """Size of a file, or of all files in a folder, in MB."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file()) / 1e6

@@ -7,7 +7,8 @@ import click
 from keras_lm.cli.options import batch_size_option, format_option, input_option, text_options
 from keras_lm.cli.predictors import encoded
 from keras_lm.cli.rows import batches, choose_columns, open_input
-from keras_lm.cli.terminal import json_lines, plain, replacing
+from keras_lm.cli.terminal import json_lines, plain
+from keras_lm.files import replacing
 
 
 class Layers(click.ParamType):

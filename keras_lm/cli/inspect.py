@@ -59,20 +59,20 @@ def inspect_path(path, version=None):
 
         return inspect_tflite(local)
 
-    from keras_lm import presets
+    from keras_lm import registry
     from keras_lm.cli.checkpoints import inspect_checkpoint
 
-    if path in presets.SIZES and not local.exists():
+    if path in registry.sizes() and not local.exists():
         return inspect_size(path)
     return inspect_checkpoint(path)
 
 
 def inspect_size(name):
     """Return what a size would need as a dict that JSON can hold; see `keras_lm.models.sizes`."""
-    from keras_lm import presets
+    from keras_lm import registry
     from keras_lm.models.sizes import estimate
 
-    cls = presets.SIZES[name]
+    cls = registry.sizes()[name]
     return {
         "size": name,
         "what": "size",

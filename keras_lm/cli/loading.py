@@ -2,7 +2,7 @@
 
 import click
 
-from keras_lm import models, presets, tasks
+from keras_lm import models, presets, registry, tasks
 from keras_lm.cli.options import TASKS
 from keras_lm.cli.terminal import notes
 from keras_lm.converters import open_checkpoint
@@ -10,7 +10,7 @@ from keras_lm.converters import open_checkpoint
 
 def open_source(source):
     """Return the `Checkpoint` of a source; as `open_checkpoint`, and it knows size names."""
-    if source in presets.SIZES:
+    if source in registry.sizes():
         models.Backbone.from_preset(source)  # raises, and says where its weights are
     return open_checkpoint(source)
 

@@ -6,6 +6,7 @@ TensorFlow is imported only by those that need it.
 import click
 
 from keras_lm.cli.terminal import first_line
+from keras_lm.litert import open_interpreter
 
 KNOWN_ORDER = ("text", "text_pair")
 
@@ -82,17 +83,12 @@ class LiteRTModel:
         import numpy as np
 
         try:
-            from ai_edge_litert.interpreter import InterpreterWithCustomOps
-            from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
+            interpreter = open_interpreter(path)
+            names = interpreter.get_signature_list()
         except ImportError as error:
             raise click.ClickException(
                 f"a .tflite needs LiteRT's interpreter: pip install 'keras-lm[litert]' ({error})."
             ) from error
-        try:
-            interpreter = InterpreterWithCustomOps(
-                model_path=str(path), custom_op_registerers=SELECT_TFTEXT_OPS
-            )
-            names = interpreter.get_signature_list()
         except (RuntimeError, ValueError) as error:
             raise click.ClickException(
                 f"{path} cannot be loaded: {first_line(error)} Export it again."

@@ -76,13 +76,13 @@ def pretrain_command(files, output, **options):
     """
     import keras
 
-    from keras_lm import data, models, presets, tasks, training
+    from keras_lm import data, models, registry, tasks, training
     from keras_lm.cli.windows import Run, fingerprint
     from keras_lm.tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_preset(options["vocabulary"])
     tokenizer.special_id("eos")  # raises if there is none
-    sizes = {n: c for n, c in presets.SIZES.items() if issubclass(c, models.CausalBackbone)}
+    sizes = {n: c for n, c in registry.sizes().items() if issubclass(c, models.CausalBackbone)}
     if options["size"] not in sizes:
         raise click.UsageError(f"--size {options['size']} is none of {', '.join(sizes)}.")
     cls = sizes[options["size"]]

@@ -1,15 +1,15 @@
-"""What commands say and write: progress, tables, notes, and files that appear only whole."""
+"""What commands say and write: progress, tables, notes and rows."""
 
 import contextlib
 import json
 import math
 import os
 import sys
-import tempfile
 import warnings
-from pathlib import Path
 
 import click
+
+from keras_lm import files
 
 
 @contextlib.contextmanager
@@ -65,28 +65,13 @@ def say_rows(pairs):
 
 def megabytes(path):
     """Size of a file, or of all files in a folder, as text."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return f"{sum(file.stat().st_size for file in files if file.is_file()) / 1e6:.1f} MB"
+    return f"{files.size(path) / 1e6:.1f} MB"
 
 
 def first_line(error):
     """What an exception of somebody else's says, as a sentence."""
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
     return line if line.endswith(".") else f"{line}."
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """Yield a path beside `path`, and rename it to `path` once all went well; otherwise remove it.
-
-    Args:
-        path: `Path` of a file; its folder is made if need be.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
-        temporary = Path(folder) / path.name
-        yield temporary
-        os.replace(temporary, path)
 
 
 @contextlib.contextmanager
@@ -100,7 +85,7 @@ def json_lines(path):
         if path is None:
             stream = sys.stdout.buffer
         else:
-            stream = stack.enter_context(open(stack.enter_context(replacing(path)), "wb"))
+            stream = stack.enter_context(open(stack.enter_context(files.replacing(path)), "wb"))
 
         def write(rows):
             for row in rows:

@@ -2,14 +2,15 @@
 
 import click
 
+from keras_lm import files
+
 SAVED_MODEL = "saved_model.pb"
 
 
 def find_versions(folder):
-    """Return a dict of number → folder of the versions in a folder, as TF Serving sees them."""
-    folders = [path.parent for path in folder.glob(f"*/{SAVED_MODEL}")]
-    numbered = {int(f.name): f for f in folders if f.name.isascii() and f.name.isdigit()}
-    return dict(sorted(numbered.items()))
+    """Return a dict of number → folder of the versions with a SavedModel in a folder."""
+    versions = files.find_versions(folder)
+    return {n: path for n, path in versions.items() if (path / SAVED_MODEL).is_file()}
 
 
 def find_version(path, version=None):

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from keras_lm import data, training
-from keras_lm.cli.terminal import replacing
+from keras_lm.files import replacing
 
 
 class Run:

@@ -6,7 +6,7 @@ from keras_lm.converters.errors import CheckpointError
 
 PREFIX = "hf://"
 # Configurations, vocabularies and indexes: small, and they say what else is needed.
-SMALL_FILES = ["*.json", "*.txt", "*.model", "assets/*", "checkpoint"]
+SMALL_FILES = ["*.json", "*.txt", "*.bpe", "*.model", "assets/*", "checkpoint"]
 # Exports for other runtimes, which repeat the weights or the configuration.
 OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack", "tf_model.h5"]
 # In the order of preference; the first whose files are in the repository is taken.
@@ -16,6 +16,7 @@ WEIGHTS = [
     ["pytorch_model.bin", "pytorch_model-*-of-*.bin"],
     ["*weights.hdf5"],
     ["*.ckpt*.index", "*.ckpt*.data-*-of-*"],
+    ["model.pt"],
 ]
 
 

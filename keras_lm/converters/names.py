@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 INDEX = re.compile(r"_(\d+)/")
+LETTERS = ("{i}", "{j}", "{k}")
 
-# How tensors are called behind their layer's name.
+# How tensors are called after their layer's name.
 PYTORCH_LEAVES = {
     "kernel": ".weight",
     "bias": ".bias",
@@ -31,10 +32,11 @@ class NameTable:
 
     Args:
         names: dict of our layer's path → their layer's name, or a tuple of names whose tensors are
-            joined. `{i}` stands for the number of a block on both sides. An entry
-            for a whole variable path wins over its layer's.
+            joined. `{i}`, `{j}` and `{k}` stand for the first, second and third number in our
+            path (of a block, of a layer in it, …) on both sides. An entry for a whole variable
+            path wins over its layer's.
         leaves: dict of the last part of our variable paths (`kernel`, `gamma`, …) → what their
-            tensor's name has behind the layer's.
+            tensor's name has after the layer's.
         layout: callable `(path, array) -> array`, applied to each of their tensors; it brings
             kernels into Keras's (in, out) form. Left out: as stored.
         join: callable `(path, arrays) -> array` of the tensors that make one variable. Left out:
@@ -59,9 +61,9 @@ class NameTable:
 
     def sources(self, path):
         """Return their names for our `path` as a tuple, empty where the table has none."""
-        index = INDEX.search(path)
-        number = index[1] if index else ""
-        pattern = INDEX.sub("_{i}/", path)
+        numbers = dict(zip(LETTERS, INDEX.findall(path)))
+        letters = iter(numbers)
+        pattern = INDEX.sub(lambda found: f"_{next(letters, found[1])}/", path)
         layer, _, leaf = pattern.rpartition("/")
         if pattern in self.names:
             names, ending = self.names[pattern], ""
@@ -70,7 +72,7 @@ class NameTable:
         else:
             return ()
         names = (names,) if isinstance(names, str) else names
-        return tuple(name.replace("{i}", number) + ending for name in names)
+        return tuple(_fill(name, numbers) + ending for name in names)
 
     def resolve(self, tensors):
         """Return a dict of the name as written in `names` → the name as it stands in `tensors`."""
@@ -124,6 +126,12 @@ class NameTable:
         ignored = re.compile(self.ignored)
         unused = [name for name in tensors if name not in used and not ignored.search(name)]
         return sorted(missing), sorted(unused)
+
+
+def _fill(name, numbers):
+    for letter, number in numbers.items():
+        name = name.replace(letter, number)
+    return name
 
 
 def transpose_kernels(path, array):

@@ -46,19 +46,28 @@ def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
     Example:
         shape, read = read_torch(folder / "pytorch_model.bin")["bert.pooler.dense.bias"]
     """
+    root, places = open_torch(path, named_by)
+    return entries_of(root, places, path)
+
+
+def open_torch(path: pathlib.Path, named_by: str = "") -> tuple[object, Places]:
+    """Return what was pickled, tensors as `Tensor`, and where their storages lie in the file.
+
+    Raises:
+        CheckpointError: as `read_torch` does.
+    """
     require_file(path, named_by)
     with path.open("rb") as file:
         start = file.read(len(LEGACY_START))
     try:
         if start.startswith(b"PK"):
-            root, places = _open_zip(path)
-        elif start == LEGACY_START:
-            root, places = _open_legacy(path)
-        else:
-            raise CheckpointError(
-                "not a PyTorch file: it is neither a zip archive nor does it start with PyTorch's "
-                "magic number. It is damaged or of another format: copy or download it again."
-            )
+            return _open_zip(path)
+        if start == LEGACY_START:
+            return _open_legacy(path)
+        raise CheckpointError(
+            "not a PyTorch file: it is neither a zip archive nor does it start with PyTorch's "
+            "magic number. It is damaged or of another format: copy or download it again."
+        )
     except CheckpointError as error:
         # Those who raise it below know what is wrong, but not in which file.
         raise CheckpointError(f"{path}: {error}") from error
@@ -67,6 +76,10 @@ def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
             f"{path} cannot be read as a PyTorch file: {error}. It is damaged or incomplete: copy "
             "or download it again."
         ) from error
+
+
+def entries_of(root, places: Places, path: pathlib.Path) -> dict[str, Entry]:
+    """Return the tensors of the state dict in what `open_torch` gave; see `read_torch`."""
     return {
         name: (_check(tensor, places, name, path), functools.partial(_read, path, tensor, places))
         for name, tensor in _flat_names(root, path).items()

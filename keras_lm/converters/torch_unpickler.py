@@ -75,13 +75,19 @@ class _StateDict(dict):
         pass
 
 
-class _Options(_Sealed):
-    """Stands in for what training programs save beside the weights; its content is dropped."""
+class Options(_Sealed):
+    """What training programs save beside the weights: `values`, a dict of its state."""
 
-    __slots__ = ()
+    __slots__ = ("values",)
+
+    def __new__(cls):
+        self = super().__new__(cls)
+        self.values = {}
+        return self
 
     def __setstate__(self, state):
-        pass
+        if type(state) is dict:
+            self.values = state
 
 
 class _Type(_Sealed):
@@ -125,7 +131,7 @@ def _ordered_dict(items=()):
 
 
 def _dropped(*_):
-    return _Options()
+    return Options()
 
 
 FUNCTIONS = {
@@ -145,7 +151,7 @@ FUNCTIONS = {
     ("numpy", "dtype"): _dropped,
     ("_codecs", "encode"): _dropped,
 }
-# Classes of the programs that save a checkpoint, whose content is dropped.
+# Classes of the programs that save a checkpoint: plain containers.
 OPTIONS = {("argparse", "Namespace"), ("fastcore.foundation", "L")}
 
 
@@ -171,7 +177,7 @@ class RestrictedUnpickler(pickle.Unpickler):
             return _Function(FUNCTIONS[module, name])
         if (module, name) in OPTIONS:
             # A class, for the instruction that makes instances: the type itself has no state.
-            return type("Options", (_Options,), {"__slots__": ()})
+            return type("Options", (Options,), {"__slots__": ()})
         if module == "torch" and name in DTYPES:
             return _Type(DTYPES[name])
         parts = module.split(".")

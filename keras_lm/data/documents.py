@@ -1,31 +1,10 @@
 """Text files → documents."""
 
-import glob
-import os
-
 import tensorflow as tf
 
+from keras_lm.files import find_files
+
 UNITS = ("line", "file")
-
-
-def find_files(files):
-    """Return the paths that paths and glob patterns name, each once, sorted within a pattern.
-
-    Args:
-        files: path or glob pattern (`**` reaches into folders), or a list of these.
-
-    Raises:
-        FileNotFoundError: if one of them names no file.
-    """
-    patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
-    paths = []
-    for pattern in map(os.fspath, patterns):
-        found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
-        found = [path for path in found if os.path.isfile(path)]
-        if not found:
-            raise FileNotFoundError(f"`files` names {pattern!r}, and there is no such file.")
-        paths += found
-    return list(dict.fromkeys(paths))
 
 
 def read_documents(files, document="line"):

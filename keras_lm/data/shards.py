@@ -8,12 +8,11 @@ Shapes: S sequence.
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 
 import tensorflow as tf
 
+from keras_lm import files
 from keras_lm.data.windows import token_windows
 
 FORMAT_VERSION = 1
@@ -49,13 +48,9 @@ def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards}: pass 1 or more.")
     folder = Path(folder).expanduser()
-    is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / INDEX).is_file()
-    if folder.is_file() or is_other:
-        raise FileExistsError(f"{folder} exists and holds no tokens: choose another folder.")
+    files.require_free(folder, "holds no tokens", marker=INDEX)
     windows = token_windows(documents, tokenizer, sequence_length)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
-        new = Path(temporary) / "new"
+    with files.replacing(folder) as new:
         new.mkdir()
         names = [f"tokens-{i:05d}-of-{num_shards:05d}.tfrecord" for i in range(num_shards)]
         counts = _write(windows, [str(new / name) for name in names])
@@ -76,9 +71,6 @@ def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards
             ],
         }
         (new / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-        if folder.exists():
-            os.rename(folder, Path(temporary) / "old")
-        os.rename(new, folder)
     return sum(counts)
 
 

@@ -6,27 +6,11 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_lm.converters.names import NameTable
+from keras_lm import presets
 from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
 from keras_lm.layers.state import fit_rows
 from keras_lm.packers import Packer, Template
-
-
-@dataclasses.dataclass(frozen=True)
-class Converter:
-    """How a model's weights are read from one published format.
-
-    Args:
-        matches: callable `(checkpoint) -> bool`: is this checkpoint one of this model?
-        config: callable `(checkpoint) -> dict` of the backbone's arguments.
-        names: `NameTable` for the backbone and all its heads.
-        labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
-    """
-
-    matches: Callable
-    config: Callable
-    names: NameTable
-    labels: Callable = lambda checkpoint: None
+from keras_lm.registry import BACKBONES, register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +185,10 @@ class Backbone(keras.Model):
 
     # === Files ===
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        register(cls, BACKBONES)
+
     @classmethod
     def from_preset(cls, source, load_weights=True, **overrides):
         """Load a backbone from a preset, a published checkpoint or a size name.
@@ -225,8 +213,6 @@ class Backbone(keras.Model):
             )
             backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 128)
         """
-        from keras_lm import presets
-
         return presets.load_backbone(source, cls, load_weights=load_weights, **overrides)
 
     def save_to_preset(self, folder):
@@ -238,8 +224,6 @@ class Backbone(keras.Model):
         Raises:
             FileExistsError: if `folder` holds something that is no preset.
         """
-        from keras_lm import presets
-
         presets.save(folder, backbone=self)
 
     def get_config(self):

@@ -8,7 +8,9 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 
 import keras
 
+from keras_lm.converters import signs
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -28,7 +30,7 @@ from keras_lm.layers import (
     PostNormBlock,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Converter, Input
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -400,11 +402,9 @@ def _keras_hub_config(checkpoint):
 
 def _is_huggingface(checkpoint):
     # The oldest folders do not state their model type: their tensors do.
-    stated = checkpoint.config.get("model_type")
-    if stated is not None:
-        return stated == "bert"
-    tail = "encoder.layer.0.attention.self.query.weight"
-    return any(name in (tail, f"bert.{tail}") for name in checkpoint.tensors)
+    return signs(
+        checkpoint, "bert", ["encoder.layer.0.attention.self.query.weight"], prefix="bert."
+    )
 
 
 def _is_model_garden(checkpoint):

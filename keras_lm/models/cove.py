@@ -11,11 +11,12 @@ import re
 import keras
 from keras import ops
 
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.names import NameTable
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers import LSTM
-from keras_lm.models.backbone import Converter, Input, WordBackbone
+from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.models.word_vectors import TABLE
 from keras_lm.tokenizers.words import WordTokenizer
 

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.allennlp_files import write_allennlp
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
@@ -18,7 +19,7 @@ from keras_lm.layers import (
     PooledClassifier,
     WordSoftmax,
 )
-from keras_lm.models.backbone import Backbone, Converter, Input, WordBackbone
+from keras_lm.models.backbone import Backbone, Input, WordBackbone
 from keras_lm.models.elmo_layers import (
     BoundaryWords,
     ReadingOrder,

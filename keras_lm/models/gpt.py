@@ -9,6 +9,7 @@ Shapes: B batch, S sequence, D hidden.
 import keras
 
 from keras_lm.converters.configs import dropouts, require_only
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.layers import (
@@ -18,7 +19,6 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.cache import KeyValueCache
-from keras_lm.models.backbone import Converter
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.packers import Template
 from keras_lm.tokenizers.gpt import GPTTokenizer

@@ -9,6 +9,7 @@ Shapes: B batch, S sequence, D hidden, N heads, H per head.
 import keras
 
 from keras_lm.converters.configs import ACTIVATIONS, require_only
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
 from keras_lm.layers import (
     CausalBias,
@@ -18,7 +19,6 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.layers.cache import KeyValueCache
-from keras_lm.models.backbone import Converter
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.gpt import (
     HUGGINGFACE_BLOCK,

@@ -11,7 +11,7 @@ Shapes: B batch, S sequence, D hidden.
 
 import keras
 
-from keras_lm.models.backbone import Converter
+from keras_lm.converters.converter import Converter
 from keras_lm.models.gpt import huggingface_head
 from keras_lm.models.gpt2 import NAMES, GPT2Backbone, huggingface_config
 

@@ -12,6 +12,7 @@ Shapes: B batch, S sequence, D hidden.
 import keras
 
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.labels import huggingface_labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import (
@@ -20,7 +21,6 @@ from keras_lm.layers import (
     Dense,
     truncated_normal,
 )
-from keras_lm.models.backbone import Converter
 from keras_lm.models.gpt import HUGGINGFACE_IGNORED
 from keras_lm.models.gpt3 import GPT3Backbone
 

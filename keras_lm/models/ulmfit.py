@@ -11,12 +11,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.labels import Labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Backbone, Converter, Input
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.ulmfit_layers import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
 from keras_lm.packers import Template
 from keras_lm.tokenizers.words import WordTokenizer

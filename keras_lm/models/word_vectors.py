@@ -8,8 +8,9 @@ Shapes: B batch, S words, V vocabulary, E width of a vector.
 
 import keras
 
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
-from keras_lm.models.backbone import Converter, Input, WordBackbone
+from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.tokenizers.words import WordTokenizer
 
 

@@ -13,6 +13,9 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2
+
 from keras_lm.serving.client import Client, ServerError
 
 BINARY = "tensorflow_model_server"
@@ -63,16 +66,12 @@ def model_config(models):
         models: dict of name → path.
     """
 
-    def quoted(text):
-        plain = set(range(32, 127)) - {ord('"'), ord("\\")}
-        return "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode())
-
-    configs = (
-        f'  config {{\n    name: "{quoted(name)}"\n    base_path: "{quoted(str(path))}"\n'
-        '    model_platform: "tensorflow"\n  }\n'
-        for name, path in models.items()
-    )
-    return "model_config_list {\n" + "".join(configs) + "}\n"
+    config = model_server_config_pb2.ModelServerConfig()
+    for name, path in models.items():
+        config.model_config_list.config.add(
+            name=name, base_path=str(path), model_platform="tensorflow"
+        )
+    return text_format.MessageToString(config, as_utf8=False)
 
 
 class ChildServer:

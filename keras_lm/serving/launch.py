@@ -9,6 +9,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from keras_lm.files import find_versions
 from keras_lm.serving.engines import ENGINES, CannotStart, LaunchError, open_socket
 
 
@@ -57,7 +58,9 @@ def find_models(folders, names=()):
                 f"{folder} is one version of a model: pass the folder of all versions, "
                 f"{path.parent}."
             )
-        if not any((version / "saved_model.pb").exists() for version in versions(path)):
+        if not any(
+            (version / "saved_model.pb").exists() for version in find_versions(path).values()
+        ):
             raise LaunchError(
                 f"{folder} holds no version of a model: a version is a folder with a number for a "
                 "name and a SavedModel in it, as task.export writes it."
@@ -72,11 +75,6 @@ def find_models(folders, names=()):
             raise LaunchError(f"Two models are called {name!r}: tell them apart by --name.")
         models[name] = path
     return models
-
-
-def versions(path):
-    """Return the numbered folders of a model."""
-    return [folder for folder in path.iterdir() if folder.name.isdigit() and folder.is_dir()]
 
 
 def launch(plan, engine="auto", say=print):

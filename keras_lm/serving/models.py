@@ -12,13 +12,12 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from keras_lm.files import find_versions
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import SavedModel
 from keras_lm.serving.warmup import warm_up
 
 logger = logging.getLogger("keras_lm.serving")
-
-LARGEST_VERSION = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -279,21 +278,6 @@ class Models:
         if version.state == "UNLOADING" and version.users == 0:
             version.state, version.saved_model = "END", None
             self._has_garbage = True
-
-
-def find_versions(folder):
-    """Return the folders of versions in a folder, by number.
-
-    Args:
-        folder: `pathlib.Path`. What cannot be read has no versions.
-    """
-    try:
-        children = [child for child in folder.iterdir() if child.is_dir()]
-    except OSError:
-        return {}
-    named = [child for child in children if child.name.isascii() and child.name.isdigit()]
-    found = {int(child.name): child for child in sorted(named)}
-    return {number: child for number, child in found.items() if number <= LARGEST_VERSION}
 
 
 def _list_files(folder):

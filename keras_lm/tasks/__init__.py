@@ -1,5 +1,7 @@
 """Tasks: what a person wants a model to do."""
 
+# A checkpoint may hold any model and vocabulary: imported, their classes are registered.
+from keras_lm import models, tokenizers  # noqa: F401
 from keras_lm.tasks.bidirectional_lm import BidirectionalLM
 from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.feature_extractor import FeatureExtractor

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm import tokenizers
+from keras_lm import presets
+from keras_lm.registry import TASKS, TOKENIZERS, register
 from keras_lm.tasks.columns import batches_of, join_answers
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.training import AdamW
@@ -41,6 +42,8 @@ class Task(TextModel):
     """
 
     default_learning_rate = 5e-5
+    # What the paths of weights begin with that a checkpoint may lack: they begin at random.
+    FRESH = ("classifier/",)
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True
 
@@ -113,6 +116,10 @@ class Task(TextModel):
 
     # === From and to files ===
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        register(cls, TASKS)
+
     @classmethod
     def from_preset(cls, source, load_weights=True, **arguments):
         """Load a task from a preset, a published checkpoint or a size name.
@@ -131,8 +138,6 @@ class Task(TextModel):
             ValueError: if the checkpoint is damaged, unknown or ambiguous, or an argument is
                 unknown.
         """
-        from keras_lm import presets
-
         return presets.load_task(source, cls, load_weights=load_weights, **arguments)
 
     @classmethod
@@ -156,8 +161,6 @@ class Task(TextModel):
         Raises:
             FileExistsError: if `folder` holds something that is no preset; it is left as it is.
         """
-        from keras_lm import presets
-
         presets.save(folder, backbone=self.backbone, task=self)
 
     def export(self, path, format="saved_model"):
@@ -215,7 +218,7 @@ class Task(TextModel):
     def load_assets(self, folder):
         """Called by Keras for a `.keras` file: the vocabulary."""
         if self._tokenizer_config is not None:
-            cls = getattr(tokenizers, self._tokenizer_config["class_name"])
+            cls = TOKENIZERS[self._tokenizer_config["class_name"]]
             self._set_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))
 
     # === Calling ===

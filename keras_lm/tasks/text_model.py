@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.tasks.columns import check_names, columns_from_user, labels_from_user, tensors
-from keras_lm.training import WarmupLinearDecay
+from keras_lm.training import schedules
 
 # The inputs that a backbone cannot do without, of which it has one.
 PACKED = {"token_ids", "character_ids", "word_vectors"}
@@ -124,7 +124,13 @@ class TextModel(keras.Model):
                 data = (validation_data, None, None)
             size = kwargs.pop("validation_batch_size", None) or batch_size
             validation_data = self._batches(*data, size, shuffle=False)
-        self._plan_schedule(training, epochs, initial_epoch, steps_per_epoch)
+        steps = steps_per_epoch
+        if steps is None and isinstance(training, tf.data.Dataset):
+            steps = int(training.cardinality())  # negative where nobody knows
+        if steps is None or steps < 1:
+            schedules.plan(self, 0, None)
+        else:
+            schedules.plan(self, -initial_epoch * steps, epochs * steps)
         return super().fit(
             training,
             epochs=epochs,
@@ -159,7 +165,7 @@ class TextModel(keras.Model):
 
     def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
         """As `keras.Model.train_on_batch`, on raw strings."""
-        self._set_schedule(0, None)
+        schedules.plan(self, 0, None)
         return super().train_on_batch(*self._one_batch(x, y, sample_weight), **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
@@ -253,27 +259,6 @@ class TextModel(keras.Model):
     def _note_pairs(self, columns):
         if self.text_pair is None:
             self.text_pair = "text_pair" in columns
-
-    def _plan_schedule(self, batches, epochs, initial_epoch, steps_per_epoch):
-        steps = steps_per_epoch
-        if steps is None and isinstance(batches, tf.data.Dataset):
-            steps = int(batches.cardinality())
-        if steps is None or steps < 1:
-            self._set_schedule(0, None)
-        else:
-            self._set_schedule(-initial_epoch * steps, epochs * steps)
-
-    def _set_schedule(self, start, total_steps):
-        """Lay the schedule over `total_steps` from now plus `start`, or hold its peak for None."""
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # loss scaling
-        schedule = getattr(optimizer, "_learning_rate", None)
-        if not isinstance(schedule, WarmupLinearDecay):
-            return
-        if total_steps is not None:
-            # Unlike `iterations`, it counts the steps that only accumulate gradients, too.
-            start += int(optimizer._iterations.numpy())
-        if schedule.plan(start, total_steps):
-            self.train_function = None  # the old one has the old numbers in its graph
 
 
 def _is_packed(x):

@@ -70,6 +70,7 @@ class TokenClassifier(Task):
 
     text_names = list_names = ("text",)
     predicts_sequences = True
+    FRESH = ("classifier/", "crf/")
     uses_pooler = False
 
     def __init__(

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_lm import presets
+from keras_lm.registry import TOKENIZERS, register
 from keras_lm.tokenizers import offsets, ragged
 
 
@@ -97,6 +99,10 @@ class Tokenizer(tf.Module):
             self._entries = tf.constant(self._vocabulary.tokens, tf.string)
             self._is_special = tf.constant([t in special for t in self._vocabulary.tokens])
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        register(cls, TOKENIZERS)
+
     @classmethod
     def from_preset(cls, source, **overrides):
         """Return the tokenizer of a preset or of a published checkpoint.
@@ -106,8 +112,6 @@ class Tokenizer(tf.Module):
                 a size name.
             **overrides: constructor arguments that replace what the source says.
         """
-        from keras_lm import presets
-
         return presets.load_tokenizer(source, cls, **overrides)
 
     @classmethod

@@ -13,7 +13,7 @@ import json
 
 import tensorflow as tf
 
-from keras_lm.data import find_files
+from keras_lm.files import find_files
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer

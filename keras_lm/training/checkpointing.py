@@ -1,7 +1,6 @@
 """Checkpoints of a training run, from which it goes on as if it had never stopped."""
 
 import json
-import os
 import time
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy, as which such te
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
+
+from keras_lm.files import replacing
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):
@@ -94,12 +95,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             for name, variable in self._variables(self.model).items()
         }
         about = {"step": self.step, "settings": self.settings}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = self.path.with_name(f".{self.path.name}.new")
-        save_file(arrays, new, metadata={"training": json.dumps(about)})
-        with open(new, "rb") as file:
-            os.fsync(file)  # or a power cut may leave the new name on an empty file
-        os.replace(new, self.path)
+        with replacing(self.path) as new:
+            save_file(arrays, new, metadata={"training": json.dumps(about)})
         self._saved_at = time.monotonic()
 
     def on_train_begin(self, logs=None):

@@ -4,7 +4,7 @@ import keras
 
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.training.checkpointing import TrainingCheckpoint
-from keras_lm.training.schedules import WarmupLinearDecay
+from keras_lm.training.schedules import Plan
 
 
 def fit_windows(
@@ -93,34 +93,6 @@ def fit_windows(
             if task.stop_training:
                 break
     return history
-
-
-class Plan:
-    """Lays the learning rate over all steps, rather than over those of each call of `fit`.
-
-    Args:
-        task: compiled `keras_lm.tasks.Task`.
-        done: int. How many of the steps are done.
-        total_steps: int.
-    """
-
-    def __init__(self, task, done, total_steps):
-        optimizer = getattr(task.optimizer, "inner_optimizer", task.optimizer)  # loss scaling
-        self.schedule = getattr(optimizer, "_learning_rate", None)
-        is_ours = isinstance(self.schedule, WarmupLinearDecay)
-        self.is_needed = is_ours and self.schedule.is_planned_by_fit
-        # Unlike `iterations`, it counts the steps that only accumulate gradients, too.
-        start = int(optimizer._iterations.numpy()) - done
-        if self.is_needed and self.schedule.plan(start, total_steps):
-            task.train_function = None  # an old one has the old numbers in its graph
-
-    def __enter__(self):
-        if self.is_needed:
-            self.schedule.is_planned_by_fit = False
-
-    def __exit__(self, *error):
-        if self.is_needed:
-            self.schedule.is_planned_by_fit = True
 
 
 def _count(windows):

@@ -10,7 +10,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         peak: float. The highest learning rate.
-        total_steps: int, or None where `fit` shall fill it in: a task's `fit` sets it, at each
+        total_steps: int, or None where `fit` fills it in: a task's `fit` sets it, at each
             call, to the number of steps of that call. Until it is known the rate stays at the peak.
         warmup: float. Share of `total_steps` spent rising, rounded down to whole steps.
         start: int. The step of the optimizer at which the schedule begins.
@@ -79,7 +79,7 @@ class SlantedTriangular(WarmupLinearDecay):
 
     Args:
         peak: float. The highest learning rate.
-        total_steps: int, or None where `fit` shall fill it in; see `WarmupLinearDecay`.
+        total_steps: int, or None where `fit` fills it in; see `WarmupLinearDecay`.
         warmup: float. Share of the steps spent rising.
         ratio: float. How many times the lowest rate goes into the peak.
         start: int. The step of the optimizer at which the schedule begins.
@@ -108,3 +108,47 @@ class SlantedTriangular(WarmupLinearDecay):
 
     def get_config(self):
         return super().get_config() | {"ratio": self.ratio}
+
+
+def plan(model, start, total_steps):
+    """Lay the schedule of a compiled model over steps, unless the user stated its length.
+
+    Args:
+        model: compiled `keras.Model`.
+        start: int. The step at which the schedule begins, counted from now.
+        total_steps: int, or None where nobody knows: the rate stays at the peak.
+
+    Returns:
+        The schedule, or None where the model has none of ours to lay.
+    """
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # loss scaling
+    schedule = getattr(optimizer, "_learning_rate", None)
+    if not isinstance(schedule, WarmupLinearDecay) or not schedule.is_planned_by_fit:
+        return None
+    if total_steps is not None:
+        # Unlike `iterations`, it counts the steps that only accumulate gradients, too.
+        start += int(optimizer._iterations.numpy())
+    if schedule.plan(start, total_steps):
+        model.train_function = None  # the old one has the old numbers in its graph
+    return schedule
+
+
+class Plan:
+    """Lays the learning rate over all steps, rather than over those of each call of `fit`.
+
+    Args:
+        model: compiled `keras.Model`.
+        done: int. How many of the steps are done.
+        total_steps: int.
+    """
+
+    def __init__(self, model, done, total_steps):
+        self.schedule = plan(model, -done, total_steps)
+
+    def __enter__(self):
+        if self.schedule is not None:
+            self.schedule.is_planned_by_fit = False
+
+    def __exit__(self, *error):
+        if self.schedule is not None:
+            self.schedule.is_planned_by_fit = True

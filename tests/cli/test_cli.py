@@ -35,8 +35,7 @@ def test_help_shows_the_way_in_its_order():
 def test_every_help_comes_without_tensorflow():
     check = """
 import sys
-sys.argv = ["keras-lm"]
-from keras_lm.cli import main
+from keras_lm_command import main
 for command in [[], *([name] for name in main.commands)]:
     try: main([*command, "--help"])
     except SystemExit as end: assert end.code == 0

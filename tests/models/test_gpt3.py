@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from keras_lm.cli import main
 from keras_lm.models import Backbone, BertBackbone, GPT2Backbone, GPT3Backbone, GPTNeoBackbone
 from keras_lm.models.sizes import estimate
-from keras_lm.presets import SIZES
+from keras_lm.registry import sizes
 
 TINY = {
     "vocabulary_size": 50,
@@ -106,11 +106,11 @@ def test_gpt3_is_as_large_as_its_paper_says():
     ],
 )
 def test_estimate_of_published_sizes(name, parameters):
-    cls = SIZES[name]
+    cls = sizes()[name]
     assert estimate(cls, **cls.SIZES[name])["parameters"] == parameters
 
 
-CLASSES = dict.fromkeys(SIZES.values())
+CLASSES = dict.fromkeys(sizes().values())
 TRANSFORMERS = [cls for cls in CLASSES if "num_heads" in signature(cls).parameters]
 
 

@@ -1,0 +1,19 @@
+"""From a SOURCE to a backbone, a tokenizer or a task, and from these to a preset folder.
+
+A preset folder holds `keras_lm.json` (classes and their arguments), `model.safetensors` (or its
+shards and their index) and `assets/` (the vocabulary in its published form).
+"""
+
+from keras_lm.presets.loading import load_backbone, load_task, load_tokenizer
+from keras_lm.presets.recognition import recognise, stated_arguments, stated_task
+from keras_lm.presets.saving import save
+
+__all__ = [
+    "load_backbone",
+    "load_task",
+    "load_tokenizer",
+    "recognise",
+    "save",
+    "stated_arguments",
+    "stated_task",
+]

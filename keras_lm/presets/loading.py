@@ -1,0 +1,250 @@
+"""From a source to a backbone, a tokenizer or a task."""
+
+import inspect
+import json
+import pathlib
+import warnings
+
+from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
+from keras_lm.converters.formats import PRESET_CONFIG
+from keras_lm.presets.recognition import recognise, stated_arguments, stated_task
+from keras_lm.presets.saving import ASSETS
+from keras_lm.registry import TASKS, TOKENIZERS, sizes
+
+# Embeddings are padded to round numbers of rows; a larger gap means another vocabulary.
+MAX_UNUSED_ROWS = 128
+
+
+def load_backbone(source, cls, load_weights=True, **overrides):
+    """Return a backbone; what `Backbone.from_preset` calls.
+
+    Args:
+        source, load_weights, **overrides: see there.
+        cls: class that it has to be a kind of.
+    """
+    if str(source) in sizes():
+        return _from_size(str(source), cls, load_weights, overrides)
+    checkpoint = open_checkpoint(source)
+    backbone, converter = _make_backbone(checkpoint, cls, overrides)
+    if load_weights:
+        _load_weights(checkpoint, converter.names, backbone, [])
+    return backbone
+
+
+def load_task(source, cls, load_weights=True, **arguments):
+    """Return a task; what `Task.from_preset` calls.
+
+    Args:
+        source, load_weights, **arguments: see there.
+        cls: class of the task; the base class for the task that the source holds.
+
+    Raises:
+        FileNotFoundError, ValueError: see there.
+    """
+    if str(source) in sizes():
+        mine, overrides = _divide(arguments, cls, sizes()[str(source)])
+        backbone = _from_size(str(source), object, load_weights, overrides)
+        return cls(backbone, **mine)
+    checkpoint = open_checkpoint(source)
+    if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
+        cls = stated_task(checkpoint)
+        if cls is None:
+            raise ValueError(
+                f"{source} holds no task: call from_preset of the task that you want, such as "
+                "TextClassifier.from_preset."
+            )
+    backbone_class, converter = recognise(checkpoint)
+    mine, overrides = _divide(arguments, cls, backbone_class)
+    backbone, converter = _make_backbone(checkpoint, object, overrides)
+    if "tokenizer" not in mine:
+        mine["tokenizer"] = _load_tokenizer(checkpoint, backbone)
+    stated = stated_arguments(checkpoint, cls)
+    mine, is_fresh = _with_stated(mine, stated)
+    task = cls(backbone, **mine)
+    grows = stated is None and hasattr(task, "with_fine_tuning_tokens")
+    if load_weights:
+        fresh = [v.path for v in task.weights if is_fresh and v.path.startswith(cls.FRESH)]
+        fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
+        _load_weights(checkpoint, converter.names, task, fresh)
+    return task.with_fine_tuning_tokens() if grows else task
+
+
+def load_tokenizer(source, cls, **overrides):
+    """Return a tokenizer; what `Tokenizer.from_preset` calls.
+
+    Args:
+        source, **overrides: see there.
+        cls: class that it has to be a kind of.
+
+    Raises:
+        FileNotFoundError, ValueError: if there is no vocabulary.
+    """
+    if str(source) in sizes():
+        raise ValueError(f"{source!r} is a size without a vocabulary. {_published(str(source))}")
+    folder = find_folder(str(source))
+    if (folder / PRESET_CONFIG).is_file():
+        config = json.loads((folder / PRESET_CONFIG).read_text(encoding="utf-8")).get("tokenizer")
+        if config is None:
+            raise ValueError(f"{folder} is a preset without a tokenizer.")
+        return _tokenizer_from_config(folder, config, **overrides)
+    reasons = [f"{folder} holds no vocabulary that we can read."]
+    for _, candidate in sorted(TOKENIZERS.items()):
+        if not issubclass(candidate, cls):
+            continue
+        try:
+            return candidate.from_files(folder, **overrides)
+        except FileNotFoundError as error:
+            reasons.append(f"{candidate.__name__}: {error}")
+    raise FileNotFoundError(" ".join(reasons))
+
+
+def _from_size(name, cls, load_weights, overrides):
+    size_class = sizes()[name]
+    if not issubclass(size_class, cls):
+        raise ValueError(f"{name!r} is a size of {size_class.__name__}, not of {cls.__name__}.")
+    if load_weights:
+        raise ValueError(
+            f"{name!r} names a size, and no weights come with the package. {_published(name)} "
+            "Or pass load_weights=False for random weights."
+        )
+    return size_class(**(size_class.SIZES[name] | overrides))
+
+
+def _published(name):
+    place = sizes()[name].PUBLISHED.get(name)
+    if place is None:
+        return "Its weights were never published."
+    return f"Its weights are published at {place}: pass that, or a folder with a copy of it."
+
+
+def _make_backbone(checkpoint, cls, overrides):
+    backbone_class, converter = recognise(checkpoint, cls)
+    if checkpoint.format != "keras_lm":
+        try:
+            config = converter.config(checkpoint)
+        except KeyError as error:
+            raise CheckpointError(
+                f"{checkpoint.source}: its configuration lacks {error}. Copy or download it again."
+            ) from error
+        return backbone_class(**(config | overrides)), converter
+
+    def build(config):
+        if "backbone" not in config:
+            return backbone_class(**(config["arguments"] | overrides))
+        return TASKS[config["class"]](build(config["backbone"]), **config["arguments"])
+
+    return build(checkpoint.config["backbone"]), converter
+
+
+def _divide(arguments, cls, backbone_class):
+    """Part what `from_preset` was given into the task's arguments and its backbone's."""
+
+    def names(cls):
+        return set(inspect.signature(cls.__init__).parameters) - {"self", "backbone", "arguments"}
+
+    bases = [base for base in cls.__mro__ if hasattr(base, "from_preset")]
+    mine = set().union(*map(names, bases))
+    theirs = names(backbone_class) - mine
+    unknown = sorted(set(arguments) - mine - theirs)
+    if unknown:
+        raise ValueError(
+            f"from_preset got the unknown arguments {unknown}: {cls.__name__} takes "
+            f"{sorted(mine)}, its backbone {sorted(theirs)}."
+        )
+    return (
+        {key: value for key, value in arguments.items() if key in mine},
+        {key: value for key, value in arguments.items() if key in theirs},
+    )
+
+
+def _with_stated(mine, stated):
+    """Fill the task's arguments up with those that the checkpoint states for a head of its kind.
+
+    Returns:
+        `(arguments, is_fresh)`: whether the task needs another classification head than the stored.
+    """
+    if stated is None:
+        return mine, True
+    classes = mine.get("num_classes")
+    if classes is None and mine.get("class_names") is not None:
+        classes = len(mine["class_names"])
+    is_fresh = classes is not None and classes != stated.get("num_classes")
+    if is_fresh:
+        stated = {k: v for k, v in stated.items() if k not in ("num_classes", "class_names")}
+    return stated | mine, is_fresh
+
+
+def _load_weights(checkpoint, names, model, fresh):
+    """Copy the checkpoint's tensors into a model, and say what was missing or left over.
+
+    Args:
+        checkpoint: `Checkpoint`.
+        names: `NameTable`.
+        model: a backbone or a task.
+        fresh: list of str, paths of variables that keep their random values.
+    """
+    variables = [v for v in model.weights if "seed_generator" not in v.path]
+    needed = {v.path for v in _network(model).weights}
+    missing, unused = names.load([v for v in variables if v.path not in fresh], checkpoint.weights)
+    broken = [path for path in missing if path in needed]
+    if broken:
+        raise CheckpointError(
+            f"{checkpoint.source} lacks the weights of {_summary(broken)}: the file is incomplete, "
+            "or its configuration is another model's."
+        )
+    missing = sorted([*missing, *fresh])
+    if missing or unused:
+        said = [f"{type(model).__name__}.from_preset({checkpoint.source!r}):"]
+        said += [f"new and random are {_summary(missing)}, to be trained;"] if missing else []
+        said += [f"left over in the checkpoint are {_summary(unused)};"] if unused else []
+        warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
+
+
+def _network(model):
+    """The backbone at the bottom: a feature extractor may stand under a task as its backbone."""
+    while hasattr(model, "backbone"):
+        model = model.backbone
+    return model
+
+
+def _summary(names):
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _load_tokenizer(checkpoint, backbone):
+    """Return the checkpoint's tokenizer, or None where it has no vocabulary."""
+    if checkpoint.format == "keras_lm":
+        config = checkpoint.config.get("tokenizer")
+        return None if config is None else _tokenizer_from_config(checkpoint.folder, config)
+    backbone = _network(backbone)
+    try:
+        tokenizer = backbone.tokenizer_class.from_files(checkpoint.folder)
+    except FileNotFoundError:
+        return None
+    rows = backbone.config["vocabulary_size"]
+    if rows - tokenizer.vocabulary_size >= MAX_UNUSED_ROWS:
+        raise CheckpointError(
+            f"{checkpoint.source}: the vocabulary has {tokenizer.vocabulary_size} entries, the "
+            f"embedding {rows} rows: the vocabulary is cut off, or another checkpoint's."
+        )
+    return tokenizer
+
+
+def _tokenizer_from_config(folder, config, **overrides):
+    assets = pathlib.Path(folder) / ASSETS
+    cls = TOKENIZERS.get(config["class"])
+    if cls is None:
+        raise CheckpointError(
+            f"{folder / PRESET_CONFIG} names the tokenizer {config['class']!r}: this keras_lm has "
+            f"{sorted(TOKENIZERS)}."
+        )
+    try:
+        tokenizer = cls.from_assets(assets, config["arguments"] | overrides)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder} is an incomplete preset: {error}") from error
+    if tokenizer.vocabulary_size != config["vocabulary_size"]:
+        raise CheckpointError(
+            f"{assets} holds a vocabulary of {tokenizer.vocabulary_size} entries, the preset was "
+            f"saved with {config['vocabulary_size']}: copy the folder again, whole."
+        )
+    return tokenizer

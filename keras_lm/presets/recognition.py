@@ -1,0 +1,102 @@
+"""Which model a checkpoint holds, and which task's head."""
+
+from keras_lm.converters import CheckpointError, Converter
+from keras_lm.converters.formats import PRESET_CONFIG
+from keras_lm.converters.names import NameTable
+from keras_lm.registry import BACKBONES, TASKS
+
+FORMAT_VERSION = 1
+
+
+class _SameNames(NameTable):
+    """A preset's tensors are called what our variables are called."""
+
+    def sources(self, path):
+        return (path,)
+
+
+def recognise(checkpoint, cls=object):
+    """Return the class of a checkpoint's backbone, and its `Converter`.
+
+    Of the models for which there are signs, that with most is taken; see `Converter.matches`.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        cls: class of backbone. Only this one and its kinds are looked at, so that of two models in
+            a folder one can be asked for.
+
+    Raises:
+        CheckpointError: if there is none, or several have as many signs.
+    """
+    found = _stored(checkpoint) if checkpoint.format == "keras_lm" else _match(checkpoint, cls)
+    found = [(backbone, converter) for backbone, converter in found if issubclass(backbone, cls)]
+    if len(found) != 1:
+        names = [backbone.__name__ for backbone, _ in found]
+        model_type = checkpoint.config.get("model_type")
+        raise CheckpointError(
+            f"{checkpoint.source} ({checkpoint.format}, model_type={model_type!r}) "
+            + (
+                f"holds several models: call from_preset of one of {names}."
+                if names
+                else "is not a checkpoint that "
+                f"{'keras_lm' if cls is object else cls.__name__} can load."
+            )
+        )
+    return found[0]
+
+
+def _stored(checkpoint):
+    path = checkpoint.folder / PRESET_CONFIG
+    version = checkpoint.config.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has format_version={version}, and this keras_lm reads {FORMAT_VERSION}: "
+            f"install the keras_lm that wrote it ({checkpoint.config.get('keras_lm_version')})."
+        )
+    config = checkpoint.config.get("backbone", {})
+    while "backbone" in config:  # a feature extractor stands on a backbone of its own
+        config = config["backbone"]
+    name = config.get("class")
+    if name not in BACKBONES:
+        raise CheckpointError(
+            f"{path} names the backbone {name!r}: this keras_lm has {sorted(BACKBONES)}. A class "
+            "of your own is known once its module is imported."
+        )
+    return [(BACKBONES[name], Converter(None, None, _SameNames({}, {})))]
+
+
+def _match(checkpoint, cls):
+    """Return the models, kinds of `cls`, that have most signs."""
+    found = []
+    for backbone in BACKBONES.values():
+        # A subclass that inherits how to read its base's checkpoints has to be asked for.
+        is_own = backbone is cls or "CONVERTERS" in vars(backbone)
+        converter = backbone.CONVERTERS.get(checkpoint.format)
+        if is_own and issubclass(backbone, cls) and converter is not None:
+            found.append((converter.matches(checkpoint), backbone, converter))
+    most = max((signs for signs, *_ in found), default=0)
+    return [match for signs, *match in found if most and signs == most]
+
+
+def stated_task(checkpoint):
+    """Return the class of the task whose head a checkpoint holds, or None.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+    """
+    return next((c for c in TASKS.values() if stated_arguments(checkpoint, c) is not None), None)
+
+
+def stated_arguments(checkpoint, cls):
+    """Return the arguments of a task that a checkpoint states, or None without such a head.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        cls: class of the task.
+    """
+    if checkpoint.format == "keras_lm":
+        stored = checkpoint.config.get("task")
+        return stored["arguments"] if stored and stored["class"] == cls.__name__ else None
+    _, converter = recognise(checkpoint)
+    labels = converter.labels(checkpoint)
+    return None if labels is None else cls.arguments_from_checkpoint(labels)

@@ -1,0 +1,71 @@
+"""From a backbone, a task or a tokenizer to a preset folder."""
+
+import json
+import pathlib
+
+import keras
+
+from keras_lm import files
+from keras_lm.converters.formats import PRESET_CONFIG
+from keras_lm.converters.safetensors_files import write_safetensors
+from keras_lm.presets.recognition import FORMAT_VERSION
+from keras_lm.version import __version__
+
+ASSETS = "assets"
+MAX_SHARD_BYTES = 5_000_000_000
+
+
+def save(folder, backbone, task=None, tokenizer=None):
+    """Write a preset in one step: a reader finds the old one, or the whole new one.
+
+    Args:
+        folder: path.
+        backbone: `Backbone`, or a task on which `task` stands; None for a tokenizer alone.
+        task: `Task`, or None for the backbone alone.
+        tokenizer: `Tokenizer` to go with a backbone alone; a task brings its own.
+
+    Raises:
+        FileExistsError: if `folder` holds something that is no preset.
+    """
+    folder = pathlib.Path(folder).expanduser()
+    files.require_free(folder, "is no preset", marker=PRESET_CONFIG)
+    config = {
+        "format_version": FORMAT_VERSION,
+        "keras_lm_version": __version__,
+        **({} if backbone is None else {"backbone": _describe(backbone)}),
+    }
+    if task is not None:
+        config["task"] = {"class": type(task).__name__, "arguments": task.get_arguments()}
+        tokenizer = task.tokenizer
+    if tokenizer is not None:
+        config["tokenizer"] = {
+            "class": type(tokenizer).__name__,
+            "arguments": tokenizer.get_config(),
+            "vocabulary_size": tokenizer.vocabulary_size,
+        }
+    with files.replacing(folder) as new:
+        new.mkdir()
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        (new / PRESET_CONFIG).write_text(f"{text}\n", encoding="utf-8")
+        if backbone is not None:
+            _save_weights(new, backbone if task is None else task)
+        if tokenizer is not None:
+            (new / ASSETS).mkdir()
+            tokenizer.save_assets(new / ASSETS)
+
+
+def _describe(backbone):
+    if hasattr(backbone, "backbone"):
+        return {
+            "class": type(backbone).__name__,
+            "arguments": backbone.get_arguments(),
+            "backbone": _describe(backbone.backbone),
+        }
+    config = backbone.get_config()
+    return {"class": type(backbone).__name__, "arguments": config}
+
+
+def _save_weights(folder, model):
+    weights = {v.path: v for v in model.weights if "seed_generator" not in v.path}
+    arrays = {path: keras.ops.convert_to_numpy(variable) for path, variable in weights.items()}
+    write_safetensors(folder, arrays, MAX_SHARD_BYTES)

@@ -1,0 +1,31 @@
+"""The classes that a preset may name: each registers where it is defined, a user's too."""
+
+BACKBONES, TASKS, TOKENIZERS = {}, {}, {}
+
+
+def register(cls, classes):
+    """Add a class to one of the tables above; a later class of the same name replaces a user's.
+
+    Args:
+        cls: class.
+        classes: dict of a class's name → class.
+
+    Raises:
+        ValueError: if a class of this library has that name.
+    """
+    known = classes.get(cls.__name__)
+    if known is not None and _is_ours(known) and cls.__module__ != known.__module__:
+        raise ValueError(
+            f"{cls.__module__} defines {cls.__name__}, the name of a class of keras_lm by which "
+            "presets know it: choose another name."
+        )
+    classes[cls.__name__] = cls
+
+
+def sizes():
+    """Return the names of all published sizes, a dict of name → class of backbone."""
+    return {name: cls for cls in BACKBONES.values() for name in vars(cls).get("SIZES", {})}
+
+
+def _is_ours(cls):
+    return cls.__module__.startswith("keras_lm.")

@@ -1,0 +1,119 @@
+"""Files and folders that appear whole, and what lies there."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from keras_lm import files
+
+
+@pytest.fixture(params=["file", "folder"])
+def write(request):
+    """A function that writes a file, or a folder with a file in it."""
+
+    def write(path, text):
+        if request.param == "folder":
+            path.mkdir(exist_ok=True)
+            path = path / "inner"
+        path.write_text(text)
+
+    return write
+
+
+def content(path):
+    return (path / "inner" if path.is_dir() else path).read_text()
+
+
+def test_what_is_there_is_replaced_at_the_end(write, tmp_path):
+    path = tmp_path / "parent" / "thing.txt"
+    for old, new in ((None, "one"), ("one", "two")):
+        with files.replacing(path) as place:
+            write(place, new)
+            assert place.suffix == ".txt"
+            assert (content(path) if path.exists() else None) == old
+        assert content(path) == new
+        assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_failure_leaves_what_was_there(error, write, tmp_path):
+    write(tmp_path / "thing", "old")
+    with pytest.raises(error), files.replacing(tmp_path / "thing") as place:
+        write(place, "new")
+        raise error
+    assert content(tmp_path / "thing") == "old"
+    assert list(tmp_path.iterdir()) == [tmp_path / "thing"]
+
+
+def test_a_failure_in_the_exchange_leaves_what_was_there(write, tmp_path, monkeypatch):
+    write(tmp_path / "thing", "old")
+    rename = os.rename
+
+    def fail(source, target):
+        if source.name == "new":
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(files.os, "rename", fail)
+    monkeypatch.setattr(files.os, "replace", fail)
+    with pytest.raises(KeyboardInterrupt), files.replacing(tmp_path / "thing") as place:
+        write(place, "new")
+    assert content(tmp_path / "thing") == "old"
+
+
+def test_a_file_replaces_no_folder_nor_the_reverse(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inner").touch()
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(IsADirectoryError), files.replacing(tmp_path / "folder") as new:
+        new.touch()
+    with pytest.raises(NotADirectoryError), files.replacing(tmp_path / "file") as new:
+        new.mkdir()
+    assert (tmp_path / "folder" / "inner").exists()
+    assert (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_can_be_read_by_whom_the_umask_says(umask, mode, tmp_path):
+    before = os.umask(umask)
+    try:
+        with files.replacing(tmp_path / "a.safetensors") as new:
+            save_file({"a": np.zeros(2)}, new)
+        with files.replacing(tmp_path / "folder") as new:
+            new.mkdir()
+            save_file({"a": np.zeros(2)}, new / "model.safetensors")
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "a.safetensors", tmp_path / "folder" / "model.safetensors"):
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_what_is_something_else_is_not_replaced(tmp_path):
+    files.require_free(tmp_path / "missing", "is no preset")
+    files.require_free(tmp_path, "is no preset")
+    (tmp_path / "mark").touch()
+    files.require_free(tmp_path, "is no preset", marker="mark")
+    for place, marker in [(tmp_path, None), (tmp_path, "other"), (tmp_path / "mark", "mark")]:
+        with pytest.raises(FileExistsError, match="exists and is no preset: choose another"):
+            files.require_free(place, "is no preset", marker)
+
+
+def test_size(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a").write_bytes(b"12345")
+    (tmp_path / "inner" / "b").write_bytes(b"678")
+    assert files.size(tmp_path) == 8
+    assert files.size(tmp_path / "a") == 5
+
+
+def test_versions(tmp_path):
+    assert files.find_versions(tmp_path / "missing") == {}
+    for name in ("2", "10", "007", "x1", "١", "-1", str(2**63), str(2**63 - 1), "9" * 200):
+        (tmp_path / name).mkdir()
+    (tmp_path / "5").touch()
+    assert list(files.find_versions(tmp_path)) == [2, 7, 10, 2**63 - 1]
+    assert files.find_versions(tmp_path)[7] == tmp_path / "007"
+    assert list(files.numbered(tmp_path)) == [2, 5, 7, 10, 2**63 - 1]

@@ -1,0 +1,110 @@
+"""Who may import whom: no circle, nothing upwards, and TensorFlow only where it has to be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+# From the ground up: what stands on one line imports from its own line and those above it.
+HOUSE = """
+version registry files litert
+converters
+presets
+layers
+tokenizers
+packers
+models
+objectives
+data training
+generation
+export
+tasks
+prompting
+serving
+cli
+"""
+FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part in line.split()}
+
+# Layers, models and objectives are made of `keras.ops`, and run on Keras's other backends too.
+WITHOUT_TENSORFLOW = ("layers", "models", "objectives")
+WITH_TENSORFLOW = {"layers.tensorflow"}
+
+# What is not yet as it should be: (module, what it imports). Only ever shorter.
+UPWARDS = {
+    ("export.check", "tasks.generative"),
+    ("export.saved_model", "tasks.generative"),
+    ("export.signatures", "tasks"),
+    ("export.tflite", "tasks.generative"),
+}
+TENSORFLOW = {"models.pair_lstm"}
+
+
+def read_imports():
+    """Return a dict of a module's name after `keras_lm.` → the names that it imports anywhere."""
+    paths = {}
+    for folder, start in [("keras_lm", ()), ("export", ("export",))]:
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            parts = (*start, *path.relative_to(REPOSITORY / folder).with_suffix("").parts)
+            paths[".".join(part for part in parts if part != "__init__")] = path
+    paths.pop("")  # the package itself offers all that there is
+    return {name: set(_imported(path, paths)) for name, path in paths.items()}
+
+
+def _imported(path, modules):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name.removeprefix("keras_lm.")
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            package = f"{node.module}.".removeprefix("keras_lm.")
+            for alias in node.names:
+                inner = package + alias.name
+                yield inner if inner in modules else package.removesuffix(".")
+
+
+IMPORTS = read_imports()
+OURS = {name: {other for other in found if other in IMPORTS} for name, found in IMPORTS.items()}
+
+
+def floor(module):
+    return FLOORS[module.split(".")[0]]
+
+
+def test_every_part_has_its_floor():
+    assert {name.split(".")[0] for name in IMPORTS} == set(FLOORS)
+
+
+def test_nothing_imports_upwards():
+    found = {(name, o) for name, others in OURS.items() for o in others if floor(o) > floor(name)}
+    assert not found - UPWARDS
+    assert not UPWARDS - found, "that is mended: take it off the list"
+
+
+def test_no_circle():
+    """Take away, again and again, what imports nothing that is left; a circle is what stays."""
+    left = {name: others - {name} for name, others in OURS.items()}
+    for name, other in UPWARDS:
+        left[name] = left[name] - {other}
+    while True:
+        free = {name for name, others in left.items() if not others & left.keys()}
+        if not free:
+            break
+        left = {name: others for name, others in left.items() if name not in free}
+    assert not left, {name: sorted(others & left.keys()) for name, others in left.items()}
+
+
+@pytest.mark.parametrize("part", WITHOUT_TENSORFLOW)
+def test_tensorflow_has_its_place(part):
+    heavy = ("tensorflow", "tensorflow_text", "tensorflow_serving")
+    found = {
+        name
+        for name, others in IMPORTS.items()
+        if name.split(".")[0] == part and name not in WITH_TENSORFLOW
+        if any(other.split(".")[0] in heavy for other in others)
+    }
+    known = {name for name in TENSORFLOW if name.split(".")[0] == part}
+    assert not found - known
+    assert not known - found, "that is mended: take it off the list"

@@ -1,0 +1,114 @@
+"""Classes that register, a user's too, and which of several models a checkpoint is taken for."""
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from keras_lm import registry
+from keras_lm.converters import STATED, CheckpointError, Converter, open_checkpoint, signs
+from keras_lm.converters.names import NameTable
+from keras_lm.models import Backbone, BertBackbone
+from keras_lm.presets import recognise
+from keras_lm.tasks import Task, TextClassifier
+
+SIZES = {"num_layers": 1, "num_heads": 1, "hidden_dim": 4, "intermediate_dim": 4}
+QUERY = "encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """Classes that a test defines are gone after it."""
+    tables = (registry.BACKBONES, registry.TASKS, registry.TOKENIZERS)
+    before = [dict(table) for table in tables]
+    yield
+    for table, classes in zip(tables, before):
+        table.clear()
+        table.update(classes)
+
+
+def make_folder(folder, config="{}", names=(QUERY,)):
+    folder.mkdir(exist_ok=True)
+    save_file({name: np.zeros((4, 4), np.float32) for name in names}, folder / "model.safetensors")
+    (folder / "bert_config.json").write_text(config)
+    return open_checkpoint(folder)
+
+
+def model(name, matches):
+    """A class of backbone that knows Hugging Face's checkpoints by `matches`."""
+    converter = Converter(matches, dict, NameTable({}, {}))
+    return type(Backbone)(name, (Backbone,), {"CONVERTERS": {"huggingface": converter}})
+
+
+def test_a_users_classes_come_back_from_a_preset(tmp_path):
+    @keras.saving.register_keras_serializable("test")
+    class MyBackbone(BertBackbone):
+        pass
+
+    class MyTask(TextClassifier):
+        pass
+
+    task = MyTask(MyBackbone(vocabulary_size=9, **SIZES), num_classes=2)
+    task.save_to_preset(tmp_path)
+    again = Task.from_preset(tmp_path)
+    assert type(again) is MyTask
+    assert type(again.backbone) is MyBackbone
+
+
+def test_the_librarys_names_are_its_own():
+    with pytest.raises(ValueError, match="BertBackbone, the name of a class of keras_lm"):
+        model("BertBackbone", lambda checkpoint: 0)
+    assert registry.BACKBONES["BertBackbone"] is BertBackbone
+    one, other = model("Mine", int), model("Mine", int)
+    assert registry.BACKBONES["Mine"] is other is not one
+
+
+def test_sizes_belong_to_the_class_that_states_them():
+    class Wider(BertBackbone):
+        pass
+
+    assert registry.sizes()["bert_tiny_en_uncased"] is BertBackbone
+    Wider.SIZES = {"wider": {}}
+    assert registry.sizes()["wider"] is Wider
+
+
+def test_more_signs_win(tmp_path):
+    plain = make_folder(tmp_path / "plain")
+    special = make_folder(tmp_path / "special", names=(QUERY, "fit_dense.weight"))
+    assert recognise(plain)[0] is BertBackbone
+    assert recognise(special)[0] is BertBackbone
+    tiny = model("Tiny", lambda checkpoint: signs(checkpoint, "tiny", [QUERY, "fit_dense.weight"]))
+    assert recognise(plain)[0] is BertBackbone
+    assert recognise(special)[0] is tiny
+    assert recognise(special, BertBackbone)[0] is BertBackbone
+
+
+def test_a_stated_model_type_beats_names(tmp_path):
+    stated = make_folder(tmp_path, '{"model_type": "bert"}', names=(QUERY, "fit_dense.weight"))
+    model("Tiny", lambda checkpoint: signs(checkpoint, "tiny", [QUERY, "fit_dense.weight"]))
+    model("Eager", lambda checkpoint: 5)
+    assert recognise(stated)[0] is BertBackbone
+    assert signs(stated, ("roberta", "bert"), []) == STATED
+    assert signs(stated, ("roberta", "camembert"), [QUERY]) == 0
+
+
+def test_of_two_networks_one_is_asked_for(tmp_path):
+    checkpoint = make_folder(tmp_path, '{"model_type": "twins"}')
+    one = model("One", lambda checkpoint: signs(checkpoint, "twins", []))
+    other = model("Other", lambda checkpoint: signs(checkpoint, "twins", []))
+    with pytest.raises(CheckpointError, match=r"several models.*\['One', 'Other'\]"):
+        recognise(checkpoint)
+    with pytest.raises(ValueError, match=r"several models.*\['One', 'Other'\]"):
+        Backbone.from_preset(tmp_path)
+    assert recognise(checkpoint, one)[0] is one
+    assert recognise(checkpoint, other)[0] is other
+    with pytest.raises(CheckpointError, match="is not a checkpoint that BertBackbone can load"):
+        recognise(checkpoint, BertBackbone)
+
+
+def test_a_subclass_reads_its_bases_checkpoints_if_asked_for(goldens):
+    class Mine(BertBackbone):
+        pass
+
+    assert type(Backbone.from_preset(goldens("bert"), load_weights=False)) is BertBackbone
+    assert type(Mine.from_preset(goldens("bert"), load_weights=False)) is Mine
