@@ -1,5 +1,6 @@
 # make demo    fine-tune a small BERT on movie reviews, export it, serve it (a few minutes)
 # make test    the tests; on a fresh clone it first creates .venv and installs everything
+#              (make test SEED=7 starts each test from other random numbers)
 # make lint    formatting and lint
 # make bench   speed, side by side
 #
@@ -36,10 +37,10 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/keras-lm demo
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	SEED=$(SEED) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m slow $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+	SEED=$(SEED) $(BIN)/python -m pytest -m slow $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -1,12 +1,16 @@
-"""What all tests share: a quiet TensorFlow, and the way to the reference outputs."""
+"""What all tests share: a quiet TensorFlow, a seed, and the way to the reference outputs."""
 
 import os
+import random
+import sys
+import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
@@ -16,6 +20,28 @@ def pytest_collection_modifyitems(items):
     """The longest single tests first: several processes then end together."""
     first = ("test_readme.py", "test_demo.py")
     items.sort(key=lambda item: item.path.name not in first)
+
+
+def start_from_seed(name):
+    """Seed all random numbers by a name, so that a test draws the same ones wherever it runs.
+
+    The environment variable SEED picks others.
+    """
+    seed = zlib.crc32(f"{name} {os.environ.get('SEED', '')}".encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    if "keras" in sys.modules:  # a test that does without should not wait for it
+        sys.modules["keras"].utils.set_random_seed(seed)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef):
+    start_from_seed(fixturedef.argname)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    start_from_seed(item.nodeid)
 
 
 @pytest.fixture(scope="session")

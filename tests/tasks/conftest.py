@@ -1,6 +1,5 @@
 """A BERT of one block, quick to train, and a problem that it can learn."""
 
-import keras
 import pytest
 
 from keras_lm.models import BertBackbone
@@ -47,11 +46,6 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 
 GOOD = ["the film was good", "great story", "i loved it", "a very nice cast", "so fine !"]
 BAD = ["the film was bad", "awful story", "i hated it", "a very dull cast", "so poor !"]
-
-
-@pytest.fixture(autouse=True)
-def seed():
-    keras.utils.set_random_seed(0)
 
 
 @pytest.fixture(scope="session")
