@@ -203,8 +203,7 @@ def server():
 def test_server_answers_without_tensorflow_here(server):
     check = """
 import sys
-sys.argv = ["keras-lm", *sys.argv[1:]]
-from keras_lm.cli import main
+from keras_lm_command import main
 try: main()
 finally: assert "tensorflow" not in sys.modules, "imported too early"
 """
