@@ -6,12 +6,8 @@ from keras_lm.objectives.bidirectional_lm import (
     MeanOfKnown,
 )
 from keras_lm.objectives.causal_lm import CausalLanguageModel, Perplexity
-from keras_lm.objectives.masked_lm import (
-    IGNORED,
-    MaskedAccuracy,
-    MaskedCrossentropy,
-    MaskedLanguageModel,
-)
+from keras_lm.objectives.losses import IGNORED, MaskedAccuracy, MaskedCrossentropy, MeanLoss
+from keras_lm.objectives.masked_lm import MaskedLanguageModel
 
 __all__ = [
     "IGNORED",
@@ -21,6 +17,7 @@ __all__ = [
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "MaskedLanguageModel",
+    "MeanLoss",
     "MeanOfKnown",
     "Perplexity",
 ]

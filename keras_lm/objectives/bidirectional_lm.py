@@ -6,7 +6,7 @@ Shapes: B batch, S words, T = S + 1 predictions of a direction, 2 directions.
 import keras
 from keras import ops
 
-from keras_lm.objectives.masked_lm import IGNORED, MeanLoss
+from keras_lm.objectives.losses import IGNORED, MeanLoss, label_weights
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -20,11 +20,9 @@ class MeanOfKnown(MeanLoss):
     def __init__(self, name="mean_of_known"):
         super().__init__(name)
 
-    def mean(self, labels, losses, sample_weight=None):
-        """Return the scalar, as it is on one replica."""
-        weight = _weights(labels, sample_weight)
-        losses = ops.convert_to_tensor(losses, "float32")
-        return ops.divide_no_nan(ops.sum(losses * weight), ops.sum(weight))
+    def sum_and_count(self, labels, losses, sample_weight=None):
+        weight = label_weights(labels, sample_weight)
+        return ops.sum(ops.convert_to_tensor(losses, "float32") * weight), ops.sum(weight)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -45,8 +43,8 @@ class DirectionPerplexity(keras.metrics.Mean):
 
     def update_state(self, labels, losses, sample_weight=None):
         labels, losses = labels[:, self.rows], losses[:, self.rows]
-        total = ops.sum(_weights(labels, sample_weight))
-        return super().update_state(MeanOfKnown().mean(labels, losses, sample_weight), total)
+        total, count = MeanOfKnown().sum_and_count(labels, losses, sample_weight)
+        return super().update_state(ops.divide_no_nan(total, count), sample_weight=count)
 
     def result(self):
         return ops.exp(super().result())
@@ -97,11 +95,3 @@ class BidirectionalLanguageModel:
     def metrics(self):
         """Return its metrics."""
         return [DirectionPerplexity(direction) for direction in ("forward", "backward", None)]
-
-
-def _weights(labels, sample_weight):
-    """(B, 2, T): 1 or the row's weight for a known label, 0 for `IGNORED`."""
-    weight = ops.cast(ops.not_equal(labels, IGNORED), "float32")
-    if sample_weight is not None:
-        weight *= ops.reshape(ops.convert_to_tensor(sample_weight, "float32"), (-1, 1, 1))
-    return weight

@@ -6,7 +6,11 @@ Shapes: B batch, S sequence, V vocabulary.
 import keras
 from keras import ops
 
-from keras_lm.objectives.masked_lm import IGNORED, MaskedAccuracy, MaskedCrossentropy
+from keras_lm.objectives.losses import (
+    IGNORED,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -23,13 +27,8 @@ class Perplexity(keras.metrics.Mean):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, labels, logits, sample_weight=None):
-        labels = ops.convert_to_tensor(labels)
-        weight = ops.cast(ops.not_equal(labels, IGNORED), "float32")
-        if sample_weight is not None:
-            sample_weight = ops.convert_to_tensor(sample_weight, "float32")
-            weight *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
-        loss = MaskedCrossentropy().mean(labels, logits, sample_weight)
-        return super().update_state(loss, sample_weight=ops.sum(weight))
+        total, count = MaskedCrossentropy().sum_and_count(labels, logits, sample_weight)
+        return super().update_state(ops.divide_no_nan(total, count), sample_weight=count)
 
     def result(self):
         return ops.exp(super().result())
