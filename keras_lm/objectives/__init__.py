@@ -8,6 +8,12 @@ from keras_lm.objectives.bidirectional_lm import (
 from keras_lm.objectives.causal_lm import CausalLanguageModel, Perplexity
 from keras_lm.objectives.losses import IGNORED, MaskedAccuracy, MaskedCrossentropy, MeanLoss
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
+from keras_lm.objectives.next_sentence import NextSentence
+from keras_lm.objectives.objective import (
+    Objective,
+    pretraining_objectives,
+    register_objective,
+)
 
 __all__ = [
     "IGNORED",
@@ -19,5 +25,9 @@ __all__ = [
     "MaskedLanguageModel",
     "MeanLoss",
     "MeanOfKnown",
+    "NextSentence",
+    "Objective",
     "Perplexity",
+    "pretraining_objectives",
+    "register_objective",
 ]

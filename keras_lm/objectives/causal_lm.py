@@ -11,6 +11,7 @@ from keras_lm.objectives.losses import (
     MaskedAccuracy,
     MaskedCrossentropy,
 )
+from keras_lm.objectives.objective import Objective, register_objective
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -34,8 +35,9 @@ class Perplexity(keras.metrics.Mean):
         return ops.exp(super().result())
 
 
-class CausalLanguageModel:
-    """Next-token prediction: the label of each position is the token behind it.
+@register_objective
+class CausalLanguageModel(Objective):
+    """Next-token prediction: the label of each position is the token after it.
 
     Positions before or within padding, and the last, have no label.
 
@@ -49,7 +51,7 @@ class CausalLanguageModel:
     https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
     """
 
-    head = "token_logits"
+    heads = {"token_logits": "causal_lm"}
 
     def corrupt(self, inputs, training=True):
         """Make the labels of a batch; nothing is hidden, as the network cannot look ahead.
@@ -70,9 +72,7 @@ class CausalLanguageModel:
         return inputs, labels
 
     def loss(self):
-        """Return the loss of the head that this objective trains."""
         return MaskedCrossentropy()
 
     def metrics(self):
-        """Return its metrics."""
         return [Perplexity(), MaskedAccuracy()]
