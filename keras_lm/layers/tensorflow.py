@@ -115,6 +115,14 @@ def num_replicas():
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
+def sum_over_replicas(value):
+    """Return the sum of a scalar over all replicas of a step, as each of them gets it."""
+    context = tf.distribute.get_replica_context()
+    if num_replicas() == 1 or context is None:  # None where Keras only looks at shapes
+        return value
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
 class WordCache:
     """Vectors of words that were computed before, found by the words' characters.
 

@@ -1,4 +1,4 @@
-"""Bidirectional language modelling: predict each word from those before it, and from those behind.
+"""Bidirectional language modelling: predict each word from those before, and from those after.
 
 Shapes: B batch, S words, T = S + 1 predictions of a direction, 2 directions.
 """
@@ -6,7 +6,8 @@ Shapes: B batch, S words, T = S + 1 predictions of a direction, 2 directions.
 import keras
 from keras import ops
 
-from keras_lm.objectives.masked_lm import IGNORED, MeanLoss
+from keras_lm.objectives.losses import IGNORED, MeanLoss, label_weights
+from keras_lm.objectives.objective import Objective
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -20,11 +21,9 @@ class MeanOfKnown(MeanLoss):
     def __init__(self, name="mean_of_known"):
         super().__init__(name)
 
-    def mean(self, labels, losses, sample_weight=None):
-        """Return the scalar, as it is on one replica."""
-        weight = _weights(labels, sample_weight)
-        losses = ops.convert_to_tensor(losses, "float32")
-        return ops.divide_no_nan(ops.sum(losses * weight), ops.sum(weight))
+    def sum_and_count(self, labels, losses, sample_weight=None):
+        weight = label_weights(labels, sample_weight)
+        return ops.sum(ops.convert_to_tensor(losses, "float32") * weight), ops.sum(weight)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -45,8 +44,8 @@ class DirectionPerplexity(keras.metrics.Mean):
 
     def update_state(self, labels, losses, sample_weight=None):
         labels, losses = labels[:, self.rows], losses[:, self.rows]
-        total = ops.sum(_weights(labels, sample_weight))
-        return super().update_state(MeanOfKnown().mean(labels, losses, sample_weight), total)
+        total, count = MeanOfKnown().sum_and_count(labels, losses, sample_weight)
+        return super().update_state(ops.divide_no_nan(total, count), sample_weight=count)
 
     def result(self):
         return ops.exp(super().result())
@@ -55,7 +54,7 @@ class DirectionPerplexity(keras.metrics.Mean):
         return super().get_config() | {"direction": self.direction}
 
 
-class BidirectionalLanguageModel:
+class BidirectionalLanguageModel(Objective):
     """Every word of a sentence is a label twice: of what precedes it, and of what follows it.
 
     The forward direction predicts the first word from the begin of the sentence, and after the last
@@ -70,14 +69,14 @@ class BidirectionalLanguageModel:
     Source: ELMo, https://arxiv.org/abs/1802.05365, section 3.1; allenai/bilm-tf, `training.py`.
     """
 
-    head = "bidirectional_lm"
+    heads = {"losses": "bidirectional_lm"}
 
     def corrupt(self, inputs, training=True):
         """Make the labels of a batch; nothing is hidden, as no direction reads what it predicts.
 
         Args:
             inputs: packed dict with `word_ids` (B, S + 2) int32: the words of each sentence between
-                its begin and its end, and `IGNORED` behind.
+                its begin and its end, and `IGNORED` after that.
             training: bool. Makes no difference.
 
         Returns:
@@ -85,23 +84,13 @@ class BidirectionalLanguageModel:
             there is nothing to predict.
         """
         word_ids = ops.convert_to_tensor(inputs["word_ids"])
-        behind = word_ids[:, 1:]
-        before = ops.where(ops.equal(behind, IGNORED), IGNORED, word_ids[:, :-1])
-        labels = ops.stack([behind, before], axis=1)
+        after = word_ids[:, 1:]
+        before = ops.where(ops.equal(after, IGNORED), IGNORED, word_ids[:, :-1])
+        labels = ops.stack([after, before], axis=1)
         return inputs | {"labels": labels}, labels
 
     def loss(self):
-        """Return the loss of the head that this objective trains."""
         return MeanOfKnown()
 
     def metrics(self):
-        """Return its metrics."""
         return [DirectionPerplexity(direction) for direction in ("forward", "backward", None)]
-
-
-def _weights(labels, sample_weight):
-    """(B, 2, T): 1 or the row's weight for a known label, 0 for `IGNORED`."""
-    weight = ops.cast(ops.not_equal(labels, IGNORED), "float32")
-    if sample_weight is not None:
-        weight *= ops.reshape(ops.convert_to_tensor(sample_weight, "float32"), (-1, 1, 1))
-    return weight

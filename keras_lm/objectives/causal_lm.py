@@ -6,7 +6,12 @@ Shapes: B batch, S sequence, V vocabulary.
 import keras
 from keras import ops
 
-from keras_lm.objectives.masked_lm import IGNORED, MaskedAccuracy, MaskedCrossentropy
+from keras_lm.objectives.losses import (
+    IGNORED,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+)
+from keras_lm.objectives.objective import Objective, register_objective
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -23,20 +28,16 @@ class Perplexity(keras.metrics.Mean):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, labels, logits, sample_weight=None):
-        labels = ops.convert_to_tensor(labels)
-        weight = ops.cast(ops.not_equal(labels, IGNORED), "float32")
-        if sample_weight is not None:
-            sample_weight = ops.convert_to_tensor(sample_weight, "float32")
-            weight *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
-        loss = MaskedCrossentropy().mean(labels, logits, sample_weight)
-        return super().update_state(loss, sample_weight=ops.sum(weight))
+        total, count = MaskedCrossentropy().sum_and_count(labels, logits, sample_weight)
+        return super().update_state(ops.divide_no_nan(total, count), sample_weight=count)
 
     def result(self):
         return ops.exp(super().result())
 
 
-class CausalLanguageModel:
-    """Next-token prediction: the label of each position is the token behind it.
+@register_objective
+class CausalLanguageModel(Objective):
+    """Next-token prediction: the label of each position is the token after it.
 
     Positions before or within padding, and the last, have no label.
 
@@ -50,7 +51,7 @@ class CausalLanguageModel:
     https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
     """
 
-    head = "token_logits"
+    heads = {"token_logits": "causal_lm"}
 
     def corrupt(self, inputs, training=True):
         """Make the labels of a batch; nothing is hidden, as the network cannot look ahead.
@@ -71,9 +72,7 @@ class CausalLanguageModel:
         return inputs, labels
 
     def loss(self):
-        """Return the loss of the head that this objective trains."""
         return MaskedCrossentropy()
 
     def metrics(self):
-        """Return its metrics."""
         return [Perplexity(), MaskedAccuracy()]

@@ -6,110 +6,67 @@ Shapes: B batch, S sequence, M masked positions, V vocabulary.
 import keras
 from keras import ops
 
-IGNORED = -100  # the label of a position that the loss leaves out
+from keras_lm.objectives.losses import IGNORED, MaskedAccuracy, MaskedCrossentropy
+from keras_lm.objectives.objective import Objective, register_objective
+from keras_lm.objectives.whole_words import choose_words, word_starts
 
 
-class MeanLoss(keras.losses.Loss):
-    """A loss over a whole batch, which a subclass computes in `mean`; the call scales it.
-
-    Under `tf.distribute` the losses of all replicas are summed, so each gives its share.
-    """
-
-    def __init__(self, name):
-        super().__init__(name=name, reduction=None)
-
-    def mean(self, labels, outputs, sample_weight=None):
-        """Return the scalar loss of this replica alone."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its mean is.")
-
-    def __call__(self, labels, outputs, sample_weight=None):
-        return self.mean(labels, outputs, sample_weight) / num_replicas()
-
-    def get_config(self):
-        return {"name": self.name}
-
-
-def num_replicas():
-    """Return how many replicas `tf.distribute` sums losses over."""
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    from keras_lm.layers import tensorflow
-
-    return tensorflow.num_replicas()
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class MaskedCrossentropy(MeanLoss):
-    """Cross-entropy over the labels that are not `IGNORED`, divided by their number.
-
-    The mean is over the tokens of the whole batch, not over rows, as in google-research/bert,
-    `get_masked_lm_output`.
-
-    Call: `loss(labels, logits, sample_weight=None)`, (B, M) int and (B, M, V) float; a weight for
-    each row, (B,), or each label, (B, M), makes it a weighted mean. Returns a scalar.
-    """
-
-    def __init__(self, name="masked_crossentropy"):
-        super().__init__(name)
-
-    def mean(self, labels, logits, sample_weight=None):
-        """Return the scalar, as it is on one replica."""
-        logits = ops.convert_to_tensor(logits, "float32")
-        known = ops.not_equal(labels, IGNORED)
-        loss = keras.losses.sparse_categorical_crossentropy(
-            ops.where(known, labels, 0), logits, from_logits=True
-        )
-        weight = ops.cast(known, "float32")
-        if sample_weight is not None:
-            sample_weight = ops.convert_to_tensor(sample_weight, "float32")
-            weight *= sample_weight if len(sample_weight.shape) == 2 else sample_weight[:, None]
-        return ops.divide_no_nan(ops.sum(loss * weight), ops.sum(weight))
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class MaskedAccuracy(keras.metrics.Mean):
-    """Share of the labels that are not `IGNORED` whose token has the highest logit."""
-
-    def __init__(self, name="accuracy", **kwargs):
-        super().__init__(name=name, **kwargs)
-
-    def update_state(self, labels, logits, sample_weight=None):
-        right = ops.cast(
-            ops.equal(labels, ops.cast(ops.argmax(logits, axis=-1), labels.dtype)), "float32"
-        )
-        known = ops.cast(ops.not_equal(labels, IGNORED), "float32")
-        return super().update_state(right, sample_weight=known)
-
-
-class MaskedLanguageModel:
+@register_objective
+class MaskedLanguageModel(Objective):
     """BERT's corruption: of 15 % of the tokens, 80 % become `[MASK]`, 10 % any token, 10 % stay.
 
     The masked positions come as a (B, M) tensor with M = ⌈rate · S⌉, so that shapes stay static and
-    the model projects only these onto its vocabulary.
+    the model projects only these onto its vocabulary. What ids there are follows from the tokenizer
+    of the task, unless it is given here.
 
     Args:
         mask_id: int. Id of the mask token.
         vocabulary_size: int. V; random tokens come from all of it.
-        special_ids: list of int. Tokens that are never masked.
+        special_ids: list of int. Tokens that are never masked; of a tokenizer all that play a role,
+            but for the unknown token.
         rate: float. Share of a row's tokens that are masked; at least one of each row.
+        whole_words: bool. Mask all tokens of a word or none; needs a tokenizer. A word that is
+            longer than what is left of the row's share is passed over.
         seed: int, for training; evaluation always uses the same masks for the same batch shape.
 
     Raises:
         ValueError: if `rate` is not in (0, 1].
 
-    Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and section A.1.
+    Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and section A.1; whole words:
+    google-research/bert, `create_pretraining_data.py`.
     """
 
-    head = "token_logits"
+    heads = {"token_logits": "token"}
 
-    def __init__(self, mask_id, vocabulary_size, special_ids, rate=0.15, seed=None):
+    def __init__(
+        self,
+        mask_id=None,
+        vocabulary_size=None,
+        special_ids=None,
+        rate=0.15,
+        whole_words=False,
+        seed=None,
+    ):
         if not 0 < rate <= 1:
             raise ValueError(f"rate={rate} is not in (0, 1].")
-        self.mask_id = mask_id
-        self.vocabulary_size = vocabulary_size
-        self.special_ids = list(special_ids)
+        self.given = (mask_id, vocabulary_size, special_ids)
         self.rate = rate
+        self.whole_words = whole_words
         self.seed_generator = keras.random.SeedGenerator(seed)
+        self.set_tokenizer(None)
+
+    def set_tokenizer(self, tokenizer):
+        self.tokenizer = tokenizer
+        self.mask_id, self.vocabulary_size, self.special_ids = self.given
+        if tokenizer is None:
+            return
+        if self.mask_id is None:
+            self.mask_id = tokenizer.special_id("mask")
+        if self.vocabulary_size is None:
+            self.vocabulary_size = tokenizer.vocabulary_size
+        if self.special_ids is None:
+            roles = set(tokenizer.special_tokens) - {"unknown"}
+            self.special_ids = sorted({tokenizer.special_id(role) for role in roles})
 
     def corrupt(self, inputs, training=True):
         """Mask a batch.
@@ -121,23 +78,31 @@ class MaskedLanguageModel:
         Returns:
             `(inputs, labels)`: the dict with corrupted `token_ids` and with `mask_positions` (B,
             M); labels (B, M), the original ids, `IGNORED` where a row has fewer than M.
+
+        Raises:
+            ValueError: if there is no tokenizer to tell what was not given.
         """
+        self._check()
         seeds = [self.seed_generator] * 3 if training else [0, 1, 2]
         token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
         maskable = ops.equal(mask, 1)
         for special_id in self.special_ids:
             maskable = ops.logical_and(maskable, ops.not_equal(token_ids, special_id))
-
         shape = ops.shape(token_ids)
-        order_of_choice = ops.where(maskable, keras.random.uniform(shape, seed=seeds[0]), 2.0)
-        columns = ops.argsort(order_of_choice, axis=-1)  # (B, S): random order, the rest last
         length = ops.cast(shape[1], "float32")
         # Less a little: in float32 the product of 0.15 and 100 is more than 15.
         number = ops.cast(ops.ceil(self.rate * length - 1e-4), "int32")  # M
-        positions = ops.cast(columns[:, :number], "int32")  # (B, M)
-
         available = ops.sum(ops.cast(maskable, "float32"), axis=-1, keepdims=True)  # (B, 1)
         wanted = ops.minimum(ops.maximum(ops.round(self.rate * available), 1.0), available)
+
+        # `columns` (B, S): all places, the chosen ones first.
+        chance = keras.random.uniform(shape, seed=seeds[0])
+        if self.whole_words:
+            starts = word_starts(token_ids, self.tokenizer.begins_word, self.tokenizer.ends_word)
+            columns, wanted = choose_words(starts, maskable, wanted, chance)
+        else:
+            columns = ops.argsort(ops.where(maskable, chance, 2.0), axis=-1)
+        positions = ops.cast(columns[:, :number], "int32")  # (B, M)
         chosen = ops.cast(ops.arange(number), "float32")[None, :] < wanted  # (B, M)
         originals = ops.take_along_axis(token_ids, positions, axis=1)
         labels = ops.where(chosen, originals, IGNORED)
@@ -155,10 +120,16 @@ class MaskedLanguageModel:
         token_ids = ops.where(rank < number, replaced, token_ids)
         return inputs | {"token_ids": token_ids, "mask_positions": positions}, labels
 
+    def _check(self):
+        names = ["mask_id", "vocabulary_size", "special_ids"] + ["tokenizer"] * self.whole_words
+        missing = [name for name in names if getattr(self, name) is None]
+        if missing:
+            raise ValueError(
+                f"MaskedLanguageModel has no {', '.join(missing)}: give the task a tokenizer."
+            )
+
     def loss(self):
-        """Return the loss of the head that this objective trains."""
         return MaskedCrossentropy()
 
     def metrics(self):
-        """Return its metrics."""
         return [MaskedAccuracy()]

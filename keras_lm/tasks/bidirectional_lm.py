@@ -9,13 +9,13 @@ import tensorflow as tf
 from keras import ops
 
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
-from keras_lm.tasks.denoising import DenoisingTask
+from keras_lm.tasks.pretraining import PretrainingTask
 from keras_lm.tokenizers import WordTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class BidirectionalLM(DenoisingTask):
-    """Predict each word of a sentence from the words before it, and from those behind it.
+class BidirectionalLM(PretrainingTask):
+    """Predict each word of a sentence from the words before it, and from those after it.
 
     Both directions read words by their characters, and predict them by one softmax over a list of
     words. `fit(sentences)` learns all words of each sentence and its end, or in the other direction
@@ -32,10 +32,10 @@ class BidirectionalLM(DenoisingTask):
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns `forward_logits` and `backward_logits`,
-    (B, T, V) float32. Forward, place t predicts word t of the sentence, and behind its last word
+    (B, T, V) float32. Forward, place t predicts word t of the sentence, and after its last word
     the end; backward, place 0 predicts the begin, and place t word t - 1. Where `inputs` holds
     `labels` (B, 2, T), calling returns their cross-entropy instead, (B, 2, T); `fit` makes them of
-    `word_ids` (B, S + 2), the words between `<S>` and `</S>` with -100 behind.
+    `word_ids` (B, S + 2), the words between `<S>` and `</S>` with -100 after them.
 
     Raises:
         ValueError: if `words` lacks one of the special words or holds a word twice, or the backbone
@@ -70,20 +70,14 @@ class BidirectionalLM(DenoisingTask):
         self.head.build((None, 2, None, backbone.config["hidden_dim"]))
         self._finish()
 
-    def make_objective(self):
-        return BidirectionalLanguageModel()
+    def make_objectives(self):
+        return [BidirectionalLanguageModel()]
 
     def get_arguments(self):
         return super().get_arguments() | {
             "words": self.words,
             "num_candidates": self.num_candidates,
         }
-
-    def default_loss(self):
-        return self.objective.loss()
-
-    def default_metrics(self):
-        return self.objective.metrics()
 
     def call(self, inputs, training=None):
         computed = self.backbone.compute(self._backbone_inputs(inputs), training=training)
@@ -117,11 +111,11 @@ class BidirectionalLM(DenoisingTask):
         ids = tf.where(place == 0, begin, tf.where(place == count + 1, end, ids))
         return packed | {"word_ids": tf.where(place > count + 1, IGNORED, ids)}
 
-    def corrupted(self, data, training):
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+    def read_batch(self, data, training):
+        _, labels, _ = keras.utils.unpack_x_y_sample_weight(data)
         if labels is not None:
             raise ValueError("BidirectionalLM makes its labels of the texts: leave y out.")
-        return *self.objective.corrupt(inputs, training), weights
+        return super().read_batch(data, training)
 
     # === Scores ===
 

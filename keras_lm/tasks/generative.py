@@ -3,7 +3,6 @@
 Shapes: B batch, N continuations of a prompt, S sequence, V vocabulary.
 """
 
-import keras
 import tensorflow as tf
 
 from keras_lm.generation import beam_search, decoding, scoring, stopping
@@ -11,10 +10,10 @@ from keras_lm.generation.options import OPTIONS, batch_options, require
 from keras_lm.generation.prompts import align
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template
-from keras_lm.tasks.denoising import DenoisingTask
+from keras_lm.tasks.pretraining import PretrainingTask
 
 
-class GenerativeTask(DenoisingTask):
+class GenerativeTask(PretrainingTask):
     """A task over a model that predicts the next token; arguments are those of `Task`.
 
     A subclass makes the head, from whose logits all else follows.
@@ -22,26 +21,14 @@ class GenerativeTask(DenoisingTask):
 
     text_names = ("text",)
 
-    def make_objective(self):
-        return CausalLanguageModel()
+    def make_objectives(self):
+        return [CausalLanguageModel()]
 
     @property
     def template(self):
         roles = self.tokenizer.special_tokens
         bos, eos = (f"{roles[role]}:0" if role in roles else "" for role in ("bos", "eos"))
         return Template(single=f"{bos} $A:0 {eos}", pair=f"{bos} $A:0 $B:0 {eos}")
-
-    def default_loss(self):
-        return self.objective.loss()
-
-    def default_metrics(self):
-        return self.objective.metrics()
-
-    def corrupted(self, data, training):
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
-        if labels is None:
-            inputs, labels = self.objective.corrupt(inputs, training)
-        return inputs, labels, weights
 
     # === Generation ===
 

@@ -3,12 +3,12 @@
 import keras
 import tensorflow as tf
 
-from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
-from keras_lm.tasks.denoising import DenoisingTask
+from keras_lm.objectives import MaskedLanguageModel
+from keras_lm.tasks.pretraining import PretrainingTask
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MaskedLM(DenoisingTask):
+class MaskedLM(PretrainingTask):
     """Predict hidden tokens: fill masks in, or go on pretraining on raw text.
 
     `fit(texts)` without labels masks anew in each step. In texts, the mask token
@@ -49,18 +49,8 @@ class MaskedLM(DenoisingTask):
     def get_arguments(self):
         return super().get_arguments() | {"top_k": self.top_k}
 
-    def default_loss(self):
-        return MaskedCrossentropy()
-
-    def default_metrics(self):
-        return [MaskedAccuracy()]
-
-    def corrupted(self, data, training):
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
-        if labels is None:
-            self.require_tokenizer()
-            inputs, labels = self.objective.corrupt(inputs, training)
-        return inputs, labels, weights
+    def make_objectives(self):
+        return [MaskedLanguageModel()]
 
     def decode(self, outputs, packed):
         """Return the candidates for each mask, and each text with the best filled in.

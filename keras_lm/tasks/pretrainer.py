@@ -1,69 +1,128 @@
-"""All pretraining heads of a checkpoint at once."""
+"""All pretraining objectives of a model at once."""
 
 import keras
 
-from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
-from keras_lm.tasks.denoising import DenoisingTask
+from keras_lm.objectives import pretraining_objectives
+from keras_lm.tasks.pretraining import PretrainingTask
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class Pretrainer(DenoisingTask):
-    """A backbone with every head that it was pretrained with: BERT's masked LM and next sentence.
+class Pretrainer(PretrainingTask):
+    """A backbone with the heads of its pretraining, such as BERT's masked LM and next sentence.
 
-    `fit` takes pairs of raw texts with labels, 0 where the second text follows the first and 1
-    where it does not, and masks tokens anew in each step; or packed dicts with a dict of labels,
-    `token_labels` (B, S), or (B, M) beside `mask_positions`, where -100 is left out of the loss,
-    and `next_sentence_labels` (B,).
+    `fit` takes raw texts, with labels where an objective needs those of the data: for BERT pairs,
+    with 0 where the second text follows the first and 1 where it does not. Tokens are masked anew
+    in each step. It also takes labels as a dict, which takes the place of what objectives would
+    make: `token_labels` (B, S), or (B, M) beside `mask_positions`, and `next_sentence_labels`
+    (B,); -100 is left out of the loss.
+
+    Objectives that read as the model does share one reading of a batch, which one after the other
+    corrupts. One with a `forward` of its own corrupts and reads the batch by itself. The loss is
+    the sum of theirs. No file holds objectives: pass them to `from_preset` again.
 
     Args:
         backbone: see `Task`.
+        objectives: list of `keras_lm.objectives.Objective`; those that the backbone was pretrained
+            with where left out.
+        heads: dict from a kind of head to the head of another task, for a model that is evaluated
+            with objectives that it was not trained on; new ones where left out.
         **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns a dict with a key a head:
+    Call: `task(inputs)` takes packed inputs and returns a dict with a key a head: for BERT
     `token_logits` (B, S, V), or (B, M, V) where `inputs` holds `mask_positions`, and
     `next_sentence_logits` (B, 2).
+
+    Raises:
+        ValueError: if the backbone states no objectives and none are given, two predict the same,
+            or `heads` lacks one.
 
     Example:
 
         task = keras_lm.tasks.Pretrainer.from_preset(SOURCE)
         task.fit((["He went out."], ["It was raining."]), [0])
 
+        whole_words = keras_lm.objectives.MaskedLanguageModel(whole_words=True)
+        task = keras_lm.tasks.Pretrainer.from_preset(SOURCE, objectives=[whole_words])
+        task.fit(["He went out."])
+
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
     """
 
-    def __init__(self, backbone, **arguments):
+    def __init__(self, backbone, objectives=None, heads=None, **arguments):
         super().__init__(backbone, **arguments)
-        self.heads = {
-            name: self.add_head(kind) for name, kind in backbone.PRETRAINING_HEADS.items()
+        self._train_on(pretraining_objectives(backbone) if objectives is None else objectives)
+        self.uses_pooler = any(objective.uses_pooler for objective in self.objectives)
+        outputs = [name for objective in self.objectives for name in _outputs(objective)]
+        for name in {name for name in outputs if outputs.count(name) > 1}:
+            raise ValueError(f"objectives has two that predict {name!r}: keep one.")
+        self.output_kinds = {
+            name: kind for objective in self.objectives for name, kind in objective.heads.items()
         }
+        kinds = dict.fromkeys(self.output_kinds.values())
+        missing = [kind for kind in kinds if heads is not None and kind not in heads]
+        if missing:
+            raise ValueError(
+                f"heads has {sorted(heads)}, but objectives need {missing}: pass heads of a task "
+                "that has them, or leave heads out for new ones."
+            )
+        self.heads = {kind: heads[kind] if heads else self.add_head(kind) for kind in kinds}
         self._finish()
 
     def call(self, inputs, training=None):
         outputs = self._encode(inputs, training)
-        return {name: head(outputs, inputs, training=training) for name, head in self.heads.items()}
+        return {
+            name: self.heads[kind](outputs, inputs, training=training)
+            for name, kind in self.output_kinds.items()
+        }
 
     def default_loss(self):
-        return {
-            "token_logits": MaskedCrossentropy(),
-            "next_sentence_logits": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        }
+        return {k: v for o in self.objectives for k, v in o.by_output(o.loss()).items()}
 
     def default_metrics(self):
-        return {
-            "token_logits": [MaskedAccuracy()],
-            "next_sentence_logits": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        }
+        return {k: v for o in self.objectives for k, v in o.by_output(o.metrics()).items()}
 
-    def corrupted(self, data, training):
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
-        if isinstance(labels, dict):
-            targets = {name.replace("_labels", "_logits"): value for name, value in labels.items()}
-            return inputs, targets, weights
-        if labels is None:
-            raise ValueError(
-                "y is missing: say which second texts follow (0) and which do not (1)."
-            )
-        self.require_tokenizer()
-        inputs, token_labels = self.objective.corrupt(inputs, training)
-        targets = {"token_logits": token_labels, "next_sentence_logits": labels}
-        return inputs, targets, weights
+    def read_batch(self, data, training):
+        inputs, given, weights = keras.utils.unpack_x_y_sample_weight(data)
+        together = [objective for objective in self.objectives if objective.forward is None]
+        given = _labels_by_output(given, together)
+        shared, labels, outputs = inputs, dict(given), {}
+        for objective in together:
+            if given.keys().isdisjoint(_outputs(objective)):
+                shared, made = objective.corrupt(shared, training)
+                labels |= objective.by_output(made)
+        if together:
+            outputs |= self(shared, training=training)
+        for objective in self.objectives:
+            if objective.forward is not None:
+                own, made = objective.corrupt(inputs, training)
+                made, read = objective.forward(self, own, made, training)
+                labels |= objective.by_output(made)
+                outputs |= objective.by_output(read)
+        return shared, labels, {name: outputs[name] for name in labels}, weights
+
+
+def _labels_by_output(labels, objectives):
+    """The labels of the data, which stand for those that objectives would make."""
+    needing = [objective for objective in objectives if objective.labels_of_data]
+    if labels is None:
+        labels = {}
+    elif isinstance(labels, dict):
+        labels = {name.replace("_labels", "_logits"): value for name, value in labels.items()}
+        unknown = set(labels) - {name for one in objectives for name in _outputs(one)}
+        if unknown:
+            raise ValueError(f"y has labels for {sorted(unknown)}, which no objective takes.")
+    else:
+        candidates = needing or objectives
+        names = [name.replace("_logits", "_labels") for one in candidates for name in _outputs(one)]
+        if len(names) != 1:
+            raise ValueError(f"y has no names: pass a dict with some of the keys {names}.")
+        labels = candidates[0].by_output(labels)
+    for objective in needing:
+        if labels.keys().isdisjoint(_outputs(objective)):
+            raise ValueError(f"y is missing: say {objective.labels_of_data}.")
+    return labels
+
+
+def _outputs(objective):
+    """The names of what an objective predicts."""
+    return list(objective.by_output(objective.loss()))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_lm.tokenizers import byte_pair_files, ragged
 from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
 from keras_lm.tokenizers.byte_pair_model import PieceMerger, last_ranks
-from keras_lm.tokenizers.offsets import valid_utf8
+from keras_lm.tokenizers.offsets import drop_unfinished, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class
 
@@ -25,6 +25,7 @@ WORD = f"'(?:[stmd]|re|ve|ll)| ?(?:[{L}]+|[{N}]+|[^{S}{L}{N}]+)|[{S}]+"
 
 ROLES = byte_pair_files.ROLES
 BYTES = byte_pair_files.BYTES
+SPACE, LINE_ENDS = BYTES[0x20], (BYTES[0x0A], BYTES[0x0D])
 NEVER_IN_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))
 MAX_INT = 2**31 - 1
 
@@ -290,6 +291,12 @@ class BytePairTokenizer(Tokenizer):
             self.add_prefix_space,
         )
 
+    def _begins_word(self, token):
+        return token[:1] in (SPACE, *LINE_ENDS)
+
+    def _ends_word(self, token):
+        return token[-1:] in LINE_ENDS
+
     # === Ids to text ===
 
     def detokenize(self, ids, partial=False):
@@ -311,7 +318,7 @@ class BytePairTokenizer(Tokenizer):
 
     def _detokenize(self, ids, partial=False):
         text = ragged.join(tf.gather(self._spellings, ids))
-        return valid_utf8(_drop_unfinished(text) if partial else text)
+        return valid_utf8(drop_unfinished(text) if partial else text)
 
     # === Files ===
 
@@ -381,19 +388,6 @@ def _length(text):
 
 def _longest_first(tokens):
     return sorted((token for token in tokens if token), key=len, reverse=True)
-
-
-def _drop_unfinished(text):
-    """Drop the bytes of a character that the end of (B,) strings cuts off."""
-    length = tf.strings.length(text)
-    tail = tf.strings.substr(text, tf.maximum(length - 3, 0), tf.fill(tf.shape(text), 3))
-    tail = tf.cast(tf.io.decode_raw(tail, tf.uint8, fixed_length=3), tf.int32)  # (B, 3)
-    # How many bytes the character has that begins here; 0 where none does, or one of ASCII.
-    begins = tf.cast((tail >= 0xC2) & (tail < 0xF5), tf.int32)
-    needs = begins * (2 + tf.cast(tail >= 0xE0, tf.int32) + tf.cast(tail >= 0xF0, tf.int32))
-    rest = tf.minimum(length, 3)[:, tf.newaxis] - tf.range(3)  # bytes from here to the end
-    unfinished = tf.where((needs > rest) & (rest > 0), rest, 0)
-    return tf.strings.substr(text, tf.zeros_like(length), length - tf.reduce_max(unfinished, 1))
 
 
 def _regex_literal(text):

@@ -180,6 +180,21 @@ class CharacterTokenizer(Tokenizer):
             words = tf.where(tf.reduce_any(ids == character, axis=-1), token, words)
         return words
 
+    def word_starts(self, ids):
+        """Return True for each word.
+
+        Args:
+            ids: (…, S, C) int32: lists, a dense or a ragged tensor.
+
+        Returns:
+            bool tensor (…, S).
+        """
+        ids = as_tensor(ids, tf.int32)
+        if isinstance(ids, tf.RaggedTensor) and ids.shape.rank > 2:
+            return ids.with_values(self.word_starts(ids.values))
+        first = ids.to_tensor() if isinstance(ids, tf.RaggedTensor) else ids
+        return tf.ones_like(first[..., 0], tf.bool)
+
     def get_config(self):
         """Return the constructor's arguments as JSON-able values."""
         return {"characters_per_word": self.characters_per_word, "splitter": self.splitter}

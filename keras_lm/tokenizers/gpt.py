@@ -157,6 +157,12 @@ class GPTTokenizer(BytePairTokenizer):
             self._part_words,
         )
 
+    def _begins_word(self, token):
+        return False
+
+    def _ends_word(self, token):
+        return token.endswith(END)
+
     def _detokenize(self, ids, partial=False):
         return tf.strings.strip(ragged.join(tf.gather(self._spellings, ids)))
 

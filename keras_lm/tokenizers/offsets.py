@@ -16,6 +16,19 @@ def valid_utf8(text):
     return tf.tensor_scatter_nd_update(text, rows, valid)
 
 
+def drop_unfinished(text):
+    """Drop the bytes of a character that the end of (B,) strings cuts off."""
+    length = tf.strings.length(text)
+    tail = tf.strings.substr(text, tf.maximum(length - 3, 0), tf.fill(tf.shape(text), 3))
+    tail = tf.cast(tf.io.decode_raw(tail, tf.uint8, fixed_length=3), tf.int32)  # (B, 3)
+    # How many bytes the character has that begins here; 0 where none does, or one of ASCII.
+    begins = tf.cast((tail >= 0xC2) & (tail < 0xF5), tf.int32)
+    needs = begins * (2 + tf.cast(tail >= 0xE0, tf.int32) + tf.cast(tail >= 0xF0, tf.int32))
+    rest = tf.minimum(length, 3)[:, tf.newaxis] - tf.range(3)  # bytes from here to the end
+    unfinished = tf.where((needs > rest) & (rest > 0), rest, 0)
+    return tf.strings.substr(text, tf.zeros_like(length), length - tf.reduce_max(unfinished, 1))
+
+
 def in_original(text, starts, ends, unit):
     """Turn spans of bytes in `valid_utf8(text)` into spans in the text as it was given.
 

@@ -232,6 +232,9 @@ class SentencePieceTokenizer(Tokenizer):
         ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
         return ids if self._splits is None else self._splits.lite(ids)
 
+    def _begins_word(self, token):
+        return token.startswith(SPACE)
+
     # === Ids to text ===
 
     def _detokenize(self, ids):

@@ -1,5 +1,8 @@
 """What every tokenizer shares: a vocabulary, its special tokens, and the shapes of its inputs."""
 
+import functools
+
+import numpy as np
 import tensorflow as tf
 
 from keras_lm import presets
@@ -216,6 +219,53 @@ class Tokenizer(tf.Module):
     def tokens(self, ids):
         """Return the vocabulary entries of ids (dense or ragged, any rank), as strings."""
         return tf.gather(self._entries, as_tensor(ids, tf.int32))
+
+    def word_starts(self, ids):
+        """Return which pieces begin a word.
+
+        The first piece of a row does, and what stands before or after a special token. Of the
+        others, `begins_word` and `ends_word` tell.
+
+        Args:
+            ids: (…, S) int32, packed or not: lists, a dense or a ragged tensor.
+
+        Returns:
+            bool tensor of the same shape.
+
+        Example:
+
+            tokenizer.word_starts(tokenizer(["unaffable film"]))  # [[True, False, False, True]]
+        """
+        ids = as_tensor(ids, tf.int32)
+        if isinstance(ids, tf.RaggedTensor):
+            if isinstance(ids.values, tf.RaggedTensor):
+                return ids.with_values(self.word_starts(ids.values))
+            row = ragged.row_ids(ids)
+            is_first = tf.concat([tf.ones_like(row[:1], tf.bool), row[1:] != row[:-1]], axis=0)
+            return ids.with_values(self.word_starts(ids.values) | is_first)
+        after = tf.gather(self.ends_word, ids[..., :-1])
+        after = tf.concat([tf.ones_like(ids[..., :1], tf.bool), after], axis=-1)
+        return after | tf.gather(self.begins_word, ids)
+
+    @functools.cached_property
+    def begins_word(self):
+        """Which entries begin a word wherever they stand: (V,) numpy bool."""
+        return self._in_any_word(self._begins_word)
+
+    @functools.cached_property
+    def ends_word(self):
+        """Which entries are followed by the begin of a word, whatever follows: (V,) numpy bool."""
+        return self._in_any_word(self._ends_word)
+
+    def _in_any_word(self, rule):
+        special = {*self._vocabulary.all_special_tokens} - {self.special_tokens.get("unknown")}
+        return np.array([t in special or rule(t) for t in self._vocabulary.tokens])
+
+    def _begins_word(self, token):
+        return True
+
+    def _ends_word(self, token):
+        return False
 
     def detokenize(self, ids):
         """Turn ids into text, leaving out special tokens.

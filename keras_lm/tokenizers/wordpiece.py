@@ -248,6 +248,9 @@ class WordPieceTokenizer(Tokenizer):
             text = tf.strings.regex_replace(text, before, after)
         return text
 
+    def _begins_word(self, token):
+        return not token.startswith("##")
+
     def get_config(self):
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""
         return {

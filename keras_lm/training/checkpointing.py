@@ -16,6 +16,8 @@ from keras_lm.files import replacing
 class TrainingCheckpoint(keras.callbacks.Callback):
     """Save all that a run has come to: weights, optimizer, random seeds, and the step it is at.
 
+    Companions of the task's objectives, such as a generator or a teacher, are among the weights.
+
     The file is replaced as a whole: killed at any time, there is the old state or the new one. The
     data are not part of it: what feeds the run has to skip the steps that `restore` returns.
 
@@ -124,6 +126,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             "model": model.variables,
             "optimizer": model.optimizer.variables,
             "carried": self.carried,
+            "objectives": [
+                variable
+                for objective in getattr(model, "objectives", ())
+                for variable in objective.variables
+            ],
         }
         return {
             f"{owner}/{number}": variable

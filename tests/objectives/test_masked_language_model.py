@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy, MaskedLanguageModel
+from keras_lm.tokenizers import BytePairTokenizer, Tokenizer, WordPieceTokenizer
 
 MASK, CLS, SEP, PAD, VOCABULARY = 4, 2, 3, 0, 1000
 
@@ -162,6 +163,128 @@ def test_under_xla():
 def test_bad_rate_is_an_error(rate):
     with pytest.raises(ValueError, match=r"not in \(0, 1\]"):
         objective(rate=rate)
+
+
+# === What a tokenizer tells ===
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def of_tokenizer(**options):
+    """An objective over a vocabulary in which every other entry goes on with a word."""
+    words = [f"##{i}" if i % 2 else str(i) for i in range(5, VOCABULARY)]
+    one = MaskedLanguageModel(**({"seed": 0} | options))
+    one.set_tokenizer(WordPieceTokenizer([*SPECIAL, *words], lowercase=True))
+    return one
+
+
+def test_a_tokenizer_tells_which_ids_there_are(goldens):
+    one = of_tokenizer()
+    assert (one.mask_id, one.vocabulary_size) == (MASK, VOCABULARY)
+    assert one.special_ids == [PAD, CLS, SEP, MASK]  # an unknown token may be masked
+    folder = goldens("tokenizers") / "bytebpe-roberta"
+    roberta: Tokenizer = BytePairTokenizer.from_files(folder)
+    one.set_tokenizer(roberta)
+    assert one.mask_id == roberta.token_to_id("<mask>")
+    special = [roberta.token_to_id(token) for token in ("<s>", "</s>", "<pad>", "<mask>")]
+    assert one.special_ids == sorted(special)
+    given = MaskedLanguageModel(mask_id=7, special_ids=[9])
+    given.set_tokenizer(roberta)
+    assert (given.mask_id, given.special_ids) == (7, [9])
+    assert given.vocabulary_size == roberta.vocabulary_size
+
+
+@pytest.mark.parametrize("options", [{}, {"mask_id": 4, "vocabulary_size": 9, "special_ids": []}])
+def test_without_a_tokenizer_what_is_missing_is_an_error(options):
+    one = MaskedLanguageModel(whole_words=True, **options)
+    missing = "tokenizer" if options else "mask_id, vocabulary_size, special_ids, tokenizer"
+    with pytest.raises(ValueError, match=f"has no {missing}: give the task a tokenizer"):
+        one.corrupt(batch([3], 5))
+
+
+# === Whole words ===
+
+
+def words_of(row, mask):
+    """The places of each word of a row of ids: even ids begin one, odd ids go on with it."""
+    words, before = [], None
+    for place, (token, real) in enumerate(zip(row, mask, strict=True)):
+        if not real or token <= MASK:
+            before = None
+            continue
+        if before is None or token % 2 == 0:
+            words.append([])
+        words[-1].append(place)
+        before = token
+    return words
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.4, 1.0])
+def test_a_word_is_masked_as_a_whole(rate):
+    lengths = [0, 1, 3, 10, 20, 38] * 5
+    inputs = batch(lengths, 40, seed=1)
+    corrupted, labels = of_tokenizer(rate=rate, whole_words=True).corrupt(inputs)
+    positions, labels = corrupted["mask_positions"].numpy(), labels.numpy()
+    known = labels != IGNORED
+    originals = taken(inputs, positions)
+    np.testing.assert_array_equal(labels[known], originals[known])
+    ids, mask = inputs["token_ids"].numpy(), inputs["padding_mask"].numpy()
+    for row, length in enumerate(lengths):
+        assert len(set(positions[row])) == positions.shape[1]
+        hidden = set(positions[row][known[row]])
+        words = words_of(ids[row], mask[row])
+        assert all(hidden.issuperset(word) or hidden.isdisjoint(word) for word in words)
+        assert hidden <= {place for word in words for place in word}
+        # As many as fit: no word that is left is short enough for what is left.
+        left = min(length, max(1, round(rate * length))) - len(hidden)
+        assert left >= 0
+        assert not [word for word in words if hidden.isdisjoint(word) and len(word) <= left]
+    outside = np.ones_like(mask, bool)
+    for row in range(len(lengths)):
+        outside[row, positions[row][known[row]]] = False
+    np.testing.assert_array_equal(ids[outside], corrupted["token_ids"].numpy()[outside])
+    masked = corrupted["token_ids"].numpy()[~outside]
+    assert (masked == MASK).mean() > 0.6
+
+
+def test_words_are_equally_likely_and_seeded():
+    ids = tf.constant([[CLS, 6, 8, 7, 10, 12, 14, 16, SEP]] * 4000)  # the second has two pieces
+    inputs = {"token_ids": ids, "padding_mask": tf.ones_like(ids)}
+    corrupted, labels = of_tokenizer(rate=0.3, whole_words=True).corrupt(inputs)
+    known = labels.numpy() != IGNORED
+    assert (known.sum(axis=1) == 2).all()
+    counts = np.bincount(corrupted["mask_positions"].numpy()[known], minlength=9) / 4000
+    # Of six words two are chosen, or the second alone where it comes first: 1/6.
+    np.testing.assert_allclose(counts[[2, 3]], 1 / 6, atol=0.03)
+    np.testing.assert_allclose(counts[[1, 4, 5, 6, 7]], (2 - 2 / 6) / 5, atol=0.03)
+    again, _ = of_tokenizer(rate=0.3, whole_words=True).corrupt(inputs)
+    np.testing.assert_array_equal(again["token_ids"], corrupted["token_ids"])
+    other, _ = of_tokenizer(rate=0.3, whole_words=True, seed=1).corrupt(inputs)
+    assert (other["token_ids"].numpy() != corrupted["token_ids"].numpy()).any()
+
+
+def test_whole_words_in_a_function_of_unknown_shape():
+    one = of_tokenizer(whole_words=True)
+    inputs = batch([18] * 8, 20)
+    expected, labels = one.corrupt(inputs, training=False)
+    spec = dict.fromkeys(inputs, tf.TensorSpec([None, None], tf.int32))
+    function = tf.function(lambda x: one.corrupt(x, training=False), input_signature=[spec])
+    found, found_labels = function(inputs)
+    np.testing.assert_array_equal(found_labels, labels)
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_whole_words_under_xla():  # which has random numbers of its own
+    inputs = batch([18] * 8, 20)
+    corrupt = tf.function(of_tokenizer(whole_words=True).corrupt, jit_compile=True)
+    corrupted, labels = corrupt(inputs)
+    positions, known = corrupted["mask_positions"].numpy(), labels.numpy() != IGNORED
+    assert (known.sum(axis=1) > 0).all()
+    for row, (ids, mask) in enumerate(zip(inputs["token_ids"], inputs["padding_mask"])):
+        hidden = set(positions[row][known[row]])
+        for word in words_of(ids.numpy(), mask.numpy()):
+            assert hidden.issuperset(word) or hidden.isdisjoint(word)
 
 
 # === Loss and metric ===

@@ -120,20 +120,23 @@ import keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from keras_lm.models import BertBackbone
-from keras_lm.tasks import MaskedLM, TextClassifier
+from keras_lm.tasks import MaskedLM, Pretrainer, TextClassifier
 from keras_lm.tokenizers import WordPieceTokenizer
 
 words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
 tokenizer = WordPieceTokenizer(words, lowercase=True)
 
 
-def losses(strategy, cls, *y, **options):
+TEXTS = ["good film", "bad", "good", "bad film film film"]
+
+
+def losses(strategy, cls, x, *y, **options):
     keras.utils.set_random_seed(0)
     with strategy.scope():
         backbone = BertBackbone(8, 1, 2, 8, 8, dropout=0.0)
         task = cls(backbone, tokenizer=tokenizer, **options)
-    x = ["good film", "bad", "good", "bad film film film"]
-    history = task.fit(x, *y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+        task.compile(optimizer=keras.optimizers.SGD(0.5))
+    history = task.fit(x, *y, batch_size=4, epochs=3, shuffle=False, verbose=0).history["loss"]
     if cls is TextClassifier:
         assert task.predict(x, batch_size=4, verbose=0).shape == (4, 2)
     return history
@@ -141,11 +144,20 @@ def losses(strategy, cls, *y, **options):
 
 mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 assert mirrored.num_replicas_in_sync == 2
-y = [1, 0, 1, 0]
-assert np.isfinite(losses(mirrored, MaskedLM)).all()
-both = losses(mirrored, TextClassifier, y, num_classes=2)
-one = losses(tf.distribute.get_strategy(), TextClassifier, y, num_classes=2)
-np.testing.assert_allclose(both, one, rtol=1e-3)
+assert np.isfinite(losses(mirrored, MaskedLM, TEXTS)).all()
+# One replica has a single label, the other nine.
+labels = np.array([[5, -100, -100, -100, -100], [-100] * 5, [5, 6, 7, 6, 5], [7, 7, 5, 6, -100]])
+packed = {"token_ids": np.array([[5, 6, 7, 5, 6], [7] * 5, [5] * 5, [6] * 5], "int32")}
+data = {
+    MaskedLM: ((packed, labels), {}),
+    TextClassifier: ((TEXTS, [1, 0, 1, 0]), {"num_classes": 2}),
+    Pretrainer: ((packed, {"token_labels": labels, "next_sentence_labels": [0, 1, 0, 1]}), {}),
+}
+for cls, (data, options) in data.items():
+    both = losses(mirrored, cls, *data, **options)
+    one = losses(tf.distribute.get_strategy(), cls, *data, **options)
+    assert one[2] < one[0]
+    np.testing.assert_allclose(both, one, rtol=1e-4)
 """
 
 

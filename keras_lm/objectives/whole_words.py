@@ -1,0 +1,70 @@
+"""Words among the tokens of a batch, and a random choice of them, in static shapes.
+
+Shapes: B batch, S sequence, V vocabulary, W = S places for words, the last ones of length 0.
+"""
+
+from keras import ops
+
+PASSES = 4  # of the choice; what they leave open is less than the shortest word that was too long
+
+
+def word_starts(token_ids, begins_word, ends_word):
+    """Return which tokens begin a word.
+
+    Args:
+        token_ids: (B, S) int32.
+        begins_word: (V,) bool, which tokens do so wherever they stand.
+        ends_word: (V,) bool, after which tokens a word begins; see `keras_lm.tokenizers.Tokenizer`.
+
+    Returns:
+        (B, S) bool; the first of a row begins one.
+    """
+    after = ops.take(ends_word, token_ids[:, :-1], axis=0)
+    after = ops.concatenate([ops.ones_like(token_ids[:, :1], dtype="bool"), after], axis=1)
+    return ops.logical_or(after, ops.take(begins_word, token_ids, axis=0))
+
+
+def choose_words(starts, available, wanted, chance):
+    """Choose whole words at random, of at most so many tokens together.
+
+    As BERT's own code does: words come in random order, and one that does not fit any more is
+    passed over.
+
+    Args:
+        starts: (B, S) bool, which tokens begin a word.
+        available: (B, S) bool, which tokens may be chosen; another one stands between words.
+        wanted: (B, 1), how many tokens to choose at the most.
+        chance: (B, S) uniform random numbers in [0, 1).
+
+    Returns:
+        `(columns, number)`: (B, S) int32, all places of the row, the chosen ones first and a word's
+        in order; (B, 1) float32, how many are chosen.
+    """
+    length = ops.shape(starts)[1]
+    before = ops.concatenate([ops.zeros_like(available[:, :1]), available[:, :-1]], axis=1)
+    starts = ops.logical_or(starts, ops.logical_not(ops.logical_and(available, before)))
+    place = ops.broadcast_to(ops.arange(length, dtype="int32")[None, :], ops.shape(starts))
+    word = ops.cumsum(ops.cast(starts, "int32"), axis=1) - 1  # (B, S): the word of each token
+
+    begin = ops.sort(ops.where(starts, place, length), axis=1)  # (B, W), `length` where none is
+    size = ops.pad(begin[:, 1:], [[0, 0], [0, 1]], constant_values=0)
+    size = ops.where(place == length - 1, length, size) - begin  # (B, W)
+    is_word = ops.take_along_axis(available, ops.minimum(begin, length - 1), axis=1)
+    is_word = ops.logical_and(is_word, size > 0)
+    order = ops.argsort(ops.where(is_word, chance, 2.0), axis=1)  # (B, W): words, shuffled
+    size = ops.cast(ops.where(is_word, size, length + 1), "float32")  # no other ever fits
+    size = ops.take_along_axis(size, order, axis=1)
+
+    taken, number = ops.zeros_like(starts), ops.zeros_like(wanted)
+    for _ in range(PASSES):
+        fits = ops.logical_and(size <= wanted - number, ops.logical_not(taken))
+        together = ops.cumsum(ops.where(fits, size, 0.0), axis=1)
+        fits = ops.logical_and(fits, together <= wanted - number)
+        taken = ops.logical_or(taken, fits)
+        number = number + ops.sum(ops.where(fits, size, 0.0), axis=1, keepdims=True)
+
+    rank = ops.argsort(order, axis=1)  # (B, W): where in the order each word stands
+    first = ops.where(taken, place, length)  # (B, W) in order: the others come last
+    key = ops.take_along_axis(ops.take_along_axis(first, rank, axis=1), word, axis=1)  # (B, S)
+    # One number for word and place: sorting need not keep the order of equals.
+    return ops.argsort(key * length + place, axis=1), number

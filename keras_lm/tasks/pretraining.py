@@ -1,0 +1,97 @@
+"""Tasks that learn from text itself: what objectives hide or ask, inside of each step."""
+
+import keras
+import tensorflow as tf
+
+from keras_lm.layers.backend import sum_over_replicas
+from keras_lm.tasks.task import Task
+
+
+class PretrainingTask(Task):
+    """A task that one or several objectives train; arguments are those of `Task`.
+
+    A subclass names them in `make_objectives`. Labels that the user gives take the place of those
+    that an objective makes.
+    """
+
+    predicts_sequences = True
+    objectives = ()
+
+    def make_objectives(self):
+        """Return the `keras_lm.objectives.Objective`s of the task."""
+        return []
+
+    @property
+    def objective(self):
+        """The objective of a task with one."""
+        (objective,) = self.objectives
+        return objective
+
+    def _set_tokenizer(self, tokenizer):
+        super()._set_tokenizer(tokenizer)
+        self._train_on(self.objectives or self.make_objectives())
+
+    def _train_on(self, objectives):
+        self.objectives = list(objectives)
+        for objective in self.objectives:
+            objective.set_tokenizer(self.tokenizer)
+
+    def default_loss(self):
+        return self.objective.loss()
+
+    def default_metrics(self):
+        return self.objective.metrics()
+
+    @property
+    def trainable_weights(self):
+        # Those of companions too: they are trained, but no part of the model and what it writes.
+        weights = super().trainable_weights
+        own = {id(weight) for weight in weights}
+        others = [w for objective in self.objectives for w in objective.trainable_weights]
+        return weights + [weight for weight in others if id(weight) not in own]
+
+    # === Steps ===
+
+    def read_batch(self, data, training):
+        """Corrupt a batch and predict what it hides.
+
+        Args:
+            data: inputs, or a tuple of these with labels and perhaps weights.
+            training: bool. False hides the same each time.
+
+        Returns:
+            `(inputs, labels, outputs, sample_weight)`.
+        """
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if labels is None:
+            inputs, labels = self.objective.corrupt(inputs, training)
+        return inputs, labels, self(inputs, training=training), weights
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            inputs, *compared = self.read_batch(data, training=True)
+            loss = self.compute_loss(inputs, *compared, training=True)
+            scaled = self.optimizer.scale_loss(loss)
+        weights = self.trainable_weights
+        self.optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
+        return self._logs(loss, inputs, compared)
+
+    def test_step(self, data):
+        inputs, *compared = self.read_batch(data, training=False)
+        loss = self.compute_loss(inputs, *compared, training=False)
+        return self._logs(loss, inputs, compared)
+
+    def _logs(self, loss, inputs, compared):
+        rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
+        self._loss_tracker.update_state(sum_over_replicas(loss), sample_weight=rows)
+        return self.compute_metrics(inputs, *compared)
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        # Under a strategy Keras builds losses and metrics from the first batch, before any step.
+        parts = (self._compile_loss, self._compile_metrics)
+        unbuilt = [part for part in parts if part is not None and not part.built]
+        if data_batch is not None and unbuilt:
+            _, labels, outputs, _ = self.read_batch(data_batch, training=False)
+            for part in unbuilt:
+                part.build(labels, outputs)
+        super()._symbolic_build(iterator, data_batch)
