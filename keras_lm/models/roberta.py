@@ -11,6 +11,7 @@ head, so that a classifier brings its own dense layer to the first token.
 Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
 
+import os
 import re
 
 import keras
@@ -38,8 +39,9 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Converter, Input
 from keras_lm.packers import Template
+from keras_lm.tokenizers import byte_pair_files
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
-from keras_lm.tokenizers.published_files import read_json
+from keras_lm.tokenizers.published_files import read_json, read_lines
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 
@@ -94,6 +96,8 @@ class FirstTokenClassifier(PooledClassifier):
     Source: fairseq, `RobertaClassificationHead`.
     """
 
+    uses_pooler = False
+
     def build(self, outputs_shape, inputs_shape=None):
         super().build({"sequence_output": outputs_shape["sequence_output"]})
 
@@ -111,14 +115,34 @@ class RobertaTokenizer:
 
         Raises:
             FileNotFoundError: if there are files of neither.
+            ValueError: if a file is damaged, or asks for what the tokenizer does not do.
         """
+        dictionary = os.path.join(folder, "dict.txt")
         try:
+            if os.path.isfile(dictionary):
+                return _fairseq_tokenizer(folder, dictionary, **overrides)
             return BytePairTokenizer.from_files(folder, **overrides)
         except FileNotFoundError:
             # KerasHub's folders do not state whose SentencePiece it is.
             is_stated = "tokenizer_class" in read_json(folder, "tokenizer_config.json")
             family = None if is_stated else "xlm_roberta"
             return SentencePieceTokenizer.from_files(folder, family=family, **overrides)
+
+
+def _fairseq_tokenizer(folder, dictionary, **overrides):
+    """Return GPT-2's BPE with the ids that fairseq's dictionary gives to GPT-2's ids."""
+    vocabulary, merges, _ = byte_pair_files.read_folder(folder, "", "BytePairTokenizer")
+    lines = read_lines(dictionary, "dict.txt", "copy the checkpoint's.")
+    words = [line.split(" ")[0] for line in lines]
+    entries = [vocabulary[int(word)] if word.isdigit() else word for word in words]
+    made_up = [word for word in words if not word.isdigit()]  # they fill up to a round number
+    roles = {f"{role}_token": token for role, token in byte_pair_files.DEFAULTS[0].items()}
+    settings = roles | {
+        "additional_special_tokens": made_up + ["<|endoftext|>"] * ("<|endoftext|>" in entries),
+        "lstrip_tokens": ["<mask>"],
+    }
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]
+    return BytePairTokenizer(vocabulary, merges, **(settings | overrides))
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -493,8 +517,8 @@ def _is_huggingface(checkpoint):
 
 
 def _is_fairseq(checkpoint):
-    names = FAIRSEQ_NAMES.resolve(checkpoint.tensors)
-    return "lm_head.dense.weight" in names and "layers.0.self_attn.q_proj.weight" in names
+    tail = "sentence_encoder.layers.0.self_attn.q_proj.weight"
+    return any(f"{part}.{tail}" in checkpoint.tensors for part in ("decoder", "encoder"))
 
 
 def _huggingface_labels(checkpoint):

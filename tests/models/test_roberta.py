@@ -1,12 +1,15 @@
 """What is RoBERTa's own: positions, heads, SentencePiece for XLM-R, fairseq's names."""
 
 import argparse
+import pathlib
 import pickle
 import shutil
 import zipfile
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_lm import tasks
 from keras_lm.converters import open_checkpoint
@@ -42,6 +45,7 @@ def test_a_classifier_has_a_dense_layer_of_its_own():
     first = outputs["sequence_output"].numpy()[:, 0]
     expected = np.tanh(first @ kernel + bias) @ out_kernel + out_bias
     np.testing.assert_allclose(task(inputs), expected, atol=1e-5)
+    assert "pooler/kernel" not in {w.path for w in task.trainable_weights}
     # Choices are told apart by the pooler, where there is one.
     choice = tasks.MultipleChoice(task.backbone)
     assert [w.path for w in choice.head.trainable_weights] == [
@@ -84,9 +88,7 @@ def sentence_piece(goldens):
 
 
 @pytest.mark.parametrize("model_type", ["xlm-roberta", "roberta"])
-def test_the_files_decide_the_tokenizer(
-    goldens, variant, sentence_piece, tmp_path, model_type, assert_equal
-):
+def test_the_files_decide_the_tokenizer(goldens, variant, sentence_piece, tmp_path, model_type):
     data, rows = sentence_piece
     embedding = np.random.default_rng(0).normal(size=(rows, 36)).astype("float32")
     folder = variant(
@@ -97,12 +99,13 @@ def test_the_files_decide_the_tokenizer(
     (folder / "sentencepiece.bpe.model").write_bytes(data)
     task = tasks.TextClassifier.from_preset(folder)
     assert isinstance(task.tokenizer, SentencePieceTokenizer)
-    packed = task.preprocess({"text": ["a b"], "text_pair": ["c"]})
+    packed = task.preprocess({"text": ["a b"]})
     pieces = task.tokenizer.tokens(packed["token_ids"][0]).numpy().tolist()
-    assert [pieces.index(b"<s>"), pieces.count(b"</s>")] == [0, 3]
+    assert [pieces[0], pieces[-1], pieces.count(b"</s>")] == [b"<s>", b"</s>", 1]
     task.save_to_preset(tmp_path / "preset")
     again = tasks.Task.from_preset(tmp_path / "preset")
-    assert_equal(again.predict(["a b"], verbose=0), task.predict(["a b"], verbose=0))
+    assert isinstance(again.tokenizer, SentencePieceTokenizer)
+    np.testing.assert_array_equal(again(again.preprocess({"text": ["a b"]})), task(packed))
 
     (folder / "sentencepiece.bpe.model").unlink()
     for path in (goldens("tokenizers") / "bytebpe-roberta").glob("*.*"):
@@ -111,8 +114,30 @@ def test_the_files_decide_the_tokenizer(
     assert isinstance(task.tokenizer, BytePairTokenizer)
 
 
+def test_pairs_have_two_separators_between_them(goldens):
+    tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-roberta")
+    sizes = TINY | {"vocabulary_size": tokenizer.vocabulary_size, "max_sequence_length": 32}
+    task = tasks.TextClassifier(RobertaBackbone(**sizes), num_classes=2, tokenizer=tokenizer)
+    packed = task.preprocess(
+        {"text": tf.constant(["a b", "c"]), "text_pair": tf.constant(["d", ""])}
+    )
+    pieces = task.tokenizer.tokens(packed["token_ids"]).numpy().tolist()
+    ends = [[i for i, piece in enumerate(row) if piece == b"</s>"] for row in pieces]
+    assert [row[1] - row[0] for row in ends] == [1, 1]
+    assert not np.any(packed["segment_ids"])
+    padded = np.asarray(packed["token_ids"])[np.asarray(packed["padding_mask"]) == 0]
+    assert set(padded.tolist()) == {1}
+
+
 # === fairseq ===
 
+# Variable regions as people's genes have them: IGHV3-23 and IGKV1-39.
+ANTIBODIES = {
+    "vh": "EVQLLESGGGLVQPGGSLRLSCAASGFTFSSYAMSWVRQAPGKGLEWVSA"
+    "ISGSGGSTYYADSVKGRFTISRDNSKNTLYLQMNSLRAEDTAVYYCAK",
+    "vl": "DIQMTQSPSSLSASVGDRVTITCRASQSISSYLNWYQQKPGKAPKLLIYA"
+    "ASSLQSGVPSRFSGSGSGTDFTLTISSLQPEDFATYYCQQSYSTP",
+}
 FAIRSEQ = [  # Hugging Face's names → fairseq's
     ("roberta.embeddings.word_embeddings", "{}embed_tokens"),
     ("roberta.embeddings.position_embeddings", "{}embed_positions"),
@@ -158,6 +183,7 @@ def write_torch(path, arrays, args):
         archive.writestr("x/data.pkl", program + b"s.")
 
 
+# A sum of two embeddings moves the output matrix too, so that the head's logits are others.
 @pytest.mark.parametrize("prefix", ["decoder.sentence_encoder.", "encoder.sentence_encoder."])
 @pytest.mark.parametrize("is_fused", [True, False])
 @pytest.mark.parametrize("folder", ["roberta", "roberta-seqcls"])
@@ -189,11 +215,45 @@ def test_fairseq(goldens, tmp_path, folder, prefix, is_fused, assert_equal, hidd
             assert task.num_classes == 3
             assert_equal(task(inputs), expected["out.logits"])
         else:
-            task = tasks.MaskedLM.from_preset(tmp_path, load_weights=False)
-            backbone = Backbone.from_preset(tmp_path)
-            assert_equal(hidden_states(backbone, inputs), expected["out.hidden_states"])
+            task = tasks.MaskedLM.from_preset(tmp_path)
+            assert_equal(hidden_states(task.backbone, inputs), expected["out.hidden_states"])
     assert task.backbone.config["num_segments"] == 0
     assert task.backbone.max_sequence_length == 36
+
+
+def test_fairseq_has_an_order_of_its_own_for_the_ids_of_gpt2(goldens, tmp_path):
+    golden = goldens("tokenizers") / "bytebpe-gpt2"
+    theirs = BytePairTokenizer.from_files(golden)
+    order = np.random.default_rng(0).permutation(theirs.vocabulary_size)
+    lines = [f"{number} {count}\n" for count, number in enumerate(order)]
+    (tmp_path / "dict.txt").write_text("".join([*lines, "madeupword0000 0\n"]))
+    shutil.copy(golden / "vocab.json", tmp_path / "encoder.json")
+    shutil.copy(golden / "merges.txt", tmp_path / "vocab.bpe")
+    tokenizer = RobertaBackbone.tokenizer_class.from_files(tmp_path)
+    texts = ["Hello there, 1990 caf\u00e9s", "", " madeupword0000 <|endoftext|> <mask>"]
+    expected = [[int(np.argmax(order == i)) + 4 for i in ids] for ids in theirs(texts).to_list()]
+    assert tokenizer(texts).to_list() == expected
+    assert tokenizer.detokenize(tokenizer(texts)).numpy().tolist() == [t.encode() for t in texts]
+    assert tokenizer.vocabulary[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert tokenizer.special_id("mask") == len(order) + 5 == tokenizer.vocabulary_size - 1
+
+
+@pytest.mark.parametrize("name", ["vh", "vl"])
+def test_a_published_model_of_antibodies_fills_in(tmp_path, name):
+    spec = find_spec("sapiens")
+    if spec is None:
+        pytest.skip("needs: pip install --no-deps -r requirements-weights.txt")
+    folder = pathlib.Path(spec.submodule_search_locations[0]) / "models" / "v1"
+    for file in (f"checkpoint_{name}.pt", "dict.txt"):
+        shutil.copy(folder / file, tmp_path)
+    task = tasks.MaskedLM.from_preset(tmp_path)
+    letters = [line.split()[0] for line in (tmp_path / "dict.txt").read_text().splitlines()]
+    ids = np.array([0, *[letters.index(letter) + 4 for letter in ANTIBODIES[name]], 2], "int32")
+    places = np.arange(1, len(ids) - 1)
+    rows = np.repeat(ids[None], len(places), axis=0)
+    rows[places - 1, places] = len(letters) + 4  # each row hides another letter
+    found = task({"token_ids": rows, "mask_positions": places[:, None]})
+    assert np.mean(np.argmax(found[:, 0], axis=-1) == ids[1:-1]) > 0.85
 
 
 def test_fairseq_with_other_parts_is_refused(tmp_path):
