@@ -12,7 +12,7 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 import keras
 import numpy as np
 
-from keras_lm.converters.configs import ACTIVATIONS, dropouts
+from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -298,6 +298,8 @@ KERAS_HUB_NAMES = NameTable(
 
 
 def _huggingface_config(checkpoint):
+    if "vocab_projector.weight" in checkpoint.tensors:  # the head would be another matrix
+        require_only(checkpoint, DistilBertBackbone, {"tie_word_embeddings": True})
     config = checkpoint.config
     activation = config.get("activation", "gelu")
     dropout = config.get("dropout", 0.1)

@@ -418,6 +418,7 @@ HUGGINGFACE_NAMES = NameTable(
         "LayerNorm.beta": "LayerNorm.bias",
         # The head of a classifier of texts; those of tokens and of choices are one layer.
         "classifier.out_proj": "classifier",
+        "lm_head.decoder.bias": "lm_head.bias",
     },
     # A buffer, and the tied copies that torch writes of the output matrix and its bias.
     ignored=r"position_ids$|lm_head\.decoder\.",
@@ -442,11 +443,14 @@ KERAS_HUB_NAMES = NameTable(
 
 
 def _huggingface_config(checkpoint):
-    require_only(
-        checkpoint,
-        RobertaBackbone,
-        {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
-    )
+    known = {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    }
+    if "lm_head.decoder.weight" in checkpoint.tensors:  # whose head would be another matrix
+        known["tie_word_embeddings"] = True
+    require_only(checkpoint, RobertaBackbone, known)
     config = checkpoint.config
     activation = config.get("hidden_act", "gelu")
     dropout = config.get("hidden_dropout_prob", 0.1)

@@ -258,7 +258,11 @@ def test_other_spellings(goldens, variant, folder, kind):
         "no model type": lambda: variant(folder, {"model_type": ...}),
         "no prefix": lambda: variant(folder, rename=lambda name: name.removeprefix(prefix)),
         "old names": lambda: variant(folder, rename=old),
-        "tied copy": lambda: variant(folder, more={f"{decoder}.weight": np.zeros((3, 3), "f4")}),
+        "tied copy": lambda: variant(
+            folder,
+            rename=lambda name: name.replace("lm_head.bias", "lm_head.decoder.bias"),
+            more={f"{decoder}.weight": np.zeros((3, 3), "f4")},
+        ),
     }[kind]()
     cls = tasks.TextClassifier if folder == "roberta-seqcls" else tasks.MaskedLM
     inputs, arrays = load(goldens(folder))

@@ -64,12 +64,52 @@ def test_another_padding_id_moves_the_positions(variant):
     assert backbone.max_sequence_length == 34
 
 
+def test_a_checkpoint_with_a_pooler_tells_choices_apart_by_it(variant):
+    rng = np.random.default_rng(0)
+    shapes = {"pooler.dense.weight": (36, 36), "pooler.dense.bias": (36,)}
+    pooler = {name: rng.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    logits = {"weight": rng.normal(size=(1, 36)).astype("f4"), "bias": np.ones(1, "f4")}
+    folder = variant(
+        "roberta-seqcls",
+        {"architectures": ["RobertaForMultipleChoice"]},
+        rename=lambda name: None if name.startswith("classifier") else name,
+        more={f"roberta.{name}": array for name, array in pooler.items()}
+        | {f"classifier.{leaf}": array for leaf, array in logits.items()},
+    )
+    task = tasks.Task.from_preset(folder)
+    assert type(task) is tasks.MultipleChoice
+    ids = np.array([[0, 9, 2], [0, 8, 2]], "int32")
+    outputs = task.backbone({"token_ids": ids})
+    first = outputs["sequence_output"].numpy()[:, 0]
+    pooled = np.tanh(first @ pooler["pooler.dense.weight"].T + pooler["pooler.dense.bias"])
+    np.testing.assert_allclose(outputs["pooled_output"], pooled, atol=1e-5)
+    expected = pooled @ logits["weight"].T + logits["bias"]
+    np.testing.assert_allclose(task({"token_ids": ids[None]}), expected.T, atol=1e-5)
+
+
+def test_two_segments(variant):
+    name = "roberta.embeddings.token_type_embeddings.weight"
+    table = np.random.default_rng(0).normal(size=(2, 36)).astype("f4")
+    folder = variant("roberta-seqcls", {"type_vocab_size": 2}, more={name: table})
+    task = tasks.TextClassifier.from_preset(folder)
+    ids = {"token_ids": [[0, 9, 2, 2, 8, 2]]}
+    one, two = (task(ids | {"segment_ids": [[0] * 3 + [i] * 3]}) for i in (0, 1))
+    np.testing.assert_array_equal(task(ids), one)
+    assert np.abs(two - one).max() > 1e-3
+
+
 @pytest.mark.parametrize(
-    "key, value", [("position_embedding_type", "relative_key"), ("is_decoder", True)]
+    "key, value",
+    [
+        ("position_embedding_type", "relative_key"),
+        ("is_decoder", True),
+        ("tie_word_embeddings", False),
+    ],
 )
 def test_what_the_model_does_not_know_is_an_error(variant, key, value):
+    folder = variant("roberta", {key: value}, more={"lm_head.decoder.weight": np.zeros((1, 1))})
     with pytest.raises(ValueError, match=key):
-        Backbone.from_preset(variant("roberta", {key: value}))
+        Backbone.from_preset(folder)
 
 
 def test_camembert_is_refused(variant):
