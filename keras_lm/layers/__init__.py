@@ -1,7 +1,7 @@
 """Layers that several models are made of."""
 
 from keras_lm.layers.activations import gelu_tanh, get_activation
-from keras_lm.layers.attention import CausalSelfAttention, SelfAttention
+from keras_lm.layers.attention import CausalSelfAttention, CrossAttention, SelfAttention
 from keras_lm.layers.causal_heads import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.character_cnn import CharacterCNN
 from keras_lm.layers.crf import CRF
@@ -37,6 +37,7 @@ __all__ = [
     "CausalPreNormBlock",
     "CausalSelfAttention",
     "CharacterCNN",
+    "CrossAttention",
     "Dense",
     "EachTokenClassifier",
     "FeedForward",

@@ -1,4 +1,4 @@
-"""Self-attention, bidirectional and causal."""
+"""Attention: of a sequence to itself, causal or not, and to another sequence."""
 
 import keras
 from keras import ops
@@ -6,28 +6,125 @@ from keras import ops
 from keras_lm.layers.dense import Dense
 from keras_lm.layers.initializers import truncated_normal
 
-# Shapes: B batch, S sequence, T slots that are attended to, D hidden, N heads, H per head.
+# Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
+
+
+class Attention(keras.layers.Layer):
+    """Multi-head scaled dot-product attention; a subclass makes queries, keys and values.
+
+    Who sees whom, padding and biases by distance all arrive as one additive `bias`. A variant
+    overrides a small method: `make_scale`, `make_projection` and `make_output` for other weights,
+    `raw_scores` where more than the product of query and key counts.
+
+    Args:
+        num_heads: int. N; must divide D where `head_dim` is None.
+        dropout: float. Share of attention probabilities dropped in training.
+        output_stddev: float. Standard deviation of the output kernel's initial values.
+        head_dim: int, or None for D / N. H.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: when built, if `head_dim` is None and `num_heads` does not divide D.
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.2.2.
+    """
+
+    def __init__(self, num_heads, dropout=0.0, output_stddev=0.02, head_dim=None, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.dropout_rate = dropout
+        self.output_stddev = output_stddev
+        self.head_dim = self._given_head_dim = head_dim
+
+    def set_widths(self, hidden_dim):
+        """Set `head_dim` and `scale` for the width D of the input; return N·H."""
+        if self._given_head_dim is None and hidden_dim % self.num_heads:
+            raise ValueError(
+                f"num_heads={self.num_heads} does not divide the width {hidden_dim} of the input: "
+                "choose a num_heads that does, or pass head_dim."
+            )
+        self.head_dim = self._given_head_dim or hidden_dim // self.num_heads
+        self.scale = self.make_scale()
+        return self.num_heads * self.head_dim
+
+    def build_output(self, hidden_dim):
+        """Build what follows the scores, up to the width D."""
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.output_dense = self.make_output(hidden_dim)
+        self.output_dense.build((None, None, self.num_heads * self.head_dim))
+
+    def make_scale(self):
+        """Return what the scores are multiplied by."""
+        return self.head_dim**-0.5
+
+    def make_projection(self, units, name):
+        """Return the layer that gives queries, keys or values, or several of these at once."""
+        return Dense(
+            units, kernel_initializer=truncated_normal(), dtype=self.dtype_policy, name=name
+        )
+
+    def make_output(self, units):
+        """Return the layer from all heads, (B, S, N·H), to (B, S, D)."""
+        return Dense(
+            units,
+            kernel_initializer=truncated_normal(self.output_stddev),
+            dtype=self.dtype_policy,
+            name="output",
+        )
+
+    def split_heads(self, x, parts):
+        """Return the `parts` of (B, S, parts·N·H) as a list of (B, N, S, H)."""
+        batch, length = ops.shape(x)[0], ops.shape(x)[1]
+        x = ops.reshape(x, (batch, length, parts, self.num_heads, self.head_dim))
+        return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
+
+    def raw_scores(self, query, key):
+        """Return (B, N, S, T), what queries (B, N, S, H) and keys (B, N, T, H) have in common.
+
+        An override may take more, such as positions: what `attend` and the like get by name
+        besides their own arguments arrives here.
+        """
+        return ops.matmul(query * self.scale, ops.swapaxes(key, -1, -2))
+
+    def biased_scores(self, query, key, bias=None, **more):
+        """Return the float32 scores (B, N, S, T) that the softmax takes."""
+        scores = ops.cast(self.raw_scores(query, key, **more), "float32")
+        return scores if bias is None else scores + ops.cast(bias, "float32")
+
+    def attend(self, query, key, value, bias=None, head_mask=None, training=None, **more):
+        """Return (B, S, D): what queries (B, N, S, H) read from (B, N, T, H), projected."""
+        probabilities = ops.softmax(self.biased_scores(query, key, bias, **more), axis=-1)
+        probabilities = ops.cast(probabilities, self.compute_dtype)
+        probabilities = self.dropout(probabilities, training=training)
+        context = ops.matmul(probabilities, value)  # (B, N, S, H)
+        if head_mask is not None:
+            head_mask = ops.cast(head_mask, self.compute_dtype)
+            context = context * ops.expand_dims(ops.expand_dims(head_mask, -1), -1)
+        context = ops.transpose(context, (0, 2, 1, 3))  # (B, S, N, H)
+        batch, length = ops.shape(context)[0], ops.shape(context)[1]
+        context = ops.reshape(context, (batch, length, self.num_heads * self.head_dim))
+        return self.output_dense(context)
+
+    def get_config(self):
+        return super().get_config() | {
+            "num_heads": self.num_heads,
+            "dropout": self.dropout_rate,
+            "output_stddev": self.output_stddev,
+            "head_dim": self._given_head_dim,
+        }
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class SelfAttention(keras.layers.Layer):
-    """Multi-head scaled dot-product self-attention.
+class SelfAttention(Attention):
+    """Attention of a sequence to itself.
 
-    Query, key and value come from one product with a kernel of shape (D, 3·D): query first, then
-    key, then value, each with its heads one after the other. Causality, padding and relative
-    positions all arrive as one additive `bias`.
+    Query, key and value come from one product with a kernel of shape (D, 3·N·H): query first, then
+    key, then value, each with its heads one after the other. Arguments are those of `Attention`.
 
-    Args:
-        num_heads: int. N; must divide D.
-        dropout: float. Share of attention probabilities dropped in training.
-        output_stddev: float. Standard deviation of the output kernel's initial values.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
-
-    Call: `layer(x, bias=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S, S); returns
-    (B, S, D). `layer.probabilities(x, bias)` returns the (B, N, S, S) float32 that the sum uses.
-
-    Raises:
-        ValueError: when built, if `num_heads` does not divide D.
+    Call: `layer(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S,
+    S), `head_mask` (N,) or (B, N), how much of each head's output counts; returns (B, S, D).
+    `layer.scores(x, bias)` returns the (B, N, S, S) float32 before the softmax, the bias among
+    them, and `layer.probabilities(x, bias)` those after it.
 
     Example:
 
@@ -37,111 +134,108 @@ class SelfAttention(keras.layers.Layer):
     Source: https://arxiv.org/abs/1706.03762, section 3.2.2.
     """
 
-    def __init__(self, num_heads, dropout=0.0, output_stddev=0.02, **kwargs):
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.dropout_rate = dropout
-        self.output_stddev = output_stddev
-
     def build(self, input_shape):
-        hidden_dim = input_shape[-1]
-        if hidden_dim % self.num_heads:
-            raise ValueError(
-                f"num_heads={self.num_heads} does not divide the width {hidden_dim} of the input: "
-                "choose a num_heads that does."
-            )
-        self.head_dim = hidden_dim // self.num_heads
-        self.scale = self.make_scale()
-        self.query_key_value = self.make_query_key_value(3 * hidden_dim)
+        width = self.set_widths(input_shape[-1])
+        self.query_key_value = self.make_projection(3 * width, "query_key_value")
         self.query_key_value.build(input_shape)
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
-        self.output_dense = Dense(
-            hidden_dim,
-            kernel_initializer=truncated_normal(self.output_stddev),
-            dtype=self.dtype_policy,
-            name="output",
-        )
-        self.output_dense.build(input_shape)
-
-    def make_scale(self):
-        return self.head_dim**-0.5
-
-    def make_query_key_value(self, units):
-        return Dense(
-            units,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="query_key_value",
-        )
+        self.build_output(input_shape[-1])
 
     def project(self, x):
         """Return query, key and value of `x` (B, S, D), each (B, N, S, H)."""
-        batch, length = ops.shape(x)[0], ops.shape(x)[1]
-        x = ops.reshape(self.query_key_value(x), (batch, length, 3, self.num_heads, self.head_dim))
-        query, key, value = ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), 3)
-        return query, key, value
+        return self.split_heads(self.query_key_value(x), 3)
 
-    def _softmax(self, query, key, bias):
-        scores = ops.matmul(query * self.scale, ops.swapaxes(key, -1, -2))  # (B, N, S, T)
-        scores = ops.cast(scores, "float32")
-        if bias is not None:
-            scores = scores + ops.cast(bias, "float32")
-        return ops.softmax(scores, axis=-1)
-
-    def probabilities(self, x, bias=None):
-        """Return who attends to whom: (B, N, S, S) float32, summing to 1 on the last axis."""
+    def scores(self, x, bias=None, **more):
+        """Return the (B, N, S, S) float32 that the softmax takes."""
         query, key, _ = self.project(x)
-        return self._softmax(query, key, bias)
+        return self.biased_scores(query, key, bias, **more)
 
-    def attend(self, query, key, value, bias=None, training=None):
-        """Return (B, S, D): what queries (B, N, S, H) read from (B, N, T, H), projected."""
-        probabilities = ops.cast(self._softmax(query, key, bias), self.compute_dtype)
-        probabilities = self.dropout(probabilities, training=training)
-        context = ops.transpose(ops.matmul(probabilities, value), (0, 2, 1, 3))  # (B, S, N, H)
-        batch, length = ops.shape(context)[0], ops.shape(context)[1]
-        context = ops.reshape(context, (batch, length, self.num_heads * self.head_dim))
-        return self.output_dense(context)
+    def probabilities(self, x, bias=None, **more):
+        """Return who attends to whom: (B, N, S, S) float32, summing to 1 on the last axis."""
+        return ops.softmax(self.scores(x, bias, **more), axis=-1)
 
-    def call(self, x, bias=None, training=None):
-        return self.attend(*self.project(x), bias=bias, training=training)
+    def call(self, x, bias=None, head_mask=None, training=None):
+        return self.attend(*self.project(x), bias=bias, head_mask=head_mask, training=training)
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return input_shape
-
-    def get_config(self):
-        return super().get_config() | {
-            "num_heads": self.num_heads,
-            "dropout": self.dropout_rate,
-            "output_stddev": self.output_stddev,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalSelfAttention(SelfAttention):
     """Self-attention that hands out its keys and values, and goes on from earlier ones.
 
-    Args:
-        num_heads: int. N; must divide D.
-        dropout: float. Share of attention probabilities dropped in training.
-        output_stddev: float. Standard deviation of the output kernel's initial values.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+    Arguments are those of `Attention`.
 
-    Call: `layer(x, bias=None, past=None, write=None)`, `x` (B, S, D). Without a past it is
-    `SelfAttention`, and who sees whom is up to `bias`. `past` is `(keys, values)`, each (B, N, T,
-    H); `write(old, new)` returns one of them with the new ones (B, N, S, H) in it, and `bias` is
-    broadcastable to (B, N, S, T). Returns `(output, keys, values)`: (B, S, D), and the keys and
-    values that were attended to.
+    Call: `layer(x, bias=None, past=None, write=None, head_mask=None)`, `x` (B, S, D). Without a
+    past it is `SelfAttention`, and who sees whom is up to `bias`. `past` is `(keys, values)`, each
+    (B, N, T, H); `write(old, new)` returns one of them with the new ones (B, N, S, H) in it, and
+    `bias` is broadcastable to (B, N, S, T). Returns `(output, keys, values)`: (B, S, D), and the
+    keys and values that were attended to.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.3.
     """
 
-    def call(self, x, bias=None, past=None, write=None, training=None):
+    def call(self, x, bias=None, past=None, write=None, head_mask=None, training=None):
         query, key, value = self.project(x)
         if past is not None:
             key, value = write(past[0], key), write(past[1], value)
-        return self.attend(query, key, value, bias=bias, training=training), key, value
+        output = self.attend(query, key, value, bias=bias, head_mask=head_mask, training=training)
+        return output, key, value
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         batch, length, hidden_dim = input_shape
-        heads = (batch, self.num_heads, length, hidden_dim // self.num_heads)
+        heads = (batch, self.num_heads, length, self.head_dim or hidden_dim // self.num_heads)
         return input_shape, heads, heads
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CrossAttention(Attention):
+    """Attention of a sequence to another one, the source: a decoder's to what the encoder gives.
+
+    The query has a kernel of its own, (D, N·H); key and value come from one product of the source
+    with a kernel of shape (width of the source, 2·N·H), key first. Arguments are those of
+    `Attention`.
+
+    Call: `layer(x, source=None, bias=None, past=None, head_mask=None)`, `x` (B, S, D), `source`
+    (B, T, its width), `bias` broadcastable to (B, N, S, T), `head_mask` (N,) or (B, N); returns
+    (B, S, D). In a loop over one source, compute `past = layer.keys_and_values(source)` once, each
+    (B, N, T, H), and pass it in place of the source. `layer.scores(x, source, bias)` and
+    `layer.probabilities(x, source, bias)` return (B, N, S, T) float32.
+
+    Example:
+
+        attention = CrossAttention(num_heads=4)
+        source = np.zeros((2, 9, 64), "float32")
+        attention(np.zeros((2, 7, 64), "float32"), source).shape  # (2, 7, 64)
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.2.3.
+    """
+
+    def build(self, x_shape, source_shape=None):
+        width = self.set_widths(x_shape[-1])
+        self.query = self.make_projection(width, "query")
+        self.query.build(x_shape)
+        self.key_value = self.make_projection(2 * width, "key_value")
+        self.key_value.build(x_shape if source_shape is None else source_shape)
+        self.build_output(x_shape[-1])
+
+    def keys_and_values(self, source):
+        """Return keys and values of a source (B, T, its width), each (B, N, T, H)."""
+        return self.split_heads(self.key_value(source), 2)
+
+    def scores(self, x, source, bias=None, **more):
+        """Return the (B, N, S, T) float32 that the softmax takes."""
+        (query,), (key, _) = self.split_heads(self.query(x), 1), self.keys_and_values(source)
+        return self.biased_scores(query, key, bias, **more)
+
+    def probabilities(self, x, source, bias=None, **more):
+        """Return who attends to what: (B, N, S, T) float32, summing to 1 on the last axis."""
+        return ops.softmax(self.scores(x, source, bias, **more), axis=-1)
+
+    def call(self, x, source=None, bias=None, past=None, head_mask=None, training=None):
+        (query,) = self.split_heads(self.query(x), 1)
+        key, value = self.keys_and_values(source) if past is None else past
+        return self.attend(query, key, value, bias=bias, head_mask=head_mask, training=training)
+
+    def compute_output_shape(self, x_shape, *args, **kwargs):
+        return x_shape

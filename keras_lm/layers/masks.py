@@ -29,7 +29,7 @@ class PaddingBias(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalBias(keras.layers.Layer):
-    """Turn a padding mask into the bias with which a token sees none behind it, nor padding.
+    """Turn a padding mask into the bias with which a token sees none after it, nor padding.
 
     Args:
         window: int, or None. How many tokens one sees at most, itself among them; None is all

@@ -65,10 +65,11 @@ class FeedForward(keras.layers.Layer):
 class PostNormBlock(keras.layers.Layer):
     """A Transformer block that normalises after each residual sum, as in BERT.
 
-    A variant overrides `make_attention`, `make_feedforward` or `make_norm`.
+    A variant overrides `make_attention`, `make_feedforward` or `make_norm`; one with more parts
+    adds them in `build` and `call`, by `read` and `residual`.
 
     Args:
-        num_heads: int. Attention heads; must divide the width D of the input.
+        num_heads: int. Attention heads; must divide the width D of the input, or have a `head_dim`.
         intermediate_dim: int. Width inside the feed-forward network.
         dropout: float. Share dropped of what attention and feed-forward add.
         attention_dropout: float. Share dropped of the attention probabilities.
@@ -76,10 +77,13 @@ class PostNormBlock(keras.layers.Layer):
         layer_norm_epsilon: float.
         output_stddev: float. Standard deviation of the initial values of the two kernels whose
             products are added to the residual.
+        head_dim: int, or None for D / N. Width H of an attention head.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: `block(x, bias=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S, S); returns
-    (B, S, D). `block.attention_probabilities(x, bias)` returns (B, N, S, S).
+    Call: `block(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S,
+    S), `head_mask` (N,) or (B, N), how much of each attention head's output counts; returns
+    (B, S, D). `block.attention_scores(x, bias)` and `block.attention_probabilities(x, bias)` return
+    (B, N, S, S) float32, before and after the softmax.
 
     Example:
 
@@ -100,10 +104,12 @@ class PostNormBlock(keras.layers.Layer):
         activation="gelu",
         layer_norm_epsilon=1e-12,
         output_stddev=0.02,
+        head_dim=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
+        self.head_dim = head_dim
         self.intermediate_dim = intermediate_dim
         self.dropout_rate = dropout
         self.attention_dropout = attention_dropout
@@ -116,6 +122,7 @@ class PostNormBlock(keras.layers.Layer):
             self.num_heads,
             self.attention_dropout,
             self.output_stddev,
+            self.head_dim,
             name="attention",
             dtype=self.dtype_policy,
         )
@@ -148,22 +155,37 @@ class PostNormBlock(keras.layers.Layer):
         ):
             layer.build(input_shape)
 
-    def attention_input(self, x):
-        """Return what attention reads of the block's input `x`, both (B, S, D)."""
+    def read(self, x, norm):
+        """Return what a part of the block reads of the residual `x`; `norm` is the part's."""
         return x
+
+    def residual(self, x, norm, added, training=None):
+        """Return the residual `x` with what a part adds to it, all (B, S, D)."""
+        return norm(x + self.dropout(added, training=training))
 
     def add(self, x, attended, training=None):
         """Return the block's output for its input `x` and what attention adds, all (B, S, D)."""
-        x = self.attention_norm(x + self.dropout(attended, training=training))
-        return self.feedforward_norm(x + self.dropout(self.feedforward(x), training=training))
+        x = self.residual(x, self.attention_norm, attended, training)
+        return self.add_feedforward(x, training)
 
-    def call(self, x, bias=None, training=None):
-        attended = self.attention(self.attention_input(x), bias=bias, training=training)
+    def add_feedforward(self, x, training=None):
+        """Return the residual (B, S, D) after the feed-forward network."""
+        added = self.feedforward(self.read(x, self.feedforward_norm))
+        return self.residual(x, self.feedforward_norm, added, training)
+
+    def call(self, x, bias=None, head_mask=None, training=None):
+        attended = self.attention(
+            self.read(x, self.attention_norm), bias=bias, head_mask=head_mask, training=training
+        )
         return self.add(x, attended, training=training)
 
-    def attention_probabilities(self, x, bias=None):
+    def attention_scores(self, x, bias=None, **more):
+        """Return the (B, N, S, S) float32 before the softmax, `bias` in them, for the input `x`."""
+        return self.attention.scores(self.read(x, self.attention_norm), bias, **more)
+
+    def attention_probabilities(self, x, bias=None, **more):
         """Return the (B, N, S, S) float32 with which this block attends, given its input `x`."""
-        return self.attention.probabilities(self.attention_input(x), bias)
+        return self.attention.probabilities(self.read(x, self.attention_norm), bias, **more)
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
         return input_shape
@@ -177,6 +199,7 @@ class PostNormBlock(keras.layers.Layer):
             "activation": self.activation,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "output_stddev": self.output_stddev,
+            "head_dim": self.head_dim,
         }
 
 
@@ -185,7 +208,7 @@ class PreNormBlock(PostNormBlock):
     """A Transformer block that normalises what its parts read, and leaves the residual as it is.
 
     Arguments, calls and parts are those of `PostNormBlock`. The residual leaves the last block
-    without a norm: a model puts one behind it.
+    without a norm: a model puts one after it.
 
     Example:
 
@@ -195,27 +218,30 @@ class PreNormBlock(PostNormBlock):
     Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 2.3.
     """
 
-    def attention_input(self, x):
-        return self.attention_norm(x)
+    def read(self, x, norm):
+        return norm(x)
 
-    def add(self, x, attended, training=None):
-        x = x + self.dropout(attended, training=training)
-        added = self.feedforward(self.feedforward_norm(x))
+    def residual(self, x, norm, added, training=None):
         return x + self.dropout(added, training=training)
 
 
 class CausalBlock:
     """What makes a block causal, to stand before `PostNormBlock` or `PreNormBlock`.
 
-    Call: `block(x, bias=None, past=None, write=None)` as
+    Call: `block(x, bias=None, past=None, write=None, head_mask=None)` as
     `keras_lm.layers.CausalSelfAttention`; returns `(x, keys, values)`.
     """
 
     attention_class = CausalSelfAttention
 
-    def call(self, x, bias=None, past=None, write=None, training=None):
+    def call(self, x, bias=None, past=None, write=None, head_mask=None, training=None):
         attended, keys, values = self.attention(
-            self.attention_input(x), bias=bias, past=past, write=write, training=training
+            self.read(x, self.attention_norm),
+            bias=bias,
+            past=past,
+            write=write,
+            head_mask=head_mask,
+            training=training,
         )
         return self.add(x, attended, training=training), keys, values
 

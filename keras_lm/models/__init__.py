@@ -4,6 +4,7 @@ from keras_lm.models.backbone import Backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.cove import CoveBackbone
+from keras_lm.models.distilbert import DistilBertBackbone
 from keras_lm.models.elmo import ElmoBackbone
 from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
@@ -11,6 +12,7 @@ from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
+from keras_lm.models.roberta import RobertaBackbone
 from keras_lm.models.taglm import TagLMBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
@@ -21,6 +23,7 @@ __all__ = [
     "BertBackbone",
     "CausalBackbone",
     "CoveBackbone",
+    "DistilBertBackbone",
     "ElmoBackbone",
     "GPT2Backbone",
     "GPT3Backbone",
@@ -28,6 +31,7 @@ __all__ = [
     "GPTNeoBackbone",
     "LSTMBackbone",
     "PairLSTMBackbone",
+    "RobertaBackbone",
     "TagLMBackbone",
     "WordVectorBackbone",
 ]

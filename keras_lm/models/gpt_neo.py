@@ -32,13 +32,13 @@ class GPTNeoAttention(CausalSelfAttention):
     def make_scale(self):
         return 1.0
 
-    def make_query_key_value(self, units):
+    def make_projection(self, units, name):
         return Dense(
             units,
             use_bias=False,
             kernel_initializer=truncated_normal(),
             dtype=self.dtype_policy,
-            name="query_key_value",
+            name=name,
         )
 
 

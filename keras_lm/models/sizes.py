@@ -127,6 +127,15 @@ _COUNTS = {
         ),
         is_causal=False,
     ),
+    "RobertaBackbone": _transformer(
+        lambda c: (
+            (c["first_position"] + c["num_segments"] + 2) * c["hidden_dim"]
+            + c["use_pooler"] * (c["hidden_dim"] + 1) * c["hidden_dim"]
+        ),
+        is_causal=False,
+    ),
+    # The norm of the embeddings.
+    "DistilBertBackbone": _transformer(lambda c: 2 * c["hidden_dim"], is_causal=False),
     "GPTBackbone": _transformer(lambda c: 0),
     "GPT2Backbone": _transformer(lambda c: 2 * c["hidden_dim"]),  # the final norm
     "GPT3Backbone": _transformer(lambda c: 2 * c["hidden_dim"]),

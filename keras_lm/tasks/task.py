@@ -96,6 +96,7 @@ class Task(TextModel):
         """Return the backbone's head of a `kind`, built."""
         head = self.backbone.make_head(kind, **options)
         head(self.backbone.output, self.backbone.input)
+        self.uses_pooler = self.uses_pooler and getattr(head, "uses_pooler", True)
         return head
 
     @property

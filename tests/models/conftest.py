@@ -1,8 +1,14 @@
 """What the tests of all models share: comparing with a reference, within the family's tolerance."""
 
+import json
+import shutil
+
 import keras
 import numpy as np
 import pytest
+
+from keras_lm.converters import open_checkpoint
+from keras_lm.converters.safetensors_files import write_safetensors
 
 
 def equal(actual, expected):
@@ -81,3 +87,24 @@ def compare_cache(backbone, head, ids, arrays):
         new = np.argmax(logits[:, -1:], axis=-1).astype("int32")
         written.append(new)
     np.testing.assert_array_equal(np.concatenate(written, axis=1), expected)
+
+
+@pytest.fixture
+def variant(goldens, tmp_path):
+    """`variant("roberta", config, rename)`: a golden's folder, its configuration and names changed.
+
+    `rename` returns a tensor's new name, or None to leave it out.
+    """
+
+    def make(folder, config=None, rename=lambda name: name, more=None):
+        made = tmp_path / "variant"
+        shutil.copytree(goldens(folder), made)
+        old = json.loads((made / "config.json").read_text())
+        new = {key: value for key, value in (old | (config or {})).items() if value is not ...}
+        (made / "config.json").write_text(json.dumps(new))
+        tensors = open_checkpoint(goldens(folder)).tensors
+        arrays = {rename(name): tensors[name] for name in tensors if rename(name)} | (more or {})
+        write_safetensors(made, arrays, 10**9)
+        return made
+
+    return make

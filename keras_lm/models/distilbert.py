@@ -1,0 +1,360 @@
+"""DistilBERT: half of BERT's blocks, taught by all of them.
+
+Sanh et al. 2019, "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter",
+https://arxiv.org/abs/1910.01108.
+
+Differs from BERT: no segments and no pooler, so that a classifier brings a dense layer with ReLU to
+the first token; positions may be sines that are not trained.
+
+Shapes: B batch, S sequence, D hidden, V vocabulary.
+"""
+
+import keras
+import numpy as np
+
+from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.labels import Labels, huggingface_labels
+from keras_lm.converters.names import (
+    KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    join_heads,
+    transpose_kernels,
+)
+from keras_lm.layers import (
+    EachTokenClassifier,
+    LayerNormalization,
+    MaskedLMHead,
+    PaddingBias,
+    PooledClassifier,
+    PositionEmbedding,
+    PostNormBlock,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Backbone, Converter, Input
+from keras_lm.packers import Template
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class SinusoidalPositionEmbedding(PositionEmbedding):
+    """Positions as sines and cosines by turns, not trained; arguments as its base class.
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.5.
+    """
+
+    def build(self, input_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.max_sequence_length, self.hidden_dim),
+            initializer=_sinusoids,
+            trainable=False,
+        )
+
+
+def _sinusoids(shape, dtype=None):
+    positions, columns = np.arange(shape[0])[:, None], np.arange(shape[1])
+    angles = positions / 10000 ** (columns // 2 * 2 / shape[1])
+    table = np.where(columns % 2 == 0, np.sin(angles), np.cos(angles))
+    return keras.ops.convert_to_tensor(table, dtype)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ReluPooledClassifier(PooledClassifier):
+    """Dense, ReLU, dropout and a linear layer on the first token; arguments as its base class.
+
+    Source: Hugging Face, `DistilBertForSequenceClassification`.
+    """
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build(outputs_shape)
+        self.pooler.activation = keras.activations.relu
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class DistilBertBackbone(Backbone):
+    """The encoder of DistilBERT.
+
+    Args:
+        vocabulary_size: int. V.
+        num_layers: int. Blocks.
+        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        hidden_dim: int. D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+            block adds.
+        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        classifier_dropout: float, or None for `dropout`. Share dropped of what a classifier of
+            texts reads; the published sizes have 0.2.
+        activation: str. See `keras_lm.layers.get_activation`.
+        max_sequence_length: int. Positions that have an embedding.
+        sinusoidal: bool. Whether positions are sines, which are not trained.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+        name: str.
+
+    Call: `backbone({"token_ids": …, "padding_mask": …})`, each (B, S) int32; the second may be left
+    out. Returns `sequence_output` (B, S, D).
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`.
+
+    Example:
+
+        backbone = keras_lm.models.DistilBertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: https://arxiv.org/abs/1910.01108, section 3.
+    """
+
+    TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0")
+    PRETRAINING_HEADS = {"token_logits": "token"}
+    tokenizer_class = WordPieceTokenizer
+    LAYER_NORM_EPSILON = 1e-12
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        attention_dropout=None,
+        classifier_dropout=None,
+        activation="gelu",
+        max_sequence_length=512,
+        sinusoidal=False,
+        dtype=None,
+        name="distil_bert_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        positions = SinusoidalPositionEmbedding if sinusoidal else PositionEmbedding
+        self.position_embedding = positions(
+            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
+        )
+        self.embedding_norm = LayerNormalization(
+            epsilon=self.LAYER_NORM_EPSILON, dtype=dtype, name="embedding_norm"
+        )
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.attention_bias = PaddingBias()
+        self.blocks = [
+            PostNormBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                dropout=dropout,
+                attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=self.LAYER_NORM_EPSILON,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "classifier_dropout": classifier_dropout,
+                "activation": activation,
+                "max_sequence_length": max_sequence_length,
+                "sinusoidal": sinusoidal,
+            }
+        )
+
+    def forward(self, token_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
+        x = self.embedding_norm(x)
+        hidden_states = [x]  # (B, S, D)
+        x = self.embedding_dropout(x, training=training)
+        bias = self.attention_bias(padding_mask)
+        for block in self.blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        return {
+            "sequence_output": x,
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.blocks),
+        }
+
+    def make_head(self, kind, **options):
+        config, dtype = self.config, self.dtype_policy
+        if kind in ("classification", "multiple_choice"):
+            dropout = config["classifier_dropout"]
+            options = {"dropout": config["dropout"] if dropout is None else dropout} | options
+            if kind == "multiple_choice":  # one number for each choice
+                options["num_classes"] = 1
+            return ReluPooledClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "token_classification":
+            options = {"dropout": config["dropout"]} | options
+            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "token":
+            return MaskedLMHead(
+                self.token_embedding,
+                config["activation"],
+                self.LAYER_NORM_EPSILON,
+                dtype=dtype,
+                name="token_head",
+            )
+        return super().make_head(kind, **options)
+
+
+def _size(vocabulary_size):
+    return {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": 6,
+        "num_heads": 12,
+        "hidden_dim": 768,
+        "intermediate_dim": 3072,
+        "classifier_dropout": 0.2,
+    }
+
+
+DistilBertBackbone.SIZES = {
+    "distil_bert_base_en_uncased": _size(30522),
+    "distil_bert_base_en": _size(28996),
+    "distil_bert_base_multi": _size(119547),
+}
+DistilBertBackbone.PUBLISHED = {
+    "distil_bert_base_en_uncased": "hf://distilbert/distilbert-base-uncased",
+    "distil_bert_base_en": "hf://distilbert/distilbert-base-cased",
+    "distil_bert_base_multi": "hf://distilbert/distilbert-base-multilingual-cased",
+}
+
+# === Checkpoints ===
+
+_HUGGINGFACE = {
+    "token_embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+    "block_{i}/attention/query_key_value": tuple(
+        f"transformer.layer.{{i}}.attention.{part}_lin" for part in ("q", "k", "v")
+    ),
+    "block_{i}/attention/output": "transformer.layer.{i}.attention.out_lin",
+    "block_{i}/attention_norm": "transformer.layer.{i}.sa_layer_norm",
+    "block_{i}/feedforward/intermediate": "transformer.layer.{i}.ffn.lin1",
+    "block_{i}/feedforward/output": "transformer.layer.{i}.ffn.lin2",
+    "block_{i}/feedforward_norm": "transformer.layer.{i}.output_layer_norm",
+    "classifier/pooler": "pre_classifier",
+    "classifier/logits": "classifier",
+    "token_head/dense": "vocab_transform",
+    "token_head/norm": "vocab_layer_norm",
+    "token_head/bias": "vocab_projector.bias",
+}
+_KERAS_HUB = {
+    "token_embedding": "token_and_position_embedding/token_embedding",
+    "position_embedding": "token_and_position_embedding/position_embedding",
+    "embedding_norm": "layer_normalization",
+    "block_{i}/attention/query_key_value": tuple(
+        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense"
+        for part in ("query", "key", "value")
+    ),
+    "block_{i}/attention/output": "transformer_encoder_{i}/_self_attention_layer/output_dense",
+    "block_{i}/attention_norm": "transformer_encoder_{i}/_self_attention_layer_norm",
+    "block_{i}/feedforward/intermediate": "transformer_encoder_{i}/_feedforward_intermediate_dense",
+    "block_{i}/feedforward/output": "transformer_encoder_{i}/_feedforward_output_dense",
+    "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
+    "classifier/pooler": "task/layers/dense",
+    "classifier/logits": "task/layers/dense_1",
+    # Its masked-LM head has another epsilon than its backbone, and so no place here.
+}
+HUGGINGFACE_NAMES = NameTable(
+    _HUGGINGFACE,
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    prefix=r"distilbert\.",
+    spellings={".gamma": ".weight", ".beta": ".bias"},
+    # A buffer, and the tied copy that torch writes of the output matrix.
+    ignored=r"position_ids$|vocab_projector\.weight$",
+)
+KERAS_HUB_NAMES = NameTable(
+    _KERAS_HUB,
+    leaves=KERAS_HUB_LEAVES,
+    layout=join_heads,
+    prefix="layers/",
+    spellings={"transformer_encoder/": "transformer_encoder_0/"},
+    ignored="^task/optimizer/",
+)
+
+
+def _huggingface_config(checkpoint):
+    if "vocab_projector.weight" in checkpoint.tensors:  # the head would be another matrix
+        require_only(checkpoint, DistilBertBackbone, {"tie_word_embeddings": True})
+    config = checkpoint.config
+    activation = config.get("activation", "gelu")
+    dropout = config.get("dropout", 0.1)
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["n_layers"],
+        "num_heads": config["n_heads"],
+        "hidden_dim": config["dim"],
+        "intermediate_dim": config["hidden_dim"],
+        **dropouts(dropout, config.get("attention_dropout", dropout)),
+        "classifier_dropout": config.get("seq_classif_dropout", 0.2),
+        "activation": ACTIVATIONS.get(activation, activation),
+        "max_sequence_length": config.get("max_position_embeddings", 512),
+        "sinusoidal": config.get("sinusoidal_pos_embds", False),
+    }
+
+
+def _keras_hub_config(checkpoint):
+    config = checkpoint.config["config"]
+    shared = (
+        "vocabulary_size",
+        "num_layers",
+        "num_heads",
+        "hidden_dim",
+        "intermediate_dim",
+        "dropout",
+        "max_sequence_length",
+    )
+    return {key: config[key] for key in shared} | {"classifier_dropout": 0.2}
+
+
+def _is_huggingface(checkpoint):
+    stated = checkpoint.config.get("model_type")
+    if stated is not None:
+        return stated == "distilbert"
+    tail = "transformer.layer.0.attention.q_lin.weight"
+    return any(name in (tail, f"distilbert.{tail}") for name in checkpoint.tensors)
+
+
+def _keras_hub_labels(checkpoint):
+    name, tensors = "task/layers/dense_1/vars/0", checkpoint.tensors
+    return Labels(tensors.shape(name)[1]) if name in tensors else None
+
+
+DistilBertBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        _is_huggingface,
+        _huggingface_config,
+        HUGGINGFACE_NAMES,
+        lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
+    ),
+    "keras_hub": Converter(
+        lambda checkpoint: checkpoint.config.get("class_name") == "DistilBertBackbone",
+        _keras_hub_config,
+        KERAS_HUB_NAMES,
+        _keras_hub_labels,
+    ),
+}

@@ -1,0 +1,562 @@
+"""RoBERTa: BERT's network, trained longer, on more text, by masking alone; and XLM-R, its like.
+
+Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach",
+https://arxiv.org/abs/1907.11692; Conneau et al. 2019, "Unsupervised Cross-lingual Representation
+Learning at Scale", https://arxiv.org/abs/1911.02116.
+
+Differs from BERT: positions count real tokens, and padding has one of its own; texts are wrapped in
+`<s>` and `</s>`, with two between a pair, and all are of one segment; there is no next-sentence
+head, so that a classifier brings its own dense layer to the first token.
+
+Shapes: B batch, S sequence, D hidden, V vocabulary.
+"""
+
+import os
+import re
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.labels import Labels, huggingface_labels
+from keras_lm.converters.names import (
+    KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    join_heads,
+    transpose_kernels,
+)
+from keras_lm.layers import (
+    Dense,
+    EachTokenClassifier,
+    LayerNormalization,
+    MaskedLMHead,
+    PaddingBias,
+    PooledClassifier,
+    PostNormBlock,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Backbone, Converter, Input
+from keras_lm.packers import Template
+from keras_lm.tokenizers import byte_pair_files
+from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.tokenizers.published_files import read_json, read_lines
+from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CountedPositionEmbedding(keras.layers.Layer):
+    """Learned positions that count the real tokens of a row; padding has the one before the first.
+
+    Args:
+        max_sequence_length: int. Positions of real tokens.
+        hidden_dim: int. Width D of a vector.
+        first_position: int. Row of the first real token's vector.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call: `layer(padding_mask)` with (B, S) int32, 1 = real; returns (B, S, D).
+
+    Source: fairseq, `LearnedPositionalEmbedding`.
+    """
+
+    def __init__(self, max_sequence_length, hidden_dim, first_position=2, **kwargs):
+        super().__init__(**kwargs)
+        self.max_sequence_length = max_sequence_length
+        self.hidden_dim = hidden_dim
+        self.first_position = first_position
+
+    def build(self, input_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.first_position + self.max_sequence_length, self.hidden_dim),
+            initializer=truncated_normal(),
+        )
+
+    def call(self, padding_mask):
+        count = ops.cumsum(padding_mask, axis=1) * padding_mask  # (B, S), 0 at padding
+        positions = count + (self.first_position - 1)
+        return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
+
+    def compute_output_spec(self, padding_mask):
+        return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
+
+    def get_config(self):
+        return super().get_config() | {
+            "max_sequence_length": self.max_sequence_length,
+            "hidden_dim": self.hidden_dim,
+            "first_position": self.first_position,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class FirstTokenClassifier(PooledClassifier):
+    """Dropout, dense, tanh, dropout and a linear layer on `<s>`; arguments as its base class.
+
+    Source: fairseq, `RobertaClassificationHead`.
+    """
+
+    uses_pooler = False
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build({"sequence_output": outputs_shape["sequence_output"]})
+
+    def call(self, outputs, inputs=None, training=None):
+        first = self.dropout(outputs["sequence_output"][:, :1], training=training)
+        return super().call({"sequence_output": first}, training=training)
+
+
+class RobertaTokenizer:
+    """What reads a checkpoint's vocabulary: byte-level BPE, or SentencePiece where XLM-R's lies."""
+
+    @staticmethod
+    def from_files(folder, **overrides):
+        """Return a `BytePairTokenizer` or a `SentencePieceTokenizer`, as the files in a folder are.
+
+        Raises:
+            FileNotFoundError: if there are files of neither.
+            ValueError: if a file is damaged, or asks for what the tokenizer does not do.
+        """
+        dictionary = os.path.join(folder, "dict.txt")
+        try:
+            if os.path.isfile(dictionary):
+                return _fairseq_tokenizer(folder, dictionary, **overrides)
+            return BytePairTokenizer.from_files(folder, **overrides)
+        except FileNotFoundError:
+            # KerasHub's folders do not state whose SentencePiece it is.
+            is_stated = "tokenizer_class" in read_json(folder, "tokenizer_config.json")
+            family = None if is_stated else "xlm_roberta"
+            return SentencePieceTokenizer.from_files(folder, family=family, **overrides)
+
+
+def _fairseq_tokenizer(folder, dictionary, **overrides):
+    """Return GPT-2's BPE with the ids that fairseq's dictionary gives to GPT-2's ids."""
+    vocabulary, merges, _ = byte_pair_files.read_folder(folder, "", "BytePairTokenizer")
+    lines = read_lines(dictionary, "dict.txt", "copy the checkpoint's.")
+    words = [line.split(" ")[0] for line in lines]
+    entries = [vocabulary[int(word)] if word.isdigit() else word for word in words]
+    made_up = [word for word in words if not word.isdigit()]  # they fill up to a round number
+    roles = {f"{role}_token": token for role, token in byte_pair_files.DEFAULTS[0].items()}
+    settings = roles | {
+        "additional_special_tokens": made_up + ["<|endoftext|>"] * ("<|endoftext|>" in entries),
+        "lstrip_tokens": ["<mask>"],
+    }
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]
+    return BytePairTokenizer(vocabulary, merges, **(settings | overrides))
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class RobertaBackbone(Backbone):
+    """The encoder of RoBERTa and of XLM-R.
+
+    Args:
+        vocabulary_size: int. V.
+        num_layers: int. Blocks.
+        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        hidden_dim: int. D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+            block adds.
+        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        activation: str. See `keras_lm.layers.get_activation`.
+        max_sequence_length: int. The longest text; its table has `first_position` rows more.
+        first_position: int. Row of the first token's position; the row before is the padding's.
+        num_segments: int. Segments that have an embedding, 0 for a checkpoint without.
+        layer_norm_epsilon: float.
+        use_pooler: bool. Whether the checkpoint has weights for `pooled_output`.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+        name: str.
+
+    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
+    last two may be left out. Returns `sequence_output` (B, S, D) and, with a pooler,
+    `pooled_output` (B, D): dense and tanh on the first token.
+
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`.
+
+    Example:
+
+        backbone = keras_lm.models.RobertaBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[0, 7, 2]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: https://arxiv.org/abs/1907.11692, section 2.
+    """
+
+    TEMPLATE = Template(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
+    PRETRAINING_HEADS = {"token_logits": "token"}
+    tokenizer_class = RobertaTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        attention_dropout=None,
+        activation="gelu",
+        max_sequence_length=512,
+        first_position=2,
+        num_segments=1,
+        layer_norm_epsilon=1e-5,
+        use_pooler=False,
+        dtype=None,
+        name="roberta_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.position_embedding = CountedPositionEmbedding(
+            max_sequence_length, hidden_dim, first_position, dtype=dtype, name="position_embedding"
+        )
+        self.segment_embedding = None
+        if num_segments:
+            self.segment_embedding = keras.layers.Embedding(
+                num_segments,
+                hidden_dim,
+                embeddings_initializer=truncated_normal(),
+                dtype=dtype,
+                name="segment_embedding",
+            )
+        self.embedding_norm = LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.attention_bias = PaddingBias()
+        self.blocks = [
+            PostNormBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                dropout=dropout,
+                attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        self.pooler = None
+        if use_pooler:
+            self.pooler = Dense(
+                hidden_dim,
+                activation="tanh",
+                kernel_initializer=truncated_normal(),
+                dtype=dtype,
+                name="pooler",
+            )
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "activation": activation,
+                "max_sequence_length": max_sequence_length,
+                "first_position": first_position,
+                "num_segments": num_segments,
+                "layer_norm_epsilon": layer_norm_epsilon,
+                "use_pooler": use_pooler,
+            }
+        )
+
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
+        if self.segment_embedding is not None:
+            x = x + self.segment_embedding(segment_ids)
+        x = self.embedding_norm(x)
+        hidden_states = [x]  # (B, S, D)
+        x = self.embedding_dropout(x, training=training)
+        bias = self.attention_bias(padding_mask)
+        for block in self.blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])
+        return outputs | {
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.blocks),
+        }
+
+    def make_head(self, kind, **options):
+        config, dtype = self.config, self.dtype_policy
+        options = {"dropout": config["dropout"]} | options
+        if kind == "classification":
+            return FirstTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "multiple_choice":  # one number for each choice
+            return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
+        if kind == "token_classification":
+            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "token":  # with this activation, whatever the blocks have
+            return MaskedLMHead(
+                self.token_embedding,
+                "gelu",
+                config["layer_norm_epsilon"],
+                dtype=dtype,
+                name="token_head",
+            )
+        return super().make_head(kind, **options)
+
+
+def _size(num_layers, hidden_dim, vocabulary_size=50265):
+    return {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": num_layers,
+        "num_heads": hidden_dim // 64,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+    }
+
+
+RobertaBackbone.SIZES = {
+    "roberta_base_en": _size(12, 768),
+    "roberta_large_en": _size(24, 1024),
+    "xlm_roberta_base_multi": _size(12, 768, 250002),
+    "xlm_roberta_large_multi": _size(24, 1024, 250002),
+}
+RobertaBackbone.PUBLISHED = {
+    "roberta_base_en": "hf://FacebookAI/roberta-base",
+    "roberta_large_en": "hf://FacebookAI/roberta-large",
+    "xlm_roberta_base_multi": "hf://FacebookAI/xlm-roberta-base",
+    "xlm_roberta_large_multi": "hf://FacebookAI/xlm-roberta-large",
+}
+
+# === Checkpoints ===
+
+_HUGGINGFACE = {
+    "token_embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+    "block_{i}/attention/query_key_value": tuple(
+        f"encoder.layer.{{i}}.attention.self.{part}" for part in ("query", "key", "value")
+    ),
+    "block_{i}/attention/output": "encoder.layer.{i}.attention.output.dense",
+    "block_{i}/attention_norm": "encoder.layer.{i}.attention.output.LayerNorm",
+    "block_{i}/feedforward/intermediate": "encoder.layer.{i}.intermediate.dense",
+    "block_{i}/feedforward/output": "encoder.layer.{i}.output.dense",
+    "block_{i}/feedforward_norm": "encoder.layer.{i}.output.LayerNorm",
+    "pooler": "pooler.dense",
+    "classifier/pooler": "classifier.dense",
+    "classifier/logits": "classifier",
+    "token_head/dense": "lm_head.dense",
+    "token_head/norm": "lm_head.layer_norm",
+    "token_head/bias": "lm_head.bias",
+}
+_FAIRSEQ = {
+    "token_embedding": "embed_tokens",
+    "position_embedding": "embed_positions",
+    "embedding_norm": "emb_layer_norm",
+    "block_{i}/attention/query_key_value": tuple(
+        f"layers.{{i}}.self_attn.{part}_proj" for part in ("q", "k", "v")
+    ),
+    "block_{i}/attention/output": "layers.{i}.self_attn.out_proj",
+    "block_{i}/attention_norm": "layers.{i}.self_attn_layer_norm",
+    "block_{i}/feedforward/intermediate": "layers.{i}.fc1",
+    "block_{i}/feedforward/output": "layers.{i}.fc2",
+    "block_{i}/feedforward_norm": "layers.{i}.final_layer_norm",
+    "classifier/pooler": "dense",
+    "classifier/logits": "out_proj",
+    "token_head/dense": "lm_head.dense",
+    "token_head/norm": "lm_head.layer_norm",
+    "token_head/bias": "lm_head.bias",
+}
+_KERAS_HUB = {
+    "token_embedding": "token_and_position_embedding/token_embedding",
+    "position_embedding": "token_and_position_embedding/position_embedding",
+    "embedding_norm": "layer_normalization",
+    "block_{i}/attention/query_key_value": tuple(
+        f"transformer_encoder_{{i}}/_self_attention_layer/{part}_dense"
+        for part in ("query", "key", "value")
+    ),
+    "block_{i}/attention/output": "transformer_encoder_{i}/_self_attention_layer/output_dense",
+    "block_{i}/attention_norm": "transformer_encoder_{i}/_self_attention_layer_norm",
+    "block_{i}/feedforward/intermediate": "transformer_encoder_{i}/_feedforward_intermediate_dense",
+    "block_{i}/feedforward/output": "transformer_encoder_{i}/_feedforward_output_dense",
+    "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
+    "classifier/pooler": "task/layers/dense",
+    "classifier/logits": "task/layers/dense_1",
+    "token_head/dense": "task/layers/masked_lm_head/_intermediate_dense",
+    "token_head/norm": "task/layers/masked_lm_head/_intermediate_layer_norm",
+    "token_head/bias": "task/layers/masked_lm_head/vars/0",
+}
+
+
+def _keras_hub_layout(path, array):
+    if path == "position_embedding/embeddings":  # which begins with the first real token's
+        return np.pad(array, [(2, 0), (0, 0)])
+    return join_heads(path, array)
+
+
+HUGGINGFACE_NAMES = NameTable(
+    _HUGGINGFACE,
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    prefix=r"roberta\.",
+    spellings={
+        "LayerNorm.gamma": "LayerNorm.weight",
+        "LayerNorm.beta": "LayerNorm.bias",
+        # The head of a classifier of texts; those of tokens and of choices are one layer.
+        "classifier.out_proj": "classifier",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    # A buffer, and the tied copies that torch writes of the output matrix and its bias.
+    ignored=r"position_ids$|lm_head\.decoder\.",
+)
+FAIRSEQ_NAMES = NameTable(
+    _FAIRSEQ,
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    prefix=r"(?:decoder|encoder)\.(?:sentence_encoder\.)?|classification_heads\.[^.]+\.",
+    spellings={"layernorm_embedding": "emb_layer_norm"},
+    # The tied copy of the token embedding, and a buffer.
+    ignored=r"lm_head\.weight$|version$",
+)
+KERAS_HUB_NAMES = NameTable(
+    _KERAS_HUB,
+    leaves=KERAS_HUB_LEAVES,
+    layout=_keras_hub_layout,
+    prefix="layers/",
+    spellings={"transformer_encoder/": "transformer_encoder_0/"},
+    ignored="^task/optimizer/",
+)
+
+
+def _huggingface_config(checkpoint):
+    known = {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    }
+    if "lm_head.decoder.weight" in checkpoint.tensors:  # whose head would be another matrix
+        known["tie_word_embeddings"] = True
+    require_only(checkpoint, RobertaBackbone, known)
+    config = checkpoint.config
+    activation = config.get("hidden_act", "gelu")
+    dropout = config.get("hidden_dropout_prob", 0.1)
+    first_position = config.get("pad_token_id", 1) + 1
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["num_hidden_layers"],
+        "num_heads": config["num_attention_heads"],
+        "hidden_dim": config["hidden_size"],
+        "intermediate_dim": config["intermediate_size"],
+        **dropouts(dropout, config.get("attention_probs_dropout_prob", dropout)),
+        "activation": ACTIVATIONS.get(activation, activation),
+        "max_sequence_length": config.get("max_position_embeddings", 512) - first_position,
+        "first_position": first_position,
+        "num_segments": config.get("type_vocab_size", 2),
+        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+        "use_pooler": any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors),
+    }
+
+
+def _fairseq_config(checkpoint):
+    require_only(
+        checkpoint,
+        RobertaBackbone,
+        {
+            "activation_fn": "gelu",
+            "untie_weights_roberta": False,
+            "encoder_normalize_before": False,
+        },
+    )
+    # Most of it, older files leave to the name of an architecture: the shapes say it always.
+    config, tensors = checkpoint.config, checkpoint.tensors
+    names = FAIRSEQ_NAMES.resolve(tensors)
+    rows, hidden_dim = tensors.shape(names["embed_tokens.weight"])
+    blocks = [name for name in names if re.fullmatch(r"layers\.\d+\.fc1\.weight", name)]
+    dropout = config.get("dropout", 0.1)
+    return {
+        "vocabulary_size": rows,
+        "num_layers": len(blocks),
+        "num_heads": config.get("encoder_attention_heads", hidden_dim // 64),
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": tensors.shape(names[blocks[0]])[0],
+        **dropouts(dropout, config.get("attention_dropout", dropout)),
+        "max_sequence_length": tensors.shape(names["embed_positions.weight"])[0] - 2,
+        "num_segments": 0,
+    }
+
+
+def _keras_hub_config(checkpoint):
+    config = checkpoint.config["config"]
+    shared = (
+        "vocabulary_size",
+        "num_layers",
+        "num_heads",
+        "hidden_dim",
+        "intermediate_dim",
+        "dropout",
+        "max_sequence_length",
+    )
+    return {key: config[key] for key in shared} | {"num_segments": 0}
+
+
+def _is_huggingface(checkpoint):
+    stated = checkpoint.config.get("model_type")
+    if stated is not None:
+        return stated in ("roberta", "xlm-roberta")
+    return "roberta.encoder.layer.0.attention.self.query.weight" in checkpoint.tensors
+
+
+def _is_fairseq(checkpoint):
+    tail = "sentence_encoder.layers.0.self_attn.q_proj.weight"
+    return any(f"{part}.{tail}" in checkpoint.tensors for part in ("decoder", "encoder"))
+
+
+def _huggingface_labels(checkpoint):
+    names = ("classifier.out_proj.weight", "classifier.weight")
+    found = [name for name in names if name in checkpoint.tensors]
+    return huggingface_labels(checkpoint, found[0]) if found else None
+
+
+def _labels(pattern, axis):
+    """Read the number of classes off the one tensor that gives the logits."""
+
+    def labels(checkpoint):
+        found = [name for name in checkpoint.tensors if re.fullmatch(pattern, name)]
+        return Labels(checkpoint.tensors.shape(found[0])[axis]) if len(found) == 1 else None
+
+    return labels
+
+
+RobertaBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        _is_huggingface, _huggingface_config, HUGGINGFACE_NAMES, _huggingface_labels
+    ),
+    "fairseq": Converter(
+        _is_fairseq,
+        _fairseq_config,
+        FAIRSEQ_NAMES,
+        _labels(r"classification_heads\.[^.]+\.out_proj\.weight", axis=0),
+    ),
+    "keras_hub": Converter(
+        lambda checkpoint: (
+            checkpoint.config.get("class_name") in ("RobertaBackbone", "XLMRobertaBackbone")
+        ),
+        _keras_hub_config,
+        KERAS_HUB_NAMES,
+        _labels("task/layers/dense_1/vars/0", axis=1),
+    ),
+}

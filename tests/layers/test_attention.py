@@ -1,0 +1,267 @@
+"""What the models of other papers ask of attention and blocks, each against plain numpy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_lm.layers import (
+    CausalPreNormBlock,
+    CausalSelfAttention,
+    CrossAttention,
+    Dense,
+    PostNormBlock,
+    PreNormBlock,
+    SelfAttention,
+)
+from keras_lm.layers.masks import MASKED
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def randomised(layer, *shapes):
+    layer.build(*(shapes or [(None, None, 10)]))
+    rng = np.random.default_rng(1)
+    for weight in layer.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    return layer
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def linear(layer, x):
+    kernel, *bias = (w.numpy() for w in layer.weights)
+    return x @ kernel + sum(bias)
+
+
+def heads(x, parts, number):
+    """(B, S, parts·N·H) → a list of (B, N, S, H)."""
+    split = [np.split(part, number, axis=-1) for part in np.split(x, parts, axis=-1)]
+    return [np.stack(part, axis=1) for part in split]
+
+
+def read(layer, query, key, value, scores=0.0, head_mask=1.0):
+    """Return the output of attention, and the scores with `scores` added to them."""
+    scores = scores + query @ key.swapaxes(-1, -2) * layer.scale
+    context = softmax(scores) @ value * np.reshape(head_mask, (*np.shape(head_mask), 1, 1))
+    return linear(layer.output_dense, np.concatenate(list(context.swapaxes(0, 1)), -1)), scores
+
+
+BIAS = np.array([[0, 0, 0, 0, MASKED], [0] * 5], "float32")[:, None, None]
+
+
+@pytest.mark.parametrize("kind", [SelfAttention, CausalSelfAttention])
+def test_a_head_width_of_its_own(kind):
+    layer = randomised(kind(num_heads=3, head_dim=4))
+    assert layer.query_key_value.kernel.shape == (10, 36)
+    assert layer.output_dense.kernel.shape == (12, 10)
+    x = random(2, 5, 10)
+    expected, scores = read(layer, *heads(linear(layer.query_key_value, x), 3, 3), BIAS)
+    output = layer(x, bias=BIAS)
+    if kind is CausalSelfAttention:
+        output, keys, _ = output
+        assert keys.shape == layer.compute_output_shape(x.shape)[1] == (2, 3, 5, 4)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(layer.scores(x, BIAS), scores, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(layer.probabilities(x, BIAS), softmax(scores), atol=1e-5)
+    assert kind.from_config(layer.get_config()).get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize("source_dim", [10, 6])
+def test_attention_to_another_sequence(source_dim):
+    layer = CrossAttention(num_heads=2)
+    randomised(layer, (None, None, 10), (None, None, source_dim))
+    x, source = random(2, 3, 10), random(2, 5, source_dim, seed=2)
+    (query,) = heads(linear(layer.query, x), 1, 2)
+    keys_and_values = heads(linear(layer.key_value, source), 2, 2)
+    expected, scores = read(layer, query, *keys_and_values, BIAS)
+    np.testing.assert_allclose(layer(x, source, bias=BIAS), expected, atol=1e-5)
+    np.testing.assert_allclose(layer.scores(x, source, BIAS), scores, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(layer.probabilities(x, source, BIAS), softmax(scores), atol=1e-5)
+
+    past = layer.keys_and_values(source)  # once, for all steps of a loop
+    np.testing.assert_allclose(past, keys_and_values, atol=1e-5)
+    for column in range(3):
+        step = layer(x[:, column : column + 1], bias=BIAS, past=tuple(past))
+        np.testing.assert_allclose(step[:, 0], expected[:, column], atol=1e-5)
+
+
+def test_attention_to_another_sequence_in_a_functional_model(tmp_path):
+    x, source = keras.Input((None, 10)), keras.Input((None, 6))
+    layer = CrossAttention(num_heads=2, head_dim=7)
+    model = keras.Model([x, source], layer(x, source))
+    assert layer.key_value.kernel.shape == (6, 28)
+    assert model.output.shape == (None, None, 10)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    arrays = [random(2, 3, 10), random(2, 5, 6)]
+    np.testing.assert_array_equal(model(arrays), loaded(arrays))
+
+
+@pytest.mark.parametrize("kind", [SelfAttention, CausalSelfAttention, CrossAttention])
+@pytest.mark.parametrize("head_mask", [[1.0, 0.0], [[0.5, 1.0], [0.0, 2.0]]])
+def test_a_mask_over_heads(kind, head_mask):
+    layer = randomised(kind(num_heads=2))
+    x, head_mask = random(2, 4, 10), np.array(head_mask, "float32")
+    if kind is CrossAttention:
+        output = layer(x, x, head_mask=head_mask)
+        parts = [*heads(linear(layer.query, x), 1, 2), *heads(linear(layer.key_value, x), 2, 2)]
+    else:
+        output = layer(x, head_mask=head_mask)
+        parts = heads(linear(layer.query_key_value, x), 3, 2)
+    output = output[0] if kind is CausalSelfAttention else output
+    np.testing.assert_allclose(output, read(layer, *parts, head_mask=head_mask)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [PostNormBlock, PreNormBlock, CausalPreNormBlock])
+def test_blocks_hand_on_what_attention_can(kind):
+    block = randomised(kind(num_heads=3, intermediate_dim=8, head_dim=4))
+    assert kind.from_config(block.get_config()).head_dim == 4
+    x = random(2, 5, 10)
+    attended = block.read(x, block.attention_norm)
+    scores = block.attention_scores(x, BIAS)
+    np.testing.assert_array_equal(scores, block.attention.scores(attended, BIAS))
+    assert scores.shape == (2, 3, 5, 5)
+    assert scores.dtype == "float32"
+    np.testing.assert_allclose(
+        block.attention_probabilities(x, BIAS), softmax(scores.numpy()), atol=1e-6
+    )
+    outputs = [tf.nest.flatten(block(x, head_mask=mask))[0] for mask in (np.zeros(3), np.ones(3))]
+    np.testing.assert_array_equal(outputs[1], tf.nest.flatten(block(x))[0])
+    alone = block.add(x, np.zeros_like(x) + block.attention.output_dense.bias.numpy())
+    np.testing.assert_allclose(outputs[0], alone, atol=1e-5)
+
+
+# === Other papers' attention by overriding small methods ===
+
+
+class T5Attention(SelfAttention):
+    """Without scaling and without biases; what depends on distance comes as `bias`."""
+
+    def make_scale(self):
+        return 1.0
+
+    def make_projection(self, units, name):
+        return Dense(units, use_bias=False, dtype=self.dtype_policy, name=name)
+
+    def make_output(self, units):
+        return self.make_projection(units, "output")
+
+
+class RelativeAttention(SelfAttention):
+    """Transformer-XL's: queries attend to a memory too, and scores have a part by distance."""
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.position = self.make_projection(self.num_heads * self.head_dim, "position")
+        self.position.build(input_shape)
+        shape = (self.num_heads, 1, self.head_dim)
+        self.content_bias = self.add_weight(name="content_bias", shape=shape)
+        self.position_bias = self.add_weight(name="position_bias", shape=shape)
+
+    def raw_scores(self, query, key, distances):
+        content = super().raw_scores(query + self.content_bias, key)
+        (distances,) = self.split_heads(self.position(distances), 1)  # (1, N, T, H), longest first
+        distant = super().raw_scores(query + self.position_bias, distances)
+        # Row by row one more to the left: a zero before each, and the rows run on.
+        batch, number, rows, columns = ops.shape(distant)
+        distant = ops.reshape(
+            ops.pad(distant, [(0, 0)] * 3 + [(1, 0)]), (batch, number, columns + 1, rows)
+        )
+        return content + ops.reshape(distant[:, :, 1:], (batch, number, rows, columns))
+
+    def call(self, x, distances, memory, bias=None, training=None):
+        query, key, value = self.project(ops.concatenate([memory, x], axis=1))
+        query = query[:, :, ops.shape(memory)[1] :]
+        return self.attend(query, key, value, bias, training=training, distances=distances)
+
+
+def test_scores_without_scale_and_biases():
+    layer = randomised(T5Attention(num_heads=2, head_dim=3))
+    assert [weight.name for weight in layer.trainable_weights] == ["kernel"] * 2
+    x, bias = random(2, 4, 10), random(1, 2, 4, 4, seed=3)
+    expected, _ = read(layer, *heads(linear(layer.query_key_value, x), 3, 2), bias)
+    np.testing.assert_allclose(layer(x, bias=bias), expected, atol=1e-5)
+
+
+def test_scores_by_distance():
+    layer = randomised(RelativeAttention(num_heads=2))
+    x, memory, distances = random(2, 3, 10), random(2, 4, 10, seed=2), random(1, 7, 10, seed=3)
+    query, key, value = heads(
+        linear(layer.query_key_value, np.concatenate([memory, x], axis=1)), 3, 2
+    )
+    query = query[:, :, 4:]
+    (far,) = heads(linear(layer.position, distances), 1, 2)
+    scores = np.zeros((2, 2, 3, 7), "float32")
+    for i in range(3):
+        for j in range(i + 5):  # distance i + 4 - j, and the last of `distances` is that of 0
+            place = 6 - (i + 4 - j)
+            added = (
+                layer.content_bias.numpy()[:, 0] * key[:, :, j]
+                + (query[:, :, i] + layer.position_bias.numpy()[:, 0]) * far[:, :, place]
+            )
+            scores[:, :, i, j] = added.sum(-1) * layer.scale
+    bias = np.triu(np.full((3, 7), MASKED, "float32"), 5)
+    expected, _ = read(layer, query, key, value, scores + bias)
+    np.testing.assert_allclose(layer(x, distances, memory, bias=bias), expected, atol=1e-5)
+    distances = keras.Input(batch_shape=(1, None, 10))
+    output = layer(keras.Input((None, 10)), distances, keras.Input((None, 10)))
+    assert output.shape == (None, None, 10)
+
+
+class DecoderBlock(PostNormBlock):
+    """Two lines more than its base: attention to a source stands before the feed-forward."""
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.cross_attention = CrossAttention(self.num_heads, dtype=self.dtype_policy)
+        self.cross_attention.build(input_shape)
+        self.cross_attention_norm = self.make_norm("cross_attention_norm")
+        self.cross_attention_norm.build(input_shape)
+
+    def call(self, x, past, bias=None, training=None):
+        norm = self.attention_norm
+        attended = self.attention(self.read(x, norm), bias=bias, training=training)
+        x = self.residual(x, norm, attended, training)
+        norm = self.cross_attention_norm
+        attended = self.cross_attention(self.read(x, norm), past=past, training=training)
+        return self.add_feedforward(self.residual(x, norm, attended, training), training)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_decoder_block(policy):
+    block = randomised(DecoderBlock(num_heads=2, intermediate_dim=8, dtype=policy))
+    x, source = random(2, 3, 10), random(2, 5, 10, seed=2)
+    past = block.cross_attention.keys_and_values(source)
+    output = block(x, tuple(past))
+
+    def norm(layer, x):
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+        return x * layer.gamma.numpy() + layer.beta.numpy()
+
+    def numbers(x):
+        return keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))
+
+    expected = norm(block.attention_norm, x + numbers(block.attention(x)))
+    attended = numbers(block.cross_attention(expected, source))
+    expected = norm(block.cross_attention_norm, expected + attended)
+    expected = norm(block.feedforward_norm, expected + numbers(block.feedforward(expected)))
+    assert output.dtype == policy.removeprefix("mixed_")
+    np.testing.assert_allclose(numbers(output), expected, atol=2e-5 if policy == "float32" else 0.1)
+
+
+def test_what_is_new_runs_in_litert():
+    layer = randomised(CrossAttention(num_heads=2, head_dim=3))
+    shapes = [(1, None, 10), (1, None, 10), (2,)]
+    function = tf.function(lambda x, source, mask: layer(x, source, head_mask=mask))
+    function = function.get_concrete_function(*[tf.TensorSpec(s, tf.float32) for s in shapes])
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], layer)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    assert len(converter.convert()) > 0
