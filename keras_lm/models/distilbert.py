@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -31,7 +32,7 @@ from keras_lm.layers import (
     PostNormBlock,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Converter, Input
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -19,6 +19,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.converter import Converter
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -37,7 +38,7 @@ from keras_lm.layers import (
     PostNormBlock,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Converter, Input
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import Template
 from keras_lm.tokenizers import byte_pair_files
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
