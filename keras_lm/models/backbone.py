@@ -132,7 +132,8 @@ class Backbone(keras.Model):
             inputs: dict, what calling takes.
             training: bool. Whether to drop numbers.
         """
-        return self.forward(**self.complete(inputs), training=training)
+        computed = self.forward(**self.complete(inputs), training=training)
+        return computed | self._outputs(computed)
 
     def call(self, inputs, training=None):
         return self._outputs(self.forward(**inputs, training=training))

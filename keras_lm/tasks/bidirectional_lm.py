@@ -80,7 +80,7 @@ class BidirectionalLM(PretrainingTask):
         }
 
     def call(self, inputs, training=None):
-        computed = self.backbone.compute(self._backbone_inputs(inputs), training=training)
+        computed = self._read(self.backbone.compute, inputs, training)
         states = computed["hidden_states_with_boundaries"]
         return self.predicted(states[-1], inputs.get("labels"), training)
 

@@ -1,5 +1,7 @@
 """Tasks that learn from text itself: what objectives hide or ask, inside of each step."""
 
+import contextlib
+
 import keras
 import tensorflow as tf
 
@@ -16,6 +18,7 @@ class PretrainingTask(Task):
 
     predicts_sequences = True
     objectives = ()
+    _carried = None
 
     def make_objectives(self):
         """Return the `keras_lm.objectives.Objective`s of the task."""
@@ -49,6 +52,34 @@ class PretrainingTask(Task):
         own = {id(weight) for weight in weights}
         others = [w for objective in self.objectives for w in objective.trainable_weights]
         return weights + [weight for weight in others if id(weight) not in own]
+
+    # === Streams ===
+
+    @contextlib.contextmanager
+    def carrying(self, carried):
+        """A context in which each batch goes on from the state that the one before has left.
+
+        Args:
+            carried: what holds the state, with `inputs(training)` and `keep(outputs, training)`;
+                see `keras_lm.training.streams.CarriedState`.
+        """
+        self._carried, self.train_function, self.test_function = carried, None, None
+        try:
+            yield
+        finally:
+            self._carried, self.train_function, self.test_function = None, None, None
+
+    def _encode(self, inputs, training):
+        return self._read(self.backbone, inputs, training)
+
+    def _read(self, compute, inputs, training):
+        """Return what the backbone, or its method `compute`, makes of a batch."""
+        inputs = self._backbone_inputs(inputs)
+        if self._carried is None:
+            return compute(inputs, training=training)
+        outputs = compute(inputs | self._carried.inputs(training), training=training)
+        self._carried.keep(outputs, training)
+        return outputs
 
     # === Steps ===
 

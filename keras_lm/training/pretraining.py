@@ -4,7 +4,7 @@ import keras
 
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.training.checkpointing import TrainingCheckpoint
-from keras_lm.training.schedules import Plan
+from keras_lm.training.epochs import fit_epochs
 
 
 def fit_windows(
@@ -36,7 +36,7 @@ def fit_windows(
         checkpoint: path of the file to save the state of the run to, and to go on from where it is
             there; None saves nothing.
         minutes: float. How often to save, besides after each epoch.
-        callbacks: list of Keras's callbacks; each epoch is a call of `fit` to them.
+        callbacks: list of Keras's callbacks.
         verbose: as in Keras.
 
     Returns:
@@ -76,23 +76,12 @@ def fit_windows(
         callbacks.append(checkpoint)
     if validation_windows is not None:
         validation_windows = window_batches(validation_windows, batch_size)
-    history = {}
-    with Plan(task, done, epochs * steps):
-        for epoch in range(done // steps, epochs):
-            batches = epoch_batches(windows, batch_size, seed, epoch)
-            values = task.fit(
-                batches.skip(done - epoch * steps) if done > epoch * steps else batches,
-                initial_epoch=epoch,
-                epochs=epoch + 1,
-                validation_data=validation_windows,
-                callbacks=callbacks,
-                verbose=verbose,
-            ).history
-            for name, value in values.items():
-                history.setdefault(name, []).extend(value)
-            if task.stop_training:
-                break
-    return history
+
+    def batches(epoch, first):
+        whole = epoch_batches(windows, batch_size, seed, epoch)
+        return whole.skip(first) if first else whole
+
+    return fit_epochs(task, batches, steps, epochs, done, validation_windows, callbacks, verbose)
 
 
 def _count(windows):

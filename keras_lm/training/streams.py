@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.training.checkpointing import TrainingCheckpoint
-from keras_lm.training.pretraining import Plan
+from keras_lm.training.epochs import fit_epochs
 
 
 def fit_streams(
@@ -62,15 +62,14 @@ def fit_streams(
         raise ValueError(
             f"{type(task.backbone).__name__} has no states to carry along: use fit_windows."
         )
-    batches = _streams(windows, batch_size)
+    streams = _streams(windows, batch_size)
     validation = None
     if validation_windows is not None:
-        validation = _streams(validation_windows, batch_size)
+        validation = _batches(_streams(validation_windows, batch_size))
     return _fit(
         task,
-        _read_windows,
-        lambda epoch, first: batches[first:],
-        settings={"batch_size": batch_size, "epochs": epochs, "steps": len(batches)},
+        lambda epoch, first: _batches(streams[first:]),
+        settings={"batch_size": batch_size, "epochs": epochs, "steps": len(streams)},
         validation=validation,
         checkpoint=checkpoint,
         minutes=minutes,
@@ -143,7 +142,6 @@ def fit_sentences(
 
     return _fit(
         task,
-        _read_sentences,
         shuffled,
         settings={
             "batch_size": batch_size,
@@ -173,6 +171,16 @@ def _streams(windows, batch_size):
     return np.swapaxes(windows, 0, 1)
 
 
+def _batches(streams):
+    """(steps, B, S + 1) → a dataset of inputs and labels, (B, S) each."""
+
+    def split(batch):
+        inputs = {"token_ids": batch[:, :-1], "padding_mask": tf.ones_like(batch[:, 1:])}
+        return inputs, batch[:, 1:]
+
+    return tf.data.Dataset.from_tensor_slices(streams).map(split)
+
+
 def _strings(sentences, batch_size, name):
     """A list or a dataset as an array of bytes."""
     if isinstance(sentences, tf.data.Dataset):
@@ -195,128 +203,72 @@ def _sentence_streams(task, sentences, batch_size, first=0):
     ).prefetch(tf.data.AUTOTUNE)
 
 
-# === What a step reads: (inputs, labels, outputs, states) ===
-
-
-def _read_windows(task, batch, states, training):
-    inputs = {"token_ids": batch[:, :-1], "padding_mask": tf.ones_like(batch[:, 1:])}
-    outputs = task.backbone(inputs | {"states": states}, training=training)
-    logits = task.head(outputs, inputs, training=training)
-    return inputs, batch[:, 1:], logits, outputs["states"]
-
-
-def _read_sentences(task, batch, states, training):
-    inputs, labels = task.objective.corrupt(batch, training)
-    read = {name: batch[name] for name in task.backbone.input_names} | {"states": states}
-    computed = task.backbone.compute(read, training=training)
-    top = computed["hidden_states_with_boundaries"][-1]
-    return inputs, labels, task.predicted(top, labels, training), computed["states"]
-
-
 # === The run ===
 
 
-class _States:
-    """The states that a pass carries along, in variables, so that a checkpoint can hold them."""
+class CarriedState(keras.callbacks.Callback):
+    """The state that steps hand on, in variables: one for training, one for evaluation.
 
-    def __init__(self, task, batch_size):
-        self.start = task.backbone.initial_state(batch_size)
-        self.variables = [
-            keras.Variable(state, dtype=state.dtype, trainable=False)
-            for state in tf.nest.flatten(self.start)
-        ]
+    Every epoch begins with the state before any text, and so does every evaluation.
 
-    def read(self):
-        values = [variable.value for variable in self.variables]
-        return tf.nest.pack_sequence_as(self.start, [tf.convert_to_tensor(v) for v in values])
+    Args:
+        backbone: `keras_lm.models.Backbone` with a state.
+        batch_size: int, B.
 
-    def write(self, states):
-        for variable, state in zip(self.variables, tf.nest.flatten(states), strict=True):
-            variable.assign(state)
+    Attributes:
+        variables: list of `keras.Variable`, the state of training.
+        goes_on: bool. Whether the next epoch goes on where an interrupted one was.
+    """
+
+    def __init__(self, backbone, batch_size):
+        super().__init__()
+        self.name = backbone.state_name
+        self.start = backbone.pack_state(backbone.initial_state(batch_size))
+        self.variables, self._measured = (
+            [
+                keras.Variable(part, dtype=part.dtype, trainable=False)
+                for part in tf.nest.flatten(self.start)
+            ]
+            for _ in range(2)
+        )
+        self.goes_on = False
+
+    def inputs(self, training):
+        """Return the state as an input of the backbone."""
+        variables = self.variables if training else self._measured
+        parts = [tf.convert_to_tensor(variable.value) for variable in variables]
+        return {self.name: tf.nest.pack_sequence_as(self.start, parts)}
+
+    def keep(self, outputs, training):
+        """Take the state from the backbone's outputs."""
+        self._write(outputs[self.name], self.variables if training else self._measured)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if not self.goes_on:
+            self._write(self.start, self.variables)
+        self.goes_on = False
+
+    def on_test_begin(self, logs=None):
+        self._write(self.start, self._measured)
+
+    @staticmethod
+    def _write(state, variables):
+        for variable, part in zip(variables, tf.nest.flatten(state), strict=True):
+            variable.assign(part)
 
 
-def _fit(task, read, batches, settings, validation, checkpoint, minutes, callbacks, verbose):
+def _fit(task, batches, settings, validation, checkpoint, minutes, callbacks, verbose):
     """Train on `batches(epoch, first step)`, and measure on `validation`."""
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        raise ValueError("Streams are read on one device: train outside of the strategy's scope.")
     batch_size, epochs, steps = (settings[name] for name in ("batch_size", "epochs", "steps"))
-    states, callbacks, done = _States(task, batch_size), list(callbacks), 0
+    carried, done = CarriedState(task.backbone, batch_size), 0
+    callbacks = [*callbacks, carried]
     if checkpoint is not None:
         settings = settings | {"optimizer": keras.saving.serialize_keras_object(task.optimizer)}
-        checkpoint = TrainingCheckpoint(checkpoint, settings, minutes, states.variables)
+        checkpoint = TrainingCheckpoint(checkpoint, settings, minutes, carried.variables)
         done = checkpoint.restore(task)
+        carried.goes_on = done % steps > 0
         callbacks.append(checkpoint)
-    callbacks = keras.callbacks.CallbackList(
-        callbacks,
-        add_history=True,
-        add_progbar=verbose != 0,
-        verbose=1 if verbose == "auto" else verbose,
-        epochs=epochs,
-        steps=steps,
-        model=task,
-    )
-    task.stop_training = False
-    measured = _States(task, batch_size)
-    measure = _step(task, read, measured, training=False)
-    with Plan(task, done, epochs * steps):
-        callbacks.on_train_begin()
-        train, trained, logs = None, None, None
-        for epoch in range(done // steps, epochs):
-            callbacks.on_epoch_begin(epoch)
-            names = [variable.path for variable in task.trainable_variables]
-            if names != trained:  # a callback may freeze layers
-                train, trained = _step(task, read, states, training=True), names
-            first = max(done - epoch * steps, 0)
-            if not first:
-                states.write(states.start)
-            logs = _pass(task, train, batches(epoch, first), callbacks)
-            if validation is not None:
-                measured.write(measured.start)
-                found = _pass(task, measure, validation)
-                logs |= {f"val_{name}": value for name, value in found.items()}
-            callbacks.on_epoch_end(epoch, logs)
-            if task.stop_training:
-                break
-        task.optimizer.finalize_variable_values(task.trainable_weights)
-        callbacks.on_train_end(logs)
-    return task.history.history
-
-
-def _pass(task, step, batches, callbacks=None):
-    """Read all streams once; returns the metrics."""
-    task.reset_metrics()
-    for i, batch in enumerate(batches):
-        if callbacks is not None:
-            callbacks.on_train_batch_begin(i)
-        step(tf.nest.map_structure(tf.convert_to_tensor, batch))
-        if callbacks is not None:
-            callbacks.on_train_batch_end(i, _numbers(task))
-    return _numbers(task)
-
-
-def _numbers(task):
-    return {name: float(value) for name, value in task.get_metrics_result().items()}
-
-
-def _step(task, read, states, training):
-    """Return a function that reads a batch from the states, and leaves the new ones there."""
-
-    def losses(batch):
-        inputs, labels, outputs, new = read(task, batch, states.read(), training)
-        loss = task.compute_loss(x=inputs, y=labels, y_pred=outputs, training=training)
-        task._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
-        task.compute_metrics(inputs, labels, outputs)
-        return loss, new
-
-    @tf.function(autograph=False, reduce_retracing=True)
-    def step(batch):
-        if not training:
-            states.write(losses(batch)[1])
-            return
-        variables = task.trainable_weights
-        with tf.GradientTape() as tape:
-            loss, new = losses(batch)
-            loss = task.optimizer.scale_loss(loss)
-        gradients = tape.gradient(loss, [variable.value for variable in variables])
-        task.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        states.write(new)
-
-    return step
+    with task.carrying(carried):
+        return fit_epochs(task, batches, steps, epochs, done, validation, callbacks, verbose)

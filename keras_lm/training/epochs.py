@@ -1,0 +1,67 @@
+"""A training run whose epochs differ, and that may go on in the midst of one."""
+
+import keras
+
+from keras_lm.training.schedules import Plan
+
+
+class OneRun(keras.callbacks.CallbackList):
+    """Callbacks that take several calls of `fit` for one: the run begins once, and ends once."""
+
+    has_begun = False
+
+    def on_train_begin(self, logs=None):
+        if not self.has_begun:
+            self.has_begun = True
+            super().on_train_begin(logs)
+
+    def on_train_end(self, logs=None):
+        """Wait: the next epoch is another call."""
+
+    def end(self):
+        """End the run."""
+        super().on_train_end()
+
+
+def fit_epochs(task, batches, steps, epochs, done, validation_data, callbacks, verbose):
+    """Train on other batches in each epoch, from any step on.
+
+    Args:
+        task: compiled `keras_lm.tasks.Task`.
+        batches: callable `(epoch, first)` that returns a `tf.data.Dataset` of an epoch's batches
+            from the step `first` on.
+        steps: int, how many an epoch has.
+        epochs: int.
+        done: int, how many steps of the whole run are done.
+        validation_data: `tf.data.Dataset` or None.
+        callbacks: list of Keras's callbacks, to which this is one call of `fit`.
+        verbose: as in Keras.
+
+    Returns:
+        dict from metrics to lists of their values, one for each epoch, or rest of one.
+    """
+    run = OneRun(
+        callbacks,
+        add_history=True,
+        add_progbar=verbose != 0,
+        verbose=1 if verbose == "auto" else verbose,
+        epochs=epochs,
+        steps=steps,
+        model=task,
+    )
+    task.stop_training = False
+    with Plan(task, done, epochs * steps):
+        for epoch in range(done // steps, epochs):
+            task.fit(
+                batches(epoch, max(done - epoch * steps, 0)),
+                initial_epoch=epoch,
+                epochs=epoch + 1,
+                validation_data=validation_data,
+                callbacks=run,
+                verbose=verbose,
+            )
+            if task.stop_training:
+                break
+    if run.has_begun:
+        run.end()
+    return task.history.history
