@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -333,11 +333,8 @@ def _keras_hub_config(checkpoint):
 
 
 def _is_huggingface(checkpoint):
-    stated = checkpoint.config.get("model_type")
-    if stated is not None:
-        return stated == "distilbert"
-    tail = "transformer.layer.0.attention.q_lin.weight"
-    return any(name in (tail, f"distilbert.{tail}") for name in checkpoint.tensors)
+    tensors = ["transformer.layer.0.attention.q_lin.weight"]
+    return signs(checkpoint, "distilbert", tensors, prefix="distilbert.")
 
 
 def _keras_hub_labels(checkpoint):

@@ -19,7 +19,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -515,10 +515,8 @@ def _keras_hub_config(checkpoint):
 
 
 def _is_huggingface(checkpoint):
-    stated = checkpoint.config.get("model_type")
-    if stated is not None:
-        return stated in ("roberta", "xlm-roberta")
-    return "roberta.encoder.layer.0.attention.self.query.weight" in checkpoint.tensors
+    tensors = ["roberta.encoder.layer.0.attention.self.query.weight"]
+    return signs(checkpoint, ("roberta", "xlm-roberta"), tensors)
 
 
 def _is_fairseq(checkpoint):

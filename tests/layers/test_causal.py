@@ -19,7 +19,7 @@ from keras_lm.layers import (
     SelfAttention,
 )
 from keras_lm.layers.causal_heads import last_real_token
-from keras_lm.layers.slots import write_slots, write_slots_in_place
+from keras_lm.layers.tensorflow import write_slots
 
 BLOCK = {
     "num_heads": 2,
@@ -45,11 +45,15 @@ def randomised(layer, shape=(None, None, 6)):
 
 
 def indices(rows, heads, slots):
-    """For each row, head and new token (row, head, slot); `slots` is (B, S)."""
+    """Return (B·N·S, 3): row, head and slot of each new token; `slots` is (B, S)."""
     found = [
         [[[row, head, slot] for slot in slots[row]] for head in range(heads)] for row in range(rows)
     ]
-    return np.array(found, "int32")
+    return np.array(found, "int32").reshape(-1, 3)
+
+
+def write(old, new, indices):
+    return write_slots(old, keras.ops.reshape(new, (-1, new.shape[-1])), indices)
 
 
 # === Bias ===
@@ -98,8 +102,7 @@ def test_bias_in_a_functional_model_and_from_config():
 # === Attention and blocks ===
 
 
-@pytest.mark.parametrize("write", [write_slots, write_slots_in_place])
-def test_attention_goes_on_from_a_past(write):
+def test_attention_goes_on_from_a_past():
     layer = randomised(CausalSelfAttention(num_heads=2))
     x = random(2, 5, 6)
     mask = np.ones((2, 5), "int32")
@@ -119,13 +122,12 @@ def test_attention_goes_on_from_a_past(write):
     np.testing.assert_allclose(past[1], values, atol=1e-6)
 
 
-@pytest.mark.parametrize("write", [write_slots, write_slots_in_place])
-def test_rows_may_stand_at_different_slots(write):
+def test_rows_may_stand_at_different_slots():
     layer = randomised(CausalSelfAttention(num_heads=2))
     past = (np.zeros((2, 2, 4, 3), "float32"),) * 2
     slots = np.array([[3], [1]], "int32")
-    write = partial(write, indices=indices(2, 2, slots))
-    _, keys, _ = layer(random(2, 1, 6), past=past, write=write)
+    put = partial(write, indices=indices(2, 2, slots))
+    _, keys, _ = layer(random(2, 1, 6), past=past, write=put)
     written = np.any(np.asarray(keys), axis=(1, 3)).astype(int).tolist()
     assert written == [[0, 0, 0, 1], [0, 1, 0, 0]]
 
