@@ -75,6 +75,15 @@ class FeatureBackbone(Backbone):
         self.layer_choice = layers
         self.pooling = pooling
         self.normalize = normalize
+        self.arguments = {
+            "layers": layers,
+            "pooling": pooling,
+            "normalize": normalize,
+            "regularization": regularization,
+            "layer_norm": layer_norm,
+            "num_mixes": num_mixes,
+            "feature_dropout": feature_dropout,
+        }
         self.gives_several = layers == "all" or isinstance(layers, list) or num_mixes > 1
         # A model of the chosen states alone: the blocks after them are neither run nor exported.
         self._states = keras.Model(backbone.input, chosen)
@@ -90,15 +99,6 @@ class FeatureBackbone(Backbone):
         for mix in self.mixes:
             mix.build([state.shape for state in chosen])
         self.dropout = keras.layers.Dropout(feature_dropout, dtype="float32")
-        self.arguments = {
-            "layers": layers,
-            "pooling": pooling,
-            "normalize": normalize,
-            "regularization": regularization,
-            "layer_norm": layer_norm,
-            "num_mixes": num_mixes,
-            "feature_dropout": feature_dropout,
-        }
         self.finish(backbone.config)
 
     def forward(self, training=None, **inputs):
@@ -161,12 +161,13 @@ class FeatureBackbone(Backbone):
     packer_class = property(lambda self: self.backbone.packer_class)
     max_sequence_length = property(lambda self: self.backbone.max_sequence_length)
 
+    def get_arguments(self):
+        """Return the arguments but for backbone and name, as JSON can hold them."""
+        return dict(self.arguments)
+
     def get_config(self):
-        return {
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "name": self.name,
-            **self.arguments,
-        }
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        return {"backbone": backbone, "name": self.name, **self.arguments}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

@@ -5,7 +5,7 @@ Shapes: B batch, S source, T target.
 
 import tensorflow as tf
 
-from keras_lm.objectives import IGNORED
+IGNORED = -100  # the label of padding, as `keras_lm.objectives` has it, which stands above
 
 
 class Seq2SeqPacker:

@@ -85,7 +85,7 @@ class FeatureExtractor(Task):
     mixes = property(lambda self: self.features.mixes, doc="The layers that weigh hidden states.")
 
     def get_arguments(self):
-        return super().get_arguments() | self.features.arguments
+        return super().get_arguments() | self.features.get_arguments()
 
     def call(self, inputs, training=None):
         (vectors,) = self.features(self._backbone_inputs(inputs), training=training).values()

@@ -246,6 +246,7 @@ class Task(TextModel):
 
     def call(self, inputs, training=None):
         rows = self.packer.flatten(inputs)
+        rows = rows | self.backbone.complete(self._backbone_inputs(rows))  # heads need the mask
         outputs = self._encode(rows, training)
         if training and (loss := self.recipe.loss(outputs, rows)) is not None:
             self.add_loss(loss)
