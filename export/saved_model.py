@@ -49,7 +49,7 @@ def export_saved_model(task, path):
     - `next_token` is a step for clients that decode by themselves. It takes `token_ids` (B, S) and
       `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values` (B, L, N, T, H),
       float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32. It gives `logits` (B, V)
-      of the token behind the last real one of each row, and the cache with the new tokens, grown
+      of the token after the last real one of each row, and the cache with the new tokens, grown
       where it had no free slots. By default there is no padding, and the cache is empty.
     - `tokenize` takes `prompt` and gives `tokens`, `token_ids` and `padding_mask` (B, S), what is
       read of it; `detokenize` takes `token_ids` and `padding_mask` and gives `text` (B,).

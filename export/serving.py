@@ -110,7 +110,7 @@ def log(name, signature, inputs):
 
 
 def write_batching(folder):
-    """Write how TF Serving shall join requests into batches.
+    """Write how TF Serving is to join requests into batches.
 
     Args:
         folder: `Path` of a version.

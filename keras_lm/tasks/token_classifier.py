@@ -29,7 +29,7 @@ class TokenClassifier(Task):
     """Label each word of a text: named entities, parts of speech.
 
     A word's first piece carries its label; its other pieces, and special tokens, have no part in
-    the loss. Words that a tokenizer drops, and those behind `sequence_length`, get no label: an
+    the loss. Words that a tokenizer drops, and those beyond `sequence_length`, get no label: an
     empty string.
 
     Args:
@@ -242,7 +242,7 @@ class TokenClassifier(Task):
         return self._answer(words, pieces, strings, {"start": start, "end": end})
 
     def _answer(self, words, pieces, strings, offsets_of_words):
-        """Return the answer; `strings` are the words and behind them an empty one."""
+        """Return the answer; `strings` are the words and after them an empty one."""
         packed, places = self.rows.pack_words(self.packer, words, pieces)
         index, scores = self._best(self(packed, training=False), places)
         names = names_of_classes(self.class_names, self.num_classes)
