@@ -30,7 +30,7 @@ def export(task, path, format="saved_model"):
 
     Raises:
         ValueError: if `format` is unknown, the task has no tokenizer, the graph holds an operation
-            that does not exist where it shall run, or TF Serving cannot name a model after the
+            that does not exist where it is to run, or TF Serving cannot name a model after the
             folder of versions; nothing is left behind.
         NotADirectoryError: if `path` of a SavedModel is a file.
         IsADirectoryError: if `path` of a `.tflite` is a folder.

@@ -11,8 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import files
-from keras_lm.export import signatures
-from keras_lm.tasks.generative import GenerativeTask
 
 PROGRAM = Path(__file__).with_name("fresh_process.py")
 TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}
@@ -76,7 +74,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
             f"path={str(path)!r} is no exported model: pass what task.export returned, a version's "
             "folder or a .tflite file."
         )
-    if format == "litert" and isinstance(task, GenerativeTask):
+    if format == "litert" and not task.signatures.answers_in_lite:
         raise ValueError(
             f"path={str(path)!r} gives one token after the other and no text, so there is no "
             "answer to compare: check the SavedModel of this task."
@@ -98,7 +96,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
     # A graph, because TensorFlow fuses operations there: half precision rounds as in the export.
     is_lite = format == "litert"
-    answer = (signatures.lite_function if is_lite else signatures.answer_function)(task)
+    answer = task.signatures.answer_lite if is_lite else task.signatures.answer()
     answer = tf.function(answer, reduce_retracing=True, autograph=False)
     differences = {}
     for batch, served in zip(batches, answers):

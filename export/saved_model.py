@@ -4,9 +4,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-from keras_lm.export import generation, operations, serving, signatures
+from keras_lm.export import operations, serving, signatures
 from keras_lm.export.versions import local_path, write_version
-from keras_lm.tasks.generative import GenerativeTask
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,
@@ -50,7 +49,7 @@ def export_saved_model(task, path):
     - `next_token` is a step for clients that decode by themselves. It takes `token_ids` (B, S) and
       `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values` (B, L, N, T, H),
       float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32. It gives `logits` (B, V)
-      of the token behind the last real one of each row, and the cache with the new tokens, grown
+      of the token after the last real one of each row, and the cache with the new tokens, grown
       where it had no free slots. By default there is no padding, and the cache is empty.
     - `tokenize` takes `prompt` and gives `tokens`, `token_ids` and `padding_mask` (B, S), what is
       read of it; `detokenize` takes `token_ids` and `padding_mask` and gives `text` (B,).
@@ -78,29 +77,24 @@ def export_saved_model(task, path):
             cannot give to a model.
         NotADirectoryError: if `path` is a file.
     """
-    columns = signatures.text_specs(task)
-    generates = isinstance(task, GenerativeTask)
+    offer = task.signatures
+    offer.texts()  # an error, before anything is written, where strings cannot be taken
     name = serving.model_name(local_path(path))
 
     def write(folder):
-        functions = (generation if generates else signatures).trace_all(task)
+        functions = offer.functions()
         module = signatures.module_of(*functions.values(), lookups=task.lookups)
         tf.saved_model.save(module, str(folder), signatures=functions)
-        method = next((name for name in functions if name in METHODS), None)
-        if method:
-            _set_method(folder, method)
-        if generates:
-            _set_defaults(folder, generation.defaults(task))
+        for signature in set(functions) & set(METHODS):
+            _set_method(folder, signature)
+        _set_defaults(folder, offer.defaults())
         saved_model = saved_model_pb2.SavedModel.FromString(
             (folder / "saved_model.pb").read_bytes()
         )
         for meta_graph in saved_model.meta_graphs:
             operations.check(meta_graph, signatures.layer_names(task))
-        if generates:
-            logs = [serving.predict_log(name, *each) for each in generation.warmup_requests(task)]
-        else:
-            logs = serving.warmup_logs(task, name, columns, method)
-        serving.write_warmup(folder, logs)
+        requests = offer.requests(serving.WARMUP_SIZES)
+        serving.write_warmup(folder, [serving.log(name, *request) for request in requests])
         serving.write_batching(folder)
 
     version = write_version(path, write)

@@ -4,7 +4,6 @@ import os
 import re
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
@@ -20,6 +19,8 @@ BATCHING_FILE = "batching_params.pbtxt"
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 WARMUP_SIZES = BATCH_SIZES[:6]  # a server starts the later the more it has to compute
+
+EXAMPLE_METHODS = ("classify", "regress")
 
 ALLOWED = "\n".join(f"allowed_batch_sizes: {size}" for size in BATCH_SIZES)
 BATCHING = f"""\
@@ -74,7 +75,7 @@ def write_warmup(folder, logs):
 
     Args:
         folder: `Path` of a version.
-        logs: list of `PredictionLog`, such as `warmup_logs` returns.
+        logs: list of `PredictionLog`, such as `log` returns.
     """
     path = folder / WARMUP_FILE
     path.parent.mkdir(exist_ok=True)
@@ -83,72 +84,33 @@ def write_warmup(folder, logs):
             writer.write(log.SerializeToString())
 
 
-def warmup_logs(task, name, columns, example_method=None):
-    """Return requests that run all signatures of a task that take texts.
-
-    They let the first client not wait for what TensorFlow does once a size. Batches hold short
-    texts, for the same reason for which they stay small; one text is longer than the model takes.
-
-    Args:
-        task: `keras_lm.tasks.Task`.
-        name: str, of the model.
-        columns: dict of the texts that the task takes, name → `tf.TensorSpec`.
-        example_method: `"classify"`, `"regress"` or None.
-
-    Returns:
-        list of `PredictionLog`.
-    """
-    texts = [(_text(task, words), rows) for rows in WARMUP_SIZES for words in (1, 16)]
-    texts.append((_text(task, 2 * task.packing["sequence_length"]), 1))
-    logs = [predict_log(name, "serving_default", _columns(columns, *text)) for text in texts]
-    logs.append(predict_log(name, "tokenize", _columns(columns, *texts[1])))
-    if example_method:
-        logs.append(_example_log(name, example_method, columns, *texts[1]))
-    return logs
-
-
-def _text(task, words):
-    # A mask is what `MaskedLM` fills in, and ordinary text to all others.
-    return " ".join([task.tokenizer.special_tokens.get("mask", "a"), *["a"] * (words - 1)])
-
-
-def _columns(columns, text, rows):
-    # Two choices a row, or two words, where a row has several.
-    shapes = {column: [rows, 2][: spec.shape.rank] for column, spec in columns.items()}
-    return {column: np.full(shape, text) for column, shape in shapes.items()}
-
-
-def predict_log(name, signature, inputs):
-    """Return the `PredictionLog` of a request for Predict.
+def log(name, signature, inputs):
+    """Return the `PredictionLog` of a request.
 
     Args:
         name: str, of the model.
-        signature: str.
+        signature: str. `"classify"` and `"regress"` are asked by TF Serving's methods of these
+            names, which take an example a row; all others by Predict.
         inputs: dict of arrays.
     """
-    log = prediction_log_pb2.PredictionLog()
-    request = log.predict_log.request
+    found = prediction_log_pb2.PredictionLog()
+    method = signature if signature in EXAMPLE_METHODS else "predict"
+    request = getattr(found, f"{method}_log").request
     request.model_spec.name = name
     request.model_spec.signature_name = signature
-    for column, array in inputs.items():
-        request.inputs[column].CopyFrom(tf.make_tensor_proto(array))
-    return log
-
-
-def _example_log(name, method, columns, text, rows):
-    log = prediction_log_pb2.PredictionLog()
-    request = getattr(log, f"{method}_log").request
-    request.model_spec.name = name
-    request.model_spec.signature_name = method
-    for _ in range(rows):
+    if method == "predict":
+        for column, array in inputs.items():
+            request.inputs[column].CopyFrom(tf.make_tensor_proto(array))
+        return found
+    for row in zip(*inputs.values(), strict=True):
         example = request.input.example_list.examples.add()
-        for column in columns:
+        for column, text in zip(inputs, row, strict=True):
             example.features.feature[column].bytes_list.value.append(text.encode())
-    return log
+    return found
 
 
 def write_batching(folder):
-    """Write how TF Serving shall join requests into batches.
+    """Write how TF Serving is to join requests into batches.
 
     Args:
         folder: `Path` of a version.

@@ -1,19 +1,15 @@
 """Export as a `.tflite`: for LiteRT's interpreter, on phones and elsewhere."""
 
-import contextlib
 import tempfile
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.export import generation, signatures
+from keras_lm.export import signatures
 from keras_lm.export.operations import layer_path
 from keras_lm.export.versions import local_path
 from keras_lm.files import replacing
-from keras_lm.layers.tensorflow import for_lite
 from keras_lm.litert import open_interpreter
-from keras_lm.tasks.generative import GenerativeTask
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
 TEXT_OPERATIONS = {
@@ -67,78 +63,44 @@ def export_tflite(task, path):
         raise IsADirectoryError(
             f"path={str(path)!r} is a folder: pass a file, such as model.tflite."
         )
-    specs = signatures.text_specs(task)
-    generates = isinstance(task, GenerativeTask)
-    if not generates and not hasattr(task.tokenizer, "tokenize_lite"):
-        raise ValueError(
-            f"{type(task.tokenizer).__name__} has no operations that run in LiteRT: export as a "
-            "SavedModel instead."
-        )
+    task.signatures.texts()  # an error where strings cannot be taken
     compute_dtype = task.backbone.dtype_policy.compute_dtype
     if compute_dtype != "float32":
         raise ValueError(
             f"the task computes in {compute_dtype}, for which LiteRT has no kernels: save it with "
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
-    model = _generating_model(task) if generates else _working_model(task, specs)
+    model = _working_model(task)
     with replacing(path) as new:
         new.write_bytes(model)
     return path
 
 
-def _working_model(task, specs):
-    """Return the flatbuffer, padded as the task pads or else to a fixed length."""
-    texts = np.array([[b"", b"a"], [b"two words", b""]])
-    texts = {n: texts if s.shape.rank == 2 else texts[:, 0] for n, s in specs.items()}
-    problems = []
-    for padding in dict.fromkeys([task.packing["padding"], "fixed"]):
-        with _padding(task, padding):
-            with for_lite():
-                function = signatures.trace(signatures.lite_function(task), specs)
-            model, problem = _convert(function)
-        problem = problem or _missing(model, task) or _failure(model, [("serving_default", texts)])
+def _working_model(task):
+    """Return the flatbuffer of the best that the task may offer and that works."""
+    offer = task.signatures
+    for functions in offer.lite_functions():
+        model, problem = _convert(functions)
+        problem = problem or _missing(model, task) or _failure(model, offer.lite_requests())
         if not problem:
             return model
-        problems.append(problem)
-    raise _no_lite(task, problems[-1])
-
-
-def _generating_model(task):
-    """Return the flatbuffer of a task that continues prompts."""
-    functions = generation.trace_lite(task)
-    module = signatures.module_of(*functions.values())
-    with tempfile.TemporaryDirectory() as folder:  # only by this way signatures have names
-        tf.saved_model.save(module, folder, signatures=functions)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[*functions])
-        model, problem = _converted(converter)
-    problem = problem or _missing(model, task) or _failure(model, generation.lite_requests(task))
-    if problem:
-        raise _no_lite(task, problem)
-    return model
-
-
-def _no_lite(task, problem):
-    return ValueError(
+    raise ValueError(
         f"{type(task).__name__} does not run in LiteRT: {problem}. Export as a SavedModel instead."
     )
 
 
-@contextlib.contextmanager
-def _padding(task, padding):
-    packer = task.packer
-    options = {**task.packing, "padding": padding}
-    task.packer = type(packer)(packer.template, task.tokenizer, **options)
-    try:
-        yield
-    finally:
-        task.packer = packer
-
-
-def _convert(function):
+def _convert(functions):
     """Return (flatbuffer, None), or (None, what went wrong)."""
     # Around a Keras model, the converter loses track of variables and gives NaN.
-    module = signatures.module_of(function)
-    return _converted(tf.lite.TFLiteConverter.from_concrete_functions([function], module))
+    module = signatures.module_of(*functions.values())
+    if set(functions) == {"serving_default"}:
+        answer = list(functions.values())
+        return _converted(tf.lite.TFLiteConverter.from_concrete_functions(answer, module))
+    with tempfile.TemporaryDirectory() as folder:  # only by this way signatures have names
+        tf.saved_model.save(module, folder, signatures=functions)
+        return _converted(
+            tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[*functions])
+        )
 
 
 def _converted(converter):

@@ -60,7 +60,7 @@ def _make_folders(folder):
         if parent.exists() and not parent.is_dir():  # it may have been made just now
             raise NotADirectoryError(
                 f"path={str(folder)!r}: {str(parent)!r} is a file. Pass the folder in which the "
-                "versions shall be."
+                "versions are to be."
             )
         missing.append(parent)
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,12 +32,7 @@ WITHOUT_TENSORFLOW = ("layers", "models", "objectives")
 WITH_TENSORFLOW = {"layers.tensorflow"}
 
 # What is not yet as it should be: (module, what it imports). Only ever shorter.
-UPWARDS = {
-    ("export.check", "tasks.generative"),
-    ("export.saved_model", "tasks.generative"),
-    ("export.signatures", "tasks"),
-    ("export.tflite", "tasks.generative"),
-}
+UPWARDS = set()
 TENSORFLOW = {"models.pair_lstm"}
 
 

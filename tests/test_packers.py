@@ -17,6 +17,7 @@ XLNET = Template(
 )
 IDS = {"[CLS]": 101, "[SEP]": 102, "<sep>": 103, "<cls>": 104}
 PAD = 99
+NAMES = ("text", "text_pair")
 KEYS = ("token_ids", "segment_ids", "padding_mask")
 
 
@@ -110,20 +111,22 @@ text = strategies.lists(strategies.integers(1, 50), max_size=14)
 )
 def test_packer_equals_the_reference(rows, is_pair, template, sequence_length, padding, truncation):
     texts = list(zip(*rows))[: 1 + is_pair]
-    actual = packer(template, sequence_length, padding=padding, truncation=truncation)(
-        *(ragged(column) for column in texts)
+    actual = packer(template, sequence_length, padding=padding, truncation=truncation).pack(
+        **{name: ragged(column) for name, column in zip(NAMES, texts)}
     )
     assert_packed(actual, reference(template, texts, sequence_length, padding, truncation))
 
 
 def test_longest_first_takes_from_the_second_at_a_tie():
-    packed = packer(sequence_length=8)(ragged([[1, 2, 3, 4]]), ragged([[5, 6, 7, 8]]))
+    packed = packer(sequence_length=8).pack(
+        text=ragged([[1, 2, 3, 4]]), text_pair=ragged([[5, 6, 7, 8]])
+    )
     assert packed["token_ids"].numpy().tolist() == [[101, 1, 2, 3, 102, 5, 6, 102]]
     assert packed["segment_ids"].numpy().tolist() == [[0, 0, 0, 0, 0, 1, 1, 1]]
 
 
 def test_left_padding_and_its_segment():
-    packed = packer(XLNET, 6, padding="fixed")(ragged([[1, 2], [1, 2, 3, 4, 5]]))
+    packed = packer(XLNET, 6, padding="fixed").pack(text=ragged([[1, 2], [1, 2, 3, 4, 5]]))
     assert packed["token_ids"].numpy().tolist() == [
         [99, 99, 1, 2, 103, 104],
         [1, 2, 3, 4, 103, 104],
@@ -135,18 +138,22 @@ def test_left_padding_and_its_segment():
 @pytest.mark.parametrize("padding, columns", [("longest", 1), ("fixed", 8)])
 @pytest.mark.parametrize("number_of_texts", [1, 2])
 def test_an_empty_batch_has_columns(padding, columns, number_of_texts):
-    packed = packer(padding=padding)(*[ragged([])] * number_of_texts)
+    packed = packer(padding=padding).pack(**dict.fromkeys(NAMES[:number_of_texts], ragged([])))
     assert {key: value.shape for key, value in packed.items()} == dict.fromkeys(KEYS, (0, columns))
 
 
 def test_empty_texts_are_their_special_tokens():
-    packed = packer()(ragged([[], []]), ragged([[], []]))
+    packed = packer().pack(text=ragged([[], []]), text_pair=ragged([[], []]))
     assert packed["token_ids"].numpy().tolist() == [[101, 102, 102]] * 2
 
 
 @pytest.mark.parametrize("padding", ["longest", "fixed"])
 def test_the_same_in_every_kind_of_graph(padding):
-    pack = packer(sequence_length=7, padding=padding)
+    made = packer(sequence_length=7, padding=padding)
+
+    def pack(text, text_pair):
+        return made.pack(text=text, text_pair=text_pair)
+
     first, second = [[1, 2, 3], [], [4, 5, 6, 7, 8, 9]], [[1], [2, 3], [4, 5, 6, 7]]
     expected = pack(ragged(first), ragged(second))
     spec = tf.RaggedTensorSpec([None, None], tf.int32)

@@ -16,7 +16,6 @@ from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
     CharacterCNN,
-    PooledClassifier,
     WordSoftmax,
 )
 from keras_lm.models.backbone import Backbone, Input, WordBackbone
@@ -261,10 +260,7 @@ class ElmoBackbone(WordBackbone):
         if kind == "bidirectional_lm":
             options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
             return WordSoftmax(name="word_softmax", **options)
-        options = {"dropout": 0.5, "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return MeanClassifier(name="classifier", **options)
-        return super().make_head(kind, **options)
+        return super().make_head(kind, **{"dropout": 0.5} | options)
 
 
 def _check_widths(hidden_dim, cell_dim, filters, project_words, project_cells):
@@ -288,24 +284,6 @@ def _check_depths(num_layers, filters, characters_per_word):
             f"filters has one that reads {widest} characters, but words have "
             f"characters_per_word={characters_per_word}: pass narrower ones, or longer words."
         )
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class MeanClassifier(PooledClassifier):
-    """Dropout and a linear layer on the mean of a text's words; arguments as its base class."""
-
-    def build(self, outputs_shape, inputs_shape=None):
-        batch, _, width = outputs_shape["sequence_output"]
-        super().build({"pooled_output": (batch, width)})
-
-    def call(self, outputs, inputs=None, training=None):
-        words = ops.any(inputs["character_ids"] > PAD, axis=-1, keepdims=True)  # (B, S, 1)
-        if "padding_mask" in inputs:
-            words = words & ops.expand_dims(inputs["padding_mask"] > 0, -1)
-        x = outputs["sequence_output"]  # zero in padding
-        count = ops.maximum(ops.sum(ops.cast(words, x.dtype), axis=1), 1.0)  # (B, 1)
-        pooled = {"pooled_output": ops.sum(x, axis=1) / count}
-        return super().call(pooled, training=training)
 
 
 def _size(hidden_dim, cell_dim, num_highways):

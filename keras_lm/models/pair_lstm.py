@@ -13,18 +13,22 @@ from keras import ops
 from keras_lm.layers import LSTM, Dense, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.masks import MASKED
 from keras_lm.models.backbone import Backbone, Input
-from keras_lm.packers import CharacterPacker, Packer, Template
+from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
 from keras_lm.tokenizers.words import WordTokenizer
 
 
 class PairCharacterPacker(CharacterPacker):
     """The same with `segment_ids` (B, S), which tell the second text from the first."""
 
-    def __call__(self, ids, pair_ids=None):
-        packed = super().__call__(ids, pair_ids)
+    @property
+    def inputs(self):
+        return super().inputs | {"segment_ids": PackedInput()}
+
+    def pack(self, **texts):
+        packed = super().pack(**texts)
         segments = tf.zeros_like(packed["padding_mask"])
-        if pair_ids is not None:
-            start, _ = self.spans(ids, pair_ids)[1]
+        if "text_pair" in texts:
+            start, _ = self.spans(**texts)["text_pair"]
             position = tf.range(tf.shape(segments)[1])[tf.newaxis, :]
             segments = tf.cast(position >= start[:, tf.newaxis], tf.int32)
         return packed | {"segment_ids": segments * packed["padding_mask"]}

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_lm.layers import LSTM, CharacterCNN, Frozen
 from keras_lm.models.backbone import Input, WordBackbone
-from keras_lm.packers import CharacterPacker
+from keras_lm.packers import CharacterPacker, PackedInput
 from keras_lm.tokenizers.words import WordTokenizer
 
 UNKNOWN = "<unk>"  # as word vectors have it
@@ -28,15 +28,18 @@ class SpelledWordPacker(CharacterPacker):
     words = (UNKNOWN,)
     lowercase = False
 
-    def __init__(self, template, tokenizer, *arguments, **options):
-        super().__init__(template, tokenizer, *arguments, **options)
-        self._words_of = tokenizer.words
+    @property
+    def inputs(self):
+        return super().inputs | {"token_ids": PackedInput()}
+
+    def read_vocabulary(self, tokenizer):
+        super().read_vocabulary(tokenizer)
         self._numbers = WordTokenizer(self.words, UNKNOWN, lowercase=self.lowercase)
         self.lookups = (self._numbers,)
 
-    def __call__(self, ids, pair_ids=None):
-        packed = super().__call__(ids, pair_ids)
-        words = self._words_of(packed["character_ids"])
+    def pack(self, **texts):
+        packed = super().pack(**texts)
+        words = self.tokenizer.words(packed["character_ids"])
         return packed | {"token_ids": self._numbers.tokenize_words(words)}
 
 

@@ -9,7 +9,7 @@ from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
 from keras_lm.converters.formats import PRESET_CONFIG
 from keras_lm.presets.recognition import recognise, stated_arguments, stated_task
 from keras_lm.presets.saving import ASSETS
-from keras_lm.registry import TASKS, TOKENIZERS, sizes
+from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, sizes
 
 # Embeddings are padded to round numbers of rows; a larger gap means another vocabulary.
 MAX_UNUSED_ROWS = 128
@@ -61,7 +61,7 @@ def load_task(source, cls, load_weights=True, **arguments):
     stated = stated_arguments(checkpoint, cls)
     mine, is_fresh = _with_stated(mine, stated)
     task = cls(backbone, **mine)
-    grows = stated is None and hasattr(task, "with_fine_tuning_tokens")
+    grows = stated is None
     if load_weights:
         fresh = [v.path for v in task.weights if is_fresh and v.path.startswith(cls.FRESH)]
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
@@ -131,7 +131,10 @@ def _make_backbone(checkpoint, cls, overrides):
     def build(config):
         if "backbone" not in config:
             return backbone_class(**(config["arguments"] | overrides))
-        return TASKS[config["class"]](build(config["backbone"]), **config["arguments"])
+        # Older presets name the task `FeatureExtractor`, which brings the same backbone.
+        return (BACKBONES | TASKS)[config["class"]](
+            build(config["backbone"]), **config["arguments"]
+        )
 
     return build(checkpoint.config["backbone"]), converter
 

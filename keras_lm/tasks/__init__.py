@@ -8,7 +8,6 @@ from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.masked_lm import MaskedLM
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.pretrainer import Pretrainer
-from keras_lm.tasks.reading import ReadingTask
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
@@ -21,7 +20,6 @@ __all__ = [
     "MaskedLM",
     "MultipleChoice",
     "Pretrainer",
-    "ReadingTask",
     "Task",
     "TextClassifier",
     "TextRegressor",

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
+from keras_lm.packers import Texts
 from keras_lm.tasks.pretraining import PretrainingTask
 from keras_lm.tokenizers import WordTokenizer
 
@@ -54,7 +55,7 @@ class BidirectionalLM(PretrainingTask):
     Source: ELMo, https://arxiv.org/abs/1802.05365, section 3.1; allenai/bilm-tf, `training.py`.
     """
 
-    text_names = ("text",)
+    rows = Texts(text_pair=False)
     default_learning_rate = 1e-3
 
     def __init__(self, backbone, words, num_candidates=8192, **arguments):
@@ -121,7 +122,7 @@ class BidirectionalLM(PretrainingTask):
 
     @property
     def lookups(self):
-        return [self.tokenizer, self.word_tokenizer]
+        return [*super().lookups, self.word_tokenizer]
 
     def answer(self, columns, tokenize=None):
         """Return `scores`, `perplexity` and those of each direction, (B,) each; see `score`."""

@@ -26,19 +26,32 @@ def check_classes(num_classes, class_names):
     return num_classes, class_names
 
 
-def learn_class_names(names, num_classes):
-    """Return the different names among labels, sorted.
+def class_numbers(task, labels, place):
+    """Return the numbers of labels by name; a task without `class_names` learns them here, sorted.
+
+    Args:
+        task: with `num_classes` and `class_names`.
+        labels: list of names.
+        place: callable from a label's position in the list to its place in the user's, `"[row]"`.
 
     Raises:
-        ValueError: if they are not `num_classes`.
+        ValueError: if a name is unknown, or those to learn are not `num_classes`.
     """
-    found = sorted(set(names))
-    if len(found) != num_classes:
-        raise ValueError(
-            f"labels holds {len(found)} different names, but num_classes={num_classes}: "
-            "pass class_names when making the task."
-        )
-    return found
+    labels = [label if label is None else text_of(label) for label in labels]
+    if task.class_names is None:
+        found = sorted(set(labels))
+        if len(found) != task.num_classes:
+            raise ValueError(
+                f"labels holds {len(found)} different names, but num_classes={task.num_classes}: "
+                "pass class_names when making the task."
+            )
+        task.class_names = found
+        task.forget_answers()  # what it serves are the names
+    numbers = {name: number for number, name in enumerate(task.class_names)}
+    for i, label in enumerate(labels):
+        if label not in numbers:
+            raise ValueError(f"labels{place(i)}={label!r} is none of {task.class_names}.")
+    return [numbers[label] for label in labels]
 
 
 def names_of_classes(class_names, num_classes):

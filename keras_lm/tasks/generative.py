@@ -9,7 +9,8 @@ from keras_lm.generation import beam_search, decoding, scoring, stopping
 from keras_lm.generation.options import OPTIONS, batch_options, require
 from keras_lm.generation.prompts import align
 from keras_lm.objectives import CausalLanguageModel
-from keras_lm.packers import Template
+from keras_lm.packers import Template, Texts
+from keras_lm.tasks.generation_signatures import GenerationSignatures
 from keras_lm.tasks.pretraining import PretrainingTask
 
 
@@ -19,14 +20,14 @@ class GenerativeTask(PretrainingTask):
     A subclass makes the head, from whose logits all else follows.
     """
 
-    text_names = ("text",)
+    rows = Texts(text_pair=False)
 
     def make_objectives(self):
         return [CausalLanguageModel()]
 
     @property
     def template(self):
-        roles = self.tokenizer.special_tokens
+        roles = {} if self.tokenizer is None else self.tokenizer.special_tokens
         bos, eos = (f"{roles[role]}:0" if role in roles else "" for role in ("bos", "eos"))
         return Template(single=f"{bos} $A:0 {eos}", pair=f"{bos} $A:0 $B:0 {eos}")
 
@@ -206,6 +207,10 @@ class GenerativeTask(PretrainingTask):
     @property
     def answer_names(self):
         return ["prompt"]
+
+    @property
+    def signatures(self):
+        return GenerationSignatures(self)
 
     def columns(self, x):
         if isinstance(x, dict) and "prompt" in x:

@@ -6,15 +6,14 @@ Shapes: B batch, C choices, S sequence.
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
-from keras_lm.tasks.reading import ReadingTask
-
-LOWEST = -1e9  # the logit of a choice that is none: finite, and next to it all others count
+from keras_lm.packers import Choices
+from keras_lm.tasks.recipe import GPTRecipe
+from keras_lm.tasks.task import Task
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MultipleChoice(ReadingTask):
+class MultipleChoice(Task):
     """Choose the best of several texts: an ending, an answer, a cause.
 
     Each choice is read together with the text, as a pair, and gets one number; a softmax over the
@@ -24,8 +23,9 @@ class MultipleChoice(ReadingTask):
 
     Args:
         backbone: see `Task`.
-        **arguments: see `Task` and, for GPT, `keras_lm.tasks.reading.ReadingTask`.
-            `truncation="only_first"` keeps choices whole where a text is long.
+        symmetric: bool. False: there are no pairs without an order.
+        lm_loss_weight: see `TextClassifier`.
+        **arguments: see `Task`. `truncation="only_first"` keeps choices whole where a text is long.
 
     Raw data have the keys `text`, a string for each row, and `choices`, a list of strings for each;
     a tuple is `(text, choices)`. Labels are the positions of the right choices, from 0.
@@ -44,20 +44,23 @@ class MultipleChoice(ReadingTask):
     section 3.3.
     """
 
-    text_names = required_names = ("text", "choices")
-    list_names = ("choices",)
-    has_several = True
+    rows = Choices()
 
-    def __init__(self, backbone, **arguments):
-        if arguments.get("symmetric"):
+    def __init__(self, backbone, symmetric=False, lm_loss_weight=None, **arguments):
+        if symmetric:
             raise ValueError("symmetric=True is for pairs of texts: MultipleChoice has none.")
         super().__init__(backbone, **arguments)
+        self.recipe = GPTRecipe(self, lm_loss_weight=lm_loss_weight)
+        self.lm_head = self.recipe.lm_head
         self.head = self.add_head("multiple_choice")
         self._finish()
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
         return {} if labels.problem_type == "multiple_choice" else None
+
+    def get_arguments(self):
+        return super().get_arguments() | self.recipe.get_arguments()
 
     def default_loss(self):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -79,47 +82,9 @@ class MultipleChoice(ReadingTask):
             raise ValueError(f"choices[{row}] is empty: pass at least one choice for each text.")
         return columns | {"choices": choices.to_tensor("")}
 
-    def preprocess(self, columns, tokenize=None):
-        """Tokenize and pack each choice with its text, in the graph.
-
-        Args:
-            columns: dict of strings: `text` (B,) and `choices` (B, C), ragged or filled up with
-                empty strings.
-            tokenize: see `Task.preprocess`.
-
-        Returns:
-            The packed dict of (B, C, S) int32 that calling the task takes. The mask of an empty
-            choice is 0 all over.
-        """
-        if tokenize is None:
-            self.require_tokenizer()
-            tokenize = self.tokenize
-        choices = columns["choices"]
-        if isinstance(choices, tf.RaggedTensor):
-            choices = choices.to_tensor("")
-        if choices.shape.rank != 2:
-            raise ValueError(
-                f"choices has the shape {choices.shape}: it must be (B, C), with the choices of a "
-                "text in a row."
-            )
-        shape = tf.shape(choices)  # B, C
-        # Strings and not their ids are repeated: LiteRT has no gather of ragged rows.
-        rows = tf.range(tf.size(choices)) // tf.maximum(shape[1], 1)
-        texts = tf.gather(columns["text"], rows)
-        packed = self.packer(tokenize(texts), tokenize(tf.reshape(choices, [-1])))
-        packed = {
-            name: tf.reshape(value, [shape[0], shape[1], tf.shape(value)[1]])
-            for name, value in packed.items()
-        }
-        is_choice = tf.cast(tf.not_equal(choices, ""), tf.int32)
-        packed["padding_mask"] *= tf.expand_dims(is_choice, axis=2)
-        return packed
-
-    def _arrays(self, x, y, sample_weight):
-        columns, *rest = super()._arrays(x, y, sample_weight)
-        if rest:
-            _check_labels(rest[0], columns)
-        return (columns, *rest)
+    def matched_labels(self, columns, labels):
+        _check_labels(labels, columns, self.packer)
+        return labels
 
     def prepare_labels(self, labels):
         try:
@@ -134,13 +99,7 @@ class MultipleChoice(ReadingTask):
             )
         return whole
 
-    # === Numbers ===
-
-    def join(self, logits, inputs):
-        logits = logits[:, :, 0]  # (B, C)
-        if "padding_mask" in inputs:
-            logits = ops.where(ops.any(inputs["padding_mask"] > 0, axis=2), logits, LOWEST)
-        return logits
+    # === Answers ===
 
     def decode(self, outputs, packed):
         """Return `labels` (B,), the position of the best choice, int32, and `scores` (B, C)."""
@@ -162,9 +121,10 @@ class MultipleChoice(ReadingTask):
         return self.answer_all(x, batch_size)
 
 
-def _check_labels(labels, columns):
+def _check_labels(labels, columns, packer):
     """Refuse positions that no choice has."""
-    number = columns["choices" if "choices" in columns else "token_ids"].shape[1]
+    name = next(name for name in ("choices", *packer.inputs) if name in columns)
+    number = columns[name].shape[1]
     for row in np.flatnonzero((labels < 0) | (labels >= number))[:1]:
         raise ValueError(
             f"labels[{row}]={labels[row]}, but there are {number} choices: their positions count "

@@ -10,23 +10,28 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import presets
+from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, TOKENIZERS, register
-from keras_lm.tasks.columns import batches_of, join_answers
+from keras_lm.tasks import datasets
+from keras_lm.tasks.columns import columns_from_user, refuse_empty_words, tensors
+from keras_lm.tasks.recipe import PLAIN
+from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
-from keras_lm.training import AdamW
 
 
 class Task(TextModel):
     """A model that does a job on text; the base class of all tasks.
 
-    A subclass makes its head in `__init__` (with `add_head`), states its defaults for `compile` and
-    what it serves (`decode`). `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and
-    `predict_on_batch` take raw strings: a list or array is a batch, a tuple of two is a pair, a
-    dict uses the keys `text` and `text_pair`, and a `tf.data.Dataset` yields batches of these,
-    alone or with labels. They also take packed dicts (`token_ids`, …), as `task(inputs)` does.
+    A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), states
+    its defaults for `compile` and what it serves (`decode`); `rows` says which texts it takes.
+    `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and `predict_on_batch` take raw
+    strings: a list or array is a batch, a tuple of two is a pair, a dict uses the keys `text` and
+    `text_pair`, and a `tf.data.Dataset` or a generator yields batches of these, alone or with
+    labels. They also take packed dicts (`token_ids`, …), as `task(inputs)` does. Strings are
+    tokenized and packed in `tf.data`, on the host.
 
     Args:
-        backbone: `keras_lm.models.Backbone`.
+        backbone: `keras_lm.models.Backbone`; or a `FeatureExtractor`, to learn on its vectors.
         tokenizer: `keras_lm.tokenizers.Tokenizer`, or None for a task that takes packed dicts only.
         sequence_length: int, or None for the backbone's own limit, or 512 where it has none, as
             recurrent ones. Longer texts are truncated.
@@ -41,11 +46,18 @@ class Task(TextModel):
             `sequence_length` exceeds what the backbone has positions for.
     """
 
-    default_learning_rate = 5e-5
+    # Which texts it takes, and the rows that they make.
+    rows = Texts()
+    # How it reads and trains its model, where that is not plain.
+    recipe = PLAIN
     # What the paths of weights begin with that a checkpoint may lack: they begin at random.
     FRESH = ("classifier/",)
+    # What a raw output is called that is a tensor.
+    output_name = "logits"
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True
+    _answer_function = None
+    _tokenizer_config = None
 
     def __init__(
         self,
@@ -57,6 +69,7 @@ class Task(TextModel):
         text_pair=None,
         name=None,
     ):
+        backbone = getattr(backbone, "features", backbone)  # of a `FeatureExtractor`
         super().__init__(name=name, dtype=backbone.dtype_policy)
         limit = backbone.max_sequence_length
         if sequence_length is not None and limit is not None and sequence_length > limit:
@@ -75,22 +88,34 @@ class Task(TextModel):
         self._set_tokenizer(tokenizer)
 
     def _set_tokenizer(self, tokenizer):
-        self.tokenizer = tokenizer
-        self.packer = None
-        if tokenizer is None:
-            return
         rows = self.backbone.config["vocabulary_size"]
-        if tokenizer.vocabulary_size > rows:
+        if tokenizer is not None and tokenizer.vocabulary_size > rows:
             raise ValueError(
                 f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
                 f"has {rows} rows: they belong to different checkpoints."
             )
-        self.packer = self.backbone.packer_class(self.template, tokenizer, **self.packing)
+        self.tokenizer = tokenizer
+
+    def _make_packer(self):
+        self.packer = self.backbone.packer_class(
+            self.template, self.tokenizer, rows=self.rows, **self.packing
+        )
 
     @property
     def template(self):
-        """The special tokens around a text and around a pair: the backbone's own."""
-        return self.backbone.TEMPLATE
+        """The special tokens around a text and around a pair."""
+        return self.recipe.template(self.backbone, self.tokenizer)
+
+    def missing_tokens(self):
+        """Return the tokens of the model's fine-tuning that the tokenizer lacks, a list of str."""
+        return self.recipe.missing_tokens(self.backbone, self.tokenizer)
+
+    def with_fine_tuning_tokens(self):
+        """Return a task over the same weights, its vocabulary grown by the fine-tuning tokens.
+
+        Its head is new. A task whose model needs none, or has them, is returned as it is.
+        """
+        return self.recipe.with_tokens(self) if self.missing_tokens() else self
 
     def add_head(self, kind, **options):
         """Return the backbone's head of a `kind`, built."""
@@ -111,7 +136,8 @@ class Task(TextModel):
         return self.trainable_weights
 
     def _finish(self):
-        """Every variable is there by now: say so to Keras, and compile with the defaults."""
+        """All is there by now: make the packer, tell Keras, and compile with the defaults."""
+        self._make_packer()
         self.built = True
         self.compile()
 
@@ -143,21 +169,15 @@ class Task(TextModel):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        """Return the arguments that a published classification head states.
+        """Return the arguments that a published head states, or None for another task's head.
 
         Args:
             labels: `keras_lm.converters.labels.Labels`.
-
-        Returns:
-            dict, or None where the head is not one of this task.
         """
         return None
 
     def save_to_preset(self, folder):
         """Write configuration, vocabulary and weights to `folder`, together and in one step.
-
-        Args:
-            folder: path. Made, or replaced where it holds a preset.
 
         Raises:
             FileExistsError: if `folder` holds something that is no preset; it is left as it is.
@@ -165,20 +185,7 @@ class Task(TextModel):
         presets.save(folder, backbone=self.backbone, task=self)
 
     def export(self, path, format="saved_model"):
-        """Write one artefact that takes strings.
-
-        Args:
-            path: for `"saved_model"` the folder of all versions, in which the next number is made;
-                for `"litert"` the `.tflite` file.
-            format: `"saved_model"` or `"litert"`.
-
-        Returns:
-            `pathlib.Path` of what was written.
-
-        Raises:
-            ValueError: if `format` is unknown, the task has no tokenizer, or the graph holds an
-                operation that the place where it shall run does not have.
-        """
+        """Write one artefact that takes strings; see `keras_lm.export.export`."""
         from keras_lm import export
 
         return export.export(self, path, format=format)
@@ -221,6 +228,7 @@ class Task(TextModel):
         if self._tokenizer_config is not None:
             cls = TOKENIZERS[self._tokenizer_config["class_name"]]
             self._set_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))
+            self._make_packer()
 
     # === Calling ===
 
@@ -237,7 +245,12 @@ class Task(TextModel):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, training=None):
-        return self.head(self._encode(inputs, training), inputs, training=training)
+        rows = self.packer.flatten(inputs)
+        rows = rows | self.backbone.complete(self._backbone_inputs(rows))  # heads need the mask
+        outputs = self._encode(rows, training)
+        if training and (loss := self.recipe.loss(outputs, rows)) is not None:
+            self.add_loss(loss)
+        return self.packer.join(self.head(outputs, rows, training=training), inputs)
 
     def _encode(self, inputs, training):
         return self.backbone(self._backbone_inputs(inputs), training=training)
@@ -246,48 +259,49 @@ class Task(TextModel):
         """Leave out what is meant for a head, such as `mask_positions`."""
         return {name: inputs[name] for name in self.backbone.input_names if name in inputs}
 
+    def is_packed(self, x):
+        """Return whether data are the backbone's inputs, rather than texts."""
+        return isinstance(x, dict) and not set(x).isdisjoint(self.backbone.input_names)
+
+    # === From strings to answers ===
+
+    text_names = property(lambda self: self.rows.names, doc="Names of all texts it takes.")
+    required_names = property(lambda self: self.rows.required, doc="Of those no data may lack.")
+
     @property
     def answer_names(self):
         """Names of the texts that `answer` takes, those of `text_pair` only where it is True."""
         return list(self.text_names if self.text_pair else self.required_names)
 
-    def text_shape(self, name):
-        """Return the shape in which an export takes the texts of a name."""
-        return [None, None] if name in self.list_names else [None]
+    def columns(self, x):
+        """Return raw text in any form that `fit` takes, but for datasets, as named string tensors.
 
-    def other_signatures(self):
-        """Return further signatures that give what `answer` gives, for texts in another form.
-
-        Returns:
-            dict of a signature's name → dict of name → `tf.TensorSpec`.
+        Raises:
+            ValueError: if it has no such form; names row and value.
         """
-        return {}
+        x = columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
+        columns = tensors(x)
+        if self.packer.takes_words:
+            refuse_empty_words(columns)
+        return columns
 
-    def packed_specs(self):
-        """Return the `tf.TensorSpec`s of what calling takes, by name."""
-        return {
-            tensor.name: tf.TensorSpec(tensor.shape, tensor.dtype, tensor.name)
-            for tensor in keras.tree.flatten(self.backbone.input)
-        }
+    def tokenize(self, text):
+        """Return the ragged ids of strings (B,), without special tokens around them."""
+        return self.tokenizer(text)
 
     def preprocess(self, columns, tokenize=None):
         """Tokenize and pack, in the graph.
 
         Args:
-            columns: dict of string tensors (B,), keyed `text` and perhaps `text_pair`.
+            columns: dict of string tensors (B,), keyed `text` and perhaps `text_pair`; or of words
+                (B, W), where `packer.takes_words`.
             tokenize: callable from strings to ragged ids; the task's tokenizer where left out.
 
         Returns:
             The packed dict of (B, S) int32 that calling the task takes.
         """
-        if tokenize is None:
-            self.require_tokenizer()
-            tokenize = self.tokenize
-        return self.packer(*(tokenize(columns[key]) for key in self.text_names if key in columns))
-
-    def tokenize(self, text):
-        """Return the ragged ids of strings (B,), without special tokens around them."""
-        return self.tokenizer(text)
+        self.require_tokenizer()
+        return self.packer(columns, tokenize or self.tokenize)
 
     def answer(self, columns, tokenize=None):
         """From strings to what a client wants, in the graph: the function that is exported.
@@ -308,16 +322,7 @@ class Task(TextModel):
 
     def decode(self, outputs, packed):
         """Return the served dict for raw outputs: these themselves, where not overridden."""
-        return outputs if isinstance(outputs, dict) else {"logits": outputs}
-
-    def example_signature(self):
-        """Return what an export offers to TF Serving's methods for `tf.Example`s, if anything.
-
-        Returns:
-            None, or the method, `"classify"` or `"regress"`, and a function that makes its outputs
-            of the dict that `answer` returns.
-        """
-        return None
+        return outputs if isinstance(outputs, dict) else {self.output_name: outputs}
 
     def answer_all(self, x, batch_size=32, answer=None):
         """Answer for raw strings, batch by batch.
@@ -338,56 +343,47 @@ class Task(TextModel):
                     self.answer, reduce_retracing=True, autograph=False
                 )
             answer = self._answer_function
-        if isinstance(x, tf.data.Dataset):
-            x = x.map(lambda *batch: self.named(batch[0]))
-        else:
-            x = batches_of(self.columns(x), batch_size)
-        answers = [{key: value.numpy() for key, value in answer(batch).items()} for batch in x]
-        if not answers:
-            raise ValueError("x is empty: pass at least one text.")
-        return {key: join_answers([a[key] for a in answers]) for key in answers[0]}
+        return datasets.answers(self, x, batch_size, answer)
 
-    _answer_function = None
-    _tokenizer_config = None
+    @property
+    def lookups(self):
+        """What holds the tables that `answer` looks strings up in, for an export to take along."""
+        return [self.tokenizer, *self.packer.lookups]
+
+    def forget_answers(self):
+        """Have `answer` traced anew, after what it reads in Python has changed."""
+        self._answer_function = None
 
     def require_tokenizer(self):
+        """Raise an error where strings cannot be taken."""
         if self.tokenizer is None:
             raise ValueError(
                 f"{type(self).__name__} has no tokenizer, so it cannot take raw strings: pass "
                 "tokenizer= when making it, or call it with packed dicts."
             )
 
-    # === Training ===
+    # === Exports ===
 
-    def default_loss(self):
-        """Return the loss that `compile()` uses."""
-        return None
+    @property
+    def signatures(self):
+        """What an export of it offers, a `keras_lm.tasks.signatures.TextSignatures`."""
+        return TextSignatures(self)
 
-    def default_metrics(self):
-        """Return the metrics that `compile()` uses."""
-        return None
+    def other_signatures(self):
+        """Return further signatures that give what `answer` gives, for texts in another form.
 
-    def compile(self, optimizer="auto", loss="auto", metrics="auto", jit_compile=False, **kwargs):
-        """As `keras.Model.compile`, with the task's defaults for what is `"auto"`.
-
-        Args:
-            optimizer: `"auto"` is `keras_lm.training.AdamW`.
-            loss: `"auto"` is the task's own.
-            metrics: `"auto"` are the task's own.
-            jit_compile: bool. XLA compiles anew for every sequence length: use it with
-                `padding="fixed"`.
-            **kwargs: see `keras.Model.compile`.
+        Returns:
+            dict of a signature's name → dict of name → `tf.TensorSpec`.
         """
-        rate = self.backbone.LEARNING_RATE or self.default_learning_rate
-        optimizer = AdamW(rate) if optimizer == "auto" else optimizer
-        loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
-        metrics = (
-            self.default_metrics() if isinstance(metrics, str) and metrics == "auto" else metrics
-        )
-        super().compile(
-            optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=jit_compile, **kwargs
-        )
+        if not self.packer.takes_words:
+            return {}
+        return {"words": self.packer.specs(optional=self.text_pair, words=True)}
 
-    def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+    def example_signature(self):
+        """Return what an export offers to TF Serving's methods for `tf.Example`s, if anything.
+
+        Returns:
+            None, or the method, `"classify"` or `"regress"`, and a function that makes its outputs
+            of the dict that `answer` returns.
+        """
+        return None

@@ -7,17 +7,16 @@ import tensorflow as tf
 from keras_lm.tasks.classes import (
     check_classes,
     check_range,
+    class_numbers,
     indices_of,
-    learn_class_names,
     names_of_classes,
-    text_of,
 )
-from keras_lm.tasks.reading import ReadingTask
-from keras_lm.tasks.word_lists import TakesWords
+from keras_lm.tasks.recipe import GPTRecipe
+from keras_lm.tasks.task import Task
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextClassifier(TakesWords, ReadingTask):
+class TextClassifier(Task):
     """Classify texts, or pairs of texts.
 
     Where the tokenizer has words and no pieces of them (ELMo's, word lists), texts may also be
@@ -30,13 +29,17 @@ class TextClassifier(TakesWords, ReadingTask):
             string labels, sorted; integer labels are served as `"0"`, `"1"`, ….
         multi_label: bool. Whether a text may have any number of classes; labels are then (B,
             classes) of 0 and 1, or lists of class names.
-        **arguments: see `Task` and, for GPT and for pairs without an order,
-            `keras_lm.tasks.reading.ReadingTask`.
+        symmetric: bool. Read each pair in both orders, and add what the head says of them, as for
+            similarity, which has no order.
+        lm_loss_weight: float. The weight in training of the language model's own loss, see
+            `keras_lm.tasks.recipe.GPTRecipe`; None for the model's own: 0.5 for GPT, else 0.
+        **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns logits (B, classes), float32.
 
     Raises:
-        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree.
+        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if
+            `lm_loss_weight` is negative, or the backbone is no language model.
 
     Example:
 
@@ -48,10 +51,19 @@ class TextClassifier(TakesWords, ReadingTask):
     """
 
     def __init__(
-        self, backbone, num_classes=None, class_names=None, multi_label=False, **arguments
+        self,
+        backbone,
+        num_classes=None,
+        class_names=None,
+        multi_label=False,
+        symmetric=False,
+        lm_loss_weight=None,
+        **arguments,
     ):
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
+        self.recipe = GPTRecipe(self, symmetric, lm_loss_weight)
+        self.rows, self.lm_head = self.recipe.rows, self.recipe.lm_head
         self.num_classes = num_classes
         self.class_names = class_names
         self.multi_label = multi_label
@@ -72,11 +84,15 @@ class TextClassifier(TakesWords, ReadingTask):
         }
 
     def get_arguments(self):
-        return super().get_arguments() | {
-            "num_classes": self.num_classes,
-            "class_names": self.class_names,
-            "multi_label": self.multi_label,
-        }
+        return (
+            super().get_arguments()
+            | self.recipe.get_arguments()
+            | {
+                "num_classes": self.num_classes,
+                "class_names": self.class_names,
+                "multi_label": self.multi_label,
+            }
+        )
 
     def default_loss(self):
         if self.multi_label:
@@ -93,15 +109,7 @@ class TextClassifier(TakesWords, ReadingTask):
             return self._multi_hot(labels)
         labels = _without_gaps(labels)
         if labels.ndim == 1 and labels.dtype.kind in "OUS":
-            names = [text_of(label) for label in labels]
-            if self.class_names is None:
-                self.class_names = learn_class_names(names, self.num_classes)
-                self._answer_function = None  # what it serves are the names
-            index = {name: i for i, name in enumerate(self.class_names)}
-            for row, name in enumerate(names):
-                if name not in index:
-                    raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
-            return np.array([index[name] for name in names], "int32")
+            return np.array(class_numbers(self, labels, "[{}]".format), "int32")
         if (
             labels.ndim != 1
             or labels.dtype.kind not in "biuf"
@@ -131,11 +139,8 @@ class TextClassifier(TakesWords, ReadingTask):
             )
         rows = np.zeros((len(labels), self.num_classes), "float32")
         for row, names in enumerate(labels):
-            for name in names if isinstance(names, (list, tuple, set, np.ndarray)) else [names]:
-                name = text_of(name) if isinstance(name, (str, bytes)) else name
-                if name not in self.class_names:
-                    raise ValueError(f"labels[{row}]={name!r} is none of {self.class_names}.")
-                rows[row, self.class_names.index(name)] = 1.0
+            names = names if isinstance(names, (list, tuple, set, np.ndarray)) else [names]
+            rows[row, class_numbers(self, names, lambda _: f"[{row}]")] = 1.0  # noqa: B023
         return rows
 
     def prepare_label_tensor(self, labels):

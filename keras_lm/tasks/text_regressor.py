@@ -4,18 +4,18 @@ import keras
 import numpy as np
 
 from keras_lm.converters.labels import ONE_TEXT
-from keras_lm.tasks.reading import ReadingTask
-from keras_lm.tasks.word_lists import TakesWords
+from keras_lm.tasks.recipe import GPTRecipe
+from keras_lm.tasks.task import Task
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextRegressor(TakesWords, ReadingTask):
+class TextRegressor(Task):
     """Give each text, or pair of texts, a number.
 
     Args:
         backbone: see `Task`.
-        **arguments: see `Task` and, for GPT and for pairs without an order,
-            `keras_lm.tasks.reading.ReadingTask`.
+        symmetric, lm_loss_weight: see `TextClassifier`.
+        **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns (B, 1), float32.
 
@@ -28,14 +28,19 @@ class TextRegressor(TakesWords, ReadingTask):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1 (STS-B).
     """
 
-    def __init__(self, backbone, **arguments):
+    def __init__(self, backbone, symmetric=False, lm_loss_weight=None, **arguments):
         super().__init__(backbone, **arguments)
+        self.recipe = GPTRecipe(self, symmetric, lm_loss_weight)
+        self.rows, self.lm_head = self.recipe.rows, self.recipe.lm_head
         self.head = self.add_head("classification", num_classes=1)
         self._finish()
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
         return {} if labels.num_classes == 1 and labels.problem_type in ONE_TEXT else None
+
+    def get_arguments(self):
+        return super().get_arguments() | self.recipe.get_arguments()
 
     def default_loss(self):
         return keras.losses.MeanSquaredError()

@@ -11,17 +11,17 @@ from keras import ops
 from keras_lm.layers import CRF
 from keras_lm.layers.tensorflow import num_replicas
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
+from keras_lm.packers import Words
 from keras_lm.tasks.classes import (
     check_classes,
+    class_numbers,
     indices_of,
-    learn_class_names,
     names_of_classes,
-    text_of,
 )
-from keras_lm.tasks.columns import refuse_empty_words, row_of_labels
+from keras_lm.tasks.columns import row_of_labels
 from keras_lm.tasks.entities import bio_rules, entities_of
 from keras_lm.tasks.task import Task
-from keras_lm.tokenizers import ragged, splitting
+from keras_lm.tokenizers import splitting
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -29,7 +29,7 @@ class TokenClassifier(Task):
     """Label each word of a text: named entities, parts of speech.
 
     A word's first piece carries its label; its other pieces, and special tokens, have no part in
-    the loss. Words that a tokenizer drops, and those behind `sequence_length`, get no label: an
+    the loss. Words that a tokenizer drops, and those beyond `sequence_length`, get no label: an
     empty string.
 
     Args:
@@ -68,7 +68,6 @@ class TokenClassifier(Task):
     https://arxiv.org/abs/1705.00108, section 2.1.
     """
 
-    text_names = list_names = ("text",)
     predicts_sequences = True
     FRESH = ("classifier/", "crf/")
     uses_pooler = False
@@ -90,6 +89,7 @@ class TokenClassifier(Task):
         self.num_classes = num_classes
         self.class_names = class_names
         self.splitter = splitter
+        self.rows = Words(splitter)
         self.crf_choice = crf
         self.allowed = bio_rules(class_names) if crf == "bio" else None
         self.head = self.add_head("token_classification", num_classes=num_classes)
@@ -152,21 +152,10 @@ class TokenClassifier(Task):
             return row, index - splits[row]
 
         if any(isinstance(label, (str, bytes)) for label in flat):
-            flat = self._numbers([text_of(label) for label in flat], place)
+            flat = class_numbers(self, flat, lambda i: "[{}][{}]".format(*place(i)))
         flat = np.array(flat, "int32")
         self._check_numbers(flat, place)
         return tf.RaggedTensor.from_row_splits(flat, splits)
-
-    def _numbers(self, names, place):
-        if self.class_names is None:
-            self.class_names = learn_class_names(names, self.num_classes)
-            self._answer_function = None  # what it serves are the names
-        index = {name: i for i, name in enumerate(self.class_names)}
-        for i, name in enumerate(names):
-            if name not in index:
-                row, column = place(i)
-                raise ValueError(f"labels[{row}][{column}]={name!r} is none of {self.class_names}.")
-        return [index[name] for name in names]
 
     def _check_numbers(self, flat, place):
         is_wrong = (flat != IGNORED) & ((flat < 0) | (flat >= self.num_classes))
@@ -187,53 +176,26 @@ class TokenClassifier(Task):
         labels = _ragged(labels)
         return labels.with_values(indices_of(labels.values, self.class_names))
 
-    def _arrays(self, x, y, sample_weight):
-        columns, *rest = super()._arrays(x, y, sample_weight)
-        if rest and "text" in columns:
-            rest[0] = _ragged(rest[0])
-            words, _ = self.words(columns["text"])
-            expected, found = words.row_lengths().numpy(), rest[0].row_lengths().numpy()
-            for row in np.flatnonzero(expected != found)[:1]:
-                raise ValueError(
-                    f"labels[{row}] has {found[row]} labels, but text[{row}] has {expected[row]} "
-                    "words: pass one for each word, and words as lists to part them yourself."
-                )
-        return (columns, *rest)
+    def matched_labels(self, columns, labels):
+        if "text" not in columns:
+            return labels
+        labels = _ragged(labels)
+        words, _ = self.rows.words(columns["text"])
+        expected, found = words.row_lengths().numpy(), labels.row_lengths().numpy()
+        for row in np.flatnonzero(expected != found)[:1]:
+            raise ValueError(
+                f"labels[{row}] has {found[row]} labels, but text[{row}] has {expected[row]} "
+                "words: pass one for each word, and words as lists to part them yourself."
+            )
+        return labels
 
     # === Strings ===
 
-    def words(self, text):
-        """Return the words of texts, in the graph.
-
-        Args:
-            text: (B,) strings, which are split; or (B, W) words, ragged or filled up with empty
-                strings, which are words without pieces.
-
-        Returns:
-            `(words, places)`: the words, ragged (B, W), and a dict of their `start` and `end` in
-            characters of the text, ragged (B, W) int64; empty for texts that come as words.
-        """
-        if isinstance(text, tf.RaggedTensor) or text.shape.rank == 2:
-            return _ragged(text), {}
-        words, starts, ends = splitting.words_and_places(text, self.splitter)
-        return words, {"start": starts, "end": ends}
-
-    def preprocess(self, columns, tokenize=None):
-        """Tokenize and pack the words of each text, in the graph.
-
-        Args:
-            columns: dict with `text`, see `words`.
-            tokenize: see `Task.preprocess`.
-
-        Returns:
-            The packed dict of (B, S) int32 that calling the task takes.
-        """
-        words, _ = self.words(columns["text"])
-        return self._pack(words, self._pieces(words.values, tokenize))[0]
-
     def preprocess_with_labels(self, columns, labels):
-        words, _ = self.words(columns["text"])
-        packed, places = self._pack(words, self._pieces(words.values))
+        self.require_tokenizer()
+        words, _ = self.rows.words(columns["text"])
+        pieces = self.rows.pieces(self.packer, words.values)
+        packed, places = self.rows.pack_words(self.packer, words, pieces)
         labels = _ragged(labels)
         same = tf.debugging.assert_equal(
             tf.cast(labels.row_splits, tf.int64),
@@ -250,59 +212,25 @@ class TokenClassifier(Task):
             )
         return packed, tf.reshape(placed, shape)
 
-    def _pack(self, words, pieces):
-        """Return the packed dict, and where in (B · S) each word's first piece stands, (N,) int64.
-
-        The place is -1 for a word without pieces, and for one for which there was no room.
-
-        Args:
-            words: ragged (B, W).
-            pieces: ragged (N, pieces of a word), their ids.
-        """
-        splits = tf.cast(pieces.row_splits, tf.int64)
-        ids = tf.RaggedTensor.from_row_splits(
-            pieces.values, tf.gather(splits, words.row_splits), validate=False
-        )
-        packed = self.packer(ids)
-        ((start, length),) = self.packer.spans(ids)
-        row = ragged.row_ids(words)
-        index = splits[:-1] - tf.gather(ids.row_starts(), row)  # of the first piece in its text
-        has_place = (splits[1:] > splits[:-1]) & (index < tf.cast(tf.gather(length, row), tf.int64))
-        columns = tf.shape(packed["padding_mask"], tf.int64)[1]
-        places = row * columns + tf.cast(tf.gather(start, row), tf.int64) + index
-        return packed, tf.where(has_place, places, -1)
-
-    def _pieces(self, words, tokenize=None):
-        self.require_tokenizer()
-        if not hasattr(self.tokenizer, "tokenize_words"):
-            return (tokenize or self.tokenize)(words)
-        is_word = words != ""  # a tokenizer of words has one piece for each
-        ids = self.tokenizer.tokenize_words(tf.boolean_mask(words, is_word))
-        return tf.RaggedTensor.from_row_lengths(ids, tf.cast(is_word, tf.int64))
-
     # === Answers ===
-
-    def text_shape(self, name):
-        return [None]
-
-    def other_signatures(self):
-        return {"words": {"text": tf.TensorSpec([None, None], tf.string, "text")}}
 
     def answer(self, columns, tokenize=None):
         """From strings, or words, to a label for each word, in the graph.
 
         Args:
-            columns: dict with `text`, see `words`.
-            tokenize: see `preprocess`.
+            columns: dict with `text`, strings (B,) or words (B, W), ragged or filled up with empty
+                strings.
+            tokenize: see `Task.preprocess`.
 
         Returns:
             dict of `tokens` (the words), `labels` and `scores`, (B, W) each, and of strings also
             `start` and `end`, their places in characters, (B, W) int32. Rows are filled up with
             empty strings and zeros.
         """
-        words, offsets_of_words = self.words(columns["text"])
+        self.require_tokenizer()
+        words, offsets_of_words = self.rows.words(columns["text"])
         strings = tf.concat([words.values, [""]], axis=0)
-        pieces = self._pieces(words.values, tokenize)
+        pieces = self.rows.pieces(self.packer, words.values, tokenize)
         return self._answer(words, pieces, strings, offsets_of_words)
 
     def answer_lite(self, columns):
@@ -314,8 +242,8 @@ class TokenClassifier(Task):
         return self._answer(words, pieces, strings, {"start": start, "end": end})
 
     def _answer(self, words, pieces, strings, offsets_of_words):
-        """Return the answer; `strings` are the words and behind them an empty one."""
-        packed, places = self._pack(words, pieces)
+        """Return the answer; `strings` are the words and after them an empty one."""
+        packed, places = self.rows.pack_words(self.packer, words, pieces)
         index, scores = self._best(self(packed, training=False), places)
         names = names_of_classes(self.class_names, self.num_classes)
         # Strings are filled up as numbers: LiteRT has nothing that would do it later.
@@ -382,11 +310,6 @@ class TokenClassifier(Task):
         """
         texts = self.columns(x)["text"]
         return entities_of(self.tag(x, batch_size), texts)
-
-    def columns(self, x):
-        columns = super().columns(x)
-        refuse_empty_words(columns)
-        return columns
 
 
 def _ragged(x):

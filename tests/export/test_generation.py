@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import export
-from keras_lm.export import generation
 from keras_lm.generation.options import OPTIONS
 from keras_lm.models import GPT2Backbone
 from keras_lm.serving.client import Client
 from keras_lm.serving.inference import SavedModel
 from keras_lm.serving.server import Server
 from keras_lm.tasks import CausalLM
+from keras_lm.tasks import generation_signatures as generation
 from keras_lm.tokenizers import BytePairTokenizer
 
 WINDOW = 48

@@ -87,7 +87,7 @@ def test_byte_level_bpe(make_backbone, texts, tmp_path):
 def test_length_that_cannot_vary_is_fixed(make_backbone, tokenizer, tmp_path, monkeypatch):
     task = tasks.TextRegressor(make_backbone(), tokenizer=tokenizer)
 
-    def convert(function):
+    def convert(functions):
         padding = task.packer.padding
         return (None, "no kernel") if padding == "longest" else (padding.encode(), None)
 

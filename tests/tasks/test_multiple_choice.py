@@ -34,7 +34,7 @@ def task(make):
 def pairs(task, texts, choices):
     """Logits of pairs, one at a time: no padding, no second axis."""
     single = [
-        task.packer(task.tokenizer([text]), task.tokenizer([choice]))
+        task.packer.pack(text=task.tokenizer([text]), text_pair=task.tokenizer([choice]))
         for text, choice in zip(texts, choices)
     ]
     return [float(task.head(task.backbone(packed), packed)[0, 0]) for packed in single]

@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_lm
 from keras_lm.models import Backbone, GPTBackbone
 from keras_lm.tasks import CausalLM, MultipleChoice, TextClassifier, TextRegressor
-from keras_lm.tasks.reading import language_model_loss
+from keras_lm.tasks.recipe import language_model_loss
 from keras_lm.tokenizers import GPTTokenizer
 
 TOKENS = ["_start_", "_delimiter_", "_classify_"]
@@ -164,7 +164,7 @@ def test_a_trained_task_keeps_its_tokens(load, tmp_path):
     task.save_to_preset(tmp_path / "preset")
     again = keras_lm.tasks.Task.from_preset(tmp_path / "preset")
     assert again.tokenizer.vocabulary == task.tokenizer.vocabulary
-    assert again.lm_loss_weight == 0.5
+    assert again.recipe.lm_loss_weight == 0.5
     expected = task.predict(texts, verbose=0)
     np.testing.assert_allclose(again.predict(texts, verbose=0), expected, atol=1e-6)
     served = tf.saved_model.load(str(task.export(tmp_path / "m"))).signatures["serving_default"]
@@ -214,7 +214,8 @@ def test_similarity_reads_both_orders(load, cls):
     np.testing.assert_allclose(task.predict((second, first), verbose=0), logits, atol=1e-5)
     orders = []
     for pair in ((first, second), (second, first)):
-        packed = task.packer(*(task.tokenizer(texts) for texts in pair))
+        ids = (task.tokenizer(texts) for texts in pair)
+        packed = task.packer.pack(**dict(zip(task.text_names, ids)))
         del packed["segment_ids"]
         orders.append(task.head(task.backbone(packed), packed))
     np.testing.assert_allclose(logits, orders[0] + orders[1], atol=1e-5)

@@ -177,3 +177,11 @@ def test_vectors_of_a_word_and_of_its_context_side_by_side(tmp_path):
     tagger.save_to_preset(tmp_path / "preset")
     same = Task.from_preset(tmp_path / "preset")
     np.testing.assert_allclose(same.predict_on_batch(texts), tagger.predict_on_batch(texts))
+    # Before, a preset named the vectors after the task that gives them.
+    file = tmp_path / "preset" / "keras_lm.json"
+    config = json.loads(file.read_text())
+    config["backbone"]["class"] = "FeatureExtractor"
+    config["backbone"]["arguments"] |= {"sequence_length": 512, "text_pair": None}
+    file.write_text(json.dumps(config))
+    old = Task.from_preset(tmp_path / "preset")
+    np.testing.assert_allclose(old.predict_on_batch(texts), tagger.predict_on_batch(texts))

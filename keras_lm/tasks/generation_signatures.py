@@ -9,12 +9,12 @@ Shapes: B prompts, S tokens, V vocabulary.
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.export.signatures import plain_floats, raw_function, trace
 from keras_lm.generation.options import OPTIONS, require
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow import for_lite
+from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 PACKED = {
@@ -43,7 +43,7 @@ def trace_all(task):
         "next_token": trace(next_token_function(task), {**PACKED, **state_specs(task)}),
         "tokenize": trace(tokenize_function(task, tokenize), PROMPT),
         "detokenize": trace(detokenize_function(task), PACKED),
-        "tokens": trace(raw_function(task), task.packed_specs()),
+        "tokens": TextSignatures(task).raw(),
     }
 
 
@@ -250,3 +250,28 @@ def lite_requests(task):
     if hasattr(task.tokenizer, "tokenize_lite"):
         requests.append(("tokenize", {"prompt": np.array([b"a", b"two words"])}))
     return requests
+
+
+class GenerationSignatures(TextSignatures):
+    """Those of a task that continues prompts."""
+
+    answers_in_lite = False
+
+    def texts(self):
+        super().texts()
+        return PROMPT
+
+    def functions(self):
+        return trace_all(self.task)
+
+    def defaults(self):
+        return defaults(self.task)
+
+    def requests(self, batch_sizes):
+        return warmup_requests(self.task)
+
+    def lite_functions(self):
+        yield trace_lite(self.task)
+
+    def lite_requests(self):
+        return lite_requests(self.task)

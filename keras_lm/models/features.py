@@ -1,0 +1,202 @@
+"""Features: a backbone's hidden states, chosen, mixed and pooled into vectors.
+
+Shapes: B batch, S sequence, D width of a vector.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.layers import EachTokenClassifier, PooledClassifier, ScalarMix
+from keras_lm.models.backbone import Backbone
+
+# The rows of BERT's table 7, by name, CoVe's [GloVe; CoVe] and ELMo's mix: which hidden states each
+# one takes, as a slice or one by one.
+LAYERS = {
+    "embedding": slice(0, 1),
+    "first": slice(1, 2),
+    "second_to_last": slice(-2, -1),
+    "last": slice(-1, None),
+    "sum_all": slice(1, None),
+    "sum_last_four": slice(-4, None),
+    "concat_last_four": slice(-4, None),
+    "concat_embedding_last": [0, -1],
+    "scalar_mix": slice(None),
+    "all": slice(None),
+}
+POOLINGS = ("first", "mean", "max", "none")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class FeatureBackbone(Backbone):
+    """Vectors made of another backbone's hidden states, for a linear layer on top.
+
+    Args:
+        backbone: `keras_lm.models.Backbone`. The blocks after the last chosen state do not run.
+        layers, pooling, normalize, regularization, layer_norm, num_mixes, feature_dropout: see
+            `keras_lm.tasks.FeatureExtractor`.
+        name: str.
+
+    Call: `backbone(inputs)` returns a dict of float32: `pooled_output` (B, D), or with pooling
+    `"none"` `sequence_output` (B, S, D), with an axis before the last where there are several
+    vectors.
+
+    Raises:
+        ValueError: if `layers` or `pooling` has no such value, the backbone has too few layers, or
+            they differ in width and cannot be mixed or stacked.
+    """
+
+    def __init__(
+        self,
+        backbone,
+        layers="last",
+        pooling="mean",
+        normalize=False,
+        regularization=0.0,
+        layer_norm=False,
+        num_mixes=1,
+        feature_dropout=0.0,
+        name="feature_backbone",
+    ):
+        chosen = _choose(backbone.hidden_states, layers)
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling={pooling!r}: use one of {POOLINGS}.")
+        if num_mixes < 1 or (num_mixes > 1 and layers != "scalar_mix"):
+            raise ValueError(
+                f"num_mixes={num_mixes} with layers={layers!r}: pass 1, or layers='scalar_mix' and "
+                "a larger number."
+            )
+        fields = backbone.input_fields.items()
+        super().__init__(
+            inputs={key: field for key, field in fields if not field.is_state},
+            dtype=backbone.dtype_policy,
+            name=name,
+        )
+        self.backbone = backbone
+        self.layer_choice = layers
+        self.pooling = pooling
+        self.normalize = normalize
+        self.arguments = {
+            "layers": layers,
+            "pooling": pooling,
+            "normalize": normalize,
+            "regularization": regularization,
+            "layer_norm": layer_norm,
+            "num_mixes": num_mixes,
+            "feature_dropout": feature_dropout,
+        }
+        self.gives_several = layers == "all" or isinstance(layers, list) or num_mixes > 1
+        # A model of the chosen states alone: the blocks after them are neither run nor exported.
+        self._states = keras.Model(backbone.input, chosen)
+        self.mixes = [
+            ScalarMix(
+                regularization,
+                layer_norm,
+                dtype=backbone.dtype_policy,
+                name=f"scalar_mix_{i}" if i else "scalar_mix",
+            )
+            for i in range(num_mixes if layers == "scalar_mix" else 0)
+        ]
+        for mix in self.mixes:
+            mix.build([state.shape for state in chosen])
+        self.dropout = keras.layers.Dropout(feature_dropout, dtype="float32")
+        self.finish(backbone.config)
+
+    def forward(self, training=None, **inputs):
+        states = keras.tree.flatten(self._states(inputs, training=training))
+        mask = inputs["padding_mask"]
+        if self.mixes:
+            vectors = [mix(states, mask) for mix in self.mixes]
+        elif str(self.layer_choice).startswith("concat_"):
+            vectors = [ops.concatenate(states, axis=-1)]
+        elif self.gives_several:
+            vectors = states
+        else:
+            vectors = [sum(states[1:], start=states[0])]
+        mask = ops.expand_dims(ops.cast(mask, "float32"), -1)
+        vectors = [
+            self._pool(self.dropout(ops.cast(x, "float32"), training=training), mask)
+            for x in vectors
+        ]
+        x = ops.stack(vectors, axis=-2) if self.gives_several else vectors[0]
+        x = ops.normalize(x, axis=-1, order=2) if self.normalize else x
+        return {"sequence_output" if self.pooling == "none" else "pooled_output": x}
+
+    def _pool(self, x, mask):
+        """(B, S, D) and (B, S, 1) → (B, D), or (B, S, D) without padding."""
+        if self.pooling == "none":
+            return x * mask
+        if self.pooling == "max":
+            # A row that is all padding has no maximum: it gives zeros.
+            return ops.where(ops.any(mask > 0, axis=1), ops.max(x + (mask - 1) * 1e4, axis=1), 0.0)
+        if self.pooling == "first":
+            # (B, 1, 1): padding may be on the left. LiteRT has argmax of integers only.
+            first = ops.argmax(ops.cast(mask, "int32"), axis=1, keepdims=True)
+            return ops.take_along_axis(x, first, axis=1)[:, 0]
+        return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
+
+    def make_head(self, kind, **options):
+        """Return a linear layer on the vectors, as an unbuilt layer.
+
+        Args:
+            kind: `"classification"`, or with pooling `"none"` `"token_classification"`.
+            **options: see `keras_lm.layers.PooledClassifier`.
+
+        Raises:
+            ValueError: if the vectors are not one a text, or one a token.
+        """
+        heads = {"classification": PooledClassifier, "token_classification": EachTokenClassifier}
+        suits = "token_classification" if self.pooling == "none" else "classification"
+        if kind != suits or self.gives_several:
+            raise ValueError(
+                f"FeatureExtractor with layers={self.layer_choice!r}, pooling={self.pooling!r} and "
+                f"num_mixes={max(len(self.mixes), 1)} has no head for kind={kind!r}."
+            )
+        return heads[kind](name="classifier", dtype=self.dtype_policy, **options)
+
+    # === What it has of the other backbone ===
+
+    TEMPLATE = property(lambda self: self.backbone.TEMPLATE)
+    LEARNING_RATE = property(lambda self: self.backbone.LEARNING_RATE)
+    tokenizer_class = property(lambda self: self.backbone.tokenizer_class)
+    packer_class = property(lambda self: self.backbone.packer_class)
+    max_sequence_length = property(lambda self: self.backbone.max_sequence_length)
+
+    def get_arguments(self):
+        """Return the arguments but for backbone and name, as JSON can hold them."""
+        return dict(self.arguments)
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        return {"backbone": backbone, "name": self.name, **self.arguments}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        backbone = keras.saving.deserialize_keras_object(config["backbone"], custom_objects)
+        return cls(**(config | {"backbone": backbone}))
+
+
+def _choose(states, layers):
+    """Return the hidden states that `layers` names; see `FeatureExtractor`."""
+    number = len(states)
+    if isinstance(layers, str) and layers in LAYERS:
+        if "four" in layers and number < 5:
+            raise ValueError(f"layers={layers!r} needs four blocks, the backbone has {number - 1}.")
+        places = LAYERS[layers]
+        chosen = [states[i] for i in places] if isinstance(places, list) else states[places]
+    else:
+        indices = layers if isinstance(layers, list) and layers else [layers]
+        for index in indices:
+            if not isinstance(index, int) or isinstance(index, bool):
+                raise ValueError(
+                    f"layers={layers!r}: use an int, a list of them, or one of {list(LAYERS)}."
+                )
+            if not -number <= index < number:
+                raise ValueError(f"layers={layers}, but the backbone has {number} hidden states.")
+        chosen = [states[index] for index in indices]
+    widths = [state.shape[-1] for state in chosen]
+    if len(set(widths)) > 1 and not str(layers).startswith("concat_"):
+        raise ValueError(
+            f"layers={layers!r} asks for hidden states that are {widths} wide: choose those of one "
+            "width, or one at a time."
+        )
+    return chosen

@@ -1,0 +1,25 @@
+"""Packing: named columns of raw text → the dict of equal-length rows that a backbone takes.
+
+The same graph code runs in `tf.data`, in the exported SavedModel and in a `.tflite`.
+"""
+
+from keras_lm.packers.characters import CharacterPacker
+from keras_lm.packers.packer import PackedInput, Packer
+from keras_lm.packers.rows import BothOrders, Choices, Texts
+from keras_lm.packers.seq2seq import Seq2SeqPacker
+from keras_lm.packers.template import Template
+from keras_lm.packers.windows import Windows
+from keras_lm.packers.words import Words
+
+__all__ = [
+    "BothOrders",
+    "CharacterPacker",
+    "Choices",
+    "PackedInput",
+    "Packer",
+    "Seq2SeqPacker",
+    "Template",
+    "Texts",
+    "Windows",
+    "Words",
+]

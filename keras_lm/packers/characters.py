@@ -1,0 +1,61 @@
+"""The packer of words that are spelled.
+
+Shapes: B batch, S sequence, C characters of a word, W words of all texts.
+"""
+
+import tensorflow as tf
+
+from keras_lm.packers.packer import PackedInput, Packer
+
+
+class CharacterPacker(Packer):
+    """The same for words that are spelled: ragged character ids → rows of equally many words.
+
+    Args:
+        tokenizer: `keras_lm.tokenizers.CharacterTokenizer`.
+        template, sequence_length, padding, truncation, rows: see `Packer`; a length counts words.
+
+    Call: as that of `Packer`; it returns a dict of int32: `character_ids` (B, S, C), zero in
+    padding, and `padding_mask` (B, S).
+
+    Example:
+
+        packer = CharacterPacker(ElmoBackbone.TEMPLATE, CharacterTokenizer(), sequence_length=128)
+        packer({"text": tf.constant(["a text"])})["character_ids"]
+    """
+
+    @property
+    def inputs(self):
+        """See `Packer.inputs`."""
+        return {"character_ids": PackedInput(rank=3), "padding_mask": PackedInput()}
+
+    def read_vocabulary(self, tokenizer):
+        """See `Packer.read_vocabulary`."""
+        super().read_vocabulary(tokenizer)
+        # A word for every id that the rows below may hold beside those of texts: all are padding
+        # but the special tokens.
+        with tf.init_scope():
+            words = tokenizer.tokenize_words(tokenizer.vocabulary, parse_special=True).numpy()
+        special = {tokenizer.token_to_id(token) for token in self.template.special_tokens}
+        words[[i for i in range(len(words)) if i not in special]] = 0
+        self._words = words
+
+    def pack(self, **texts):
+        """Return the packed dict for `tf.RaggedTensor`s (B, None, C); see `Packer.pack`."""
+        table, numbers = [tf.constant(self._words)], {}
+        first = len(self._words)
+        for name, text in texts.items():  # words are numbered through, packed, and looked up
+            values = tf.cast(text.values, tf.int32)  # (W, C)
+            table.append(values)
+            numbers[name] = text.with_values(tf.range(tf.shape(values)[0]) + first)
+            first += tf.shape(values)[0]
+        packed = super().pack(**numbers)
+        return {
+            "character_ids": tf.gather(tf.concat(table, axis=0), packed["token_ids"]),
+            "padding_mask": packed["padding_mask"],
+        }
+
+    def pieces(self, packed):
+        """Return what a model sees: `tokens` (B, S), words, and `character_ids` (B, S, C)."""
+        words = self.tokenizer.words(packed["character_ids"])
+        return {"tokens": words, "character_ids": packed["character_ids"]}

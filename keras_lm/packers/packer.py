@@ -1,0 +1,352 @@
+"""The packer: columns of raw text → the packed batch.
+
+Shapes: B batch, C rows an example, S sequence, W words.
+"""
+
+import copy
+import dataclasses
+
+import tensorflow as tf
+from keras import ops
+
+from keras_lm.packers.rows import Texts
+
+TRUNCATIONS = ("longest_first", "only_first", "only_second")
+PADDINGS = ("longest", "fixed")
+TEXTS = {"$A": "text", "$B": "text_pair"}  # what a template calls them → their names
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedInput:
+    """One of the tensors that a packer makes.
+
+    Args:
+        rank: int. Number of its axes, where an example has one row.
+        fill: int. What stands in padding.
+        has_rows: bool. False for what all rows of an example have in common: it keeps its rank
+            where an example has several.
+    """
+
+    rank: int = 2
+    fill: int = 0
+    has_rows: bool = True
+
+
+class Packer:
+    """Tokenize texts, cut them to length, put special tokens around them, and pad.
+
+    A model with other inputs names a subclass of its own in `packer_class`, which extends `pack`
+    and `inputs`, and in `read_vocabulary` takes from the tokenizer what these need.
+
+    Args:
+        template: `Template`.
+        tokenizer: `keras_lm.tokenizers.Tokenizer`; None for a packer that only arranges what is
+            packed already.
+        sequence_length: int. Columns S at most, special tokens included.
+        padding: `"longest"` pads to the longest row of the batch; `"fixed"` always gives
+            `sequence_length` columns, which XLA, TPUs and TFLite want.
+        truncation: which text of a pair gives way. `"longest_first"` takes tokens off the end of
+            the longer one, and of the second at a tie, until both fit (BERT's own); `"only_first"`
+            and `"only_second"` shorten that one alone, down to nothing, and then the other.
+        rows: `keras_lm.packers.Texts` or a class like it: which columns of text there are, and
+            which rows become of them.
+
+    Call: `packer({"text": …, "text_pair": …})` with string tensors (B,) returns a dict of (B, S)
+    int32: `token_ids`, `segment_ids`, `padding_mask`. Where the tokenizer has words and no pieces
+    of them, a column may also be (B, W), the words of each text, ragged or filled up with empty
+    strings.
+
+    Raises:
+        ValueError: if an argument has no such value, or `sequence_length` leaves no room for text.
+
+    Example:
+
+        packer = Packer(BertBackbone.TEMPLATE, tokenizer, sequence_length=128)
+        packer({"text": tf.constant(["a text"])})["token_ids"]
+    """
+
+    # What holds the tables that it looks strings up in, if any, for an export to take along.
+    lookups = ()
+
+    def __init__(
+        self,
+        template,
+        tokenizer,
+        sequence_length,
+        padding="longest",
+        truncation="longest_first",
+        rows=None,
+    ):
+        if padding not in PADDINGS:
+            raise ValueError(f"padding={padding!r}: use one of {PADDINGS}.")
+        if truncation not in TRUNCATIONS:
+            raise ValueError(f"truncation={truncation!r}: use one of {TRUNCATIONS}.")
+        self.template = template
+        self.tokenizer = tokenizer
+        self.sequence_length = sequence_length
+        self.padding = padding
+        self.truncation = truncation
+        self.rows = Texts() if rows is None else rows
+        self.pad_id = 0
+        if tokenizer is not None:
+            self.read_vocabulary(tokenizer)
+
+    def read_vocabulary(self, tokenizer):
+        """Look up the ids of special tokens; called once, where there is a tokenizer."""
+        # Where a vocabulary has no padding, as GPT-2's, any id will do: the mask says what is real.
+        roles = [role for role in ("pad", "eos") if role in tokenizer.special_tokens]
+        self.pad_id = tokenizer.special_id(roles[0]) if roles else 0
+        # (id, or the name of a text; segment id)
+        self._pieces = {
+            name: [
+                (TEXTS[piece] if piece in TEXTS else tokenizer.token_to_id(piece), segment)
+                for piece, segment in self.template.pieces(name)
+            ]
+            for name in ("single", "pair")
+        }
+        least = max(self.number_of_special_tokens(name) for name in self._pieces) + 1
+        if self.sequence_length < least:
+            raise ValueError(
+                f"sequence_length={self.sequence_length} leaves no room for text beside the "
+                f"special tokens: use {least} or more."
+            )
+
+    def number_of_special_tokens(self, name):
+        """Return how many there are around one text (`"single"`) or around a `"pair"`."""
+        return sum(not isinstance(piece, str) for piece, _ in self._pieces[name])
+
+    def with_padding(self, padding):
+        """Return the same packer with another `padding`."""
+        other = copy.copy(self)
+        other.padding = padding
+        return other
+
+    # === Columns of text ===
+
+    @property
+    def names(self):
+        """Names of all columns, in the order in which a tuple gives them."""
+        return self.rows.names
+
+    @property
+    def lists(self):
+        """Names of the columns whose entries are lists of strings, or may be lists of words."""
+        return self.names if self.takes_words else self.rows.lists
+
+    @property
+    def takes_words(self):
+        """Whether texts may come as lists of words."""
+        return self.rows.takes_words_of(self.tokenizer)
+
+    def specs(self, optional=False, words=False):
+        """Return the `tf.TensorSpec`s of the columns of text, by name.
+
+        Args:
+            optional: bool. Whether those that data may lack are among them.
+            words: bool. Whether texts come as words, (B, W).
+        """
+        names = self.names if optional else self.rows.required
+        wide = self.lists if words else self.rows.lists
+        shapes = {name: [None, None] if name in wide else [None] for name in names}
+        return {name: tf.TensorSpec(shape, tf.string, name) for name, shape in shapes.items()}
+
+    # === Packing ===
+
+    def __call__(self, columns, tokenize=None):
+        """Return the packed dict for columns of text.
+
+        Args:
+            columns: dict of string tensors.
+            tokenize: callable from strings (B,) to ragged ids; the tokenizer where left out.
+        """
+        return self.rows.pack(self, columns, tokenize)
+
+    def ids(self, text, tokenize=None):
+        """Return the ragged ids of texts (B,), or of words (B, W)."""
+        if not isinstance(text, tf.RaggedTensor):
+            text = tf.convert_to_tensor(text, tf.string)
+        if text.shape.rank == 1:
+            return (tokenize or self.tokenizer)(text)
+        if not isinstance(text, tf.RaggedTensor):
+            text = tf.RaggedTensor.from_tensor(text, padding="")
+        return self.tokenizer.tokenize_words(text)
+
+    def pack(self, **texts):
+        """Return the packed dict for ids.
+
+        Args:
+            **texts: `text`, and for pairs `text_pair`: `tf.RaggedTensor`s (B, None) int32.
+        """
+        runs, first, total, columns = self._lay_out(texts)
+        position = tf.range(columns)[tf.newaxis, :]  # (1, S)
+        token_ids = tf.fill([tf.size(total), columns], self.pad_id)
+        segment_ids = tf.fill([tf.size(total), columns], self.template.padding_segment)
+        for piece, segment, start, length in runs:
+            is_text = isinstance(piece, str)
+            offset = position - start[:, tf.newaxis]  # (B, S)
+            inside = (offset >= 0) & (offset < length[:, tf.newaxis])
+            value = self._gather(texts[piece], offset, inside) if is_text else piece
+            token_ids = tf.where(inside, value, token_ids)
+            segment_ids = tf.where(inside, segment, segment_ids)
+        offset = position - first[:, tf.newaxis]
+        real = (offset >= 0) & (offset < total[:, tf.newaxis])
+        return {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "padding_mask": tf.cast(real, tf.int32),
+        }
+
+    def pieces(self, packed):
+        """Return what a model sees of packed rows: `tokens` and `token_ids`, (B, S) each."""
+        tokens = self.tokenizer.tokens(packed["token_ids"])
+        # By the mask: a text can also hold the padding's own token.
+        tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
+        return {"tokens": tokens, "token_ids": packed["token_ids"]}
+
+    def spans(self, **texts):
+        """Return where `pack` with the same arguments puts each text.
+
+        Returns:
+            A dict of the text's name → `(start, length)`, (B,) int32 each: the column of its first
+            token, and how many of its tokens there was room for.
+        """
+        runs, *_ = self._lay_out(texts)
+        return {piece: (start, n) for piece, _, start, n in runs if isinstance(piece, str)}
+
+    # === What is packed already ===
+
+    @property
+    def inputs(self):
+        """What it makes, the sequence itself first: name → `PackedInput`."""
+        return {
+            "token_ids": PackedInput(fill=self.pad_id),
+            "segment_ids": PackedInput(fill=self.template.padding_segment),
+            "padding_mask": PackedInput(),
+        }
+
+    def with_mask(self, packed):
+        """Return packed rows with the mask that they mean, before they are widened."""
+        if "token_ids" not in packed:
+            return packed
+        return {"padding_mask": tf.ones_like(packed["token_ids"])} | packed
+
+    def pad_to(self, packed, widths):
+        """Widen packed rows (B, S, …), on the side where the template has its padding.
+
+        Args:
+            packed: dict of tensors, also of such as the packer did not make (`mask_positions`):
+                they are filled up with zeros on the right.
+            widths: dict of int32 scalars, the number of columns that each is to have.
+        """
+
+        def widen(name, value):
+            own = self.inputs.get(name)
+            missing = widths[name] - tf.shape(value)[1]
+            is_left = own is not None and self.template.padding_side == "left"
+            sides = [missing, 0] if is_left else [0, missing]
+            others = [[0, 0]] * (value.shape.rank - 2)
+            return tf.pad(value, [[0, 0], sides, *others], constant_values=own.fill if own else 0)
+
+        return {name: widen(name, value) for name, value in packed.items()}
+
+    def row_specs(self, specs):
+        """Return the `tf.TensorSpec`s of packed examples for those of rows, by name."""
+        if self.rows.several_for is None:
+            return specs
+        return {
+            name: tf.TensorSpec([None, *spec.shape], spec.dtype, name)
+            if self._has_rows(name)
+            else spec
+            for name, spec in specs.items()
+        }
+
+    def flatten(self, inputs):
+        """Return the rows of packed examples: (B, C, S) → (B · C, S), or `inputs` as they are.
+
+        Raises:
+            ValueError: if they are rows already, but examples have several.
+        """
+        if self.rows.several_for is None:
+            return inputs
+        shape = self._shape(inputs)
+
+        def flat(name, value):
+            if self._has_rows(name):
+                return ops.reshape(value, (-1, *ops.shape(value)[2:]))
+            return ops.repeat(value, shape[1], axis=0)
+
+        return {name: flat(name, value) for name, value in inputs.items()}
+
+    def join(self, logits, inputs):
+        """Return the logits of examples for those of their rows; the way back from `flatten`."""
+        if self.rows.several_for is None:
+            return logits
+        number = self._shape(inputs)[1]
+        logits = ops.reshape(logits, (-1, number, logits.shape[-1]))
+        return self.rows.join(logits, inputs)
+
+    def _shape(self, inputs):
+        name, own = next((name, own) for name, own in self.inputs.items() if name in inputs)
+        shape = ops.shape(inputs[name])
+        if len(shape) != own.rank + 1:
+            raise ValueError(
+                f"{name} has the shape {tuple(shape)}: {self.rows.several_for} takes several "
+                "sequences a row, (B, number, S)."
+            )
+        return shape
+
+    def _has_rows(self, name):
+        return name not in self.inputs or self.inputs[name].has_rows
+
+    def _lay_out(self, texts):
+        """Say which columns each piece of the template takes.
+
+        Returns:
+            `(runs, first, total, columns)`: for each piece (id or text, segment, (B,) its first
+            column, (B,) number of columns); of each row the first real column (B,) and how many are
+            real (B,); how many there are in all, S.
+        """
+        name = "pair" if "text_pair" in texts else "single"
+        lengths = {key: tf.cast(text.row_lengths(), tf.int32) for key, text in texts.items()}
+        lengths = self._truncate(
+            lengths, self.sequence_length - self.number_of_special_tokens(name)
+        )
+        total = tf.add_n(list(lengths.values())) + self.number_of_special_tokens(name)  # (B,)
+        columns = self.sequence_length if self.padding == "fixed" else self._longest(total)
+        is_left = self.template.padding_side == "left"
+        first = columns - total if is_left else tf.zeros_like(total)
+        runs, start = [], first
+        for piece, segment in self._pieces[name]:
+            length = lengths[piece] if isinstance(piece, str) else tf.ones_like(total)
+            runs.append((piece, segment, start, length))
+            start += length
+        return runs, first, total, columns
+
+    def _longest(self, total):
+        # An empty batch still gets one column, so that every model runs on it.
+        return tf.maximum(tf.reduce_max(total), 1)
+
+    def _truncate(self, lengths, room):
+        """Return how many tokens each text keeps, all in closed form."""
+        if len(lengths) == 1:
+            return {"text": tf.minimum(lengths["text"], room)}
+        first, second = lengths["text"], lengths["text_pair"]
+        if self.truncation == "only_first":
+            second = tf.minimum(second, room)
+            first = tf.minimum(first, room - second)
+        elif self.truncation == "only_second":
+            first = tf.minimum(first, room)
+            second = tf.minimum(second, room - first)
+        else:  # taking from the longer one ends at equal halves, or before it where one is short
+            first, second = (
+                tf.minimum(first, tf.maximum(room - room // 2, room - second)),
+                tf.minimum(second, tf.maximum(room // 2, room - first)),
+            )
+        return {"text": first, "text_pair": second}
+
+    @staticmethod
+    def _gather(text, offset, inside):
+        """Pick `text[row, offset]` where `inside`, by plain integer ops that TFLite has too."""
+        values = tf.concat([text.flat_values, [0]], axis=0)  # never empty
+        row_starts = tf.cast(text.row_starts(), tf.int32)[:, tf.newaxis]
+        return tf.gather(values, tf.where(inside, row_starts + offset, 0))

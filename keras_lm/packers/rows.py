@@ -1,0 +1,110 @@
+"""Which texts an example has, and which rows are made of them.
+
+A packer turns one text, or a pair, into one row. The classes here say what the columns of raw text
+are called, and how they become such texts; the models know nothing of it.
+
+Shapes: B batch, C rows an example, S sequence, W words.
+"""
+
+import tensorflow as tf
+from keras import ops
+
+LOWEST = -1e9  # the logit of a choice that is none: finite, and next to it all others count
+
+
+class Texts:
+    """A text, or a pair of texts, makes one row.
+
+    Args:
+        text_pair: bool. False where there are no pairs.
+        takes_words: bool. Whether texts may come as lists of words, where the tokenizer has words
+            and no pieces of them.
+
+    Attributes:
+        names: of all columns of raw text, in the order in which a tuple gives them.
+        required: of those that no data may lack.
+        lists: of those whose entries are lists of strings.
+    """
+
+    names = ("text", "text_pair")
+    required = ("text",)
+    lists = ()
+    # Who wants several rows an example, (B, C, S); None for one.
+    several_for = None
+
+    def __init__(self, text_pair=True, takes_words=False):
+        if not text_pair:
+            self.names = self.required
+        self.takes_words = takes_words
+
+    def takes_words_of(self, tokenizer):
+        """Return whether texts may come as lists of words."""
+        return self.takes_words and hasattr(tokenizer, "tokenize_words")
+
+    def pack(self, packer, columns, tokenize=None):
+        """Return the packed dict of an example's texts; see `Packer.__call__`."""
+        names = [name for name in self.names if name in columns]
+        return packer.pack(**{name: packer.ids(columns[name], tokenize) for name in names})
+
+    def join(self, logits, inputs):
+        """Return an example's logits for those of its rows, (B, C, classes)."""
+        raise NotImplementedError(f"{type(self).__name__} has one row an example.")
+
+
+class BothOrders(Texts):
+    """A pair makes two rows, one in each order; their logits are added up.
+
+    Source: GPT, "Improving Language Understanding by Generative Pre-Training", section 3.3.
+    """
+
+    several_for = "symmetric=True"
+
+    def pack(self, packer, columns, tokenize=None):
+        if "text_pair" not in columns:
+            raise ValueError("symmetric=True reads pairs, and x has single texts: pass a tuple.")
+        first, second = (packer.ids(columns[name], tokenize) for name in self.names)
+        packed = packer.pack(text=first, text_pair=second)
+        swapped = packer.pack(text=second, text_pair=first)
+        return {name: tf.stack([packed[name], swapped[name]], axis=1) for name in packed}
+
+    def join(self, logits, inputs):
+        return ops.sum(logits, axis=1)
+
+
+class Choices(Texts):
+    """A text makes a row with each of its choices; an empty choice is none."""
+
+    names = required = ("text", "choices")
+    lists = ("choices",)
+    several_for = "MultipleChoice"
+
+    def pack(self, packer, columns, tokenize=None):
+        choices = columns["choices"]
+        if isinstance(choices, tf.RaggedTensor):
+            choices = choices.to_tensor("")
+        if choices.shape.rank != 2:
+            raise ValueError(
+                f"choices has the shape {choices.shape}: it must be (B, C), with the choices of a "
+                "text in a row."
+            )
+        shape = tf.shape(choices)  # B, C
+        # Strings and not their ids are repeated: LiteRT has no gather of ragged rows.
+        rows = tf.range(tf.size(choices)) // tf.maximum(shape[1], 1)
+        texts = tf.gather(columns["text"], rows)
+        packed = packer.pack(
+            text=packer.ids(texts, tokenize),
+            text_pair=packer.ids(tf.reshape(choices, [-1]), tokenize),
+        )
+        packed = {
+            name: tf.reshape(value, tf.concat([shape, tf.shape(value)[1:]], axis=0))
+            for name, value in packed.items()
+        }
+        is_choice = tf.cast(tf.not_equal(choices, ""), tf.int32)
+        packed["padding_mask"] *= tf.expand_dims(is_choice, axis=2)
+        return packed
+
+    def join(self, logits, inputs):
+        logits = logits[:, :, 0]  # (B, C)
+        if "padding_mask" in inputs:
+            logits = ops.where(ops.any(inputs["padding_mask"] > 0, axis=2), logits, LOWEST)
+        return logits

@@ -1,0 +1,60 @@
+"""Packing for encoder-decoders: a source text, and in training a target text.
+
+Shapes: B batch, S source, T target.
+"""
+
+import tensorflow as tf
+
+IGNORED = -100  # the label of padding, as `keras_lm.objectives` has it, which stands above
+
+
+class Seq2SeqPacker:
+    """Pack a text for the encoder, and what it is to become for the decoder.
+
+    Args:
+        source: `keras_lm.packers.Packer` of single texts.
+        target: `keras_lm.packers.Packer` of single texts, perhaps with another tokenizer, whose
+            template ends with the token that ends an output, and has its padding on the right.
+        start_token: str, what the decoder reads first: `"<pad>"` for T5 and Marian.
+
+    Call: `packer({"text": …})` returns `encoder_token_ids` and `encoder_padding_mask`, (B, S); with
+    `labels`, the target texts, also `decoder_token_ids`, `decoder_padding_mask` and `labels`,
+    (B, T). All are int32. The decoder reads the target one place late, and learns at each place the
+    token of `labels`, where -100 is padding.
+
+    Raises:
+        ValueError: if the target's padding is on the left.
+
+    Example:
+
+        target = Packer(Template("$A:0 </s>:0", "$A:0 $B:0 </s>:0"), tokenizer, 128)
+        packer = Seq2SeqPacker(target, target, "<pad>")
+        packer({"text": tf.constant(["a house"]), "labels": tf.constant(["ein Haus"])})
+
+    Source: Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, section 2.
+    """
+
+    names = ("text", "labels")
+    required = ("text",)
+
+    def __init__(self, source, target, start_token):
+        if target.template.padding_side != "right":
+            raise ValueError("target has padding_side='left': a decoder reads from the left on.")
+        self.source = source
+        self.target = target
+        self.start_id = target.tokenizer.token_to_id(start_token)
+
+    def __call__(self, columns, tokenize=None):
+        """Return the packed dict for columns of text; see `Packer.__call__`."""
+        packed = self.source({"text": columns["text"]}, tokenize)
+        inputs = {f"encoder_{name}": packed[name] for name in ("token_ids", "padding_mask")}
+        if "labels" not in columns:
+            return inputs
+        packed = self.target({"text": columns["labels"]})
+        ids, mask = packed["token_ids"], packed["padding_mask"]
+        start = tf.fill([tf.shape(ids)[0], 1], self.start_id)
+        return inputs | {
+            "decoder_token_ids": tf.concat([start, ids[:, :-1]], axis=1),
+            "decoder_padding_mask": mask,
+            "labels": tf.where(mask > 0, ids, IGNORED),
+        }

@@ -1,0 +1,205 @@
+"""What users pass to `fit` and the like → batches that a network takes.
+
+Shapes: B batch, S sequence.
+"""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.tasks.columns import batches_of, check_names, join_answers, labels_from_user
+
+
+def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False):
+    """Return a dataset of packed batches `(inputs[, labels[, weights]])`.
+
+    Args:
+        task: `keras_lm.tasks.Task`, which says how texts are packed and what its loss takes.
+        x, y, sample_weight: as `Task.fit` takes them.
+        batch_size: int; 32 where left out.
+        shuffle: bool.
+
+    Raises:
+        ValueError: if the data have no such form; names row and value.
+    """
+    if isinstance(x, tf.data.Dataset):
+        if y is not None or sample_weight is not None:
+            raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
+        return _prepared(task, x)
+    if hasattr(x, "__next__"):
+        return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
+    data = _arrays(task, x, y, sample_weight)
+    size = next(iter(data[0].values())).shape[0]
+    if not size:
+        raise ValueError("x is empty: pass at least one example.")
+    dataset = tf.data.Dataset.from_tensor_slices(data)
+    if shuffle:
+        dataset = dataset.shuffle(size)
+    return _prepared(task, dataset.batch(batch_size or 32), labels_are_ready=True)
+
+
+def one_batch(task, x, y=None, sample_weight=None):
+    """Return lists or arrays as one packed batch; see `batches`."""
+    return _packed(task, *_arrays(task, x, y, sample_weight))
+
+
+def validation_batches(task, data, batch_size):
+    """Return the batches of `validation_data`: x, or a tuple or list of x, y and weights."""
+    if isinstance(data, (tuple, list)) and not _is_text(data[:1]):
+        data = (*data, None, None)[:3]
+    else:
+        data = (data, None, None)
+    return batches(task, *data, batch_size)
+
+
+def split(x, y, sample_weight, share):
+    """Hold out the last `share` of the rows, as Keras does."""
+    if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
+        raise ValueError("validation_split needs arrays or lists: pass validation_data.")
+    if not 0 < share < 1:
+        raise ValueError(f"validation_split={share} is not between 0 and 1.")
+    first = next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
+    length = len(first)
+    y = list(y) if isinstance(y, tuple) else y
+    at = int(length * (1 - share))
+    if at in (0, length):
+        raise ValueError(f"validation_split={share} of {length} examples leaves a side empty.")
+
+    def take(data, rows):
+        if data is None:
+            return None
+        if isinstance(data, dict):
+            return {key: take(value, rows) for key, value in data.items()}
+        if isinstance(data, tuple):
+            return tuple(take(value, rows) for value in data)
+        return data[rows] if not hasattr(data, "iloc") else data.iloc[rows]
+
+    data = (x, y, sample_weight)
+    return (
+        tuple(take(part, slice(None, at)) for part in data),
+        tuple(take(part, slice(at, None)) for part in data),
+    )
+
+
+def padded_alike(dataset, packer):
+    """Return the inputs of packed batches, each padded to the columns of the widest."""
+    inputs = dataset.cache().map(lambda *batch: packer.with_mask(batch[0]))
+    widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
+    widths = widths.reduce(
+        dict.fromkeys(widths.element_spec, 0),
+        lambda most, here: {key: tf.maximum(most[key], here[key]) for key in most},
+    )
+    return inputs.map(lambda packed: packer.pad_to(packed, widths))
+
+
+def answers(task, x, batch_size, answer):
+    """Return what `answer` gives for raw strings, batch by batch; see `Task.answer_all`."""
+    if isinstance(x, tf.data.Dataset):
+        x = x.map(lambda *batch: named(task, batch[0]))
+    else:
+        x = batches_of(task.columns(x), batch_size)
+    found = [{key: value.numpy() for key, value in answer(batch).items()} for batch in x]
+    if not found:
+        raise ValueError("x is empty: pass at least one text.")
+    return {key: join_answers([each[key] for each in found]) for key in found[0]}
+
+
+def named(task, x):
+    """Return the texts of a dataset's element, a tensor, a tuple of two or a dict, as a dict."""
+    names = task.text_names
+    if not isinstance(x, dict):
+        parts = _as_tuple(x)
+        if len(parts) > len(names):
+            raise ValueError(f"x is a tuple of {len(parts)} texts: allowed are {list(names)}.")
+        x = dict(zip(names, parts, strict=False))
+    check_names(x, names, task.required_names)
+    return x
+
+
+def _arrays(task, x, y, sample_weight):
+    if task.is_packed(x):
+        columns = {key: np.asarray(value) for key, value in x.items()}
+    else:
+        task.require_tokenizer()
+        columns = task.columns(x)
+        task.note_pairs(columns)
+    length = next(iter(columns.values())).shape[0]
+    data = [columns]
+    if isinstance(y, dict):
+        data.append({key: labels_from_user(value, length) for key, value in y.items()})
+    elif y is not None:
+        labels = task.prepare_labels(labels_from_user(y, length))
+        data.append(task.matched_labels(columns, labels))
+    if sample_weight is not None:
+        if y is None:
+            raise ValueError("sample_weight is given without y: it weighs the loss of labels.")
+        data.append(labels_from_user(sample_weight, length))
+    return tuple(data)
+
+
+def _packed(task, x, *rest):
+    """Pack the columns of `(x[, labels[, weights]])`, unless they are packed already."""
+    if task.is_packed(x):
+        return (x, *rest)
+    if not rest:
+        return (task.preprocess(x),)
+    return (*task.preprocess_with_labels(x, rest[0]), *rest[1:])
+
+
+def _prepared(task, dataset, labels_are_ready=False):
+    spec = _as_tuple(dataset.element_spec)[0]
+    packed = task.is_packed(spec)
+    for leaf in tf.nest.flatten(spec):
+        if leaf.shape.rank == 0:
+            raise ValueError("x is a tf.data.Dataset of single examples: call .batch(n) on it.")
+        if not packed:
+            _check_strings(task, leaf)
+    if not packed:
+        task.require_tokenizer()
+        task.note_pairs(named(task, spec))
+
+    # Plain graph code: without AutoGraph it is quicker to trace and errors are clearer.
+    @tf.autograph.experimental.do_not_convert
+    def prepare(*batch):
+        x, *rest = batch
+        if rest and not labels_are_ready:
+            rest[0] = task.prepare_label_tensor(rest[0])
+        return _packed(task, x if packed else named(task, x), *rest)
+
+    return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def _check_strings(task, leaf):
+    if leaf.dtype != tf.string:
+        raise ValueError(
+            f"x is a tf.data.Dataset of {leaf.dtype.name}: it must yield strings, or dicts with "
+            "token_ids."
+        )
+    is_list = leaf.shape.rank == 2 and task.packer.lists
+    if leaf.shape.rank not in (None, 1) and not is_list:
+        raise ValueError(
+            f"x is a tf.data.Dataset of strings of shape {leaf.shape}: it must yield (B,), and "
+            "pairs as a tuple or a dict."
+        )
+
+
+def _as_tuple(element):
+    return element if isinstance(element, tuple) else (element,)
+
+
+def _is_text(values):
+    """Whether a list (of one) is a batch of texts, rather than `[x, y]`."""
+    return isinstance(values, list) and all(isinstance(value, (str, bytes)) for value in values)
+
+
+def _from_generator(generated):
+    """A dataset of a generator's batches, each as wide as it likes."""
+    first = next(generated, None)
+    if first is None:
+        raise ValueError("x is a generator without batches: pass at least one.")
+    spec = tf.nest.map_structure(
+        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), first
+    )
+    rest = itertools.chain([first], generated)
+    return tf.data.Dataset.from_generator(lambda: rest, output_signature=spec)

@@ -1,0 +1,119 @@
+"""How a task that gives a number for a text reads and trains its model: plainly, or as GPT does.
+
+Shapes: B batch, S sequence, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.objectives import IGNORED, CausalLanguageModel
+from keras_lm.packers import BothOrders, Texts
+
+
+class Recipe:
+    """The plain one: the model's own special tokens, and the task's loss alone."""
+
+    def template(self, backbone, tokenizer):
+        """Return the special tokens around a text and around a pair, a `Template`."""
+        return backbone.TEMPLATE
+
+    def missing_tokens(self, backbone, tokenizer):
+        """Return the tokens of the recipe that the tokenizer lacks, a list of str."""
+        return []
+
+    def with_tokens(self, task):
+        """Return a task over the same weights, with the missing tokens and a new head."""
+        tokenizer = task.tokenizer.with_special_tokens(task.missing_tokens())
+        rows = max(task.backbone.config["vocabulary_size"], tokenizer.vocabulary_size)
+        backbone = task.backbone.with_vocabulary_size(rows)
+        return type(task)(backbone, tokenizer=tokenizer, **task.get_arguments())
+
+    def loss(self, outputs, inputs):
+        """Return what training adds to the task's loss, a scalar, or None for nothing.
+
+        Args:
+            outputs: dict, of the backbone.
+            inputs: packed dict of the rows that it has read.
+        """
+        return None
+
+
+PLAIN = Recipe()
+
+
+class GPTRecipe(Recipe):
+    """Over a model that GPT's recipe fine-tunes, texts stand between its start and extract tokens.
+
+    The two of a pair have its delimiter between them. `from_preset` adds these tokens to tokenizer
+    and embedding where the head is new; by hand, `task.with_fine_tuning_tokens` does. While
+    training, the language model's own loss is added.
+
+    Args:
+        task: `keras_lm.tasks.Task`.
+        symmetric: bool. Read each pair in both orders, and add what the head says of them, as for
+            similarity, which has no order.
+        lm_loss_weight: float λ. The loss in training is the task's plus λ times the language
+            model's on the same tokens. None for the model's own recipe: 0.5 for GPT, else 0.
+
+    Raises:
+        ValueError: if `lm_loss_weight` is negative, or the backbone is no language model.
+
+    Source: GPT, "Improving Language Understanding by Generative Pre-Training", sections 3.2 and
+    3.3; openai/finetune-transformer-lm, `train.py`.
+    """
+
+    def __init__(self, task, symmetric=False, lm_loss_weight=None):
+        if lm_loss_weight is None:
+            lm_loss_weight = task.backbone.LM_LOSS_WEIGHT
+        if lm_loss_weight < 0:
+            raise ValueError(f"lm_loss_weight={lm_loss_weight} is negative: use 0 for none.")
+        self.lm_loss_weight = lm_loss_weight
+        self.lm_head = task.add_head("causal_lm") if lm_loss_weight else None
+        self.symmetric = symmetric
+        self.rows = (BothOrders if symmetric else Texts)(takes_words=True)
+        if symmetric:
+            task.text_pair = task.is_pair_stated = True
+
+    def get_arguments(self):
+        """Return its arguments but for the task, as JSON can hold them."""
+        return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}
+
+    def template(self, backbone, tokenizer):
+        if backbone.FINE_TUNING_TEMPLATE is None or self.missing_tokens(backbone, tokenizer):
+            return backbone.TEMPLATE
+        return backbone.FINE_TUNING_TEMPLATE
+
+    def missing_tokens(self, backbone, tokenizer):
+        if backbone.FINE_TUNING_TEMPLATE is None or tokenizer is None:
+            return []
+        known = set(tokenizer.vocabulary)
+        return [t for t in backbone.FINE_TUNING_TEMPLATE.special_tokens if t not in known]
+
+    def loss(self, outputs, inputs):
+        if self.lm_head is None:
+            return None
+        logits = self.lm_head(outputs, inputs, training=True)
+        return self.lm_loss_weight * language_model_loss(logits, inputs)
+
+
+def language_model_loss(logits, inputs):
+    """Return the next tokens' cross-entropy, averaged in each row and then over rows.
+
+    Rows with fewer than two tokens count for nothing.
+
+    Args:
+        logits: (B, S, V) float.
+        inputs: packed dict of (B, S) int32: `token_ids` and perhaps `padding_mask`.
+
+    Returns:
+        Scalar float32.
+    """
+    _, labels = CausalLanguageModel().corrupt(inputs)
+    known = ops.not_equal(labels, IGNORED)
+    losses = keras.losses.sparse_categorical_crossentropy(
+        ops.where(known, labels, 0), ops.cast(logits, "float32"), from_logits=True
+    )
+    known = ops.cast(known, "float32")
+    number = ops.sum(known, axis=1)  # (B,)
+    rows = ops.divide_no_nan(ops.sum(losses * known, axis=1), number)
+    return ops.divide_no_nan(ops.sum(rows), ops.sum(ops.cast(number > 0, "float32")))

@@ -1,0 +1,179 @@
+"""What an export of a task offers: functions of named tensors, and requests that run them."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.layers.tensorflow import for_lite
+
+
+def trace(function, specs):
+    """Return the `ConcreteFunction` of a function of named tensors."""
+    return tf.function(function, autograph=False).get_concrete_function(**specs)
+
+
+def plain_floats(outputs):
+    """Return the outputs of a signature, half precision as float32."""
+    # JSON has no word for half precision, and neither do most clients.
+    halves = (tf.bfloat16, tf.float16)
+    return {
+        name: tf.cast(value, tf.float32) if value.dtype in halves else tf.identity(value)
+        for name, value in outputs.items()
+    }
+
+
+class TextSignatures:
+    """Those of a task that answers texts.
+
+    Args:
+        task: `keras_lm.tasks.Task`.
+    """
+
+    # Whether a `.tflite` of the task gives what `answer_lite` gives.
+    answers_in_lite = True
+
+    def __init__(self, task):
+        self.task = task
+
+    def texts(self):
+        """Return the inputs of `serving_default`: a string tensor for each text.
+
+        Raises:
+            ValueError: if the task has no tokenizer.
+        """
+        task = self.task
+        if task.tokenizer is None:
+            raise ValueError(
+                f"{type(task).__name__} has no tokenizer, and an export takes strings: pass "
+                "tokenizer= when making the task."
+            )
+        return task.packer.specs(optional=task.text_pair)
+
+    def functions(self):
+        """Return what a SavedModel offers: name of the signature → `ConcreteFunction`."""
+        task, texts = self.task, self.texts()
+        # One function for all signatures, so that the graph holds the tokenizer once. `classify`
+        # and `regress` call `answer` in turn, and bring no second model.
+        tokenize = trace(task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})
+        answer = trace(self.answer(tokenize), texts)
+        functions = {
+            "serving_default": answer,
+            "tokens": self.raw(),
+            "tokenize": trace(self.pieces(tokenize), texts),
+        }
+        for name, specs in task.other_signatures().items():
+            is_same = specs == texts  # only a further name
+            functions[name] = answer if is_same else trace(self.answer(tokenize), specs)
+        if task.example_signature():
+            name, outputs = task.example_signature()
+            inputs = {"inputs": tf.TensorSpec([None], tf.string, "inputs")}
+            functions[name] = trace(example_function(answer, outputs, list(texts)), inputs)
+        return functions
+
+    def defaults(self):
+        """Return what inputs are where a request leaves them out: signature → input → array."""
+        return {}
+
+    def answer(self, tokenize=None):
+        """Return the function that `serving_default` is: named strings → `task.answer`."""
+        return lambda **columns: plain_floats(self.task.answer(columns, tokenize))
+
+    def raw(self):
+        """Return the `ConcreteFunction` that `tokens` is: packed inputs → raw outputs."""
+        task = self.task
+
+        def raw(**packed):
+            outputs = task(packed, training=False)
+            outputs = outputs if isinstance(outputs, dict) else {task.output_name: outputs}
+            return plain_floats(outputs)
+
+        inputs = keras.tree.flatten(task.backbone.input)
+        specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in inputs}
+        return trace(raw, task.packer.row_specs(specs))
+
+    def pieces(self, tokenize=None):
+        """Return the function that `tokenize` is: named strings → what the model sees of them."""
+        task = self.task
+        return lambda **columns: task.packer.pieces(task.preprocess(columns, tokenize))
+
+    def requests(self, batch_sizes):
+        """Yield requests (signature, arrays by name) that run all signatures that take texts.
+
+        They let the first client not wait for what TensorFlow does once a size. Batches hold short
+        texts, for the same reason for which they stay small: a server starts the later the more it
+        has to compute. One text is longer than the model takes.
+
+        Args:
+            batch_sizes: list of int, from the smallest on.
+        """
+        task, specs = self.task, self.texts()
+
+        def columns(number, rows):
+            # A mask is what `MaskedLM` fills in, and ordinary text to all others.
+            mask = task.tokenizer.special_tokens.get("mask", "a")
+            text = " ".join([mask, *["a"] * (number - 1)])
+            # Two choices a row, or two words, where a row has several.
+            shapes = {name: [rows, 2][: spec.shape.rank] for name, spec in specs.items()}
+            return {name: np.full(shape, text) for name, shape in shapes.items()}
+
+        for rows in batch_sizes:
+            yield "serving_default", columns(1, rows)
+            yield "serving_default", columns(16, rows)
+        yield "serving_default", columns(2 * task.packing["sequence_length"], 1)
+        yield "tokenize", columns(16, batch_sizes[0])
+        if task.example_signature():
+            yield task.example_signature()[0], columns(16, batch_sizes[0])
+
+    # === LiteRT ===
+
+    def lite_functions(self):
+        """Yield what a `.tflite` may offer, first what is best: dicts as that of `functions`.
+
+        Rows are padded as the task pads them. Where a model does not convert with a length that
+        varies, every row has `sequence_length` columns.
+
+        Raises:
+            ValueError: if the tokenizer has no operations that run in LiteRT.
+        """
+        task, texts = self.task, self.texts()
+        if not hasattr(task.tokenizer, "tokenize_lite"):
+            raise ValueError(
+                f"{type(task.tokenizer).__name__} has no operations that run in LiteRT: export as "
+                "a SavedModel instead."
+            )
+        packer = task.packer
+        for padding in dict.fromkeys([packer.padding, "fixed"]):
+            task.packer = packer.with_padding(padding)
+            try:
+                with for_lite():
+                    function = trace(self.answer_lite, texts)
+                yield {"serving_default": function}
+            finally:
+                task.packer = packer
+
+    def answer_lite(self, **columns):
+        """Do what `task.answer_lite` does for named strings."""
+        return plain_floats(self.task.answer_lite(columns))
+
+    def lite_requests(self):
+        """Return a list of requests, as those of `requests`, that show whether a `.tflite` runs."""
+        texts = np.array([[b"", b"a"], [b"two words", b""]])
+        specs = self.texts().items()
+        columns = {name: texts if spec.shape.rank == 2 else texts[:, 0] for name, spec in specs}
+        return [("serving_default", columns)]
+
+
+def example_function(answer, outputs, names):
+    """Return a function of `inputs`, serialized `tf.Example`s, for TF Serving's own methods.
+
+    Args:
+        answer: the function that `serving_default` is.
+        outputs: what `Task.example_signature` gives: a function of the answer.
+        names: names of the texts, features that each example must have.
+    """
+    features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
+
+    def examples(inputs):
+        return outputs(answer(**tf.io.parse_example(inputs, features)))
+
+    return examples
