@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm import presets
+from keras_lm import export, presets
 from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, TOKENIZERS, register
 from keras_lm.tasks import datasets
@@ -186,8 +186,6 @@ class Task(TextModel):
 
     def export(self, path, format="saved_model"):
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
-        from keras_lm import export
-
         return export.export(self, path, format=format)
 
     def get_config(self):
