@@ -82,6 +82,7 @@ class FeatureExtractor(Task):
         self.predicts_sequences = pooling == "none"
         self._finish()
 
+    pooling = property(lambda self: self.features.pooling, doc="See the class.")
     mixes = property(lambda self: self.features.mixes, doc="The layers that weigh hidden states.")
 
     def get_arguments(self):
