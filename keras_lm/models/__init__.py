@@ -6,6 +6,7 @@ from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.cove import CoveBackbone
 from keras_lm.models.distilbert import DistilBertBackbone
 from keras_lm.models.elmo import ElmoBackbone
+from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
@@ -25,6 +26,7 @@ __all__ = [
     "CoveBackbone",
     "DistilBertBackbone",
     "ElmoBackbone",
+    "ElmoForwardBackbone",
     "GPT2Backbone",
     "GPT3Backbone",
     "GPTBackbone",

@@ -21,10 +21,10 @@ from keras_lm.layers import (
 from keras_lm.models.backbone import Backbone, Input, WordBackbone
 from keras_lm.models.elmo_layers import (
     BoundaryWords,
+    ProjectedLSTMs,
     ReadingOrder,
     SideBySide,
     TakeRows,
-    TwoWayProjectedLSTM,
 )
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
@@ -136,7 +136,7 @@ class ElmoBackbone(WordBackbone):
         self.reading_order = ReadingOrder()
         self.take_rows = TakeRows(dtype=dtype)
         self.lstms = [
-            TwoWayProjectedLSTM(
+            ProjectedLSTMs(
                 cell_dim,
                 hidden_dim if project_cells else None,
                 cell_clip,

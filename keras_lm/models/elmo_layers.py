@@ -223,22 +223,22 @@ class ProjectedLSTM(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TwoWayProjectedLSTM(keras.layers.Layer):
-    """Two `ProjectedLSTM`s side by side in one loop, each over a sequence of its own.
+class ProjectedLSTMs(keras.layers.Layer):
+    """`ProjectedLSTM`s side by side in one loop, one a direction, each over its own sequence.
 
-    Which of the two reads from the left is the caller's business, by the order of the steps; what
-    is padding stands behind what is real, in both.
+    Which of them reads from the left is the caller's business, by the order of the steps.
 
     Args:
         units, projection_dim, cell_clip, projection_clip: see `ProjectedLSTM`.
         residual: bool. Add the input to the output; the state is without it.
         dropout: float. Share of the input dropped in training.
+        directions: names of N layers.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: `lstm(x, is_real, state=None)` with `x` (T, B, 2D), `is_real` (T, B, 1) bool, and the
-    state `{"hidden": (B, 2D), "cell": (B, 2U)}`, all with the two directions side by side; left
-    out, the state is zero. Returns the outputs (T, B, 2D), anything in padding, and the state
-    behind each row's last real step.
+    Call: `lstm(x, is_real, state=None)` with `x` (T, B, N·D), `is_real` (T, B, 1) bool, and the
+    state `{"hidden": (B, N·D), "cell": (B, N·U)}`, all with the directions side by side; left out,
+    the state is zero. Returns the outputs (T, B, N·D), anything in padding, and the state after
+    each row's last real step.
     """
 
     def __init__(
@@ -249,6 +249,7 @@ class TwoWayProjectedLSTM(keras.layers.Layer):
         projection_clip=None,
         residual=False,
         dropout=0.0,
+        directions=("forward", "backward"),
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -256,27 +257,28 @@ class TwoWayProjectedLSTM(keras.layers.Layer):
         self.arguments = (units, projection_dim, cell_clip, projection_clip)
         self.directions = [
             ProjectedLSTM(*self.arguments, dtype=self.dtype_policy, name=name)
-            for name in ("forward", "backward")
+            for name in directions
         ]
+        self.number = len(directions)
         self.output_dim = self.directions[0].output_dim
         self.dropout_rate = dropout
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape, *_):
         for direction in self.directions:
-            direction.build((*x_shape[:-1], x_shape[-1] // 2))
+            direction.build((*x_shape[:-1], x_shape[-1] // self.number))
 
     def call(self, x, is_real, state=None, training=None):
-        inputs = ops.split(self.dropout(x, training=training), 2, axis=-1)
+        inputs = ops.split(self.dropout(x, training=training), self.number, axis=-1)
         gates = [lstm(each) for lstm, each in zip(self.directions, inputs, strict=True)]
 
         def step(carry, xs):
             *gates, is_real = xs
-            parts = [ops.split(value, 2, axis=-1) for value in carry]  # a half each
+            parts = [ops.split(value, self.number, axis=-1) for value in carry]
             after = [
                 lstm.step(*each) for lstm, *each in zip(self.directions, gates, *parts, strict=True)
             ]
-            after = [ops.concatenate(halves, axis=-1) for halves in zip(*after, strict=True)]
+            after = [ops.concatenate(each, axis=-1) for each in zip(*after, strict=True)]
             carry = tuple(
                 ops.where(is_real, new, old) for new, old in zip(after, carry, strict=True)
             )
@@ -288,22 +290,22 @@ class TwoWayProjectedLSTM(keras.layers.Layer):
         return outputs + x if self.residual else outputs, state
 
     def _start(self, x, state):
-        """The hidden state (B, 2D), and the cell (B, 2U) in float32."""
+        """The hidden state (B, N·D), and the cell (B, N·U) in float32."""
         if state is None:
             rows = ops.shape(x)[1]
-            return (
-                ops.zeros((rows, 2 * self.output_dim), self.compute_dtype),
-                ops.zeros((rows, 2 * self.directions[0].units), "float32"),
-            )
+            hidden, cell = self._widths()
+            return ops.zeros((rows, hidden), self.compute_dtype), ops.zeros((rows, cell), "float32")
         return ops.cast(state["hidden"], self.compute_dtype), ops.cast(state["cell"], "float32")
 
     def compute_output_spec(self, x, is_real, state=None, training=None):
-        widths = {"hidden": 2 * self.output_dim, "cell": 2 * self.directions[0].units}
-        outputs = keras.KerasTensor((*x.shape[:-1], widths["hidden"]), self.compute_dtype)
-        return outputs, {
-            name: keras.KerasTensor((x.shape[1], width), self.compute_dtype)
-            for name, width in widths.items()
+        hidden, cell = self._widths()
+        return keras.KerasTensor((*x.shape[:-1], hidden), self.compute_dtype), {
+            "hidden": keras.KerasTensor((x.shape[1], hidden), self.compute_dtype),
+            "cell": keras.KerasTensor((x.shape[1], cell), self.compute_dtype),
         }
+
+    def _widths(self):
+        return self.number * self.output_dim, self.number * self.directions[0].units
 
     def get_config(self):
         names = ("units", "projection_dim", "cell_clip", "projection_clip")
@@ -311,4 +313,5 @@ class TwoWayProjectedLSTM(keras.layers.Layer):
             **dict(zip(names, self.arguments, strict=True)),
             "residual": self.residual,
             "dropout": self.dropout_rate,
+            "directions": [direction.name for direction in self.directions],
         }

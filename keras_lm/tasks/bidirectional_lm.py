@@ -8,8 +8,10 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
 from keras_lm.packers import Texts
+from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.pretraining import PretrainingTask
 from keras_lm.tokenizers import WordTokenizer
 
@@ -150,3 +152,35 @@ class BidirectionalLM(PretrainingTask):
             of both together.
         """
         return self.answer_all(texts, batch_size)
+
+    # === One direction ===
+
+    def forward_language_model(self):
+        """Return the direction that reads forwards as a `CausalLM`, which continues texts.
+
+        Its weights are copies: training one task leaves the other as it is. It predicts what this
+        task's forward direction does, but reads the words of the list alone: any other is read as
+        `<UNK>`, and not by its characters. As in training, a sentence begins with `<S>`: a prompt
+        that is empty does, and so do texts that are scored or learnt.
+
+        Returns:
+            `CausalLM` over an `ElmoForwardBackbone`, with a `WordTokenizer` of the list.
+
+        Raises:
+            ValueError: if the task has no tokenizer.
+
+        Example:
+
+            writer = task.forward_language_model()
+            writer.generate("the cat")
+            writer.export("writer/1")
+
+        Source: ELMo, section 3.1.
+        """
+        self.require_tokenizer()
+        backbone = ElmoForwardBackbone.from_elmo(self.backbone, self.words)
+        config = self.word_tokenizer.get_config() | {"splitter": self.tokenizer.splitter}
+        task = CausalLM(backbone, tokenizer=WordTokenizer(self.words, **config))
+        for weight, trained in zip(task.head.weights, self.head.weights, strict=True):
+            weight.assign(trained)
+        return task

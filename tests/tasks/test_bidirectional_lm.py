@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 import keras_lm
-from keras_lm.models import Backbone, ElmoBackbone
+from keras_lm.models import Backbone, ElmoBackbone, ElmoForwardBackbone
 from keras_lm.objectives import IGNORED
-from keras_lm.tasks import BidirectionalLM
+from keras_lm.tasks import BidirectionalLM, CausalLM
 from keras_lm.tokenizers import CharacterTokenizer, learn_words
 
 TEXTS = ["the cat sat on the mat .", "a dog saw the cat .", "the dog sat .", "", "it ran"]
@@ -158,6 +158,77 @@ def test_published_files_come_back_byte_for_byte(goldens, tmp_path):
         theirs.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
         for name in names:
             np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+# === The forward half ===
+
+
+@pytest.fixture(scope="module")
+def writer(trained):
+    return trained[0].forward_language_model()
+
+
+def forward_inputs(writer, texts):
+    """Sentences after their begin, padded on the right: (B, T) ids and mask."""
+    ids = writer.tokenizer(texts)
+    begin = tf.fill([len(texts), 1], writer.tokenizer.special_id("bos"))
+    ids = tf.concat([begin, ids], axis=1)
+    return ids.to_tensor().numpy(), tf.ones_like(ids).to_tensor().numpy()
+
+
+def test_forward_half_predicts_what_the_direction_does(trained, writer):
+    expected, _ = logits(trained[0], TEXTS)  # (B, T, V)
+    ids, mask = forward_inputs(writer, TEXTS)
+    found = np.asarray(writer({"token_ids": ids, "padding_mask": mask}))
+    real = mask > 0
+    assert expected[real].std() > 1
+    np.testing.assert_allclose(found[real], expected[real], rtol=1e-5, atol=1e-5)
+    # With padding on both sides, and read in two calls.
+    ids, mask = (np.pad(x, [(0, 0), (2, 0)]) for x in (ids, mask))
+    states, parts = None, []
+    for here in (slice(0, 4), slice(4, None)):
+        inputs = {"token_ids": ids[:, here], "padding_mask": mask[:, here], "states": states}
+        outputs = writer.backbone(inputs)
+        states = outputs["states"]
+        parts.append(writer.head(outputs))
+    assert not np.asarray(outputs["sequence_output"])[mask[:, 4:] == 0].any()
+    found = np.concatenate(parts, axis=1)
+    np.testing.assert_allclose(found[mask > 0], expected[real], rtol=1e-5, atol=1e-5)
+
+
+def test_forward_half_continues_sentences(trained, writer):
+    perplexity = trained[0].evaluate(TEXTS, return_dict=True, verbose=0)["forward_perplexity"]
+    measured = writer.evaluate(TEXTS, return_dict=True, verbose=0)["perplexity"]
+    assert measured == pytest.approx(perplexity, rel=1e-4)
+    prompt = {"token_ids": [[writer.tokenizer.token_to_id(w) for w in ("<S>", "the", "dog")]]}
+    (ids,) = writer.generate(prompt)
+    assert writer.tokenizer.detokenize([ids]).numpy()[0].decode() == "sat ."
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_forward_half_in_files(writer, dtype, tmp_path):
+    writer.save_to_preset(tmp_path / "preset")
+    again = CausalLM.from_preset(tmp_path / "preset", dtype=dtype)
+    assert type(again.backbone) is ElmoForwardBackbone
+    ids, mask = forward_inputs(writer, TEXTS)
+    inputs = {"token_ids": ids, "padding_mask": mask}
+    expected = writer(inputs)
+    np.testing.assert_allclose(again(inputs), expected, atol=0.3 if "16" in dtype else 1e-6)
+    if dtype == "float32":
+        again.save(tmp_path / "task.keras")
+        loaded = keras.models.load_model(tmp_path / "task.keras")
+        np.testing.assert_allclose(loaded(inputs), expected, atol=1e-6)
+        assert loaded.generate(["the"]) == writer.generate(["the"])
+
+
+def test_training_the_forward_half_leaves_the_whole_as_it_is(trained):
+    task, *_ = trained
+    before = [np.array(weight) for weight in task.weights]
+    writer = task.forward_language_model()
+    writer.fit(TEXTS, verbose=0)
+    assert writer.backbone.spelling.shape == (len(task.words), 12)
+    for old, weight in zip(before, task.weights, strict=True):
+        np.testing.assert_array_equal(old, weight)
 
 
 def test_files_are_not_overwritten(fresh, tmp_path):

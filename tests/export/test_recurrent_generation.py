@@ -1,0 +1,158 @@
+"""Recurrent language models continue texts in their exports as their tasks do."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm import litert
+from keras_lm.layers.state import named_tensors
+from keras_lm.models import AWDLSTMBackbone, ElmoBackbone, LSTMBackbone
+from keras_lm.serving.inference import SavedModel
+from keras_lm.tasks import BidirectionalLM, CausalLM
+from keras_lm.tokenizers import CharacterTokenizer, WordTokenizer, learn_words
+
+TEXTS = ["the cat sat on the mat .", "a dog saw the cat .", "the dog ran", "a", "it ran and sat"]
+PROMPTS = ["the cat", "a dog saw the", "", "ran zebra"]
+NEW = {"max_new_tokens": 6}
+
+
+def tokenizer():
+    words = learn_words(TEXTS, 100)
+    return WordTokenizer(words, "<UNK>", bos_token="<S>", eos_token="</S>")
+
+
+def lstm():
+    words = tokenizer()
+    backbone = LSTMBackbone(words.vocabulary_size, num_layers=2, hidden_dim=8)
+    return CausalLM(backbone, tokenizer=words)
+
+
+def awd_lstm():
+    words = tokenizer()
+    sizes = {"num_layers": 2, "hidden_dim": 12, "embedding_dim": 8}
+    return CausalLM(AWDLSTMBackbone(words.vocabulary_size, **sizes), tokenizer=words)
+
+
+def elmo():
+    backbone = ElmoBackbone(
+        num_layers=2,
+        hidden_dim=8,
+        cell_dim=12,
+        filters=[(1, 4), (2, 4)],
+        characters_per_word=10,
+    )
+    task = BidirectionalLM(backbone, learn_words(TEXTS, 100), tokenizer=CharacterTokenizer(10))
+    return task.forward_language_model()
+
+
+STATES = {
+    "lstm": [f"states_{i}_{part}" for i in range(2) for part in ("hidden", "cell")],
+    "awd_lstm": [f"states_{i}_{part}" for i in range(2) for part in ("hidden", "cell")],
+    "elmo": ["states_hidden", "states_cell"],
+}
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(lstm, marks=pytest.mark.slow), awd_lstm, elmo]
+)
+def task(request):
+    """A task whose words differ as much as those of a trained one; no bias prefers any."""
+    task = request.param()
+    random = np.random.default_rng(0)
+    for weight in task.trainable_weights:
+        if len(weight.shape) > 1:
+            weight.assign(2 * random.normal(size=weight.shape))
+    return task
+
+
+@pytest.fixture(scope="module")
+def model(task, tmp_path_factory):
+    return SavedModel(task.export(tmp_path_factory.mktemp("models") / "writer"))
+
+
+def texts(answer):
+    return [text.decode() for text in answer["text"]]
+
+
+def rows(*prompts):
+    return {"prompt": np.array(prompts, object)}
+
+
+def greedily(next_token, step, number):
+    """The tokens, and all logits, of decoding by hand; `step` is the first request."""
+    ids, logits = [], []
+    for _ in range(number):
+        state = next_token(**step)
+        logits.append(state.pop("logits"))
+        ids.append(np.argmax(logits[-1], axis=-1).astype("int32")[:, np.newaxis])
+        step = {"token_ids": ids[-1], "padding_mask": np.ones_like(ids[-1])} | state
+    return np.concatenate(ids, axis=1), np.stack(logits, axis=1), state
+
+
+def until_end(task, ids):
+    """Texts of rows of ids, each up to the end of its sentence."""
+    end = task.tokenizer.special_id("eos")
+    kept = [row[: [*row, end].index(end)] for row in ids.tolist()]
+    ragged = tf.ragged.constant(kept, dtype=tf.int32, ragged_rank=1)
+    return [text.decode() for text in task.tokenizer.detokenize(ragged).numpy()]
+
+
+def test_serves_what_the_task_does(model, task):
+    expected = task.generate(PROMPTS, **NEW)
+    assert len(set(expected)) > 2
+    served = model.run("generate", rows(*PROMPTS) | {"max_new_tokens": np.int32(6)})
+    assert texts(served) == expected
+    assert texts(model.run("serving_default", rows(*PROMPTS))) == task.generate(PROMPTS)
+    drawn = {"temperature": np.float32(1.5), "top_k": np.int32(5), "seed": np.arange(4)}
+    served = model.run("generate", rows(*PROMPTS) | drawn | {"max_new_tokens": np.int32(6)})
+    options = {"temperature": 1.5, "top_k": 5, "seed": [0, 1, 2, 3]}
+    assert texts(served) == task.generate(PROMPTS, **options, **NEW)
+    scores = task.score(TEXTS)
+    served = model.run("score", {"text": np.array(TEXTS, object)})
+    assert set(served) == set(scores)
+    for name in ("scores", "perplexity", "token_scores", "num_tokens"):
+        np.testing.assert_allclose(served[name], scores[name], rtol=1e-4, atol=1e-4)
+
+
+def test_client_drives_decoding(model, task, request):
+    first = model.run("tokenize", rows(*PROMPTS))
+    pieces = first.pop("tokens")
+    assert pieces[1].tolist() == [b"a", b"dog", b"saw", b"the"]
+    step = lambda **inputs: model.run("next_token", inputs)  # noqa: E731
+    ids, _, state = greedily(step, first, 6)
+    assert until_end(task, ids) == task.generate(PROMPTS, **NEW)
+    assert texts(model.run("detokenize", {"token_ids": ids})) == [
+        text.decode() for text in task.tokenizer.detokenize(ids).numpy()
+    ]
+    assert sorted(state) == sorted(STATES[request.node.callspec.params["task"].__name__])
+    assert {len(part) for part in state.values()} == {len(PROMPTS)}
+
+
+def test_eager_searches_and_scores(task):
+    """What the export leaves out: beams, and the likelihood of continuations."""
+    beams = task.generate(PROMPTS, num_beams=3, num_return_sequences=2, **NEW)
+    assert [len(row) for row in beams] == [2] * len(PROMPTS)
+    # One beam as wide as all there is for one token finds the two likeliest.
+    best = task.generate("the cat", num_beams=3, num_return_sequences=2, max_new_tokens=1)[0]
+    assert best[0] == task.generate("the cat", max_new_tokens=1)[0]
+    choices = [[" sat", " sat on the mat"], [" ran"]]
+    found = task.score_continuations(["the cat", "a dog"], choices)["scores"]
+    contexts = task.score(["the cat", "a dog"])["scores"]
+    wholes = task.score(["the cat sat", "the cat sat on the mat", "a dog ran"])["scores"]
+    expected = wholes - contexts[[0, 0, 1]]
+    np.testing.assert_allclose([*found[0], found[1, 0]], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_lite_steps_as_the_task(task, tmp_path):
+    """A `.tflite` holds `tokenize` and `next_token`; the loop is the phone's."""
+    pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
+    path = task.export(tmp_path / "model.tflite", format="litert")
+    interpreter = litert.open_interpreter(path)
+    tokens = interpreter.get_signature_runner("tokenize")(**rows(*PROMPTS[:2]))
+    start = named_tensors(task.backbone.initial_state(2), "states")
+    start = {name: np.asarray(part) for name, part in start.items()}
+    ids, logits, _ = greedily(interpreter.get_signature_runner("next_token"), tokens | start, 6)
+    assert until_end(task, ids) == task.generate(PROMPTS[:2], **NEW)
+    read = np.concatenate([tokens["token_ids"][1:], ids[1:]], axis=1)[:, :-1]
+    expected = np.asarray(task({"token_ids": read}))[:, -6:]
+    np.testing.assert_allclose(logits[1:], expected, atol=1e-4)
