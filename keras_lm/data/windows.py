@@ -15,7 +15,7 @@ SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of so many
 
 
 def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
-    """Cut documents, one behind the other, into windows of tokens.
+    """Cut documents, one after the other, into windows of tokens.
 
     Each document ends with the tokenizer's end-of-document token (its role `"eos"`), and one stands
     before the first. A window holds S + 1 tokens, of which the last is the first of the next

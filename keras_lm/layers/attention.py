@@ -18,7 +18,7 @@ class Attention(keras.layers.Layer):
 
     Args:
         num_heads: int. N; must divide D where `head_dim` is None.
-        dropout: float. Share of attention probabilities dropped in training.
+        dropout: float. Fraction of attention probabilities dropped in training.
         output_stddev: float. Standard deviation of the output kernel's initial values.
         head_dim: int, or None for D / N. H.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.

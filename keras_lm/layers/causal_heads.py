@@ -19,7 +19,7 @@ class CausalLMHead(keras.layers.Layer):
         token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the token behind it.
+    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", equation 2.
     """
@@ -43,7 +43,7 @@ class LastTokenClassifier(keras.layers.Layer):
 
     Args:
         num_classes: int. Width of the logits.
-        dropout: float. Share of the token's vector dropped in training.
+        dropout: float. Fraction of the token's vector dropped in training.
         use_bias: bool.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 

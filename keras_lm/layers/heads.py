@@ -21,7 +21,7 @@ class PooledClassifier(keras.layers.Layer):
 
     Args:
         num_classes: int. Width of the logits.
-        dropout: float. Share of the pooled output dropped in training.
+        dropout: float. Fraction of the pooled output dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, classes) float32.
@@ -94,7 +94,7 @@ class EachTokenClassifier(keras.layers.Layer):
 
     Args:
         num_classes: int. Width of the logits.
-        dropout: float. Share of the sequence output dropped in training.
+        dropout: float. Fraction of the sequence output dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, S, classes) float32.

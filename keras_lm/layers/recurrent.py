@@ -24,7 +24,7 @@ class LSTM(keras.layers.Layer):
     Args:
         units: int. U.
         reverse: bool. Read from the last token to the first. Outputs keep the order of the tokens.
-        weight_drop: float. Share of the recurrent kernel's numbers set to zero in training, the
+        weight_drop: float. Fraction of the recurrent kernel's numbers set to zero in training, the
             same ones in all steps and rows of a batch.
         use_bias: bool.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.

@@ -71,8 +71,8 @@ class PostNormBlock(keras.layers.Layer):
     Args:
         num_heads: int. Attention heads; must divide the width D of the input, or have a `head_dim`.
         intermediate_dim: int. Width inside the feed-forward network.
-        dropout: float. Share dropped of what attention and feed-forward add.
-        attention_dropout: float. Share dropped of the attention probabilities.
+        dropout: float. Fraction dropped of what attention and feed-forward add.
+        attention_dropout: float. Fraction dropped of the attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         layer_norm_epsilon: float.
         output_stddev: float. Standard deviation of the initial values of the two kernels whose

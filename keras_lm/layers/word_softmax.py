@@ -21,7 +21,7 @@ class WordSoftmax(keras.layers.Layer):
         vocabulary_size: int, V.
         num_candidates: int. The size of the sample. Where it is V or more, or None, training takes
             the whole list, too.
-        dropout: float. Share of the vectors' numbers dropped in training.
+        dropout: float. Fraction of the vectors' numbers dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `softmax(x)` with (…, D) returns logits (…, V), float32. `softmax(x, labels)` with labels

@@ -32,7 +32,7 @@ class DirectionPerplexity(keras.metrics.Mean):
 
     Args:
         direction: `"forward"`, `"backward"`, or None for both together.
-        name: str; `perplexity`, with the direction before it, where left out.
+        name: str; `perplexity`, with the direction before it, if omitted.
 
     Call: `metric.update_state(labels, losses, sample_weight=None)`, see `MeanOfKnown`.
     """

@@ -57,7 +57,7 @@ class CausalLanguageModel(Objective):
         """Make the labels of a batch; nothing is hidden, as the network cannot look ahead.
 
         Args:
-            inputs: packed dict of (B, S) int32: `token_ids` and perhaps `padding_mask`.
+            inputs: packed dict of (B, S) int32: `token_ids` and optionally `padding_mask`.
             training: bool. Makes no difference.
 
         Returns:

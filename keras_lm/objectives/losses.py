@@ -63,7 +63,7 @@ class MaskedCrossentropy(MeanLoss):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class MaskedAccuracy(keras.metrics.Mean):
-    """Share of the labels that are not `IGNORED` whose class has the highest logit."""
+    """Fraction of the labels that are not `IGNORED` whose class has the highest logit."""
 
     def __init__(self, name="accuracy", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -79,7 +79,7 @@ def label_weights(labels, sample_weight=None):
 
     Args:
         labels: (B, …) int.
-        sample_weight: (B,), or of the shape of `labels`; 1 where left out.
+        sample_weight: (B,), or of the shape of `labels`; 1 if omitted.
 
     Returns:
         float32 of the shape of `labels`.

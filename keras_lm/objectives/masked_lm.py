@@ -24,7 +24,7 @@ class MaskedLanguageModel(Objective):
         vocabulary_size: int. V; random tokens come from all of it.
         special_ids: list of int. Tokens that are never masked; of a tokenizer all that play a role,
             but for the unknown token.
-        rate: float. Share of a row's tokens that are masked; at least one of each row.
+        rate: float. Fraction of a row's tokens that are masked; at least one of each row.
         whole_words: bool. Mask all tokens of a word or none; needs a tokenizer. A word that is
             longer than what is left of the row's share is passed over.
         seed: int, for training; evaluation always uses the same masks for the same batch shape.

@@ -157,7 +157,7 @@ class Packer:
 
         Args:
             columns: dict of string tensors.
-            tokenize: callable from strings (B,) to ragged ids; the tokenizer where left out.
+            tokenize: callable from strings (B,) to ragged ids; the tokenizer if omitted.
         """
         return self.rows.pack(self, columns, tokenize)
 

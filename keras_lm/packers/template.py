@@ -7,7 +7,7 @@ import dataclasses
 class Template:
     """Where a model's special tokens stand around one text and around a pair.
 
-    Each is a string of pieces parted by spaces, `piece:segment`. `$A` and `$B` are the texts,
+    Each is a string of pieces separated by spaces, `piece:segment`. `$A` and `$B` are the texts,
     anything else is a special token.
 
     Args:

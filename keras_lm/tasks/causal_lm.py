@@ -31,7 +31,7 @@ class CausalLM(GenerativeTask):
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns logits (B, S, V), float32, at each place
-    for the token behind it.
+    for the next token.
 
     Raises:
         ValueError: if the backbone has no head for causal language modelling.
@@ -78,8 +78,8 @@ class CausalLM(GenerativeTask):
 
         Args:
             prompts: a string, or a list or array of strings; or a dict of packed `token_ids` (B, S)
-                and perhaps `padding_mask`, padded on either side, which gives ids in return.
-            max_new_tokens: int. Left out: 50, or half of the window where that is less.
+                and optionally `padding_mask`, padded on either side, which gives ids in return.
+            max_new_tokens: int. If omitted: 50, or half of the window where that is less.
             temperature: float, by which logits are divided before one token is drawn. 0 or None
                 takes the likeliest token.
             top_k: int. Draw among the `top_k` likeliest tokens.
@@ -204,7 +204,7 @@ class CausalLM(GenerativeTask):
 
         Args:
             texts: a string, or raw strings in any form that `predict` takes.
-            stride: int, from 1 to the window of the backbone; half of it where left out. Smaller is
+            stride: int, from 1 to the window of the backbone; half of it if omitted. Smaller is
                 slower, and gives each token more context.
             batch_size: int.
 

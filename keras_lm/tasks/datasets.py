@@ -17,7 +17,7 @@ def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False)
     Args:
         task: `keras_lm.tasks.Task`, which says how texts are packed and what its loss takes.
         x, y, sample_weight: as `Task.fit` takes them.
-        batch_size: int; 32 where left out.
+        batch_size: int; 32 if omitted.
         shuffle: bool.
 
     Raises:

@@ -23,9 +23,9 @@ class Pretrainer(PretrainingTask):
     Args:
         backbone: see `Task`.
         objectives: list of `keras_lm.objectives.Objective`; those that the backbone was pretrained
-            with where left out.
+            with if omitted.
         heads: dict from a kind of head to the head of another task, for a model that is evaluated
-            with objectives that it was not trained on; new ones where left out.
+            with objectives that it was not trained on; new ones if omitted.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns a dict with a key a head: for BERT

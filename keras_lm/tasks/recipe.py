@@ -103,7 +103,7 @@ def language_model_loss(logits, inputs):
 
     Args:
         logits: (B, S, V) float.
-        inputs: packed dict of (B, S) int32: `token_ids` and perhaps `padding_mask`.
+        inputs: packed dict of (B, S) int32: `token_ids` and optionally `padding_mask`.
 
     Returns:
         Scalar float32.

@@ -291,9 +291,9 @@ class Task(TextModel):
         """Tokenize and pack, in the graph.
 
         Args:
-            columns: dict of string tensors (B,), keyed `text` and perhaps `text_pair`; or of words
+            columns: dict of string tensors (B,), keyed `text` and optionally `text_pair`; or of words
                 (B, W), where `packer.takes_words`.
-            tokenize: callable from strings to ragged ids; the task's tokenizer where left out.
+            tokenize: callable from strings to ragged ids; the task's tokenizer if omitted.
 
         Returns:
             The packed dict of (B, S) int32 that calling the task takes.
@@ -329,7 +329,7 @@ class Task(TextModel):
             x: raw strings in any form that `predict` takes.
             batch_size: int.
             answer: callable from a dict of string tensors to one of tensors; the task's own
-                `answer` where left out.
+                `answer` if omitted.
 
         Returns:
             dict of numpy arrays, a row per example; strings are `str`.

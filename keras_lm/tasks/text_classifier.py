@@ -24,8 +24,8 @@ class TextClassifier(Task):
 
     Args:
         backbone: see `Task`.
-        num_classes: int. Left out: the number of `class_names`.
-        class_names: list of str, in the order of the logits. Left out: `fit` learns them from
+        num_classes: int. If omitted: the number of `class_names`.
+        class_names: list of str, in the order of the logits. If omitted: `fit` learns them from
             string labels, sorted; integer labels are served as `"0"`, `"1"`, ….
         multi_label: bool. Whether a text may have any number of classes; labels are then (B,
             classes) of 0 and 1, or lists of class names.

@@ -34,9 +34,9 @@ class TokenClassifier(Task):
 
     Args:
         backbone: see `Task`.
-        num_classes: int. Left out: the number of `class_names`.
+        num_classes: int. If omitted: the number of `class_names`.
         class_names: list of str, in the order of the logits, such as `["O", "B-PER", "I-PER"]`.
-            Left out: `fit` learns them from string labels, sorted; integer labels are served as
+            If omitted: `fit` learns them from string labels, sorted; integer labels are served as
             `"0"`, `"1"`, ….
         splitter: what parts a string into words: `"whitespace"`, or `"punctuation"`, which also
             makes every punctuation mark a word. Words that are given as lists stay as they are.

@@ -12,7 +12,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         peak: float. The highest learning rate.
         total_steps: int, or None where `fit` fills it in: a task's `fit` sets it, at each
             call, to the number of steps of that call. Until it is known the rate stays at the peak.
-        warmup: float. Share of `total_steps` spent rising, rounded down to whole steps.
+        warmup: float. Fraction of `total_steps` spent rising, rounded down to whole steps.
         start: int. The step of the optimizer at which the schedule begins.
 
     Raises:
@@ -80,7 +80,7 @@ class SlantedTriangular(WarmupLinearDecay):
     Args:
         peak: float. The highest learning rate.
         total_steps: int, or None where `fit` fills it in; see `WarmupLinearDecay`.
-        warmup: float. Share of the steps spent rising.
+        warmup: float. Fraction of the steps spent rising.
         ratio: float. How many times the lowest rate goes into the peak.
         start: int. The step of the optimizer at which the schedule begins.
 
