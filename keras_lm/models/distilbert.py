@@ -84,7 +84,7 @@ class DistilBertBackbone(Backbone):
         intermediate_dim: int. Width inside a block's feed-forward network.
         dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Fraction of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         classifier_dropout: float, or None for `dropout`. Fraction dropped of a text classifier's
             input; the published sizes have 0.2.
         activation: str. See `keras_lm.layers.get_activation`.

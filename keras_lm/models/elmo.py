@@ -251,7 +251,7 @@ class ElmoBackbone(WordBackbone):
             folder: path. Created if missing.
 
         Raises:
-            FileExistsError: if `folder` already holds one of these files.
+            FileExistsError: if `folder` is not empty.
             ValueError: if the model's character ids are not ELMo's.
         """
         write_allennlp(folder, _options(self.config), _tensors(self.weights))

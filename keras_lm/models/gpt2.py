@@ -47,7 +47,7 @@ class GPT2Backbone(CausalBackbone):
         intermediate_dim: int. Width inside a block's feed-forward network.
         dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Fraction of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         max_sequence_length: int. Positions that have an embedding.
         layer_norm_epsilon: float.

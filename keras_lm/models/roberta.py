@@ -108,7 +108,7 @@ class FirstTokenClassifier(PooledClassifier):
 
 
 class RobertaTokenizer:
-    """Reads a checkpoint's vocabulary: byte-level BPE, or SentencePiece if XLM-R's file is there."""
+    """Reads a checkpoint's vocabulary: byte-level BPE, or SentencePiece if there is XLM-R's."""
 
     @staticmethod
     def from_files(folder, **overrides):
@@ -158,7 +158,7 @@ class RobertaBackbone(Backbone):
         intermediate_dim: int. Width inside a block's feed-forward network.
         dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Fraction of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         max_sequence_length: int. The longest text; the table has `first_position` more rows.
         first_position: int. Row of the first token's position; the row before is for padding.

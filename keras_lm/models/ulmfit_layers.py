@@ -52,7 +52,7 @@ class ActivationPenalty(keras.layers.Layer):
     """Dropout before a head, and training penalties for large or quickly changing outputs.
 
     Args:
-        rate: float. Fraction of the features dropped in training, the same for all tokens of a text.
+        rate: float. Fraction of features dropped in training, the same for all tokens of a text.
         activation_penalty: float α. Factor of the mean square of the outputs after the dropout.
         slowness_penalty: float β. Factor of the mean square of the difference between the outputs
             of neighbouring tokens, before the dropout.

@@ -25,7 +25,7 @@ class FeatureExtractor(Task):
         layer_norm: bool. Whether `"scalar_mix"` normalises the layers, see there. The statistics
             are those of the tokens; AllenNLP's take in the sentences' boundaries as well.
         num_mixes: int. How many weightings of its own `"scalar_mix"` learns.
-        feature_dropout: float. Fraction of the vectors' numbers dropped in training, before pooling.
+        feature_dropout: float. Fraction of the features dropped in training, before pooling.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns (B, D), or (B, S, D) with pooling `"none"`,

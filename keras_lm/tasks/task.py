@@ -291,8 +291,8 @@ class Task(TextModel):
         """Tokenize and pack, in the graph.
 
         Args:
-            columns: dict of string tensors (B,), keyed `text` and optionally `text_pair`; or of words
-                (B, W), where `packer.takes_words`.
+            columns: dict of string tensors (B,), `text` and optionally `text_pair`; or of words
+                (B, W), if `packer.takes_words`.
             tokenize: callable from strings to ragged ids; the task's tokenizer if omitted.
 
         Returns:
