@@ -51,7 +51,7 @@ class CausalBias(keras.layers.Layer):
     def __init__(self, window=None, **kwargs):
         super().__init__(**kwargs)
         if window is not None and window < 1:
-            raise ValueError(f"window={window}: a token attends at least to itself, pass 1 or more.")
+            raise ValueError(f"window={window}: a token attends to itself: pass 1 or more.")
         self.window = window
 
     def call(self, padding_mask, slots=None):
