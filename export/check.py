@@ -49,7 +49,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         path: what `task.export` returned: a version's folder, or a `.tflite` file.
         task: the `keras_lm.tasks.Task` that was exported.
         texts: raw strings in any form that `predict` takes; at least one.
-        tolerance: float, the largest difference that passes. Left out: 1e-5 for a SavedModel, 1e-4
+        tolerance: float, the largest difference that passes. Default: 1e-5 for a SavedModel, 1e-4
             for a `.tflite`, whose kernels are others.
         batch_size: int.
 

@@ -31,7 +31,7 @@ def export_saved_model(task, path):
       a `FeatureExtractor`).
     - `classify`, of a `TextClassifier`, and `regress`, of a `TextRegressor`, are what TF Serving's
       methods of these names ask. Both take `inputs`, a string tensor [None] of serialized
-      `tf.Example`s with the features `text` and perhaps `text_pair`, one string each. `classify`
+      `tf.Example`s with the features `text` and optionally `text_pair`, one string each. `classify`
       gives `classes` and `scores`, (B, classes) each, `regress` gives `outputs` (B,).
 
     A `CausalLM` has others, where B is the number of prompts, L that of blocks, N of heads of width

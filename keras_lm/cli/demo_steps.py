@@ -168,7 +168,7 @@ def build_task(learning_rate):
 
 
 def accuracy_of(task, split):
-    """Share of the held-out sentences that the task, as it is now, puts into the right class."""
+    """Fraction of the held-out sentences that the task, as it is now, puts into the right class."""
     answers = task.classify(split.test_texts)["labels"]
     return float(np.mean(answers == np.array(CLASS_NAMES)[split.test_labels]))
 

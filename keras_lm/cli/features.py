@@ -12,7 +12,7 @@ from keras_lm.files import replacing
 
 
 class Layers(click.ParamType):
-    """A name, the index of a hidden state, or several of these, parted by commas."""
+    """A name, the index of a hidden state, or several of these, separated by commas."""
 
     name = "name or numbers"
 

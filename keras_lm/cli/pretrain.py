@@ -18,7 +18,7 @@ from keras_lm.cli.terminal import megabytes, say_rows
     help="Preset or checkpoint whose tokenizer to take, such as one of keras-lm vocab.",
 )
 @click.option("--size", default="gpt2_base_en", show_default=True, help="Name of a size, to vary:")
-@click.option("--num-layers", type=click.IntRange(1), help="Its own where left out.")
+@click.option("--num-layers", type=click.IntRange(1), help="Its own if omitted.")
 @click.option("--hidden-dim", type=click.IntRange(1), help="The same; inner layers scale with it.")
 @click.option("--num-heads", type=click.IntRange(1), help="The same.")
 @click.option("--sequence-length", type=click.IntRange(2), help="Tokens read at once; the same.")

@@ -38,8 +38,8 @@ class NameTable:
         leaves: dict of the last part of our variable paths (`kernel`, `gamma`, …) → what their
             tensor's name has after the layer's.
         layout: callable `(path, array) -> array`, applied to each of their tensors; it brings
-            kernels into Keras's (in, out) form. Left out: as stored.
-        join: callable `(path, arrays) -> array` of the tensors that make one variable. Left out:
+            kernels into Keras's (in, out) form. If omitted: as stored.
+        join: callable `(path, arrays) -> array` of the tensors that make one variable. If omitted:
             joined on the last axis.
         prefix: regular expression for what their names may begin with.
         spellings: dict of an older spelling → the spelling in `names`, as substrings.

@@ -12,15 +12,15 @@ def read_documents(files, document="line"):
 
     Args:
         files: see `find_files`. What ends in `.gz` is decompressed.
-        document: `"line"`: each line is a document, and those of white space alone are left out; or
-            `"file"`: each file is one, which has to fit into memory.
+        document: `"line"`: each line is a document, blank ones are skipped; or `"file"`: each file
+            is one, and must fit into memory.
 
     Returns:
         `tf.data.Dataset` of strings.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if `document` is another word.
+        ValueError: if `document` is neither.
 
     Example:
 

@@ -1,7 +1,7 @@
 """Windows of tokens on disk: tokenized once, read in every epoch and every run.
 
 A folder of shards holds `tokens-00000-of-00004.tfrecord`, …, each record a `tf.train.Example` with
-the feature `token_ids`, and `tokens.json`, which says what they were made with.
+the feature `token_ids`, and `tokens.json`, which records how they were made.
 
 Shapes: S sequence.
 """
@@ -22,13 +22,13 @@ INDEX = "tokens.json"
 def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards=1):
     """Tokenize documents and write their windows as TFRecord files.
 
-    Windows are dealt out to the shards in turn, so that each is a fair sample of the corpus.
+    Windows go to the shards in turn, so that each shard is a fair sample of the corpus.
 
     Args:
         documents: see `token_windows`.
         tokenizer: see `token_windows`.
         sequence_length: int, S; a record holds S + 1 tokens.
-        folder: path, made in one step when all is written. Shards that are there are replaced.
+        folder: path, created when all is written. Existing shards are replaced.
         num_shards: int.
 
     Returns:
@@ -36,8 +36,8 @@ def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards
 
     Raises:
         FileExistsError: if `folder` holds something else.
-        ValueError: if the documents do not fill `num_shards` windows, or an argument has no such
-            value.
+        ValueError: if the documents do not fill `num_shards` windows, or an argument is out of
+            range.
 
     Example:
 
@@ -79,12 +79,12 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1):
 
     Args:
         folder: path.
-        tokenizer: `keras_lm.tokenizers.Tokenizer` that the tokens must be of; None for any.
-        worker: int, from 0. Which of the workers reads; each gets as many windows, and its own.
+        tokenizer: `keras_lm.tokenizers.Tokenizer` that must have made the tokens; None for any.
+        worker: int, from 0. The index of this worker; each gets equally many windows of its own.
         num_workers: int.
 
     Returns:
-        `tf.data.Dataset` of (S + 1,) int32, which knows its length; the same order each time.
+        `tf.data.Dataset` of (S + 1,) int32 with known length, in the same order each time.
 
     Raises:
         FileNotFoundError: if there are no shards, or one is missing.

@@ -1,7 +1,7 @@
 """Documents → windows of tokens → batches, all in `tf.data`.
 
-The order of an epoch is a function of its number and a seed alone. So a run that was interrupted
-goes on with the very batch that came next: `epoch_batches(..., seed, epoch).skip(batches_done)`.
+The order of an epoch depends on its number and a seed alone, so that an interrupted run continues
+with the very next batch: `epoch_batches(..., seed, epoch).skip(batches_done)`.
 
 Shapes: B batch, S sequence.
 """
@@ -10,17 +10,17 @@ import tensorflow as tf
 
 from keras_lm.objectives import IGNORED
 
-DOCUMENTS_AT_ONCE = 64  # that are tokenized together
-SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of so many
+DOCUMENTS_AT_ONCE = 64  # tokenized together
+SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
 
 
 def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
-    """Cut documents, one behind the other, into windows of tokens.
+    """Cut documents, one after the other, into windows of tokens.
 
-    Each document ends with the tokenizer's end-of-document token (its role `"eos"`), and one stands
-    before the first. A window holds S + 1 tokens, of which the last is the first of the next
-    window: S to read, and the S that follow them to predict, so that each token of the corpus is
-    predicted once. There is no padding, and documents do not begin at the start of a window.
+    Each document is followed by the tokenizer's end-of-document token (its role `"eos"`), and one
+    precedes the first. A window holds S + 1 tokens: S to read, and each one's next token to
+    predict. Its last token is also the first of the next window, so that each token of the corpus
+    is predicted once. There is no padding, and documents may begin anywhere in a window.
 
     Args:
         documents: `tf.data.Dataset` of strings, alone or in batches (B,), or a list of strings.
@@ -41,7 +41,7 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
         windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=128)
 
     Source: GPT-2's training data; GPT-3, https://arxiv.org/abs/2005.14165, appendix B (documents
-    are packed, with a token between them and no mask).
+    are packed, separated by a token, without a mask).
     """
     if sequence_length < 1:
         raise ValueError(f"sequence_length={sequence_length}: pass 1 or more.")
@@ -80,7 +80,7 @@ def window_batches(windows, batch_size, drop_remainder=False):
     Args:
         windows: `tf.data.Dataset` of (S + 1,) int32; the last may be shorter, and is padded.
         batch_size: int, B.
-        drop_remainder: bool. Whether to leave the last batch out where it is not full.
+        drop_remainder: bool. Whether to drop the last batch if it is not full.
 
     Returns:
         `tf.data.Dataset` of `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels
@@ -94,7 +94,7 @@ def window_batches(windows, batch_size, drop_remainder=False):
 
     def split(batch):
         read = batch[:, :-1]
-        real = tf.not_equal(batch[:, 1:], IGNORED)  # whoever reads padding predicts nothing
+        real = tf.not_equal(batch[:, 1:], IGNORED)  # padding predicts nothing
         inputs = {"token_ids": tf.where(real, read, 0), "padding_mask": tf.cast(real, tf.int32)}
         return inputs, batch[:, 1:]
 
@@ -102,13 +102,13 @@ def window_batches(windows, batch_size, drop_remainder=False):
 
 
 def epoch_batches(windows, batch_size, seed=0, epoch=0):
-    """Return the batches of one epoch, in an order that `seed` and `epoch` alone decide.
+    """Return the batches of one epoch, in an order that depends on `seed` and `epoch` alone.
 
-    Up to 65,536 windows are shuffled as a whole, and more in blocks of so many. What does not fill
-    a batch is left out, other windows in each epoch.
+    Up to 65,536 windows are shuffled as a whole, more in blocks of this size. Windows that do not
+    fill a batch are dropped, different ones in each epoch.
 
     Args:
-        windows: finite `tf.data.Dataset` of (S + 1,) int32, which gives the same ones each time.
+        windows: finite, deterministic `tf.data.Dataset` of (S + 1,) int32.
         batch_size: int, B.
         seed: int.
         epoch: int, from 0.

@@ -1,4 +1,4 @@
-"""What a caller of Python asks for, checked before anything runs."""
+"""Checks of the arguments of `generate`, before anything runs."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from keras_lm.generation.options import OPTIONS, check_options
 
 
 def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences):
-    """Check what chooses between greedy decoding, sampling and beam search.
+    """Check the arguments that choose between greedy decoding, sampling and beam search.
 
     Args:
-        temperature, top_k, top_p: as given, None where not.
-        num_beams, length_penalty, num_return_sequences: as given.
+        temperature, top_k, top_p: the caller's, or None.
+        num_beams, length_penalty, num_return_sequences: the caller's.
 
     Raises:
-        ValueError: if one is out of range, or has no effect beside the others.
+        ValueError: if one is out of range, or has no effect with the others.
     """
     for name, value in {
         "num_beams": num_beams,
@@ -41,7 +41,7 @@ def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_retur
 
 
 def all_options(**values):
-    """Return the options with defaults for those that are None, checked; see `OPTIONS`.
+    """Return the checked options, with defaults for those that are None; see `OPTIONS`.
 
     Raises:
         ValueError: naming the option, the value and what is allowed.
@@ -52,7 +52,7 @@ def all_options(**values):
 
 
 def split_stop(stop, vocabulary_size):
-    """Part what ends a text into strings and token ids.
+    """Split `stop` into strings and token ids.
 
     Args:
         stop: str, int, or a list of these; None for nothing.
@@ -84,7 +84,7 @@ def split_stop(stop, vocabulary_size):
 
 
 def per_row(options, rows):
-    """Return each option as an array with a value a row.
+    """Return each option as an array with a value per row.
 
     Args:
         options: dict of numbers, or lists of `rows` of them.

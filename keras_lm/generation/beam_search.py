@@ -16,12 +16,12 @@ IMPOSSIBLE = -1e9
 
 
 class Beams(NamedTuple):
-    """What the loop hands on, beside the `State` of the B · K rows that go on.
+    """The loop's variables beside the `State` of the B · K beams.
 
     Args:
-        scores: (B, K) float32, the log-likelihood of each row that goes on.
-        done_scores: (B, K) float32, those of the finished texts, over their length to the power of
-            the penalty; `IMPOSSIBLE` where there is none.
+        scores: (B, K) float32, the log-likelihood of each beam.
+        done_scores: (B, K) float32, those of the finished texts, divided by their length to the
+            power of the penalty; `IMPOSSIBLE` where there is none.
         done_ids: (B, K, T) int32, the finished texts, the best first.
         done_numbers: (B, K) int32, how many new tokens each has.
     """
@@ -37,22 +37,22 @@ def search(model, token_ids, padding_mask, options, ending, num_beams, length_pe
 
     At each step the likeliest 2 K continuations of all beams of a prompt are candidates. Those
     among the first K that end are finished texts; the likeliest K that do not are the next beams. A
-    text's score is its log-likelihood over the number of its tokens, the ending one too, to the
-    power of the penalty. A prompt is done when it has K finished texts and no beam, at its present
-    length, scores better than the worst of them.
+    text's score is its log-likelihood divided by its number of tokens, the ending one included, to
+    the power of the penalty. A prompt is done when it has K finished texts and no beam, at its
+    current length, scores better than the worst of them.
 
     Args:
         model, token_ids, padding_mask, ending: see `decoding.sample`.
-        options: `Options` of the B rows; those of sampling have no part here.
+        options: `Options` of the B rows; those of sampling are ignored.
         num_beams: int or int32 scalar, K.
         length_penalty: float or float32 scalar; above 0 it favours longer texts, below shorter.
-        sequences: int or int32 scalar, K at most: how many of its best texts a prompt gets.
+        sequences: int or int32 scalar, at most K: how many texts to return per prompt.
 
     Returns:
-        `(token_ids, number)` as `decoding.sample` does, the best continuation of a prompt first.
+        `(token_ids, number)` as `decoding.sample`, the best continuation of a prompt first.
 
-    Source: https://arxiv.org/abs/1609.08144, section 7, without its coverage; what counts as
-    finished, and when to stop, is as in Hugging Face's `generate` with `early_stopping=False`.
+    Source: https://arxiv.org/abs/1609.08144, section 7, without its coverage penalty; stopping is
+    that of Hugging Face's `generate` with `early_stopping=False`.
     """
     begin, state, logits = decoding.start(
         model, token_ids, padding_mask, options.max_new_tokens, num_beams
@@ -98,7 +98,7 @@ def _search_step(begin, options, ending, num_beams, length_penalty):
         token, of_beam = places % vocabulary_size, places // vocabulary_size
         of_row = of_beam + num_beams * tf.range(tf.shape(places)[0])[:, tf.newaxis]  # (B, C)
 
-        # What they say, and whether that is an end.
+        # Their tokens, and whether they end there.
         is_end = ending.is_token(token)
         here = tf.range(tf.shape(state.token_ids)[1]) == state.end  # (T,)
         written = ~is_end[:, :, tf.newaxis] & here
@@ -112,7 +112,7 @@ def _search_step(begin, options, ending, num_beams, length_penalty):
         numbers = state.end + 1 - begin - tf.cast(is_end, tf.int32)  # (B, C)
         is_end |= tf.reshape(is_text, tf.shape(is_end)) | (state.end + 1 - begin >= most)
 
-        # The finished texts, old and new: the best of them. Those of a prompt that is done stay.
+        # The best of the finished texts, old and new. Those of a prompt that is done stay.
         counts = is_end & (tf.range(number) < num_beams) & ~was_done[:, tf.newaxis]
         finished = tf.where(counts, scores / length**length_penalty, IMPOSSIBLE)
         done_scores, best = tf.math.top_k(
@@ -123,7 +123,7 @@ def _search_step(begin, options, ending, num_beams, length_penalty):
             tf.concat([beams.done_numbers, numbers], axis=1), best, batch_dims=1
         )
 
-        # The beams that go on, and whether any could still win.
+        # The next beams, and whether any could still win.
         scores, best = tf.math.top_k(tf.where(is_end, IMPOSSIBLE, scores), num_beams)
         hope = scores[:, 0] / length**length_penalty
         is_full = tf.reduce_all(done_scores > IMPOSSIBLE, axis=1)

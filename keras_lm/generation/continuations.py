@@ -1,6 +1,6 @@
 """How likely continuations of contexts are: each context is read once for all of its continuations.
 
-Text is tokenized as a whole, since tokens may form across the border of context and continuation:
+Context and continuation are tokenized together, since a token may lie across their border:
 `"A: "` and `"yes"` together end in the token `" yes"`. A continuation then begins with the first
 token that the context alone does not have.
 
@@ -35,9 +35,9 @@ def pack(wholes, borders):
         borders: list of B ints, 1 or more: how many first tokens the texts of a row share.
 
     Returns:
-        dict of int32 arrays: `context_ids` and `context_mask` (B, P), all shared tokens but the
-        last, padded on the left; `token_ids` and `padding_mask` (R, S), that token and all
-        behind it, padded on the right; and `of_context` (R,), the row of each one's context.
+        dict of int32 arrays: `context_ids` and `context_mask` (B, P), all shared tokens except the
+        last, padded on the left; `token_ids` and `padding_mask` (R, S), that token and all after
+        it, padded on the right; and `of_context` (R,), the row of each one's context.
     """
     contexts = [row[0][: n - 1] for row, n in zip(wholes, borders, strict=True)]
     rest = [whole[n - 1 :] for row, n in zip(wholes, borders, strict=True) for whole in row]
@@ -59,7 +59,7 @@ def pack(wholes, borders):
 
 
 def scores(task, context_ids, context_mask, token_ids, padding_mask, of_context):
-    """Return the log-likelihood of continuations, given what stands before them, in the graph.
+    """Return the log-likelihood of continuations given their contexts, in the graph.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
@@ -73,7 +73,7 @@ def scores(task, context_ids, context_mask, token_ids, padding_mask, of_context)
     _, state = task.read(context_ids, context_mask, state)
     state = tf.nest.map_structure(lambda x: tf.gather(x, of_context), state)
     outputs, _ = task.read(token_ids[:, :-1], padding_mask[:, :-1], state)
-    # Logits are large: no place of padding gets any.
+    # Logits are large, so they are not computed in padding.
     places = tf.where(padding_mask[:, 1:] > 0)
     hidden = tf.gather_nd(outputs["sequence_output"], places)
     logits = tf.cast(task.head({"sequence_output": hidden[tf.newaxis]})[0], tf.float32)

@@ -1,9 +1,9 @@
-"""Continuing prompts token by token, in one loop in the graph: greedily, or by chance.
+"""Continuing prompts token by token, in one loop in the graph: greedily or by sampling.
 
 A model is anything with two functions:
 
-- `initial_state(rows, length)` returns the state before any token, with room for so many: nested
-  tensors, batch first;
+- `initial_state(rows, length)` returns the state before any token, with room for `length` of them:
+  nested tensors, batch first;
 - `next_logits(token_ids, padding_mask, state)` reads new tokens, (B, S) int32 each, and returns
   the logits after the last of each row, (B, V) float32, and the state after them.
 
@@ -21,14 +21,13 @@ from keras_lm.generation.options import repeat_rows
 
 
 class Ending(NamedTuple):
-    """What ends a text before it is as long as it may be.
+    """What ends a text before its maximum length.
 
     Args:
-        token_ids: (number of them,) int32; none of these becomes part of the text.
-        strings: (P, K) string, those of each prompt, or (K,) for all; a text stops before the
-            first of them that it would hold. An empty one stands for none.
-        detokenize: callable from ragged (B, S) ids to (B,) strings; None where there are no
-            strings.
+        token_ids: (number of them,) int32; the text ends before any of these.
+        strings: (P, K) string, those of each prompt, or (K,) for all; the text ends before any of
+            these. An empty one stands for none.
+        detokenize: callable from ragged (B, S) ids to (B,) strings; None if there are no strings.
     """
 
     token_ids: tf.Tensor
@@ -40,16 +39,16 @@ class Ending(NamedTuple):
         return tf.reduce_any(token[..., tf.newaxis] == self.token_ids, axis=-1)
 
     def is_text(self, token_ids, padding_mask, begin, end):
-        """Return whether the texts in columns `begin` to `end` of (B, T) hold a string, (B,).
+        """Return whether the texts in columns `begin` to `end` of (B, T) contain a string, (B,).
 
-        It is meant to be asked at each new token: it looks only as far back as a string can reach.
+        It is called for each new token, and looks only at the last tokens that can hold a string.
         """
         nothing = tf.zeros(tf.shape(token_ids)[:1], tf.bool)
         if self.detokenize is None:
             return nothing
 
         def is_text():
-            # A token has at least one byte; one that begins within a character may spoil three.
+            # A token has at least one byte; cut within a character, up to three are replaced.
             first = tf.maximum(begin, end - stopping.longest(self.strings) - 3)
             tail = prompts.real_tokens(token_ids[:, first:end], padding_mask[:, first:end])
             places = stopping.first_place(self.detokenize(tail), self.strings)
@@ -59,7 +58,7 @@ class Ending(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the loop hands on.
+    """The loop's variables.
 
     Args:
         end: int32 scalar, the column of the next token.
@@ -67,7 +66,7 @@ class State(NamedTuple):
         padding_mask: (B, T) int32, 1 where there is a token.
         number: (B,) int32, new tokens so far.
         is_done: (B,) bool.
-        model_state: the model's, after all tokens but the newest.
+        model_state: the model's, after all tokens except the newest.
     """
 
     end: tf.Tensor
@@ -87,11 +86,11 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1):
         padding_mask: (B, P) int32, 1 = real.
         options: `Options` of the B rows.
         ending: `Ending`.
-        sequences: int or int32 scalar N, how many continuations a prompt gets.
+        sequences: int or int32 scalar N, how many continuations per prompt.
 
     Returns:
         `(token_ids, number)`: the new tokens, (B · N, longest) int32, and how many each row has;
-        the continuations of a prompt follow each other.
+        the continuations of a prompt are adjacent.
     """
     begin, state, logits = start(model, token_ids, padding_mask, options.max_new_tokens, sequences)
     rows = tf.shape(token_ids)[0]
@@ -178,7 +177,7 @@ def sampling_step(begin, options, ending, noise):
 
 
 def process(logits, state, options):
-    """Return (B, V) logits after what looks at the tokens so far."""
+    """Return the logits (B, V) after all processing that depends on the tokens so far."""
     logits = processors.penalize_repetition(
         logits, state.token_ids, state.padding_mask, options.repetition_penalty
     )

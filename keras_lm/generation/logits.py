@@ -1,7 +1,7 @@
-"""What changes the logits of the next token, given the tokens so far.
+"""Processing of the next token's logits, given the tokens so far.
 
-Each function takes its strength for each row, so that a batch may mix them, and does its work only
-if some row asks for it.
+Each function takes its strength for each row, so that a batch may mix them, and runs only if a row
+needs it.
 
 Shapes: B batch, T slots for tokens, V vocabulary.
 """
@@ -55,7 +55,7 @@ def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
     """
 
     def banned():
-        # Where a token follows the same n - 1 tokens that the next one will follow.
+        # Where a token follows the same n - 1 tokens as the next one.
         back = 1 + tf.range(tf.maximum(tf.reduce_max(size) - 1, 0))  # (J,): 1 … n - 1
         here = tf.range(tf.shape(token_ids)[1])[:, tf.newaxis] - back  # (T, J)
         there = tf.maximum(end - back, 0)  # (J,)
@@ -73,7 +73,7 @@ def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
 
 
 def _marked(token_ids, chosen, vocabulary_size):
-    """(B, V) bools: whether a token stands in the row where `chosen` (B, T)."""
+    """(B, V) bools: whether a token occurs in the row where `chosen` (B, T)."""
     places = tf.where(chosen)  # (number, 2): row, column
     tokens = tf.cast(tf.gather_nd(token_ids, places), tf.int64)
     cells = tf.stack([places[:, 0], tokens], axis=1)

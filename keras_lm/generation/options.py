@@ -1,4 +1,4 @@
-"""What a caller of generation chooses, each value for each row of the batch.
+"""Options of generation, each with a value for each row of the batch.
 
 Shapes: B batch.
 """
@@ -13,13 +13,13 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One number that a caller may choose.
+    """One option.
 
     Args:
         dtype: str.
-        default: what is meant where nothing is said.
+        default: the default value.
         allowed: callable from an array or a tensor to one of bools.
-        words: str, what is allowed, for errors.
+        words: str, the allowed values, for errors.
     """
 
     dtype: str
@@ -28,7 +28,7 @@ class Option:
     words: str
 
     def message(self, name, value=""):
-        """Return the error for a value; in the graph, where it is not known yet, for none."""
+        """Return the error message for a value; without one in the graph, where it is unknown."""
         return f"{name}={value} is out of range: it must be {self.words}."
 
 
@@ -63,13 +63,13 @@ class Options(NamedTuple):
 
 
 def check_options(**values):
-    """Check numbers that a caller of Python gives.
+    """Check options outside of the graph.
 
     Args:
         **values: by the names of `OPTIONS`, numbers or lists of them.
 
     Raises:
-        ValueError: if one is no number, not whole where it must be, or out of range.
+        ValueError: if one is not a number, not an integer where it must be, or out of range.
     """
     for name, value in values.items():
         option, array = OPTIONS[name], np.asarray(value)
@@ -82,7 +82,7 @@ def check_options(**values):
 
 
 def batch_options(rows, **values):
-    """Return `Options` in the graph, with the defaults for what is not given.
+    """Return `Options` in the graph, with defaults for those that are not given.
 
     Args:
         rows: int32 scalar tensor, B.
@@ -102,15 +102,15 @@ def batch_options(rows, **values):
 
 
 def require(condition, message, *values):
-    """Raise an error in the graph where a condition does not hold.
+    """Raise an error in the graph if a condition does not hold.
 
-    Unlike `tf.debugging.Assert` it brings no branch, which would keep TensorFlow from optimising
-    the loops behind it, with a warning.
+    Unlike `tf.debugging.Assert` it adds no branch, which would keep TensorFlow from optimising the
+    loops that follow, with a warning.
 
     Args:
         condition: bool tensor of any shape; all of it must hold.
         message: str.
-        *values: tensors, whose values the message ends with.
+        *values: tensors, whose values are appended to the message.
 
     Raises:
         tf.errors.InvalidArgumentError: when it runs.

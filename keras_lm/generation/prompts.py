@@ -1,4 +1,4 @@
-"""Prompts of different lengths side by side, so that all go on in the same column.
+"""Prompts of different lengths in one batch, aligned so that all continue in the same column.
 
 Shapes: B batch, S sequence.
 """
@@ -9,15 +9,14 @@ from keras_lm.tokenizers import ragged
 
 
 def align(token_ids, room):
-    """Put the last tokens of each row at the right edge of a table.
+    """Align the last tokens of each row on the right.
 
     Args:
         token_ids: ragged (B, S) int32.
         room: (B,) int32, how many tokens of each row are kept: its last ones.
 
     Returns:
-        `(token_ids, padding_mask)`, (B, P) int32 each, as wide as the longest row kept, at least 1;
-        0 in padding, which is on the left.
+        `(token_ids, padding_mask)`, (B, P) int32 each, P at least 1; 0 in padding, on the left.
     """
     length = tf.minimum(tf.cast(token_ids.row_lengths(), tf.int32), room)
     columns = tf.reduce_max(tf.concat([length, [1]], axis=0))
@@ -30,6 +29,6 @@ def align(token_ids, room):
 
 
 def real_tokens(token_ids, padding_mask):
-    """Return the tokens of (B, S) that are no padding, as a ragged tensor."""
+    """Return the tokens of (B, S) without padding, as a ragged tensor."""
     rows = tf.RaggedTensor.from_tensor(token_ids)
     return ragged.keep(rows, tf.reshape(padding_mask, [-1]) > 0)

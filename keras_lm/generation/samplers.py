@@ -7,19 +7,19 @@ import tensorflow as tf
 
 from keras_lm.generation.options import FRESH_SEED
 
-# Sorting a whole vocabulary takes many times as long as finding its likeliest tokens, and these
-# hold nearly always all that sampling needs.
+# Sorting a whole vocabulary is much slower than finding its likeliest tokens, and these nearly
+# always suffice for sampling.
 FIRST_CANDIDATES = 1024
 LEAST_TEMPERATURE = 1e-6
 
 
 def uniform_noise(seed, sequence, number):
-    """Return random numbers for each row that depend on nothing but its seed and its sequence.
+    """Return random numbers for each row that depend only on its seed and its sequence.
 
     Args:
-        seed: (B,) int64; `FRESH_SEED` stands for one that nobody has chosen.
-        sequence: (B,) int64, which of several continuations of one prompt this is.
-        number: int32 scalar, how many. More of them begin with the same ones.
+        seed: (B,) int64; `FRESH_SEED` draws a new one.
+        sequence: (B,) int64, the index among the continuations of a prompt.
+        number: int32 scalar, how many. A larger number starts with the same values.
 
     Returns:
         (B, number) float32 in [0, 1).
@@ -35,10 +35,10 @@ def uniform_noise(seed, sequence, number):
 
 
 def pick(logits, temperature, top_k, top_p, noise):
-    """Pick a token for each row: the likeliest, or one by chance.
+    """Pick a token for each row: the likeliest, or a random one.
 
-    Among the tokens from the likeliest on, the `top_k` first are kept, and of these the fewest that
-    hold `top_p` of their probability; one of them is drawn.
+    The `top_k` likeliest tokens are kept, and of these the fewest that hold `top_p` of their
+    probability; one of them is drawn.
 
     Args:
         logits: (B, V) float32.
@@ -72,14 +72,14 @@ def _sample(logits, temperature, top_k, top_p, noise):
     keeps_all = number == vocabulary_size
 
     def candidates(size):
-        """The likeliest tokens, how likely they are, and all before them together, each (B, K)."""
+        """The likeliest tokens, their probabilities, and the sums before them, each (B, K)."""
         values, ids = tf.math.top_k(probabilities, size)
         values = tf.where(tf.range(size) < number[:, tf.newaxis], values, 0.0)
         return ids, values, tf.cumsum(values, axis=1, exclusive=True)
 
     most = tf.maximum(tf.reduce_max(number), 1)  # 1 for a batch of no rows
     few = candidates(tf.minimum(most, FIRST_CANDIDATES))
-    # They are enough with all of a row's top_k, or its top_p, or where neither cuts, its draw.
+    # They suffice if they hold a row's top_k, or its top_p, or without these, its draw.
     held = few[2][:, -1] + few[1][:, -1]
     enough = (number <= FIRST_CANDIDATES) | (
         keeps_all & (held > tf.where(top_p < 1.0, top_p, noise))
@@ -92,6 +92,6 @@ def _sample(logits, temperature, top_k, top_p, noise):
     mass = tf.where(top_p[:, tf.newaxis] < 1.0, tf.reduce_max(until, axis=1, keepdims=True), total)
     passed = kept & (until <= noise[:, tf.newaxis] * mass)
     drawn = tf.reduce_sum(tf.cast(passed, tf.int32), axis=1)
-    # Rounding may leave the sum of all below 1, and the draw behind it.
+    # Rounding may leave the sum of all below 1, and the draw above it.
     drawn = tf.minimum(drawn, tf.reduce_sum(tf.cast(kept, tf.int32), axis=1) - 1)
-    return tf.gather(ids, tf.maximum(drawn, 0), batch_dims=1)  # below 0 if logits are no numbers
+    return tf.gather(ids, tf.maximum(drawn, 0), batch_dims=1)  # below 0 if logits are NaN

@@ -1,20 +1,20 @@
-"""How likely texts are, token by token, in windows where they are too long for one.
+"""Log-likelihoods of texts, token by token, in overlapping windows if they are too long.
 
 Shapes: B texts, R windows, S columns of a window.
 """
 
 import tensorflow as tf
 
-# The logits of so many tokens are in memory at once.
+# The logits of this many tokens are in memory at once.
 TOKENS_AT_ONCE = 1024
 
 
 def token_scores(log_likelihood, token_ids, window, stride):
-    """Return the log-likelihood of each token but the first of its row, given those before it.
+    """Return the log-likelihood of each token given those before it, except the first of a row.
 
-    A text longer than the window is read in several. The first scores all it can; each further one
-    begins `stride` tokens later and scores the `stride` tokens that the others have not reached, so
-    that each of them has at least `window - stride` tokens before it.
+    A text longer than the window is read in several. The first scores all its tokens; each further
+    one begins `stride` tokens later and scores the last `stride` tokens, so that each of them has
+    at least `window - stride` tokens before it.
 
     Args:
         log_likelihood: callable from `(token_ids, padding_mask, targets)`, (R, S) int32 each, to
@@ -57,6 +57,6 @@ def token_scores(log_likelihood, token_ids, window, stride):
 
     found = tf.TensorArray(tf.float32, steps, infer_shape=False, element_shape=[None])
     _, found = tf.while_loop(lambda step, _: step < steps, score, [0, found])
-    # The windows of a text follow each other, and so do the texts.
+    # The windows of a text are adjacent, and so are the texts.
     scores = tf.cond(steps > 0, found.concat, lambda: tf.zeros([0]))
     return tf.RaggedTensor.from_row_lengths(scores, targets)

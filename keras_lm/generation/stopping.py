@@ -1,4 +1,4 @@
-"""Where a continuation ends: at strings.
+"""Stop strings.
 
 Shapes: B texts, P prompts, K stop strings of each.
 """
@@ -9,14 +9,14 @@ NOWHERE = 2**31 - 1
 
 
 def first_place(text, stops):
-    """Return at which byte of a text the first of several strings begins.
+    """Return the byte of a text at which the first of several strings begins.
 
     Args:
         text: (B,) string, equally many for each prompt, one prompt after the other.
-        stops: (P, K) string; (K,) for all texts alike. An empty one stands for none.
+        stops: (P, K) string; or (K,) for all texts. An empty one stands for none.
 
     Returns:
-        (B,) int32; `NOWHERE` where the text holds none.
+        (B,) int32; `NOWHERE` if the text contains none.
     """
     stops = tf.convert_to_tensor(stops, tf.string)
     stops = stops[tf.newaxis] if stops.shape.rank == 1 else stops

@@ -1,4 +1,4 @@
-"""Activations that Keras has no name for."""
+"""Activations that Keras lacks."""
 
 import keras
 
@@ -24,6 +24,6 @@ def get_activation(name):
         name: str.
 
     Raises:
-        ValueError: if nothing of this name exists.
+        ValueError: if there is no such activation.
     """
     return gelu_tanh if name == "gelu_tanh" else keras.activations.get(name)

@@ -1,4 +1,4 @@
-"""Attention: of a sequence to itself, causal or not, and to another sequence."""
+"""Attention: self-attention, causal or not, and cross-attention."""
 
 import keras
 from keras import ops
@@ -12,13 +12,13 @@ from keras_lm.layers.initializers import truncated_normal
 class Attention(keras.layers.Layer):
     """Multi-head scaled dot-product attention; a subclass makes queries, keys and values.
 
-    Who sees whom, padding and biases by distance all arrive as one additive `bias`. A variant
+    Causal masks, padding and relative-position biases all come as one additive `bias`. A variant
     overrides a small method: `make_scale`, `make_projection` and `make_output` for other weights,
-    `raw_scores` where more than the product of query and key counts.
+    `raw_scores` for scores other than the product of query and key.
 
     Args:
-        num_heads: int. N; must divide D where `head_dim` is None.
-        dropout: float. Share of attention probabilities dropped in training.
+        num_heads: int. N; must divide D if `head_dim` is None.
+        dropout: float. Fraction of attention probabilities dropped in training.
         output_stddev: float. Standard deviation of the output kernel's initial values.
         head_dim: int, or None for D / N. H.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
@@ -48,7 +48,7 @@ class Attention(keras.layers.Layer):
         return self.num_heads * self.head_dim
 
     def build_output(self, hidden_dim):
-        """Build what follows the scores, up to the width D."""
+        """Build the dropout and the output projection to the width D."""
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.output_dense = self.make_output(hidden_dim)
         self.output_dense.build((None, None, self.num_heads * self.head_dim))
@@ -58,7 +58,7 @@ class Attention(keras.layers.Layer):
         return self.head_dim**-0.5
 
     def make_projection(self, units, name):
-        """Return the layer that gives queries, keys or values, or several of these at once."""
+        """Return the layer that projects to queries, keys or values, or several at once."""
         return Dense(
             units, kernel_initializer=truncated_normal(), dtype=self.dtype_policy, name=name
         )
@@ -79,20 +79,20 @@ class Attention(keras.layers.Layer):
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
 
     def raw_scores(self, query, key):
-        """Return (B, N, S, T), what queries (B, N, S, H) and keys (B, N, T, H) have in common.
+        """Return the scores (B, N, S, T) of queries (B, N, S, H) and keys (B, N, T, H).
 
-        An override may take more, such as positions: what `attend` and the like get by name
-        besides their own arguments arrives here.
+        An override may take more keyword arguments, such as positions, which `attend` and the like
+        pass on.
         """
         return ops.matmul(query * self.scale, ops.swapaxes(key, -1, -2))
 
     def biased_scores(self, query, key, bias=None, **more):
-        """Return the float32 scores (B, N, S, T) that the softmax takes."""
+        """Return the scores (B, N, S, T) before the softmax, float32."""
         scores = ops.cast(self.raw_scores(query, key, **more), "float32")
         return scores if bias is None else scores + ops.cast(bias, "float32")
 
     def attend(self, query, key, value, bias=None, head_mask=None, training=None, **more):
-        """Return (B, S, D): what queries (B, N, S, H) read from (B, N, T, H), projected."""
+        """Return the output (B, S, D) for queries (B, N, S, H), keys and values (B, N, T, H)."""
         probabilities = ops.softmax(self.biased_scores(query, key, bias, **more), axis=-1)
         probabilities = ops.cast(probabilities, self.compute_dtype)
         probabilities = self.dropout(probabilities, training=training)
@@ -116,15 +116,15 @@ class Attention(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SelfAttention(Attention):
-    """Attention of a sequence to itself.
+    """Self-attention.
 
     Query, key and value come from one product with a kernel of shape (D, 3·N·H): query first, then
     key, then value, each with its heads one after the other. Arguments are those of `Attention`.
 
     Call: `layer(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S,
-    S), `head_mask` (N,) or (B, N), how much of each head's output counts; returns (B, S, D).
-    `layer.scores(x, bias)` returns the (B, N, S, S) float32 before the softmax, the bias among
-    them, and `layer.probabilities(x, bias)` those after it.
+    S), `head_mask` (N,) or (B, N), a factor of each head's output; returns (B, S, D).
+    `layer.scores(x, bias)` returns the (B, N, S, S) float32 before the softmax, including the bias,
+    and `layer.probabilities(x, bias)` those after it.
 
     Example:
 
@@ -145,12 +145,12 @@ class SelfAttention(Attention):
         return self.split_heads(self.query_key_value(x), 3)
 
     def scores(self, x, bias=None, **more):
-        """Return the (B, N, S, S) float32 that the softmax takes."""
+        """Return the scores (B, N, S, S) before the softmax, float32."""
         query, key, _ = self.project(x)
         return self.biased_scores(query, key, bias, **more)
 
     def probabilities(self, x, bias=None, **more):
-        """Return who attends to whom: (B, N, S, S) float32, summing to 1 on the last axis."""
+        """Return the attention probabilities (B, N, S, S), float32."""
         return ops.softmax(self.scores(x, bias, **more), axis=-1)
 
     def call(self, x, bias=None, head_mask=None, training=None):
@@ -162,15 +162,15 @@ class SelfAttention(Attention):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalSelfAttention(SelfAttention):
-    """Self-attention that hands out its keys and values, and goes on from earlier ones.
+    """Self-attention that returns its keys and values, and continues from earlier ones.
 
     Arguments are those of `Attention`.
 
     Call: `layer(x, bias=None, past=None, write=None, head_mask=None)`, `x` (B, S, D). Without a
-    past it is `SelfAttention`, and who sees whom is up to `bias`. `past` is `(keys, values)`, each
-    (B, N, T, H); `write(old, new)` returns one of them with the new ones (B, N, S, H) in it, and
-    `bias` is broadcastable to (B, N, S, T). Returns `(output, keys, values)`: (B, S, D), and the
-    keys and values that were attended to.
+    past it is `SelfAttention`; the causal mask is part of `bias`. `past` is `(keys, values)`, each
+    (B, N, T, H); `write(old, new)` returns one of them with the new ones (B, N, S, H) written into
+    it, and `bias` is broadcastable to (B, N, S, T). Returns `(output, keys, values)`: (B, S, D),
+    and the keys and values that were attended to.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.3.
     """
@@ -190,16 +190,15 @@ class CausalSelfAttention(SelfAttention):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CrossAttention(Attention):
-    """Attention of a sequence to another one, the source: a decoder's to what the encoder gives.
+    """Cross-attention: of a decoder to its source, the encoder's output.
 
-    The query has a kernel of its own, (D, N·H); key and value come from one product of the source
-    with a kernel of shape (width of the source, 2·N·H), key first. Arguments are those of
-    `Attention`.
+    The query has its own kernel, (D, N·H); key and value come from one product of the source with a
+    kernel of shape (width of the source, 2·N·H), key first. Arguments are those of `Attention`.
 
     Call: `layer(x, source=None, bias=None, past=None, head_mask=None)`, `x` (B, S, D), `source`
     (B, T, its width), `bias` broadcastable to (B, N, S, T), `head_mask` (N,) or (B, N); returns
-    (B, S, D). In a loop over one source, compute `past = layer.keys_and_values(source)` once, each
-    (B, N, T, H), and pass it in place of the source. `layer.scores(x, source, bias)` and
+    (B, S, D). To decode in a loop, compute `past = layer.keys_and_values(source)` once, each
+    (B, N, T, H), and pass it instead of the source. `layer.scores(x, source, bias)` and
     `layer.probabilities(x, source, bias)` return (B, N, S, T) float32.
 
     Example:
@@ -224,12 +223,12 @@ class CrossAttention(Attention):
         return self.split_heads(self.key_value(source), 2)
 
     def scores(self, x, source, bias=None, **more):
-        """Return the (B, N, S, T) float32 that the softmax takes."""
+        """Return the scores (B, N, S, T) before the softmax, float32."""
         (query,), (key, _) = self.split_heads(self.query(x), 1), self.keys_and_values(source)
         return self.biased_scores(query, key, bias, **more)
 
     def probabilities(self, x, source, bias=None, **more):
-        """Return who attends to what: (B, N, S, T) float32, summing to 1 on the last axis."""
+        """Return the attention probabilities (B, N, S, T), float32."""
         return ops.softmax(self.scores(x, source, bias, **more), axis=-1)
 
     def call(self, x, source=None, bias=None, past=None, head_mask=None, training=None):

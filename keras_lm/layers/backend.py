@@ -1,4 +1,4 @@
-"""What the backend that Keras runs on adds to `keras.ops`; elsewhere, what does without it."""
+"""What TensorFlow adds to `keras.ops`, with fallbacks for other backends."""
 
 import keras
 
@@ -7,7 +7,7 @@ if keras.backend.backend() == "tensorflow":
 else:
 
     def sum_over_replicas(value):
-        """Return the sum of a scalar over all replicas of a step: here there is one."""
+        """Return the sum of a scalar over all replicas: here there is one."""
         return value
 
 

@@ -1,4 +1,4 @@
-"""The cache of a Transformer that reads from left to right.
+"""The cache of a causal Transformer.
 
 Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head.
 """
@@ -16,9 +16,9 @@ else:
 
 
 class KeyValueCache:
-    """The keys and values of the tokens so far, during one forward pass that adds new ones.
+    """The keys and values of the tokens so far, during a forward pass that adds new ones.
 
-    As state, between two passes, it is a dict:
+    Between two passes, the state is a dict:
 
         {"keys": tuple of L (B, N, T, H), "values": tuple of L (B, N, T, H),
          "padding_mask": (B, T) int32, 1 where a slot holds a real token,
@@ -26,14 +26,14 @@ class KeyValueCache:
 
     Args:
         padding_mask: (B, S) int32 of the new tokens, 1 = real.
-        state: the state to go on from, with S free slots in each row; None to begin.
+        state: the state to continue from, with S free slots in each row; None at the start.
         num_layers: int, L.
 
     Attributes:
-        padding_mask: (B, T) int32, of all slots, the new tokens' too.
-        slots: (B, S) int32, where the new tokens go; None at the beginning: slot by slot.
-        start: (B,) int32, how many real tokens came before; None at the beginning.
-        past: for each block `(keys, values)`, or None at the beginning.
+        padding_mask: (B, T) int32, of all slots, including the new tokens'.
+        slots: (B, S) int32, where the new tokens go; None at the start: slot by slot.
+        start: (B,) int32, how many real tokens came before; None at the start.
+        past: `(keys, values)` for each block, or None at the start.
 
     Example:
 
@@ -75,7 +75,7 @@ class KeyValueCache:
         self.write = write
 
     def keep(self, x, keys, values):
-        """Take in what a block returns, and return its output `x`."""
+        """Store the keys and values that a block returns, and return its output `x`."""
         self.keys.append(keys)
         self.values.append(values)
         return x
@@ -91,7 +91,7 @@ class KeyValueCache:
 
 
 def with_free_slots(cache, number):
-    """Return a cache in which each row has so many free slots at least.
+    """Return a cache in which each row has at least `number` free slots.
 
     Args:
         cache: dict, its keys and values stacked, (B, L, N, T, H).
@@ -112,7 +112,7 @@ def with_free_slots(cache, number):
 
 
 def known(x):
-    """The value of an integer tensor, or None while a graph is being made."""
+    """The value of an integer tensor, or None while a graph is traced."""
     try:
         return int(x)
     except TypeError:

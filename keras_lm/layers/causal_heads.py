@@ -1,6 +1,6 @@
-"""Heads of models that read from left to right.
+"""Heads of causal models.
 
-As all heads: called as `head(outputs, inputs)` with the backbone's outputs and the packed inputs.
+Heads are called as `head(outputs, inputs)` with the backbone's outputs and the packed inputs.
 
 Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
@@ -13,13 +13,13 @@ from keras_lm.layers.initializers import truncated_normal
 
 
 class CausalLMHead(keras.layers.Layer):
-    """The next token's logits: the product with the token embedding, and no weights of its own.
+    """The next token's logits: the product with the token embedding, without other weights.
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the token behind it.
+    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", equation 2.
     """
@@ -30,7 +30,7 @@ class CausalLMHead(keras.layers.Layer):
 
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]
-        # Both as a batch of one: with 8 rows, a product of matrices takes oneDNN twice the time.
+        # Both as a batch of one: with 8 rows, oneDNN is twice as slow on plain matrices.
         rows = ops.reshape(x, (1, -1, x.shape[-1]))
         table = ops.expand_dims(ops.cast(self.token_embedding.embeddings, rows.dtype), 0)
         logits = ops.cast(ops.matmul(rows, ops.swapaxes(table, 1, 2)), "float32")
@@ -39,16 +39,16 @@ class CausalLMHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class LastTokenClassifier(keras.layers.Layer):
-    """Dropout and a linear layer on the last real token, the only one that has seen all others.
+    """Dropout and a linear layer on the last real token, the only one that attends to all others.
 
     Args:
         num_classes: int. Width of the logits.
-        dropout: float. Share of the token's vector dropped in training.
+        dropout: float. Fraction of the token's vector dropped in training.
         use_bias: bool.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: `head(outputs, inputs)` → (B, classes) float32. `inputs` holds `padding_mask` (B, S); left
-    out, all tokens are real.
+    Call: `head(outputs, inputs)` → (B, classes) float32. `inputs` holds `padding_mask` (B, S);
+    without it, all tokens are real.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", section 3.2.
     """
@@ -89,7 +89,7 @@ class LastTokenClassifier(keras.layers.Layer):
 
 
 def last_real_token(padding_mask):
-    """Return the column of each row's last real token; 0 where all is padding.
+    """Return the column of each row's last real token; 0 if all is padding.
 
     Args:
         padding_mask: (B, S) int32, 1 = real.

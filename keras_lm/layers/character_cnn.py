@@ -1,7 +1,7 @@
 """Word vectors from the characters of each word.
 
-Shapes: W words, in any number of axes, C characters of a word, E width of a character, F filters of
-all widths together, D width of a word.
+Shapes: W words, in any number of axes, C characters of a word, E width of a character, F number of
+all filters, D width of a word.
 """
 
 import keras
@@ -12,14 +12,14 @@ from keras_lm.layers.dense import Dense
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CharacterCNN(keras.layers.Layer):
-    """Filters over a word's characters, the largest value of each, highways, a projection.
+    """Convolutions over a word's characters, max pooling, highway layers and a projection.
 
     Args:
         vocabulary_size: int. Characters.
         embedding_dim: int. E.
-        filters: list of `(width, number)`. A filter reads so many characters side by side.
+        filters: list of `(width, number)`. A filter reads `width` neighbouring characters.
         num_highways: int. Layers `g · relu(A x) + (1 - g) · x` with `g = sigmoid(B x)`.
-        hidden_dim: int. D, or None to stay without a projection; D is F then.
+        hidden_dim: int. D, or None for no projection; D is F then.
         activation: str, `"relu"` or `"tanh"`, of the filters.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
@@ -62,7 +62,7 @@ class CharacterCNN(keras.layers.Layer):
         self.embedding = keras.layers.Embedding(
             vocabulary_size, embedding_dim, dtype=dtype, name="embedding"
         )
-        # An activation that grows with its input may as well follow the pooling, on fewer numbers.
+        # A monotonic activation gives the same after the pooling, on fewer numbers.
         self.convolutions = [
             keras.layers.Conv1D(number, width, dtype=dtype, name=f"convolution_{i}")
             for i, (width, number) in enumerate(self.filters)
@@ -103,9 +103,9 @@ class CharacterCNN(keras.layers.Layer):
         return x
 
     def cache_words(self, character_ids):
-        """Compute the vectors of words now, so that calling finds them rather than computing them.
+        """Compute the vectors of words now, so that calls look them up instead.
 
-        Calls in training compute all the same. When the weights have changed, call this again. On
+        Calls in training still compute them. Call this again when the weights have changed. On
         TensorFlow only; the cache is part of an export, but not of a preset.
 
         Args:
@@ -136,7 +136,7 @@ class CharacterCNN(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class Highway(keras.layers.Layer):
-    """A layer with a way around it: `g · relu(A x) + (1 - g) · x`, where `g = sigmoid(B x)`.
+    """A gated layer: `g · relu(A x) + (1 - g) · x`, where `g = sigmoid(B x)`.
 
     Args:
         units: int. Width of input and output.
@@ -149,7 +149,7 @@ class Highway(keras.layers.Layer):
         super().__init__(**kwargs)
         self.units = units
         self.transform = Dense(units, activation="relu", dtype=self.dtype_policy, name="transform")
-        # At the start most of the input goes around, as the paper advises.
+        # At first the gate lets most of the input through unchanged, as the paper advises.
         self.gate = Dense(
             units, bias_initializer=keras.initializers.Constant(-2.0), dtype=self.dtype_policy,
             name="gate",

@@ -1,4 +1,4 @@
-"""Conditional random field: which sequence of classes is the likeliest, as a whole.
+"""Conditional random field: the likeliest sequence of classes as a whole.
 
 Shapes: B batch, S sequence, C classes.
 """
@@ -14,12 +14,11 @@ from keras_lm.layers.recurrent import scan
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CRF(keras.layers.Layer):
-    """A linear chain over the classes of a sequence, with a learned score for each transition.
+    """A linear-chain CRF over the classes of a sequence, with learned transition scores.
 
-    The score of a sequence is the sum of its logits, of its transitions, and of what its first and
-    its last class score as such. Its probability is e to that, divided by the sum over all
-    sequences. Positions where the mask is 0 have no part in the chain, wherever they are: the next
-    one follows on the one before.
+    The score of a sequence is the sum of its logits, its transitions, and a start and an end score
+    of its first and last class. Its probability is the exponential of that, divided by the sum over
+    all sequences. Positions where the mask is 0 are skipped, wherever they are.
 
     Args:
         num_classes: int. C.
@@ -30,7 +29,7 @@ class CRF(keras.layers.Layer):
     Example:
 
         crf = CRF(num_classes=3)
-        crf.log_likelihood(logits, labels, mask)  # (B,), to be made large in training
+        crf.log_likelihood(logits, labels, mask)  # (B,), to maximize in training
         crf.decode(logits, mask)  # (B, S) int32
 
     Source: Lafferty et al. 2001, https://repository.upenn.edu/handle/20.500.14332/6188; Lample et
@@ -53,7 +52,7 @@ class CRF(keras.layers.Layer):
         return logits
 
     def log_likelihood(self, logits, labels, mask):
-        """Return the log-probability of (B, S) int labels, (B,); 0 for a row without positions."""
+        """Return the log-probability (B,) of labels (B, S) int; 0 for a fully masked row."""
         chain = self._chain(logits, mask)
         _, last = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))
         log_sum = ops.logsumexp(last + chain.end, axis=-1)
@@ -66,8 +65,8 @@ class CRF(keras.layers.Layer):
         Args:
             logits: (B, S, C).
             mask: (B, S) int32.
-            allowed: `(transitions, start)`, what may follow and what may begin: arrays (C, C) and
-                (C,) of 0 and 1; left out, anything may.
+            allowed: `(transitions, start)`, which classes may follow each other and which may be
+                first: arrays (C, C) and (C,) of 0 and 1; by default all.
         """
         chain = self._chain(logits, mask, allowed)
         best, _ = self._forward(chain, lambda x: ops.max(x, axis=1))
@@ -96,7 +95,7 @@ class CRF(keras.layers.Layer):
         ahead, _ = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))
 
         def step(carry, xs):
-            (onward,) = carry  # (B, C): logits of the following position, and all behind it
+            (onward,) = carry  # (B, C): logits of the following position, and all after it
             logits, is_real, is_last = xs
             behind = ops.logsumexp(chain.transitions + onward[:, None, :], axis=-1)
             behind = ops.where(is_last, chain.end, behind)
@@ -127,15 +126,15 @@ class CRF(keras.layers.Layer):
         )
 
     def _forward(self, chain, reduce):
-        """Run along the chain.
+        """Run the forward recursion.
 
         Args:
             chain: `_Chain`.
-            reduce: callable, the sum (in logarithms) or the maximum of (B, from, to) over `from`.
+            reduce: callable, logsumexp or maximum of (B, from, to) over `from`.
 
         Returns:
-            Of all that ends in a class at a position its sum or maximum, (S, B, C), and that of the
-            last real position (B, C).
+            The reduced scores of all sequences that end in a class at a position, (S, B, C), and
+            those at the last real position, (B, C).
         """
 
         def step(carry, xs):
@@ -177,7 +176,7 @@ class CRF(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True)
 class _Chain:
-    """What the recursions read: scores in float32, positions first."""
+    """Inputs of the recursions: scores in float32, positions first."""
 
     transitions: object  # (C, C)
     start: object  # (C,)

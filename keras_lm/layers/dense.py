@@ -9,8 +9,8 @@ class Dense(keras.layers.Dense):
     """`keras.layers.Dense` that multiplies [B·S, D] by [D, units] instead of contracting (B, S, D).
 
     On a matrix, TensorFlow fuses product, bias and activation (ReLU and both forms of GELU) into
-    one kernel; behind the reshape that a contraction brings, it cannot. Arguments are those of
-    `keras.layers.Dense`, weights and results too.
+    one kernel; after the reshape of a contraction, it cannot. Arguments, weights and results are
+    those of `keras.layers.Dense`.
     """
 
     def call(self, x, training=None):

@@ -10,8 +10,8 @@ from keras_lm.layers.initializers import truncated_normal
 class PositionEmbedding(keras.layers.Layer):
     """Learned absolute positions, counted from the first real token of each row.
 
-    Where padding is on the right, or absent, position `s` is simply column `s`; where it is on the
-    left, the count starts behind it, so that a row means the same wherever it is padded.
+    With padding on the right, or none, the position is the column; with padding on the left,
+    positions start after it, so that the side of the padding makes no difference.
 
     Args:
         max_sequence_length: int. Number of positions, S at most.
@@ -19,8 +19,8 @@ class PositionEmbedding(keras.layers.Layer):
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(padding_mask, start=None)` with (B, S) int32, 1 = real; returns (B, S, D). `start`
-    (B,) int32 is how many tokens came before, where a sequence goes on. Beyond the last position,
-    where only padding may stand, the last one is taken.
+    (B,) int32 is the number of earlier tokens, if a sequence continues. Columns beyond the last
+    position, which must be padding, get the last one.
 
     Example:
 
@@ -52,7 +52,7 @@ class PositionEmbedding(keras.layers.Layer):
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
     def compute_output_spec(self, padding_mask, start=None):
-        # Not compute_output_shape: Keras 3.12 leaves arguments called `…_mask` out of it.
+        # Not compute_output_shape: Keras 3.12 does not pass it arguments called `…_mask`.
         return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
 
     def get_config(self):

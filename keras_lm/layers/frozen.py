@@ -1,14 +1,14 @@
-"""A model inside of another that training leaves alone."""
+"""A frozen model inside another."""
 
 import keras
 
 
 @keras.saving.register_keras_serializable("keras_lm")
 class Frozen(keras.layers.Layer):
-    """Run a model as it is: its weights stay, and nothing is dropped, in training too.
+    """Run a model with frozen weights and without dropout, in training too.
 
-    `model(inputs, training=False)` in a functional graph is not enough: Keras hands the `training`
-    of the whole down to every part.
+    `model(inputs, training=False)` in a functional graph is not enough: Keras passes the `training`
+    of the outer model down to every layer.
 
     Args:
         model: `keras.Model`.

@@ -1,4 +1,4 @@
-"""What stands on a backbone: from its outputs to the logits of a task or a pretraining objective.
+"""Heads: from a backbone's outputs to the logits of a task or a pretraining objective.
 
 A head is called as `head(outputs, inputs)` with the backbone's output dict and the packed inputs.
 """
@@ -16,12 +16,12 @@ from keras_lm.layers.normalization import LayerNormalization
 class PooledClassifier(keras.layers.Layer):
     """Dropout and a linear layer on the pooled output.
 
-    Over a backbone without `pooled_output` (its checkpoint has no weights for one) the head brings
-    a pooler of its own, of the same form.
+    Over a backbone without `pooled_output` (its checkpoint has no weights for one) the head has its
+    own pooler of the same form.
 
     Args:
         num_classes: int. Width of the logits.
-        dropout: float. Share of the pooled output dropped in training.
+        dropout: float. Fraction of the pooled output dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, classes) float32.
@@ -72,7 +72,7 @@ class PooledClassifier(keras.layers.Layer):
 class MeanPooledClassifier(PooledClassifier):
     """Dropout and a linear layer on the mean of a text's tokens; arguments as its base class.
 
-    Padding has no part in the mean. A text without tokens has a mean of zeros.
+    Padding is excluded. The mean of a text without tokens is zero.
     """
 
     def build(self, outputs_shape, inputs_shape=None):
@@ -94,7 +94,7 @@ class EachTokenClassifier(keras.layers.Layer):
 
     Args:
         num_classes: int. Width of the logits.
-        dropout: float. Share of the sequence output dropped in training.
+        dropout: float. Fraction of the sequence output dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, S, classes) float32.
@@ -125,7 +125,7 @@ class EachTokenClassifier(keras.layers.Layer):
 
 
 class MaskedLMHead(keras.layers.Layer):
-    """BERT's masked language model: dense, activation, norm, then the token embedding and a bias.
+    """BERT's masked LM head: dense, activation, norm, then the tied token embedding and a bias.
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of the backbone; its transpose is the

@@ -1,12 +1,12 @@
-"""The initialisation that most of the family shares."""
+"""The initialiser that most models share."""
 
 import keras
 
 
 def truncated_normal(stddev=0.02):
-    """A fresh truncated normal (google-research/bert, `modeling.py`).
+    """A new truncated normal initialiser (google-research/bert, `modeling.py`).
 
     Args:
-        stddev: float. Standard deviation, before what lies beyond two of it is drawn again.
+        stddev: float. Standard deviation before truncation to two of it.
     """
     return keras.initializers.TruncatedNormal(stddev=stddev)

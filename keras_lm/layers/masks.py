@@ -9,10 +9,10 @@ MASKED = -3e4
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PaddingBias(keras.layers.Layer):
-    """Turn a padding mask into the bias that attention adds to its scores.
+    """Turn a padding mask into the additive bias of attention.
 
-    Padding gets `MASKED` rather than minus infinity, so that a row that is all padding attends
-    evenly to everything and gives finite numbers.
+    Padding gets `MASKED` instead of minus infinity, so that a row of padding attends uniformly to
+    everything and gives finite numbers.
 
     Call: `layer(padding_mask)` with (B, S) int32, 1 = real; returns (B, 1, 1, S) float32.
     """
@@ -29,16 +29,17 @@ class PaddingBias(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalBias(keras.layers.Layer):
-    """Turn a padding mask into the bias with which a token sees none after it, nor padding.
+    """Turn a padding mask into the additive bias of causal attention.
 
     Args:
-        window: int, or None. How many tokens one sees at most, itself among them; None is all
+        window: int, or None. How many tokens one attends to at most, itself included; None is all
             before it ("dense" in GPT-3's words, where a window is "locally banded").
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(padding_mask, slots=None)` with (B, T) int32, 1 = real; returns (B, 1, S, T)
-    float32. `slots` (B, S) int32 is where each query stands; left out, there is one at each of the
-    T. A query with nothing to see attends evenly to everything and gives finite numbers.
+    float32. `slots` (B, S) int32 is the column of each query; by default there is one at each of
+    the T. A query with nothing to attend to attends uniformly to everything and gives finite
+    numbers.
 
     Raises:
         ValueError: if `window` is less than 1.
@@ -50,7 +51,7 @@ class CausalBias(keras.layers.Layer):
     def __init__(self, window=None, **kwargs):
         super().__init__(**kwargs)
         if window is not None and window < 1:
-            raise ValueError(f"window={window}: a token sees itself at least, so pass 1 or more.")
+            raise ValueError(f"window={window}: a token attends to itself: pass 1 or more.")
         self.window = window
 
     def call(self, padding_mask, slots=None):
@@ -59,7 +60,7 @@ class CausalBias(keras.layers.Layer):
         visible = ops.less_equal(ops.expand_dims(columns, 1), ops.expand_dims(queries, 2))
         visible = ops.logical_and(visible, ops.expand_dims(ops.greater(padding_mask, 0), 1))
         if self.window is not None:
-            # Counted in real tokens: padding may stand between a prompt and what follows it.
+            # Counted in real tokens: there may be padding between a prompt and its continuation.
             keys = ops.cumsum(padding_mask, axis=1)  # (B, T)
             queries = keys if slots is None else ops.take_along_axis(keys, slots, axis=1)
             distance = ops.subtract(ops.expand_dims(queries, 2), ops.expand_dims(keys, 1))

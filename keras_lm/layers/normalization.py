@@ -8,9 +8,9 @@ from keras import ops
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` of the last axis, in fewer passes over (B, S, D).
 
-    Keras's own spreads scale and offset over all of (B, S, D) before it applies them. Arguments are
-    those of `keras.layers.LayerNormalization`, weights and results too; statistics are float32
-    under a mixed policy.
+    Keras's own broadcasts scale and offset to (B, S, D) before applying them. Arguments, weights
+    and results are those of `keras.layers.LayerNormalization`; statistics are float32 under a mixed
+    policy.
 
     Source: https://arxiv.org/abs/1607.06450, equation 4.
     """
@@ -20,6 +20,6 @@ class LayerNormalization(keras.layers.LayerNormalization):
         x = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
         x = x * ops.rsqrt(variance + self.epsilon)
-        # Where even the weights are bfloat16, scale and offset are too.
+        # If even the weights are bfloat16, scale and offset are too.
         x = x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
         return ops.cast(x, self.compute_dtype)

@@ -6,7 +6,7 @@ Shapes: B batch, S sequence, I width of the input, U units.
 import keras
 from keras import ops
 
-# The fastest loop that Keras's backend has.
+# The fastest loop of Keras's backend.
 if keras.backend.backend() == "tensorflow":
     from keras_lm.layers.tensorflow import scan
 else:
@@ -15,23 +15,23 @@ else:
 
 @keras.saving.register_keras_serializable("keras_lm")
 class LSTM(keras.layers.Layer):
-    """A long short-term memory that takes its state and gives it back.
+    """An LSTM that takes and returns its state.
 
-    At a padded step the state stays as it is and the output is zero. So rows may be padded on
-    either side, and `reverse` begins at each row's last real token. The gates are, in this order,
-    input, forget, cell and output, as in PyTorch and Keras.
+    A padded step leaves the state unchanged and outputs zero, so that rows may be padded on either
+    side, and `reverse` starts at each row's last real token. The gates are, in this order, input,
+    forget, cell and output, as in PyTorch and Keras.
 
     Args:
         units: int. U.
         reverse: bool. Read from the last token to the first. Outputs keep the order of the tokens.
-        weight_drop: float. Share of the recurrent kernel's numbers set to zero in training, the
+        weight_drop: float. Fraction of the recurrent kernel's weights set to zero in training, the
             same ones in all steps and rows of a batch.
         use_bias: bool.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `lstm(x, padding_mask=None, state=None)` with `x` (B, S, I), the mask (B, S) int32, 1 =
-    real, and the state as it comes out: `{"hidden": (B, U), "cell": (B, U)}`; left out, it is zero.
-    Returns the outputs (B, S, U) and the state behind the last step.
+    real, and the state as returned: `{"hidden": (B, U), "cell": (B, U)}`, zero by default. Returns
+    the outputs (B, S, U) and the state after the last step.
 
     Raises:
         ValueError: if `weight_drop` is not in [0, 1).
@@ -40,7 +40,7 @@ class LSTM(keras.layers.Layer):
 
         lstm = LSTM(5)
         first, state = lstm(np.ones((2, 7, 3), "float32"))
-        rest, state = lstm(np.ones((2, 4, 3), "float32"), state=state)  # goes on where it stopped
+        rest, state = lstm(np.ones((2, 4, 3), "float32"), state=state)  # continues from there
 
     Source: the equations of `torch.nn.LSTM`; weight drop: "Regularizing and Optimizing LSTM
     Language Models", https://arxiv.org/abs/1708.02182, section 2.
@@ -49,7 +49,7 @@ class LSTM(keras.layers.Layer):
     def __init__(self, units, reverse=False, weight_drop=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= weight_drop < 1:
-            raise ValueError(f"weight_drop={weight_drop} is not in [0, 1): pass a share.")
+            raise ValueError(f"weight_drop={weight_drop} is not in [0, 1): pass a fraction.")
         self.units = units
         self.reverse = reverse
         self.weight_drop = weight_drop
@@ -97,7 +97,7 @@ class LSTM(keras.layers.Layer):
         return ops.transpose(outputs, (1, 0, 2)), state
 
     def _project(self, x):
-        """The inputs' part of all gates of all steps, in one product: (S, B, 4U)."""
+        """The inputs' part of the gates of all steps, in one product: (S, B, 4U)."""
         x = ops.transpose(x, (1, 0, 2))
         length, rows, _ = ops.shape(x)
         gates = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), self.kernel)
@@ -130,15 +130,15 @@ class LSTM(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class BidirectionalLSTM(keras.layers.Layer):
-    """Two `LSTM`s over the same input, one in each direction, side by side.
+    """Two `LSTM`s over the same input, one in each direction, with concatenated outputs.
 
     Args:
         units: int. U, of each direction.
         weight_drop, use_bias: see `LSTM`.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: as `LSTM`, with the forward numbers before the backward ones in the outputs (B, S, 2U)
-    and in each part of the state (B, 2U).
+    Call: as `LSTM`, with forward before backward features in the outputs (B, S, 2U) and in each
+    part of the state (B, 2U).
 
     Example:
 
@@ -195,7 +195,7 @@ class BidirectionalLSTM(keras.layers.Layer):
 
 
 def _remembering_bias(units):
-    """Zeros, and ones for the forget gate: at the start, a cell keeps what it has."""
+    """Zeros, but ones for the forget gate, so that an untrained cell keeps its values."""
 
     def initializer(shape, dtype=None):
         return ops.concatenate(

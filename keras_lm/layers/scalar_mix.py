@@ -8,17 +8,17 @@ from keras import ops
 class ScalarMix(keras.layers.Layer):
     """Mix layers as γ · Σ softmax(s)_j · h_j, with s and γ learned.
 
-    At the start s is zero and γ is one: the mean of the layers.
+    Initially s is zero and γ is one: the mean of the layers.
 
     Args:
-        regularization: float. λ: the loss gains λ · Σ s_j²; large values hold the mix at the mean.
-        layer_norm: bool. Normalise each layer before mixing: over all features of all real tokens
-            of the batch together, as ELMo's code does. So a text's mix then depends on the texts
-            beside it.
+        regularization: float. λ: adds λ · Σ s_j² to the loss; large values keep the mix near the
+            mean.
+        layer_norm: bool. Normalise each layer before mixing, over all features of all real tokens
+            of the batch, as ELMo's code does. A text's mix then depends on the rest of the batch.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `mix(hidden_states, padding_mask=None)`, a list of (B, S, D) and a mask (B, S), 1 = real,
-    which only `layer_norm` asks for; returns (B, S, D).
+    which only `layer_norm` needs; returns (B, S, D).
 
     Raises:
         ValueError: if `regularization` is negative.
@@ -68,7 +68,7 @@ class ScalarMix(keras.layers.Layer):
 
 
 def _normalize(x, padding_mask):
-    """Bring the numbers of all real tokens together to mean 0 and variance 1."""
+    """Normalise the features of all real tokens together to mean 0 and variance 1."""
     dtype, x = x.dtype, ops.cast(x, "float32")
     if padding_mask is None:
         padding_mask = ops.ones_like(x[:, :, 0])

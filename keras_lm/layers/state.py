@@ -1,7 +1,7 @@
-"""State that goes from one call of a model to the next: nested tensors, batch first.
+"""State from one call of a model to the next: nested tensors, batch first.
 
-What lies in a dict under the key `FIXED` is computed once for a row and never changes, as the keys
-of an encoder's tokens: a search among continuations of the same row need not move it.
+The value of the key `FIXED` in a dict is computed once per row and never changes, such as the keys
+of an encoder's tokens: beam search need not gather it.
 """
 
 import keras
@@ -11,7 +11,7 @@ FIXED = "fixed"
 
 
 def map_state(function, state):
-    """Return the state with a function of its tensors done to all but the fixed ones.
+    """Apply a function to all tensors of a state except the fixed ones.
 
     Args:
         function: callable from a tensor (B, …) to another.
@@ -32,7 +32,7 @@ def named_tensors(state, name):
 
     Args:
         state: nested dicts, lists and tuples of tensors.
-        name: str, what the names begin with.
+        name: str, the prefix of the names.
     """
     if isinstance(state, dict):
         parts = state.items()
@@ -47,11 +47,11 @@ def named_tensors(state, name):
 
 
 def nested_tensors(tensors, spec, name):
-    """Return the state of which `named_tensors` gave the tensors.
+    """Return the state for tensors by flat names; the inverse of `named_tensors`.
 
     Args:
         tensors: dict from flat names to tensors.
-        spec: what the state looks like, in the same nesting.
+        spec: the state's structure.
         name: see `named_tensors`.
     """
     if isinstance(spec, dict):
@@ -62,17 +62,17 @@ def nested_tensors(tensors, spec, name):
 
 
 def fit_rows(state, rows, spec, name):
-    """Return a state for a batch that may have another size than the one that left it.
+    """Return a state for a batch of another size than the one that returned it.
 
     Args:
-        state: nested tensors (B, …), what a call returned.
-        rows: int or int32 scalar, rows of the batch that is to go on from it: the first ones of the
-            state, and zeros for rows that it lacks.
-        spec: `keras.KerasTensor`s, what such a state looks like, None where a size varies.
+        state: nested tensors (B, …), returned by a call.
+        rows: int or int32 scalar, rows of the new batch: the first ones of the state, and zeros for
+            missing ones.
+        spec: `keras.KerasTensor`s, the state's structure, None for sizes that vary.
         name: str, the state's key, for messages.
 
     Raises:
-        ValueError: if `state` is nested in another way than `spec`, or holds other shapes.
+        ValueError: if `state` has another structure than `spec`, or other shapes.
     """
     try:
         keras.tree.assert_same_structure(state, spec)
@@ -102,7 +102,7 @@ def fit_rows(state, rows, spec, name):
 
 
 def with_rows(part, rows):
-    """Return a tensor (B, …) cut, or filled up with zeros, to a number of rows."""
+    """Return a tensor (B, …) cut or zero-padded to a number of rows."""
     if isinstance(rows, int) and rows == part.shape[0]:
         return part
     lacking = ops.maximum(rows - ops.shape(part)[0], 0)

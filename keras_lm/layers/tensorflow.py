@@ -1,4 +1,4 @@
-"""What `keras.ops` cannot say well enough: the parts of layers that are TensorFlow's alone."""
+"""TensorFlow code of layers, for what `keras.ops` lacks."""
 
 import contextlib
 import contextvars
@@ -10,10 +10,10 @@ _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 
 @contextlib.contextmanager
 def for_lite():
-    """A context in which what is traced is made of what LiteRT has.
+    """A context for tracing with LiteRT's operations only.
 
-    It has no arrays of tensors: loops take and put slices of whole ones, which copies these at
-    every step. It has no fingerprints: all words are computed. It has no scatter in place.
+    It lacks tensor arrays: loops read and write slices of whole tensors, which copies them at every
+    step. It lacks fingerprints: all words are computed. It lacks in-place scatter.
     """
     token = _IS_FOR_LITE.set(True)
     try:
@@ -23,18 +23,18 @@ def for_lite():
 
 
 def scan(step, init, xs, reverse=False):
-    """Do as `keras.ops.scan` does, with less around each step, and with no step at all if need be.
+    """Like `keras.ops.scan`, with less overhead per step, and also for zero steps.
 
-    The carry stays in the loop's own variables, where `keras.ops.scan` writes it into an array of
-    one slot; and every step gives one output of the shape of the carry's first tensor, so that the
-    result has a shape even where nothing was read.
+    The carry stays in the loop's variables, where `keras.ops.scan` writes it into an array; and
+    every step returns one output with the shape of the carry's first tensor, so that the result has
+    a shape even after no steps.
 
     Args:
         step: callable `(carry, x) -> (carry, y)`; `carry` and `x` are tuples of tensors, `y` one
             tensor of the shape and type of `carry[0]`.
         init: tuple of tensors, the first carry.
         xs: tuple of tensors (S, …), read slice by slice.
-        reverse: bool. Begin with the last slice.
+        reverse: bool. Start with the last slice.
 
     Returns:
         The last carry, and all `y` as a tensor (S, …), in the order of `xs`.
@@ -42,12 +42,12 @@ def scan(step, init, xs, reverse=False):
     if _IS_FOR_LITE.get():
         return _scan_for_lite(step, init, xs, reverse)
     length = tf.shape(xs[0])[0]
-    # The number of rows may be known of the carry alone, or of the slices alone.
+    # The static number of rows may be known from the carry only, or from the slices only.
     any_rows = [tf.TensorShape([None, *first.shape[1:]]) for first in init]
     arrays = [
         tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x) for x in xs
     ]
-    # One slot at least, and something in it: an empty array does not know its number of rows.
+    # At least one slot with a value: an empty array does not know its number of rows.
     ys = tf.TensorArray(init[0].dtype, size=tf.maximum(length, 1), element_shape=any_rows[0]).write(
         0, tf.zeros_like(init[0])
     )
@@ -88,17 +88,16 @@ def _scan_for_lite(step, init, xs, reverse):
 
 
 def write_slots(old, new, indices):
-    """Return a cache's keys or values with new ones in it, without a copy where that is possible.
+    """Return a cache's keys or values with new ones written in, without a copy if possible.
 
-    On a CPU, TensorFlow's scatter update always copies, so that the steps of a loop would take the
-    longer the more slots there are. What it can do in place, where it sees that `old` is not used
-    again, is to add. In a slot that held zeros, as free slots do, the sum is exact; in another it
-    is rounded once.
+    On a CPU, TensorFlow's scatter update always copies, so the steps of a loop would get slower
+    with the number of slots. It can add in place, if `old` is not used again. In a slot of zeros,
+    as free slots are, the sum is exact; in any other it is rounded once.
 
     Args:
         old: (B, N, T, H).
         new: (B·N·S, H).
-        indices: (B·N·S, 3) int32, where each goes: a row, a head and a slot.
+        indices: (B·N·S, 3) int32, the row, head and slot of each.
 
     Returns:
         (B, N, T, H).
@@ -116,7 +115,7 @@ def num_replicas():
 
 
 def sum_over_replicas(value):
-    """Return the sum of a scalar over all replicas of a step, as each of them gets it."""
+    """Return the sum of a scalar over all replicas of a step, on each of them."""
     context = tf.distribute.get_replica_context()
     if num_replicas() == 1 or context is None:  # None where Keras only looks at shapes
         return value
@@ -124,16 +123,16 @@ def sum_over_replicas(value):
 
 
 class WordCache:
-    """Vectors of words that were computed before, found by the words' characters.
+    """A cache of word vectors, looked up by the words' characters.
 
-    A word is found by a fingerprint of its ids and compared with what was stored, so no two words
-    are ever taken for each other.
+    A word is found by a fingerprint of its ids, which are then compared, so that no two words are
+    confused.
 
     Args:
         character_ids: (V, C) int32, a word in each row.
-        vectors: (V, D), what is to be found for it.
+        vectors: (V, D), the vector of each.
 
-    Call: `cache(character_ids, compute)` with (W, C) returns (W, D); `compute` is called with those
+    Call: `cache(character_ids, compute)` with (W, C) returns (W, D); `compute` is called with the
     rows that are not in the cache.
     """
 

@@ -11,10 +11,10 @@ from keras_lm.layers.normalization import LayerNormalization
 
 @keras.saving.register_keras_serializable("keras_lm")
 class FeedForward(keras.layers.Layer):
-    """The position-wise network of a block: Dense, activation, Dense back to the input's width.
+    """The feed-forward network of a block: Dense, activation, Dense back to the input's width.
 
     Args:
-        intermediate_dim: int. Width between the two products.
+        intermediate_dim: int. Width between the two Dense layers.
         activation: str. See `keras_lm.layers.get_activation`.
         output_stddev: float. Standard deviation of the second kernel's initial values.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
@@ -63,26 +63,26 @@ class FeedForward(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PostNormBlock(keras.layers.Layer):
-    """A Transformer block that normalises after each residual sum, as in BERT.
+    """A Transformer block with layer normalisation after each residual sum, as in BERT.
 
     A variant overrides `make_attention`, `make_feedforward` or `make_norm`; one with more parts
-    adds them in `build` and `call`, by `read` and `residual`.
+    adds them in `build` and `call`, with `read` and `residual`.
 
     Args:
-        num_heads: int. Attention heads; must divide the width D of the input, or have a `head_dim`.
+        num_heads: int. Attention heads; must divide the width D of the input if `head_dim` is None.
         intermediate_dim: int. Width inside the feed-forward network.
-        dropout: float. Share dropped of what attention and feed-forward add.
-        attention_dropout: float. Share dropped of the attention probabilities.
+        dropout: float. Fraction dropped of the outputs of attention and feed-forward network.
+        attention_dropout: float. Fraction dropped of the attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         layer_norm_epsilon: float.
-        output_stddev: float. Standard deviation of the initial values of the two kernels whose
-            products are added to the residual.
+        output_stddev: float. Standard deviation of the initial values of the two kernels before the
+            residual sums.
         head_dim: int, or None for D / N. Width H of an attention head.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `block(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S,
-    S), `head_mask` (N,) or (B, N), how much of each attention head's output counts; returns
-    (B, S, D). `block.attention_scores(x, bias)` and `block.attention_probabilities(x, bias)` return
+    S), `head_mask` (N,) or (B, N), a factor of each attention head's output; returns (B, S, D).
+    `block.attention_scores(x, bias)` and `block.attention_probabilities(x, bias)` return
     (B, N, S, S) float32, before and after the softmax.
 
     Example:
@@ -156,15 +156,15 @@ class PostNormBlock(keras.layers.Layer):
             layer.build(input_shape)
 
     def read(self, x, norm):
-        """Return what a part of the block reads of the residual `x`; `norm` is the part's."""
+        """Return the input of a part of the block for the residual `x`; `norm` is the part's."""
         return x
 
     def residual(self, x, norm, added, training=None):
-        """Return the residual `x` with what a part adds to it, all (B, S, D)."""
+        """Return the residual `x` after adding a part's output, all (B, S, D)."""
         return norm(x + self.dropout(added, training=training))
 
     def add(self, x, attended, training=None):
-        """Return the block's output for its input `x` and what attention adds, all (B, S, D)."""
+        """Return the block's output for its input `x` and attention's output, all (B, S, D)."""
         x = self.residual(x, self.attention_norm, attended, training)
         return self.add_feedforward(x, training)
 
@@ -180,11 +180,11 @@ class PostNormBlock(keras.layers.Layer):
         return self.add(x, attended, training=training)
 
     def attention_scores(self, x, bias=None, **more):
-        """Return the (B, N, S, S) float32 before the softmax, `bias` in them, for the input `x`."""
+        """Return the attention scores (B, N, S, S) before the softmax, with `bias`, float32."""
         return self.attention.scores(self.read(x, self.attention_norm), bias, **more)
 
     def attention_probabilities(self, x, bias=None, **more):
-        """Return the (B, N, S, S) float32 with which this block attends, given its input `x`."""
+        """Return the attention probabilities (B, N, S, S) for the block's input `x`, float32."""
         return self.attention.probabilities(self.read(x, self.attention_norm), bias, **more)
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
@@ -205,10 +205,10 @@ class PostNormBlock(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PreNormBlock(PostNormBlock):
-    """A Transformer block that normalises what its parts read, and leaves the residual as it is.
+    """A Transformer block with layer normalisation before each part, as in GPT-2.
 
-    Arguments, calls and parts are those of `PostNormBlock`. The residual leaves the last block
-    without a norm: a model puts one after it.
+    Arguments, calls and parts are those of `PostNormBlock`. The residual is not normalised: a model
+    adds a norm after the last block.
 
     Example:
 
@@ -226,7 +226,7 @@ class PreNormBlock(PostNormBlock):
 
 
 class CausalBlock:
-    """What makes a block causal, to stand before `PostNormBlock` or `PreNormBlock`.
+    """A mixin that makes a block causal, before `PostNormBlock` or `PreNormBlock`.
 
     Call: `block(x, bias=None, past=None, write=None, head_mask=None)` as
     `keras_lm.layers.CausalSelfAttention`; returns `(x, keys, values)`.
@@ -251,9 +251,9 @@ class CausalBlock:
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalPostNormBlock(CausalBlock, PostNormBlock):
-    """`PostNormBlock` for a model that reads from left to right: GPT. See `CausalBlock`."""
+    """The causal `PostNormBlock`, as in GPT; see `CausalBlock`."""
 
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalPreNormBlock(CausalBlock, PreNormBlock):
-    """`PreNormBlock` for a model that reads from left to right: GPT-2. See `CausalBlock`."""
+    """The causal `PreNormBlock`, as in GPT-2; see `CausalBlock`."""

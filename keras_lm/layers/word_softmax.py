@@ -11,17 +11,17 @@ from keras_lm.layers.masks import MASKED
 
 @keras.saving.register_keras_serializable("keras_lm")
 class WordSoftmax(keras.layers.Layer):
-    """Predict a word of a list; in training, tell it from a sample of the others.
+    """A softmax over a list of words; in training, over a sample of them.
 
     The sample is drawn anew for each batch, frequent words more often: the list must be sorted from
-    the most frequent word to the rarest. Its random numbers are state of the layer, so that a
-    training run can go on with them after an interruption.
+    the most frequent word to the rarest. The random state is part of the layer, so that an
+    interrupted training run can continue with it.
 
     Args:
         vocabulary_size: int, V.
-        num_candidates: int. The size of the sample. Where it is V or more, or None, training takes
-            the whole list, too.
-        dropout: float. Share of the vectors' numbers dropped in training.
+        num_candidates: int. The size of the sample. If it is V or more, or None, training uses the
+            whole list, too.
+        dropout: float. Fraction of the features dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `softmax(x)` with (…, D) returns logits (…, V), float32. `softmax(x, labels)` with labels
@@ -46,7 +46,7 @@ class WordSoftmax(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, x_shape, labels_shape=None):
-        # A row a word, so that a sample is a look-up; in float32, as a softmax is.
+        # A row per word, so that a sample is a look-up; in float32, as a softmax is.
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.vocabulary_size, x_shape[-1]),
@@ -81,7 +81,7 @@ class WordSoftmax(keras.layers.Layer):
         # One look-up for all: its gradient has one part.
         ids = ops.concatenate([ops.cast(labels, "int32"), sample])
         rows, biases = ops.take(self.kernel, ids, axis=0), ops.take(self.bias, ids, axis=0)
-        biases -= ops.take(log_expected, ids)  # or frequent words would seem more likely still
+        biases -= ops.take(log_expected, ids)  # corrects for frequent words being sampled more
         number = ops.shape(labels)[0]
         right = ops.sum(x * rows[:number], axis=-1) + biases[:number]  # (N,)
         others = ops.matmul(x, ops.transpose(rows[number:])) + biases[number:]  # (N, K)
@@ -91,11 +91,11 @@ class WordSoftmax(keras.layers.Layer):
         return ops.logsumexp(logits, axis=-1) - right
 
     def _sample(self):
-        """Draw K different words (K,), and say of all how likely they were to be: logarithms (V,).
+        """Draw K different words (K,), and return all words' log-probabilities of being drawn (V,).
 
-        Word i comes as often as Zipf's law says it occurs in text: its first arrival is an
-        exponential random number, and the sample are the first K to arrive. How likely a word was
-        to be among them follows from when the next one came.
+        Words arrive at the rates of Zipf's law: the first arrival of each is an exponential random
+        number, and the sample is the first K to arrive. A word's probability of being among them
+        follows from the arrival of the next one.
         """
         rank = ops.arange(1, self.vocabulary_size + 1, dtype="float32")
         rate = ops.log1p(1 / rank) / ops.log(self.vocabulary_size + 1.0)

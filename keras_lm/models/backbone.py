@@ -20,10 +20,11 @@ class Input:
     Args:
         shape: tuple without the batch axis.
         dtype: str.
-        default: what a missing input means: an int that fills (B, S), or a callable that makes it
-            of the input called `like`. None: the input is required.
-        like: str, the input that the default follows.
-        is_state: bool. What an earlier call returned under the same key; missing = the start.
+        default: what to use for a missing input: an int that fills (B, S), or a callable that
+            computes it from the input called `like`. None: the input is required.
+        like: str, the input from which the default takes its shape.
+        is_state: bool. Whether it is state, which an earlier call returned under the same key; if
+            missing, the initial state.
 
     Example:
 
@@ -41,7 +42,7 @@ class Input:
         return self.default is None and not self.is_state
 
     def make_default(self, like):
-        """Return the default for the input that it follows, (B, S) or (B, S, …)."""
+        """Return the default for the input `like`, (B, S) or (B, S, …)."""
         if callable(self.default):
             return self.default(like)
         like = like[:, :, 0] if len(like.shape) == 3 else like
@@ -59,18 +60,17 @@ class Backbone(keras.Model):
             return {"sequence_output": x, "hidden_states": [...], "attention_biases": [...]}
 
     which takes the inputs by name and returns all that it computes. Calling the backbone fills in
-    what was left out and returns the outputs: all but `hidden_states` and their like.
+    missing inputs and returns the outputs, without internals such as `hidden_states`.
 
     Class attributes:
 
     - `SIZES`: dict of a published size's name → its arguments, and `PUBLISHED`: where its
       weights are;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
-    - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that gives it;
+    - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
     - `tokenizer_class`: the class of the tokenizer its checkpoints were trained with.
 
-    Heads are made in `make_head`.
 
     Args:
         inputs: dict of name → `Input`.
@@ -91,13 +91,13 @@ class Backbone(keras.Model):
     # and the weight of its language model's loss in fine-tuning.
     FINE_TUNING_TEMPLATE = None
     LM_LOSS_WEIGHT = 0.0
-    # The peak of the learning rate in fine-tuning, None for what the task has for Transformers.
+    # The peak learning rate in fine-tuning; None for the task's default.
     LEARNING_RATE = None
-    # Whether a token sees only what stands before it, so that the model can continue a text.
+    # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
-    # The class that makes rows of a tokenizer's ids.
+    # The class that packs a tokenizer's ids into rows.
     packer_class = Packer
-    # What `forward` returns beside the outputs, for those who look inside.
+    # What `forward` returns beside the outputs, for inspection.
     INNER = ("hidden_states", "attention_biases")
 
     def __init__(self, inputs, dtype=None, name=None):
@@ -105,10 +105,10 @@ class Backbone(keras.Model):
         self.input_fields = inputs
 
     def finish(self, config):
-        """End a constructor: keep the arguments, and build all layers by one symbolic call.
+        """End a constructor: keep the arguments and build all layers in one symbolic call.
 
         Args:
-            config: dict of the constructor's arguments but `dtype` and `name`.
+            config: dict of the constructor's arguments, except `dtype` and `name`.
         """
         self.config = config
         inputs = {
@@ -130,7 +130,7 @@ class Backbone(keras.Model):
 
         Args:
             inputs: dict, what calling takes.
-            training: bool. Whether to drop numbers.
+            training: bool. Whether to apply dropout.
         """
         computed = self.forward(**self.complete(inputs), training=training)
         return computed | self._outputs(computed)
@@ -220,10 +220,10 @@ class Backbone(keras.Model):
         """Write configuration and weights to `folder` as a keras_lm preset, in one step.
 
         Args:
-            folder: path. Made, or replaced where it holds a preset; otherwise left as it is.
+            folder: path. Created, or replaced if it holds a preset.
 
         Raises:
-            FileExistsError: if `folder` holds something that is no preset.
+            FileExistsError: if `folder` holds anything else, which is left as it is.
         """
         presets.save(folder, backbone=self)
 
@@ -238,14 +238,14 @@ class Backbone(keras.Model):
         """Return a copy with more rows in the token embedding; the new ones are random.
 
         Args:
-            vocabulary_size: int, at least the present one.
+            vocabulary_size: int, at least the current one.
 
         Raises:
-            ValueError: if it is less.
+            ValueError: if it is smaller.
         """
         rows = self.config["vocabulary_size"]
         if vocabulary_size < rows:
-            raise ValueError(f"vocabulary_size={vocabulary_size} is less than the present {rows}.")
+            raise ValueError(f"vocabulary_size={vocabulary_size} is less than the current {rows}.")
         copy = self.from_config(self.get_config() | {"vocabulary_size": vocabulary_size})
         for variable, own in zip(copy.weights, self.weights, strict=True):
             if variable.shape == own.shape:
@@ -269,7 +269,7 @@ class Backbone(keras.Model):
         raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.")
 
     def attention_probabilities(self, inputs):
-        """Return who attends to whom: a list with a (B, N, S, T) float32 per block.
+        """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
 
         Raises:
             ValueError: if the model has no attention, or none with heads.
@@ -291,11 +291,11 @@ class Backbone(keras.Model):
         return super().__call__(self.complete(inputs), *args, **kwargs)
 
     def complete(self, inputs):
-        """Return `inputs` as `forward` takes them: tensors, with what was left out filled in.
+        """Return `inputs` as `forward` takes them: tensors, with missing ones filled in.
 
         Raises:
             ValueError: if a key is unknown or required and missing, a row is too long, or the state
-                is none of this model.
+                is not one of this model.
         """
         required = [name for name, field in self.input_fields.items() if field.is_required]
         names = required + [name for name in self.input_fields if name not in required]
@@ -334,14 +334,14 @@ class Backbone(keras.Model):
 
     @property
     def max_sequence_length(self):
-        """The longest sequence that the model takes, or None where there is no limit."""
+        """The longest sequence that the model takes, or None for no limit."""
         return self.config.get("max_sequence_length")
 
     # === State ===
 
     @property
     def state_name(self):
-        """The key under which state goes in and comes out, or None without any."""
+        """The key of the state in inputs and outputs, or None if the model has no state."""
         return next((name for name, field in self.input_fields.items() if field.is_state), None)
 
     def initial_state(self, batch_size, length=0):
@@ -349,7 +349,7 @@ class Backbone(keras.Model):
 
         Args:
             batch_size: int or int32 scalar, B.
-            length: int or int32 scalar. For how many tokens there is room, where a state has room.
+            length: int or int32 scalar. Tokens to make room for, if the state has slots.
 
         Returns:
             A nested structure of tensors, each (B, …).
@@ -360,15 +360,15 @@ class Backbone(keras.Model):
         raise ValueError(f"{type(self).__name__} has no state: it reads whole texts at once.")
 
     def pack_state(self, state):
-        """Return the state that `forward` returned in the form in which callers get it."""
+        """Convert a state from the form of `forward` to that of callers."""
         return state
 
     def unpack_state(self, state):
-        """Return a caller's state as `forward` takes it."""
+        """Convert a state from the form of callers to that of `forward`."""
         return state
 
     def fit_state(self, state, rows):
-        """Return a caller's state for so many rows: cut, or filled up with the start.
+        """Return a caller's state for `rows` rows: cut, or filled up with initial states.
 
         Raises:
             ValueError: if the state has another structure or other shapes.
@@ -376,7 +376,7 @@ class Backbone(keras.Model):
         return fit_rows(state, rows, self.state_spec(), self.state_name)
 
     def make_room(self, state, inputs):
-        """Return a caller's state with room for the tokens of `inputs`, where a state has room.
+        """Return a caller's state with room for the tokens of `inputs`, if the state has slots.
 
         Raises:
             ValueError: if there are more tokens than positions.
@@ -399,9 +399,9 @@ class Backbone(keras.Model):
 
 
 class WordBackbone(Backbone):
-    """A model whose vectors are those of words, of any length of text, with the plainest heads.
+    """A model with a vector per word, for texts of any length, with simple heads.
 
-    A text is classified by the mean of its words, a word by its vector.
+    A text is classified by the mean of its word vectors, a word by its own.
     """
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
@@ -418,7 +418,7 @@ class WordBackbone(Backbone):
 
 @dataclasses.dataclass(frozen=True)
 class _View:
-    """Symbolic inputs and what is computed of them; as attributes, Keras would wrap the dicts."""
+    """Symbolic inputs and outputs; as attributes of a model, Keras would wrap these dicts."""
 
     inputs: dict
     computed: dict

@@ -42,12 +42,12 @@ class BertBackbone(Backbone):
     Args:
         vocabulary_size: int. V.
         num_layers: int. Blocks.
-        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
         hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
-        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. `"gelu"` (erf) or `"gelu_tanh"` (google-research's own code), or another
             activation of Keras.
         max_sequence_length: int. Positions that have an embedding.
@@ -282,7 +282,7 @@ _MODEL_GARDEN = {
     "token_head/dense": "cls/predictions/transform/dense",
     "token_head/norm": "cls/predictions/transform/LayerNorm",
     "token_head/bias": "cls/predictions/output_bias/bias",
-    # Its next-sentence head has a pooler of its own, and so no place here.
+    # Its next-sentence head has its own pooler, so it is not loaded.
 }
 _KERAS_HUB = {
     "token_embedding": "reversible_embedding",
@@ -299,12 +299,12 @@ _KERAS_HUB = {
     "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
     "pooler": "dense",
     "classifier/logits": "task/layers/dense",
-    # Its masked-LM head has another GELU and epsilon than its backbone, and so no place here.
+    # Its masked-LM head differs from its backbone in GELU and epsilon, so it is not loaded.
 }
 
 
 def _google(name):
-    """Hugging Face took google-research's names over, with dots for slashes."""
+    """Hugging Face kept google-research's names, with dots for slashes."""
     if isinstance(name, tuple):
         return tuple(_google(part) for part in name)
     return name.replace("layer.{i}", "layer_{i}").replace(".", "/")
@@ -330,7 +330,7 @@ GOOGLE_NAMES = NameTable(
         "next_sentence_head/logits/bias": "cls/seq_relationship/output_bias",
     },
     leaves=_KERNEL_AND_BIAS | {"embeddings": ""},
-    # Only the matrices that google-research multiplies transposed are stored (out, in).
+    # Only matrices that google-research multiplies transposed are stored as (out, in).
     layout=lambda path, array: array.T if path.endswith("/logits/kernel") else array,
     prefix="bert/",
 )
@@ -350,7 +350,7 @@ KERAS_HUB_NAMES = NameTable(
 
 
 def _config(config, activations, use_pooler):
-    """Translate the keys that all but KerasHub share."""
+    """Translate the keys that all formats except KerasHub's share."""
     activation = config.get("hidden_act", "gelu")
     dropout = config.get("hidden_dropout_prob", 0.1)
     attention_dropout = config.get("attention_probs_dropout_prob", dropout)
@@ -414,7 +414,7 @@ def _is_model_garden(checkpoint):
 
 
 def _labels_by(name, axis):
-    """Read the number of classes off the tensor that gives the logits."""
+    """Return how to read the number of classes from the shape of the logits' tensor."""
 
     def labels(checkpoint):
         weights = checkpoint.weights

@@ -12,24 +12,24 @@ from keras_lm.packers import Template
 
 
 class CausalBackbone(Backbone):
-    """A Transformer whose tokens see only what stands before them; the base class of the GPTs.
+    """A Transformer whose tokens attend only to earlier ones; the base class of the GPTs.
 
-    A subclass makes its layers and its forward pass, `token_embedding` among the layers.
+    A subclass defines its layers, `token_embedding` among them, and `forward`.
 
     Args:
         dtype: a dtype policy or its name.
         name: str.
 
-    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`. The mask may be left out, and
-    so may the cache, which is then empty. Returns `sequence_output` (B, S, D) of these tokens, and
-    the `cache` with them in it:
+    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`. The mask is optional, and so
+    is the cache, which is empty by default. Returns `sequence_output` (B, S, D) of these tokens,
+    and the `cache` with them in it:
 
         {"keys": (B, L, N, T, H), "values": (B, L, N, T, H),
          "padding_mask": (B, T) int32, 1 where a slot holds a real token,
          "length": (B,) int32, how many slots are in use, padding among them}
 
-    Tokens go into a cache's free slots; where there are too few, it grows. Positions are counted in
-    real tokens: prompts may be padded on either side.
+    Tokens go into the cache's free slots; if there are too few, it grows. Positions count real
+    tokens only, so prompts may be padded on either side.
 
     Raises:
         ValueError: if an input is unknown or missing, or there are more tokens than positions.
@@ -65,11 +65,11 @@ class CausalBackbone(Backbone):
         }
 
     def make_cache(self, batch_size, slots):
-        """Return an empty cache, in the form in which calling takes and gives it.
+        """Return an empty cache, as a call takes and returns it.
 
         Args:
             batch_size: int or int32 scalar. B.
-            slots: int or int32 scalar. T, the number of tokens it has room for.
+            slots: int or int32 scalar. T, the number of tokens to make room for.
         """
         return self.pack_state(self.initial_state(batch_size, slots))
 

@@ -25,15 +25,15 @@ from keras_lm.tokenizers.words import WordTokenizer
 class CoveBackbone(WordBackbone):
     """The two-layer bidirectional LSTM of CoVe, over word vectors.
 
-    Its checkpoint holds no word vectors; it was trained over GloVe's (`glove.840B.300d`), split by
-    Moses. So there are two forms:
+    Its checkpoint holds no word vectors; it was trained on GloVe's (`glove.840B.300d`), with words
+    split by Moses. So there are two forms:
 
     - without a table (`vocabulary_size=0`) the model takes `word_vectors`;
-    - with one it takes `token_ids`, so that a task over it takes strings. `from_preset` makes this
-      one where a file of word vectors lies beside the checkpoint; otherwise `with_word_vectors`
-      does.
+    - with a table it takes `token_ids`, so that a task over it takes strings. `from_preset` makes
+      this form if a file of word vectors lies beside the checkpoint; `with_word_vectors` makes it
+      otherwise.
 
-    The paper's features are the word vector and the top layer, side by side: those of
+    The paper's features, the word vector concatenated with the top layer, are those of
     `FeatureExtractor` with `layers="concat_embedding_last"`.
 
     Args:
@@ -41,12 +41,12 @@ class CoveBackbone(WordBackbone):
         embedding_dim: int. E.
         hidden_dim: int. D; each direction has half of it.
         vocabulary_size: int. V, or 0 for a model that takes word vectors.
-        dropout: float. Share of the layers' inputs, and of a head's, dropped in training.
+        dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
         dtype: a dtype policy or its name.
         name: str.
 
     Call: `backbone({"word_vectors": …, "padding_mask": …})`, (B, S, E) float and (B, S) int32; or
-    with `token_ids` (B, S) int32 in place of the first. The mask may be left out. Returns
+    with `token_ids` (B, S) int32 in place of the first. The mask is optional. Returns
     `sequence_output` (B, S, D), the top layer, zero in padding. `hidden_states` are the word
     vectors and each layer.
 
@@ -165,8 +165,8 @@ def _config(checkpoint):
     layers = [name for name in names if re.fullmatch(r"weight_ih_l\d+", name)]
     if any(f"{name}_reverse" not in names for name in layers):
         raise CheckpointError(
-            f"{checkpoint.source} holds an LSTM of one direction, and CoVe has two: it is another "
-            "model's."
+            f"{checkpoint.source} holds an LSTM of one direction, but CoVe's has two: load it as "
+            "another model."
         )
     embedding_dim = shapes[names["weight_ih_l0"]][1]
     table = shapes.get(f"{TABLE}.weight", (0, embedding_dim))

@@ -1,10 +1,10 @@
-"""DistilBERT: half of BERT's blocks, taught by all of them.
+"""DistilBERT: half of BERT's blocks, distilled from the whole model.
 
 Sanh et al. 2019, "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter",
 https://arxiv.org/abs/1910.01108.
 
-Differs from BERT: no segments and no pooler, so that a classifier brings a dense layer with ReLU to
-the first token; positions may be sines that are not trained.
+Differs from BERT: no segments and no pooler, so a classifier has its own dense layer with ReLU on
+the first token; positions may be sines, which are not trained.
 
 Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
@@ -39,7 +39,7 @@ from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SinusoidalPositionEmbedding(PositionEmbedding):
-    """Positions as sines and cosines by turns, not trained; arguments as its base class.
+    """Positions as alternating sines and cosines, not trained; arguments as its base class.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.5.
     """
@@ -79,14 +79,14 @@ class DistilBertBackbone(Backbone):
     Args:
         vocabulary_size: int. V.
         num_layers: int. Blocks.
-        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
         hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
-        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
-        classifier_dropout: float, or None for `dropout`. Share dropped of what a classifier of
-            texts reads; the published sizes have 0.2.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
+        classifier_dropout: float, or None for `dropout`. Fraction dropped of a text classifier's
+            input; the published sizes have 0.2.
         activation: str. See `keras_lm.layers.get_activation`.
         max_sequence_length: int. Positions that have an embedding.
         sinusoidal: bool. Whether positions are sines, which are not trained.
@@ -277,7 +277,7 @@ _KERAS_HUB = {
     "block_{i}/feedforward_norm": "transformer_encoder_{i}/_feedforward_layer_norm",
     "classifier/pooler": "task/layers/dense",
     "classifier/logits": "task/layers/dense_1",
-    # Its masked-LM head has another epsilon than its backbone, and so no place here.
+    # Its masked-LM head differs from its backbone in epsilon, so it is not loaded.
 }
 HUGGINGFACE_NAMES = NameTable(
     _HUGGINGFACE,

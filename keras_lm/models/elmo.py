@@ -1,4 +1,4 @@
-"""ELMo: words from their characters, read by two recurrent language models, one from each side.
+"""ELMo: words from their characters, read by a forward and a backward recurrent language model.
 
 Peters et al. 2018, "Deep contextualized word representations", https://arxiv.org/abs/1802.05365.
 
@@ -44,31 +44,31 @@ class ElmoBackbone(WordBackbone):
         num_layers: int. L, recurrent layers in each direction.
         hidden_dim: int. D, the width of a word, and of one direction of a hidden state.
         cell_dim: int. U.
-        filters: list of `(width, number)`, of the network over characters.
+        filters: list of `(width, number)`, of the character convolution.
         embedding_dim: int. Width of a character.
-        num_highways: int. Highway layers behind the filters.
+        num_highways: int. Highway layers after the filters.
         vocabulary_size: int. Characters; see `keras_lm.tokenizers.CharacterTokenizer`.
         characters_per_word: int. C.
         activation: str, `"relu"` or `"tanh"`, of the filters.
-        cell_clip: float. Bound of a cell's numbers, None or 0 for none.
-        projection_clip: float. Bound of a projection's numbers, None or 0 for none.
+        cell_clip: float. Cell values are clipped to ± this; None or 0 for no clipping.
+        projection_clip: float. The same for a projection's values.
         residual: bool. Add a recurrent layer's input to its output, from the second layer on.
         project_words: bool. Whether a projection follows the highways; else the filters are D.
         project_cells: bool. Whether a projection follows the cells; else D is U.
-        dropout: float. Share of the inputs of each recurrent layer dropped in training.
+        dropout: float. Fraction of the inputs of each recurrent layer dropped in training.
         dtype: a dtype policy or its name.
         name: str.
 
     Call: `backbone({"character_ids": …, "padding_mask": …, "states": …})`, the first (B, S, C)
-    int32 without sentence boundaries, the mask (B, S); all but the first may be left out. A word of
-    zeros is padding, wherever it stands. The model adds a sentence's boundaries itself, and takes
-    them away. It returns `sequence_output` (B, S, 2D), the top layer, both directions side by side
-    and zero in padding, and `states`:
+    int32 without sentence boundaries, the mask (B, S); all but the first are optional. A word of
+    zeros is padding, at any position. The model adds a sentence's boundaries and removes them
+    again. It returns `sequence_output` (B, S, 2D), the top layer, both directions concatenated and
+    zero in padding, and `states`:
 
         {"hidden": (B, L, 2D), "cell": (B, L, 2U)}
 
-    from which a later call goes on, for row after row. That call may have more rows, which then
-    start from zero, or fewer: the states of the others come back as they are.
+    from which a later call continues, row by row. That call may have more rows, which start from
+    zero, or fewer: the states of the others are returned unchanged.
 
     Raises:
         ValueError: if the widths of `filters`, `hidden_dim` and `cell_dim` do not agree where there
@@ -183,7 +183,7 @@ class ElmoBackbone(WordBackbone):
             hidden.append(state["hidden"])
             cells.append(state["cell"])
         new = {"hidden": ops.stack(hidden, axis=1), "cell": ops.stack(cells, axis=1)}
-        if states is not None:  # those of rows that are absent from this batch stay as they are
+        if states is not None:  # those of rows that are not in this batch stay unchanged
             new = {name: ops.concatenate([new[name], states[name][rows:]]) for name in new}
         hidden_states = [self.side_by_side(x, order["places"]) for x in layers]
         boundaries = order["places_with_boundaries"]
@@ -191,14 +191,14 @@ class ElmoBackbone(WordBackbone):
             "sequence_output": hidden_states[-1],
             "states": new,
             "hidden_states": hidden_states,  # (B, S, 2D)
-            # The begin of each sentence, its words, and its end: (B, T, 2D), and (B, T) bool.
+            # The start of each sentence, its words, and its end: (B, T, 2D), and (B, T) bool.
             "hidden_states_with_boundaries": [self.side_by_side(x, boundaries) for x in layers],
             "mask_with_boundaries": ops.any(boundaries >= 0, axis=0),
         }
 
     @property
     def hidden_states_with_boundaries(self):
-        """Symbolic tensors (B, T, 2D): the begin of each sentence, its words, and its end."""
+        """Symbolic tensors (B, T, 2D): the start of each sentence, its words, and its end."""
         return self.symbolic["hidden_states_with_boundaries"]
 
     @property
@@ -207,9 +207,9 @@ class ElmoBackbone(WordBackbone):
         return self.symbolic["mask_with_boundaries"]
 
     def cache_words(self, character_ids):
-        """Let frequent words be looked up, instead of computing them from their characters.
+        """Look frequent words up in a table instead of computing them from their characters.
 
-        What comes out is the same, sooner. Do this before `predict` and `export`, and again when
+        Outputs are the same, but faster. Call this before `predict` and `export`, and again when
         the weights have changed; see `keras_lm.layers.CharacterCNN.cache_words`.
 
         Args:
@@ -248,11 +248,11 @@ class ElmoBackbone(WordBackbone):
         `from_preset` reads them too. These formats have no row for padding among the characters.
 
         Args:
-            folder: path. Made, if it is not there.
+            folder: path. Created if missing.
 
         Raises:
-            FileExistsError: if there is something at `folder` already.
-            ValueError: if the model numbers characters in another way.
+            FileExistsError: if `folder` is not empty.
+            ValueError: if the model's character ids are not ELMo's.
         """
         write_allennlp(folder, _options(self.config), _tensors(self.weights))
 
@@ -337,11 +337,11 @@ NAMES = NameTable(
     spellings={"RNN/LSTMCell": "RNN/MultiRNNCell/Cell0/LSTMCell"},
 )
 _LAYOUTS = {
-    # Trained without an id for padding: a row of zeros for it comes first. What lies beyond the ids
-    # that the tokenizer has, AllenNLP does not look up either.
+    # Trained without an id for padding, so a row of zeros is prepended. Rows beyond the tokenizer's
+    # ids are never looked up, in AllenNLP neither.
     "embeddings": lambda path, array: np.pad(array, [(1, 0), (0, 0)])[:CHARACTERS],
-    # Filters are (1, width, E, number). W_0 has the rows of the input, then of the state; both have
-    # one width.
+    # Filters are (1, width, E, number). W_0 has the rows of the input, then those of the state,
+    # which is as wide.
     "kernel": lambda path, array: (
         array[0]
         if "convolution" in path

@@ -22,7 +22,7 @@ from keras_lm.tokenizers.characters import (
 
 @keras.saving.register_keras_serializable("keras_lm")
 class BoundaryWords(keras.layers.Layer):
-    """Put all words of a batch under each other, behind the begin and the end of a sentence.
+    """Stack all words of a batch as rows, after the two boundaries of a sentence.
 
     Args:
         characters_per_word: int. C.
@@ -51,17 +51,17 @@ class BoundaryWords(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ReadingOrder(keras.layers.Layer):
-    """Say which word each direction reads at each step, and where to find a word's outputs.
+    """Compute which word each direction reads at each step, and where a word's outputs are.
 
-    Words move together, so that padding stands behind them wherever it was; then the forward
-    direction reads from the begin of the sentence to its end, the other one from its end.
+    Words move together, so that padding follows them wherever it was; the forward direction then
+    reads from the start of the sentence to its end, the other one from its end.
 
     Call: `layer(character_ids, padding_mask)` with (B, S, C) and (B, S) returns a dict, of int32:
 
-    - `steps` (2, T, B): a row of what `BoundaryWords` gives;
+    - `steps` (2, T, B): a row of the output of `BoundaryWords`;
     - `is_real` (T, B, 1) bool: whether there is still something to read;
-    - `places` (2, B, S): of each word the row in outputs (T·B, D), -1 for padding;
-    - `places_with_boundaries` (2, B, T): the same for the sentence's begin, words and end.
+    - `places` (2, B, S): the row of each word in the outputs (T·B, D), -1 for padding;
+    - `places_with_boundaries` (2, B, T): the same for the sentence's start, words and end.
     """
 
     def call(self, character_ids, padding_mask):
@@ -110,7 +110,7 @@ class ReadingOrder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TakeRows(keras.layers.Layer):
-    """Put the words that both directions read side by side.
+    """Concatenate the words that both directions read.
 
     Call: `layer(words, steps)` with (W, D) and int32 (2, T, B) returns (T, B, 2D).
     """
@@ -125,7 +125,7 @@ class TakeRows(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SideBySide(keras.layers.Layer):
-    """Put the outputs of both directions for a word side by side.
+    """Concatenate the outputs of both directions for each word.
 
     Call: `layer(outputs, places)` with (T, B, 2D) and (2, B, S), see `ReadingOrder`; returns
     (B, S, 2D), zero where the place is -1.
@@ -146,16 +146,16 @@ class SideBySide(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ProjectedLSTM(keras.layers.Layer):
-    """The weights and the step of a long short-term memory whose output is projected.
+    """The weights and the step of an LSTM whose output is projected.
 
     The gates are, in this order, input, candidate, forget and output, as in TensorFlow 1's
-    `LSTMCell`, and as there the forget gate has 1 added to its bias.
+    `LSTMCell`, which also adds 1 to the bias of the forget gate.
 
     Args:
         units: int. U, the width of the cell.
         projection_dim: int. D, or None for no projection; D is U then.
-        cell_clip: float. Bound of the cell's numbers, None or 0 for none.
-        projection_clip: float. Bound of the projection's numbers, None or 0 for none.
+        cell_clip: float. Cell values are clipped to ± this; None or 0 for no clipping.
+        projection_clip: float. The same for the projection's values.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Source: Sak et al. 2014, "Long Short-Term Memory Recurrent Neural Network Architectures for
@@ -194,12 +194,12 @@ class ProjectedLSTM(keras.layers.Layer):
         """One step.
 
         Args:
-            gates: (B, 4U), what calling gave for the step's input.
+            gates: (B, 4U), what calling returned for the step's input.
             hidden: (B, D), the output of the step before.
             cell: (B, U), float32: it is a sum over all steps.
 
         Returns:
-            `(hidden, cell)` behind the step.
+            `(hidden, cell)` after the step.
         """
         gates = gates + ops.matmul(hidden, ops.cast(self.recurrent_kernel, hidden.dtype))
         let_in, candidate, keep, let_out = ops.split(ops.cast(gates, "float32"), 4, axis=-1)
@@ -226,18 +226,19 @@ class ProjectedLSTM(keras.layers.Layer):
 class ProjectedLSTMs(keras.layers.Layer):
     """`ProjectedLSTM`s side by side in one loop, one a direction, each over its own sequence.
 
-    Which of them reads from the left is the caller's business, by the order of the steps.
+    The caller chooses which of them reads from the left, by the order of the steps; in all of
+    them, padding follows the real steps.
 
     Args:
         units, projection_dim, cell_clip, projection_clip: see `ProjectedLSTM`.
         residual: bool. Add the input to the output; the state is without it.
-        dropout: float. Share of the input dropped in training.
+        dropout: float. Fraction of the input dropped in training.
         directions: names of N layers.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `lstm(x, is_real, state=None)` with `x` (T, B, N·D), `is_real` (T, B, 1) bool, and the
-    state `{"hidden": (B, N·D), "cell": (B, N·U)}`, all with the directions side by side; left out,
-    the state is zero. Returns the outputs (T, B, N·D), anything in padding, and the state after
+    state `{"hidden": (B, N·D), "cell": (B, N·U)}`, all with the directions concatenated; the
+    default state is zero. Returns the outputs (T, B, N·D), undefined in padding, and the state after
     each row's last real step.
     """
 

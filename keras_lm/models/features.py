@@ -9,8 +9,8 @@ from keras import ops
 from keras_lm.layers import EachTokenClassifier, PooledClassifier, ScalarMix
 from keras_lm.models.backbone import Backbone
 
-# The rows of BERT's table 7, by name, CoVe's [GloVe; CoVe] and ELMo's mix: which hidden states each
-# one takes, as a slice or one by one.
+# The rows of BERT's table 7 by name, CoVe's [GloVe; CoVe] and ELMo's mix: the hidden states that
+# each one takes, as a slice or a list.
 LAYERS = {
     "embedding": slice(0, 1),
     "first": slice(1, 2),
@@ -37,8 +37,7 @@ class FeatureBackbone(Backbone):
         name: str.
 
     Call: `backbone(inputs)` returns a dict of float32: `pooled_output` (B, D), or with pooling
-    `"none"` `sequence_output` (B, S, D), with an axis before the last where there are several
-    vectors.
+    `"none"` `sequence_output` (B, S, D); several vectors have an axis before the last.
 
     Raises:
         ValueError: if `layers` or `pooling` has no such value, the backbone has too few layers, or
@@ -142,7 +141,7 @@ class FeatureBackbone(Backbone):
             **options: see `keras_lm.layers.PooledClassifier`.
 
         Raises:
-            ValueError: if the vectors are not one a text, or one a token.
+            ValueError: if there is not one vector per text, or per token.
         """
         heads = {"classification": PooledClassifier, "token_classification": EachTokenClassifier}
         suits = "token_classification" if self.pooling == "none" else "classification"
@@ -153,7 +152,7 @@ class FeatureBackbone(Backbone):
             )
         return heads[kind](name="classifier", dtype=self.dtype_policy, **options)
 
-    # === What it has of the other backbone ===
+    # === Delegated to the other backbone ===
 
     TEMPLATE = property(lambda self: self.backbone.TEMPLATE)
     LEARNING_RATE = property(lambda self: self.backbone.LEARNING_RATE)
@@ -162,7 +161,7 @@ class FeatureBackbone(Backbone):
     max_sequence_length = property(lambda self: self.backbone.max_sequence_length)
 
     def get_arguments(self):
-        """Return the arguments but for backbone and name, as JSON can hold them."""
+        """Return the arguments except backbone and name, JSON-serializable."""
         return dict(self.arguments)
 
     def get_config(self):

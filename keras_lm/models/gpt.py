@@ -26,17 +26,17 @@ from keras_lm.tokenizers.gpt import GPTTokenizer
 
 @keras.saving.register_keras_serializable("keras_lm")
 class GPTBackbone(CausalBackbone):
-    """The decoder of GPT, which normalises after each residual sum.
+    """The decoder of GPT, with layer normalisation after each residual sum.
 
     Args:
         vocabulary_size: int. V.
         num_layers: int. Blocks L.
-        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
         hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
-        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         max_sequence_length: int. Positions that have an embedding.
         layer_norm_epsilon: float.
@@ -44,7 +44,7 @@ class GPTBackbone(CausalBackbone):
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first may be left out. Returns `sequence_output` (B, S, D) and the `cache`, from
+    all but the first are optional. Returns `sequence_output` (B, S, D) and the `cache`, from
     which a later call goes on (see `keras_lm.models.CausalBackbone`).
 
     Raises:
@@ -180,7 +180,7 @@ def transpose_heads(path, array):
 
 
 def convolution_to_matrix(path, array):
-    """OpenAI's kernels are those of a convolution of width 1."""
+    """OpenAI's kernels belong to convolutions of width 1."""
     return array[0] if path.endswith("/kernel") else array
 
 
@@ -204,14 +204,14 @@ OPENAI_NAMES = NameTable(
 
 
 def gpt_config(checkpoint, cls):
-    """Return the arguments that Hugging Face's GPT and GPT-2 state alike, activation aside.
+    """Return the arguments that Hugging Face's GPT and GPT-2 share, except the activation.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: the backbone that asks.
+        cls: the backbone class.
 
     Raises:
-        ValueError: if the logits are not the product with the token embedding.
+        ValueError: if the output matrix is not tied to the token embedding.
     """
     require_only(checkpoint, cls, {"tie_word_embeddings": True})
     config = checkpoint.config

@@ -1,4 +1,4 @@
-"""GPT-2: a Transformer decoder that normalises what its parts read.
+"""GPT-2: a Transformer decoder with layer normalisation before each part of a block.
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf.
@@ -42,12 +42,12 @@ class GPT2Backbone(CausalBackbone):
     Args:
         vocabulary_size: int. V.
         num_layers: int. Blocks L.
-        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
         hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
-        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         max_sequence_length: int. Positions that have an embedding.
         layer_norm_epsilon: float.
@@ -55,7 +55,7 @@ class GPT2Backbone(CausalBackbone):
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first may be left out. Returns `sequence_output` (B, S, D), after the final norm,
+    all but the first are optional. Returns `sequence_output` (B, S, D), after the final norm,
     and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
 
     Raises:
@@ -74,8 +74,8 @@ class GPT2Backbone(CausalBackbone):
 
     tokenizer_class = BytePairTokenizer
 
-    # How many tokens a token of each block sees, itself among them, repeated over the blocks; None
-    # for all before it.
+    # How many tokens a token attends to in each block, itself included, repeated over the blocks;
+    # None for all before it.
     attention_windows = (None,)
 
     def __init__(
@@ -141,7 +141,7 @@ class GPT2Backbone(CausalBackbone):
         )
 
     def make_block(self, num_layers, **options):
-        # The residual adds up two parts a block: so it starts as large as one of them.
+        # The residual is a sum of two parts per block: scaled, it starts as large as one of them.
         return CausalPreNormBlock(output_stddev=0.02 / (2 * num_layers) ** 0.5, **options)
 
     def forward(self, token_ids, padding_mask, cache=None, training=None):
@@ -241,10 +241,10 @@ def huggingface_config(checkpoint, cls):
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: the backbone that asks.
+        cls: the backbone class.
 
     Raises:
-        ValueError: if the model computes something else than GPT-2 does.
+        ValueError: if the model computes anything that GPT-2 does not.
     """
     known = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
     require_only(checkpoint, cls, known | {"add_cross_attention": False})

@@ -1,9 +1,9 @@
-"""GPT-3: a larger GPT-2, every other block of which sees only the last tokens.
+"""GPT-3: a larger GPT-2 in which every other block attends only to the last tokens.
 
 Brown et al. 2020, "Language Models are Few-Shot Learners", https://arxiv.org/abs/2005.14165.
 
-Differs from GPT-2: blocks take turns between dense and locally banded attention. OpenAI published
-neither code nor weights, and the paper states neither the width of the band nor which kind comes
+Differs from GPT-2: blocks alternate between dense and locally banded attention. OpenAI published
+neither code nor weights, and the paper states neither the width of the band nor which kind is
 first.
 
 Shapes: B batch, S sequence, D hidden.
@@ -20,21 +20,21 @@ from keras_lm.models.gpt2 import NAMES, GPT2Backbone, huggingface_config
 class GPT3Backbone(GPT2Backbone):
     """The decoder of GPT-3.
 
-    A folder in Hugging Face's GPT-2 format loads as a GPT-3 where its `config.json` states
-    `attention_windows`, as this class takes it.
+    A folder in Hugging Face's GPT-2 format loads as a GPT-3 if its `config.json` has
+    `attention_windows`.
 
     Args:
         vocabulary_size: int. V.
         num_layers: int. Blocks L.
-        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
         hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
         attention_windows: sequence of ints and Nones, repeated over the blocks: how many tokens one
-            sees, itself among them; None for all before it. The default takes turns, dense first,
-            with the band of GPT-Neo.
-        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+            attends to, itself included; None for all before it. The default alternates, dense
+            first, with the band of GPT-Neo.
+        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         max_sequence_length: int. Positions that have an embedding.
         layer_norm_epsilon: float.
@@ -42,7 +42,7 @@ class GPT3Backbone(GPT2Backbone):
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first may be left out. Returns `sequence_output` (B, S, D), after the final norm,
+    all but the first are optional. Returns `sequence_output` (B, S, D), after the final norm,
     and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
 
     Raises:
@@ -112,9 +112,9 @@ def _size(num_layers, hidden_dim, num_heads):
     }
 
 
-# Table 2.1. Two of its rows do not add up, and stand here with the values that give the stated
-# number of parameters: XL's 24 heads of 128 are wider than its 2048 (16 are not), and 13B's width
-# of 5140 is no multiple of its 40 heads (5120 is, of 128 each).
+# Table 2.1. Two of its rows are inconsistent; the values here give the stated number of parameters:
+# XL's 24 heads of 128 are wider than its 2048 (16 are not), and 13B's width of 5140 is not a
+# multiple of its 40 heads (5120 is, of 128 each).
 GPT3Backbone.SIZES = {
     "gpt3_small": _size(12, 768, 12),
     "gpt3_medium": _size(24, 1024, 16),

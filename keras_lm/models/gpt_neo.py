@@ -1,10 +1,10 @@
-"""GPT-Neo: EleutherAI's open model after GPT-3, with its dense and banded blocks.
+"""GPT-Neo: EleutherAI's open replication of GPT-3, with its dense and banded blocks.
 
 Black et al. 2021, "GPT-Neo: Large Scale Autoregressive Language Modeling with Mesh-Tensorflow",
 https://doi.org/10.5281/zenodo.5297715.
 
-Differs from GPT-3: attention scores are not divided by the root of the heads' width, and query, key
-and value have no biases.
+Differs from GPT-3: attention scores are not divided by the square root of the heads' width, and
+query, key and value have no biases.
 
 Shapes: B batch, S sequence, D hidden.
 """
@@ -56,14 +56,14 @@ class GPTNeoBackbone(GPT3Backbone):
     Args:
         vocabulary_size: int. V.
         num_layers: int. Blocks L.
-        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
         hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
         attention_windows: sequence of ints and Nones, repeated over the blocks: how many tokens one
-            sees, itself among them; None for all before it.
-        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+            attends to, itself included; None for all before it.
+        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
         max_sequence_length: int. Positions that have an embedding.
         layer_norm_epsilon: float.
@@ -71,7 +71,7 @@ class GPTNeoBackbone(GPT3Backbone):
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first may be left out. Returns `sequence_output` (B, S, D), after the final norm,
+    all but the first are optional. Returns `sequence_output` (B, S, D), after the final norm,
     and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
 
     Raises:
@@ -176,7 +176,7 @@ def _config(checkpoint):
     require_only(checkpoint, GPTNeoBackbone, {"tie_word_embeddings": True})
     config = checkpoint.config
     kinds = config.get("attention_layers")
-    if kinds is None:  # written shorter: [[["global", "local"], 12]]
+    if kinds is None:  # run-length encoded: [[["global", "local"], 12]]
         kinds = [kind for turn, times in config["attention_types"] for kind in turn * times]
     activation = config.get("activation_function", "gelu_new")
     return {

@@ -1,11 +1,11 @@
-"""A stack of LSTMs: the language model, and the encoder, that Transformers are compared with.
+"""A stack of LSTMs: the language model and the encoder that Transformers are compared with.
 
 Hochreiter and Schmidhuber 1997, "Long Short-Term Memory", https://doi.org/10.1162/neco.1997.9.8.1735;
 as a language model Zaremba et al. 2014, "Recurrent Neural Network Regularization",
 https://arxiv.org/abs/1409.2329.
 
-Differs from AWD-LSTM (`ulmfit.py`): all layers have one width and one dropout; no weights and no
-words are dropped, and the loss has no penalties; the heads are plain, and texts are read without
+Differs from AWD-LSTM (`ulmfit.py`): all layers have the same width and dropout; weights and words
+are not dropped, and the loss has no penalties; the heads are plain, and texts are read without
 special tokens.
 
 Shapes: B batch, S sequence, D hidden, V vocabulary.
@@ -22,27 +22,27 @@ from keras_lm.tokenizers.words import WordTokenizer
 
 @keras.saving.register_keras_serializable("keras_lm")
 class LSTMBackbone(WordBackbone):
-    """A stack of LSTMs over words, or with `bidirectional=True` of LSTMs in both directions.
+    """A stack of LSTMs over words, in both directions with `bidirectional=True`.
 
-    With `CausalLM` it is the LSTM language model, whose output layer is the word table
+    With `CausalLM` it is the LSTM language model, whose output layer is tied to the word embedding
     (Press and Wolf 2017, https://arxiv.org/abs/1608.05859). With `TextClassifier` and
-    `TokenClassifier` it is the (bi)LSTM that reads texts and tags words from scratch. A model that
-    predicts words in both directions is another: each direction has a stack of its own, which
-    `BidirectionalLM` trains over `ElmoBackbone`.
+    `TokenClassifier` it is the (bi)LSTM that classifies texts and tags words, trained from scratch.
+    A model that predicts words in both directions needs a stack per direction: see
+    `BidirectionalLM` over `ElmoBackbone`.
 
     Args:
         vocabulary_size: int. V.
-        num_layers: int. LSTMs, one on the other.
+        num_layers: int. Stacked LSTMs.
         hidden_dim: int. D, also of a word. The paper's models are 200, 650 and 1500 wide.
-        bidirectional: bool. Let one half of each layer read backwards.
-        dropout: float. Share dropped, in training, in front of each layer and of a head. All tokens
-            of a text lose the same features.
+        bidirectional: bool. Whether one half of each layer reads backwards.
+        dropout: float. Fraction dropped in training before each layer and each head; the same
+            features for all tokens of a text.
         dtype: a dtype policy or its name.
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "states": …})`, the first two (B, S) int32;
-    all but the first may be left out, and the states are then zero. Returns `sequence_output`
-    (B, S, D), which is zero at padding, and the `states` behind the last token.
+    all but the first are optional; the default states are zero. Returns `sequence_output`
+    (B, S, D), which is zero at padding, and the `states` after the last token.
 
     Raises:
         ValueError: if `hidden_dim` cannot be halved for two directions.
@@ -58,8 +58,8 @@ class LSTMBackbone(WordBackbone):
         task.fit(texts)
         task.generate("the film")
 
-    Source: Zaremba et al., sections 3 and 4.1. There dropout takes other features of each token,
-    and the output layer has weights of its own.
+    Source: Zaremba et al., sections 3 and 4.1. There dropout differs between tokens, and the output
+    layer is not tied.
     """
 
     tokenizer_class = WordTokenizer

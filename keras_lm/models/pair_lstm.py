@@ -18,7 +18,7 @@ from keras_lm.tokenizers.words import WordTokenizer
 
 
 class PairCharacterPacker(CharacterPacker):
-    """The same with `segment_ids` (B, S), which tell the second text from the first."""
+    """A `CharacterPacker` that adds `segment_ids` (B, S): 0 in the first text, 1 in the second."""
 
     @property
     def inputs(self):
@@ -36,21 +36,21 @@ class PairCharacterPacker(CharacterPacker):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PairLSTMBackbone(Backbone):
-    """A bidirectional LSTM over each text, attention between them, a second one, the largest value.
+    """A BiLSTM over each text, attention between them, a second BiLSTM and max pooling.
 
-    Words come from a table, or from a frozen language model: the learned mix of its hidden states
-    where these are equally wide (ELMo), else all of them side by side (word vectors and CoVe). A
-    single text has nothing to attend to, and is compared with zeros.
+    Words come from an embedding, or from a frozen language model: the learned mix of its hidden
+    states if these are equally wide (ELMo), else all of them concatenated (word vectors and CoVe).
+    A single text has nothing to attend to, and is compared with zeros.
 
     Args:
-        vocabulary_size: int. Words in the table. Left out with a language model.
-        embedding_dim: int. E of the table.
+        vocabulary_size: int. Words in the embedding. Omit it with a language model.
+        embedding_dim: int. E of the embedding.
         hidden_dim: int. D, of each layer; each direction has half of it.
-        num_layers: int. Layers of the first LSTM; the second, behind the attention, has one.
+        num_layers: int. Layers of the first LSTM; the second, after the attention, has one.
         language_model: `keras_lm.models.Backbone` with a vector for each word, or its
-            configuration; None for a table.
+            configuration; None for an embedding.
         pooled_dim: int. Width of `pooled_output`.
-        dropout: float. Share of the layers' inputs, and of a head's, dropped in training.
+        dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
         dtype: a dtype policy or its name.
         name: str.
 
@@ -59,8 +59,8 @@ class PairLSTMBackbone(Backbone):
     Returns `sequence_output` (B, S, D), zero in padding, and `pooled_output`.
 
     Raises:
-        ValueError: if `hidden_dim` is odd, or of `vocabulary_size` and `language_model` not one is
-            given.
+        ValueError: if `hidden_dim` is odd, or not exactly one of `vocabulary_size` and
+            `language_model` is given.
 
     Example:
 
@@ -95,7 +95,7 @@ class PairLSTMBackbone(Backbone):
         if (vocabulary_size is None) == (language_model is None):
             raise ValueError(
                 f"vocabulary_size={vocabulary_size} and language_model={language_model!r}: pass "
-                "one of them, where the words come from."
+                "exactly one of them."
             )
         if isinstance(language_model, dict):
             language_model = keras.saving.deserialize_keras_object(language_model)
@@ -165,7 +165,7 @@ class PairLSTMBackbone(Backbone):
 
     @property
     def TEMPLATE(self):
-        """The two texts, and between them what the language model has there."""
+        """The two texts, with the language model's separator between them."""
         between = ""
         if self.language_model is not None:
             pair = [text for text, _ in self.language_model.TEMPLATE.pieces("pair")]
@@ -175,7 +175,7 @@ class PairLSTMBackbone(Backbone):
 
     @property
     def packer_class(self):
-        """One that says which text a word is of."""
+        """One that also marks which text a word belongs to."""
         return PairCharacterPacker if "character_ids" in self.input_names else Packer
 
     @property
@@ -195,7 +195,7 @@ class PairLSTMBackbone(Backbone):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TextMask(keras.layers.Layer):
-    """Say which words are of one text: `layer(segment_ids, padding_mask)`, (B, S) int32 each.
+    """Mask the words of one text: `layer(segment_ids, padding_mask)`, (B, S) int32 each.
 
     Args:
         segment: int.
@@ -215,11 +215,11 @@ class TextMask(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TwoWayLSTM(keras.layers.Layer):
-    """An LSTM in both directions: `layer(x, padding_mask)` gives (B, S, D), zero in padding.
+    """A bidirectional LSTM: `layer(x, padding_mask)` returns (B, S, D), zero in padding.
 
     Args:
         hidden_dim: int. D; each direction has half of it.
-        dropout: float. Share of the input dropped in training.
+        dropout: float. Fraction of the input dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     """
 
@@ -246,7 +246,7 @@ class TwoWayLSTM(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class AttendAcross(keras.layers.Layer):
-    """Put beside each word what it attends to in the other text.
+    """Concatenate each word with what it attends to in the other text.
 
     Call: `layer(own, other, mask)` with (B, S, D) twice and the other's mask (B, S); returns
     (B, S, 2D).
@@ -264,7 +264,7 @@ class AttendAcross(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ComparePair(keras.layers.Layer):
-    """The largest value of each text, u and v, as [u; v; |u - v|; u · v].
+    """Max-pool both texts to u and v, and combine them as [u; v; |u - v|; u · v].
 
     Call: `layer(first, second, first_mask, second_mask)`, (B, S, D) and (B, S); returns (B, 4D).
     """

@@ -1,12 +1,12 @@
-"""RoBERTa: BERT's network, trained longer, on more text, by masking alone; and XLM-R, its like.
+"""RoBERTa: BERT's network, trained longer, on more text, by masking alone; and XLM-R, the same.
 
 Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach",
 https://arxiv.org/abs/1907.11692; Conneau et al. 2019, "Unsupervised Cross-lingual Representation
 Learning at Scale", https://arxiv.org/abs/1911.02116.
 
-Differs from BERT: positions count real tokens, and padding has one of its own; texts are wrapped in
-`<s>` and `</s>`, with two between a pair, and all are of one segment; there is no next-sentence
-head, so that a classifier brings its own dense layer to the first token.
+Differs from BERT: positions count real tokens, and padding has its own; texts are wrapped in `<s>`
+and `</s>`, with two `</s>` between a pair, and all are of one segment; there is no next-sentence
+head, so a classifier has its own dense layer on the first token.
 
 Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
@@ -48,12 +48,12 @@ from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CountedPositionEmbedding(keras.layers.Layer):
-    """Learned positions that count the real tokens of a row; padding has the one before the first.
+    """Learned positions that count real tokens; padding has the position before the first.
 
     Args:
         max_sequence_length: int. Positions of real tokens.
         hidden_dim: int. Width D of a vector.
-        first_position: int. Row of the first real token's vector.
+        first_position: int. Row of the first real token's embedding.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(padding_mask)` with (B, S) int32, 1 = real; returns (B, S, D).
@@ -108,15 +108,15 @@ class FirstTokenClassifier(PooledClassifier):
 
 
 class RobertaTokenizer:
-    """What reads a checkpoint's vocabulary: byte-level BPE, or SentencePiece where XLM-R's lies."""
+    """Reads a checkpoint's vocabulary: byte-level BPE, or SentencePiece if there is XLM-R's."""
 
     @staticmethod
     def from_files(folder, **overrides):
-        """Return a `BytePairTokenizer` or a `SentencePieceTokenizer`, as the files in a folder are.
+        """Return a `BytePairTokenizer` or a `SentencePieceTokenizer`, by the files in a folder.
 
         Raises:
             FileNotFoundError: if there are files of neither.
-            ValueError: if a file is damaged, or asks for what the tokenizer does not do.
+            ValueError: if a file is damaged or not supported by the tokenizer.
         """
         dictionary = os.path.join(folder, "dict.txt")
         try:
@@ -136,7 +136,7 @@ def _fairseq_tokenizer(folder, dictionary, **overrides):
     lines = read_lines(dictionary, "dict.txt", "copy the checkpoint's.")
     words = [line.split(" ")[0] for line in lines]
     entries = [vocabulary[int(word)] if word.isdigit() else word for word in words]
-    made_up = [word for word in words if not word.isdigit()]  # they fill up to a round number
+    made_up = [word for word in words if not word.isdigit()]  # which pad to a round number
     roles = {f"{role}_token": token for role, token in byte_pair_files.DEFAULTS[0].items()}
     settings = roles | {
         "additional_special_tokens": made_up + ["<|endoftext|>"] * ("<|endoftext|>" in entries),
@@ -153,16 +153,16 @@ class RobertaBackbone(Backbone):
     Args:
         vocabulary_size: int. V.
         num_layers: int. Blocks.
-        num_heads: int. Attention heads a block; must divide `hidden_dim`.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
         hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
-        dropout: float. Share dropped, in training, of the embeddings and of what each part of a
+        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
-        attention_dropout: float, or None for `dropout`. Share of attention probabilities dropped.
+        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. See `keras_lm.layers.get_activation`.
-        max_sequence_length: int. The longest text; its table has `first_position` rows more.
-        first_position: int. Row of the first token's position; the row before is the padding's.
-        num_segments: int. Segments that have an embedding, 0 for a checkpoint without.
+        max_sequence_length: int. The longest text; the table has `first_position` more rows.
+        first_position: int. Row of the first token's position; the row before is for padding.
+        num_segments: int. Segments that have an embedding, 0 for a checkpoint without any.
         layer_norm_epsilon: float.
         use_pooler: bool. Whether the checkpoint has weights for `pooled_output`.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
@@ -482,7 +482,7 @@ def _fairseq_config(checkpoint):
             "encoder_normalize_before": False,
         },
     )
-    # Most of it, older files leave to the name of an architecture: the shapes say it always.
+    # Older files leave most of it to the name of an architecture; the shapes always have it.
     config, tensors = checkpoint.config, checkpoint.tensors
     names = FAIRSEQ_NAMES.resolve(tensors)
     rows, hidden_dim = tensors.shape(names["embed_tokens.weight"])
@@ -531,7 +531,7 @@ def _huggingface_labels(checkpoint):
 
 
 def _labels(pattern, axis):
-    """Read the number of classes off the one tensor that gives the logits."""
+    """Return how to read the number of classes from the shape of the logits' only tensor."""
 
     def labels(checkpoint):
         found = [name for name in checkpoint.tensors if re.fullmatch(pattern, name)]

@@ -1,4 +1,4 @@
-"""How large a model is, from its arguments alone: nothing is built, so that any size can be asked.
+"""How large a model is, from its arguments alone: nothing is built, so any size will do.
 
 Shapes: V vocabulary, L blocks, D hidden, I inside the feed-forward network, T positions, U units of
 a cell, C characters of a word, E width of an embedding.
@@ -11,23 +11,23 @@ _TRAINING_BYTES = 4 * 4
 
 
 def estimate(cls, **arguments):
-    """Return parameters, memory and operations of a backbone that need not fit anywhere.
+    """Return parameters, memory and FLOPs of a backbone, without building it.
 
     Args:
         cls: a subclass of `Backbone`.
-        **arguments: what it would be made with, such as `cls.SIZES["gpt3_175b"]`.
+        **arguments: those of its constructor, such as `cls.SIZES["gpt3_175b"]`.
 
     Returns:
-        dict of `parameters`, an int, exact; `memory`, a dict of bytes: the weights in float32 and
-        in bfloat16, what training keeps in float32 (weights, gradients and Adam's two moments, but
-        no activations), and for models with a cache that of one full sequence in float32;
-        `flops_per_token`, a dict: `forward`, two a weight of the blocks and of the product that
-        gives logits where the model is causal, and four a channel and token that a token attends
-        to, counted at a full sequence's last one; and `training`, three times as many. A token of
-        ELMo is a word and all of its characters: each filter counts at each of its places.
+        dict of `parameters`, an exact int; `memory`, a dict of bytes: the weights in float32 and in
+        bfloat16, training in float32 (weights, gradients and Adam's two moments, without
+        activations), and the cache of one full sequence in float32 for models that have one;
+        `flops_per_token`, a dict: `forward`, two per weight of the blocks (and of the output matrix
+        of a causal model) and four per channel and attended token, for the last token of a full
+        sequence; and `training`, three times as many. A token of ELMo is a word with all of its
+        characters: each filter counts at each position.
 
     Raises:
-        ValueError: if nothing is known of how `cls` is built.
+        ValueError: if there is no estimate for `cls`.
 
     Example:
 
@@ -56,16 +56,16 @@ def estimate(cls, **arguments):
     }
 
 
-# === Each returns how many parameters, operations of a token forward, and numbers in a cache ===
+# === Each returns the parameters, forward FLOPs per token, and numbers in a cache ===
 
 
 def _transformer(beside, is_causal=True):
     """Return how to count a Transformer.
 
     Args:
-        beside: callable from its arguments to the number of parameters beside the blocks and the
-            embeddings of tokens and positions.
-        is_causal: bool. Whether it gives logits, and has a cache.
+        beside: callable from its arguments to the number of parameters other than the blocks and
+            the embeddings of tokens and positions.
+        is_causal: bool. Whether it has an output matrix and a cache.
     """
 
     def count(config):
@@ -115,7 +115,7 @@ def _awd_lstm(config):
     kernels = sum(
         4 * width * (read + unit) for read, width, unit in zip(inputs, widths, units, strict=False)
     )
-    # The embedding multiplies too: it gives the logits.
+    # The tied embedding multiplies too, for the logits.
     return embedding + kernels + 4 * sum(widths), 2 * (kernels + embedding), 0
 
 

@@ -1,4 +1,4 @@
-"""TagLM: a recurrent tagger that also reads what a language model says of each word.
+"""TagLM: a recurrent tagger that also reads a language model's vector of each word.
 
 Peters et al. 2017, "Semi-supervised sequence tagging with bidirectional language models",
 https://arxiv.org/abs/1705.00108.
@@ -15,14 +15,14 @@ from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.packers import CharacterPacker, PackedInput
 from keras_lm.tokenizers.words import WordTokenizer
 
-UNKNOWN = "<unk>"  # as word vectors have it
+UNKNOWN = "<unk>"  # as in word vectors
 
 
 class SpelledWordPacker(CharacterPacker):
-    """The same with `token_ids` (B, S), which number the words by a list.
+    """A `CharacterPacker` that adds `token_ids` (B, S), the words' ids in a list.
 
     Attributes:
-        words, lowercase: of a subclass; see `TagLMBackbone`.
+        words, lowercase: set by a subclass; see `TagLMBackbone`.
     """
 
     words = (UNKNOWN,)
@@ -45,26 +45,26 @@ class SpelledWordPacker(CharacterPacker):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TagLMBackbone(WordBackbone):
-    """Two bidirectional LSTMs; the second reads the first beside the language model's vectors.
+    """Two bidirectional LSTMs; the second also reads the language model's vectors.
 
-    The language model stays as it is: it is frozen, and runs without dropout. It decides what the
-    tagger is fed. With one that reads characters (ELMo's), words are made by a network over their
-    characters, and with `words` by a table beside it, as in the paper; with one that reads word
-    ids, by a table alone. `with_word_vectors` fills the table. The chain over labels is
-    `TokenClassifier(…, crf=True)`. The paper's layers are LSTMs or GRUs, by task; these are LSTMs.
+    The language model is frozen, runs without dropout and determines the inputs. Over one that
+    reads characters (ELMo's), words are embedded by a character convolution, and with `words` also
+    by a table, as in the paper; over one that reads word ids, by a table alone. `with_word_vectors`
+    fills the table. The CRF over labels is `TokenClassifier(…, crf=True)`. The paper's layers are
+    LSTMs or GRUs, depending on the task; these are LSTMs.
 
     Args:
         language_model: `keras_lm.models.Backbone` with a vector for each word, such as
             `ElmoBackbone`; or its configuration.
-        words: list of V str, `<unk>` among them, for which the tagger has a table beside the
-            characters; None for characters alone.
-        lowercase: bool. Look words up in lower case, as those of `glove.6B` are. Characters keep
+        words: list of V str, including `<unk>`, for the table beside the characters; None for
+            characters alone.
+        lowercase: bool. Whether to look words up in lower case, as for `glove.6B`. Characters keep
             their case.
-        embedding_dim: int. E, of a word by its characters, and of one in the table.
+        embedding_dim: int. E, of the characters' word embedding, and of the table.
         hidden_dim: int. D, of each layer; each direction has half of it.
-        num_layers: int. Layers; the language model's vectors join behind the first.
-        filters: list of `(width, number)`, of the network over characters.
-        dropout: float. Share of the layers' inputs, and of a head's, dropped in training.
+        num_layers: int. Layers; the language model's vectors are added to the first one's output.
+        filters: list of `(width, number)`, of the character convolution.
+        dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
         dtype: a dtype policy or its name.
         name: str.
 
@@ -75,7 +75,7 @@ class TagLMBackbone(WordBackbone):
 
     Raises:
         ValueError: if `hidden_dim` is odd, `num_layers` is less than 2, `words` lacks `<unk>`, or
-            the language model has a list of words of its own.
+            the language model has its own list of words.
 
     Example:
 
@@ -93,7 +93,7 @@ class TagLMBackbone(WordBackbone):
     Source: sections 2.1 to 2.3 of the paper.
     """
 
-    # The language model decides what its rows look like.
+    # The language model decides the format of its inputs.
     TEMPLATE = property(lambda self: self.language_model.TEMPLATE)
     tokenizer_class = property(lambda self: self.language_model.tokenizer_class)
 
@@ -114,7 +114,7 @@ class TagLMBackbone(WordBackbone):
             raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
         if num_layers < 2:
             raise ValueError(
-                f"num_layers={num_layers}: the language model joins behind the first, so pass 2 or "
+                f"num_layers={num_layers}: the language model joins after the first, so pass 2 or "
                 "more."
             )
         if isinstance(language_model, dict):
@@ -165,7 +165,7 @@ class TagLMBackbone(WordBackbone):
                 "num_layers": num_layers,
                 "filters": [list(pair) for pair in filters],
                 "dropout": dropout,
-                "vocabulary_size": vocabulary_size,  # no argument, but what a task asks for
+                "vocabulary_size": vocabulary_size,  # not an argument, but read by tasks
             }
         )
 
@@ -206,17 +206,17 @@ class TagLMBackbone(WordBackbone):
         return {k: v for k, v in super().get_config().items() if k != "vocabulary_size"}
 
     def with_word_vectors(self, word_vectors):
-        """Start the table of words from published vectors; they go on learning.
+        """Initialise the table of words with published vectors, which stay trainable.
 
         Args:
-            word_vectors: `keras_lm.models.WordVectorBackbone` of the same vocabulary, `words` or
-                else the language model's, and width.
+            word_vectors: `keras_lm.models.WordVectorBackbone` of the same width and vocabulary:
+                `words`, or else the language model's.
 
         Returns:
             The backbone itself.
 
         Raises:
-            ValueError: if words are made of their characters, or the table has another shape.
+            ValueError: if there is no table, or it has another shape.
         """
         own = self.embed_words and self.embed_words.embeddings
         table = word_vectors.word_embedding.embeddings
@@ -235,8 +235,8 @@ def _check_words(words, reads_characters):
         return
     if not reads_characters:
         raise ValueError(
-            f"words has {len(words)} entries, but the language model reads words by a list of its "
-            "own, which is the tagger's, too: pass None."
+            f"words has {len(words)} entries, but the language model has its own list of words, "
+            "which the tagger uses, too: pass None."
         )
     if UNKNOWN not in words:
         raise ValueError(f"words lacks {UNKNOWN!r}, the entry for all words that are not in it.")

@@ -27,33 +27,33 @@ from keras_lm.tokenizers.words import WordTokenizer
 class AWDLSTMBackbone(Backbone):
     """The AWD-LSTM that ULMFiT pretrains and fine-tunes.
 
-    Its state is explicit: a list with a dict `{"hidden": (B, width), "cell": (B, width)}` a layer.
-    Padding, on either side, leaves it as it is.
+    Its state is explicit: a list with a dict `{"hidden": (B, width), "cell": (B, width)}` per
+    layer. Padding, on either side, does not change it.
 
     Args:
         vocabulary_size: int. V.
-        num_layers: int. LSTMs, one on the other.
-        hidden_dim: int. Width of all layers but the last.
+        num_layers: int. Stacked LSTMs.
+        hidden_dim: int. Width of all layers except the last.
         embedding_dim: int. E, width of the embedding and of the last layer.
-        bidirectional: bool. Let one half of each layer read backwards.
-        dropout: float. Share dropped, in training, between the layers. All dropouts but that of
-            the weights and of words take the same features from all tokens of a text.
-        embedding_dropout: float. Share of the vocabulary's words whose embedding is zero.
-        input_dropout: float. Share of the embedding dropped.
-        weight_drop: float. Share of the recurrent weights dropped; see `keras_lm.layers.LSTM`.
-        output_dropout: float. Share of the last layer's output dropped in front of a head.
+        bidirectional: bool. Whether one half of each layer reads backwards.
+        dropout: float. Fraction dropped in training between the layers. All dropouts except those
+            of weights and of words drop the same features of all tokens of a text.
+        embedding_dropout: float. Fraction of the vocabulary's words whose embedding is zero.
+        input_dropout: float. Fraction of the embedding dropped.
+        weight_drop: float. Fraction of the recurrent weights dropped; see `keras_lm.layers.LSTM`.
+        output_dropout: float. Fraction of the last layer's output dropped before a head.
         activation_penalty: float α. In training, heads add α times the mean square of the last
             layer's output to the loss.
         slowness_penalty: float β. The same of the difference between neighbouring tokens.
-        classifier_dims: list of int. Widths inside of the head for classification.
-        pooled_length: int. How many of a text's last tokens that head sees, None for all.
-        pooled_chunk: int. A multiple of this many tokens, from the start, is left out before them.
+        classifier_dims: list of int. Widths of the hidden layers of the classification head.
+        pooled_length: int. How many of a text's last tokens that head pools, None for all.
+        pooled_chunk: int. The tokens skipped before them are a multiple of this.
         dtype: a dtype policy or its name.
         name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "states": …})`, the first two (B, S) int32;
-    all but the first may be left out, and the states are then zero. Returns `sequence_output`
-    (B, S, E), which is zero at padding, and the `states` behind the last token.
+    all but the first are optional; the default states are zero. Returns `sequence_output`
+    (B, S, E), which is zero at padding, and the `states` after the last token.
 
     Raises:
         ValueError: if widths cannot be halved for two directions.
@@ -177,13 +177,13 @@ class AWDLSTMBackbone(Backbone):
         return [{"hidden": zero, "cell": zero} for zero in zeros]
 
     def with_vocabulary(self, old, new):
-        """Return a copy for another vocabulary, as the texts of a target task bring it.
+        """Return a copy for another vocabulary, such as that of a target task's texts.
 
-        A word that both have keeps its embedding; a new one begins with the mean of all.
+        A word in both keeps its embedding; a new one starts from the mean of all.
 
         Args:
-            old: list of V str, the present words by their ids: `tokenizer.vocabulary`.
-            new: list of str, the words to be.
+            old: list of V str, the current words by id: `tokenizer.vocabulary`.
+            new: list of str, the new words by id.
 
         Raises:
             ValueError: if `old` has more words than the embedding has rows.
@@ -254,7 +254,7 @@ NAMES = NameTable(
         **torch_lstm("lstm_{i}", "rnns.{i}.module."),
         **torch_lstm("lstm_{i}/forward", "rnns.{i}.module."),
         **torch_lstm("lstm_{i}/backward", "rnns.{i}.module.", "l0_reverse"),
-        # What training drops of; `module.weight_hh_l0` is what the last step left of it.
+        # The whole weight; `module.weight_hh_l0` is what the last step's dropout left of it.
         "lstm_{i}/recurrent_kernel": "rnns.{i}.weight_hh_l0_raw",
         "lstm_{i}/forward/recurrent_kernel": "rnns.{i}.weight_hh_l0_raw",
         "token_head": "1.decoder",
@@ -293,8 +293,8 @@ def _fastai_config(checkpoint):
         tensors[names["1.decoder.weight"]], tensors[names["encoder.weight"]]
     ):
         raise CheckpointError(
-            f"{checkpoint.source} has a decoder of its own (tie_weights=False), and "
-            "AWDLSTMBackbone knows only one that is tied to the embedding."
+            f"{checkpoint.source} has a decoder of its own (tie_weights=False), but "
+            "AWDLSTMBackbone supports only one that is tied to the embedding."
         )
     classifier = _classifier_shapes(checkpoint)
     config = {
@@ -333,5 +333,5 @@ _FASTAI = Converter(
     NAMES,
     _fastai_labels,
 )
-# The same names in a `.pth` of fastai's and in a `model.safetensors`.
+# The names are the same in fastai's `.pth` and in a `model.safetensors`.
 AWDLSTMBackbone.CONVERTERS = {"fastai": _FASTAI, "huggingface": _FASTAI}

@@ -1,6 +1,6 @@
-"""What ULMFiT puts around its LSTMs: a dropout of words, and heads for both of its stages.
+"""The layers around ULMFiT's LSTMs: a dropout of words, and heads for both of its stages.
 
-As all heads: called as `head(outputs, inputs)` with the backbone's outputs and the packed inputs.
+Heads are called as `head(outputs, inputs)` with the backbone's outputs and the packed inputs.
 
 Shapes: B batch, S sequence, E width of the embedding and of the output, V vocabulary.
 """
@@ -16,11 +16,11 @@ LONGEST = 2**30  # tokens, more than any text has
 
 @keras.saving.register_keras_serializable("keras_lm")
 class WordDropout(keras.layers.Layer):
-    """Drop whole words of the vocabulary: in a batch, a word is there everywhere or nowhere.
+    """Drop words of the vocabulary: in a batch, all occurrences of a word or none.
 
     Args:
         vocabulary_size: int. V.
-        rate: float. Share of the words dropped in training.
+        rate: float. Fraction of the words dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(x, token_ids)` with the embeddings (B, S, E) of (B, S) int32 returns (B, S, E).
@@ -49,13 +49,13 @@ class WordDropout(keras.layers.Layer):
 
 
 class ActivationPenalty(keras.layers.Layer):
-    """Dropout in front of a head, and what training adds to the loss for large and hasty outputs.
+    """Dropout before a head, and training penalties for large or quickly changing outputs.
 
     Args:
-        rate: float. Share of the features dropped in training, the same for all tokens of a text.
-        activation_penalty: float α, times the mean square of the outputs behind the dropout.
-        slowness_penalty: float β, times the mean square of the difference between the outputs of
-            neighbouring tokens, before the dropout.
+        rate: float. Fraction of features dropped in training, the same for all tokens of a text.
+        activation_penalty: float α. Factor of the mean square of the outputs after the dropout.
+        slowness_penalty: float β. Factor of the mean square of the difference between the outputs
+            of neighbouring tokens, before the dropout.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(x, padding_mask=None)` with (B, S, E) returns (B, S, E); padding adds nothing.
@@ -96,7 +96,7 @@ class AWDLSTMHead(CausalLMHead):
         output_dropout, activation_penalty, slowness_penalty: see `AWDLSTMBackbone`.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
-    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the token behind it.
+    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ class AWDLSTMHead(CausalLMHead):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ConcatPoolingClassifier(keras.layers.Layer):
-    """The last token's output beside the maximum and the mean of many, then two small layers.
+    """The last token's output concatenated with max and mean pooling, then small dense layers.
 
-    Long texts are read from the start, and of their outputs only the last ones are pooled.
+    Long texts are read whole, but only their last outputs are pooled.
 
     Args:
         num_classes: int. Width of the logits.
@@ -135,7 +135,7 @@ class ConcatPoolingClassifier(keras.layers.Layer):
         pooled_length, pooled_chunk: see `AWDLSTMBackbone`. Of a text of n tokens, those from the
             first multiple of `pooled_chunk` that is n - `pooled_length` or more are pooled.
         output_dropout, activation_penalty, slowness_penalty: see `AWDLSTMBackbone`.
-        dropout: float. Share of the layers in between dropped in training.
+        dropout: float. Fraction of the layers in between dropped in training.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, classes) float32. `inputs` holds `padding_mask` (B, S).
@@ -219,10 +219,10 @@ class ConcatPoolingClassifier(keras.layers.Layer):
     def _places(self, mask):
         """Return the column of the last token, and how many of the first ones are not pooled.
 
-        fastai lays a batch out so that whole chunks of padding stand first and less than a chunk
-        last. There it counts the padding behind a text to its length, and looks for its last token
-        too early, by the padding that stands before the text within the last chunk's width. In such
-        a layout this is done here, too; in any other, padding makes no difference.
+        fastai pads a batch with whole chunks at the start and less than a chunk at the end. It then
+        counts the padding after a text as part of its length, and looks for its last token too
+        early, by the padding before the text within the last chunk's width. In such a layout the
+        same is done here; in any other, padding makes no difference.
         """
         length, chunk = self.arguments["pooled_length"], self.arguments["pooled_chunk"]
         length = LONGEST if length is None else length
@@ -232,7 +232,7 @@ class ConcatPoolingClassifier(keras.layers.Layer):
         is_fastai = (ops.mod(first, chunk) == 0) & (columns - 1 - last < chunk)
 
         def skipped(number):
-            """How many of the first ones of so many tokens are not pooled."""
+            """How many of the first of `number` tokens are not pooled."""
             return ops.floor_divide(ops.maximum(number - length, 0) + chunk - 1, chunk) * chunk
 
         counted = ops.maximum(columns - chunk, skipped(columns))

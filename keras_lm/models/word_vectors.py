@@ -1,4 +1,4 @@
-"""Word vectors: one vector a word, whatever stands around it (word2vec, GloVe, fastText).
+"""Word vectors: one vector per word, whatever its context (word2vec, GloVe, fastText).
 
 Mikolov et al. 2013, https://arxiv.org/abs/1310.4546; Pennington et al. 2014,
 https://aclanthology.org/D14-1162; Bojanowski et al. 2017, https://arxiv.org/abs/1607.04606.
@@ -16,21 +16,21 @@ from keras_lm.tokenizers.words import WordTokenizer
 
 @keras.saving.register_keras_serializable("keras_lm")
 class WordVectorBackbone(WordBackbone):
-    """A table of word vectors: the baseline that knows no context.
+    """A table of word vectors: the baseline without context.
 
     `from_preset` reads a folder with one file of word2vec (text or binary), GloVe or fastText
-    (`.vec`), gzipped or not. The tokenizer is then the file's word list; where that is of lower
-    case, as that of `glove.6B`, load it with `Tokenizer.from_preset(folder, lowercase=True)`. For a
-    part of a large file, read it with `keras_lm.converters.read_word_vectors` and pass the vectors
-    to `from_vectors`.
+    (`.vec`), gzipped or not. The tokenizer is then the file's word list; if that is lower-case, as
+    that of `glove.6B`, load it with `Tokenizer.from_preset(folder, lowercase=True)`. To load part
+    of a large file, read it with `keras_lm.converters.read_word_vectors` and pass the vectors to
+    `from_vectors`.
 
-    The heads are the usual baselines: a linear layer on the mean of the words for a text, and on
-    each word for a tagger. `backbone.trainable = False` leaves the vectors as they were published.
+    The heads are the usual baselines: a linear layer on the mean of a text's words, or on each word
+    for a tagger. `backbone.trainable = False` freezes the vectors.
 
     Args:
         vocabulary_size: int. V.
         embedding_dim: int. E.
-        dropout: float. Share of a head's input dropped in training.
+        dropout: float. Fraction of a head's input dropped in training.
         dtype: a dtype policy or its name.
         name: str.
 
@@ -79,15 +79,15 @@ class WordVectorBackbone(WordBackbone):
         """Return a backbone with the vectors of an array.
 
         Args:
-            vectors: (V, E) float, row by row those of the tokenizer's words.
+            vectors: (V, E) float, one row per word of the tokenizer.
             **options: further arguments of the class.
 
         Raises:
-            ValueError: if the array has another number of axes.
+            ValueError: if the array is not two-dimensional.
         """
         if vectors.ndim != 2:
             raise ValueError(
-                f"vectors has the shape {vectors.shape}: pass one of two axes, a row for each word."
+                f"vectors has the shape {vectors.shape}: pass two axes, a row for each word."
             )
         backbone = cls(*vectors.shape, **options)
         backbone.word_embedding.embeddings.assign(vectors)
@@ -96,7 +96,7 @@ class WordVectorBackbone(WordBackbone):
 
 # === Checkpoints ===
 
-# What a file of word vectors holds, under the name that PyTorch's models give to such a table.
+# A file's word vectors, under the name that PyTorch's models give to such a table.
 TABLE = "vectors"
 NAMES = NameTable({"word_embedding": TABLE}, leaves={"embeddings": ".weight"})
 

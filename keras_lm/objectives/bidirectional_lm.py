@@ -1,6 +1,6 @@
 """Bidirectional language modelling: predict each word from those before, and from those after.
 
-Shapes: B batch, S words, T = S + 1 predictions of a direction, 2 directions.
+Shapes: B batch, S words, T = S + 1 predictions per direction, 2 directions.
 """
 
 import keras
@@ -12,7 +12,7 @@ from keras_lm.objectives.objective import Objective
 
 @keras.saving.register_keras_serializable("keras_lm")
 class MeanOfKnown(MeanLoss):
-    """Mean of losses that were computed already, over the labels that are not `IGNORED`.
+    """Mean of precomputed losses over the labels that are not `IGNORED`.
 
     Call: `loss(labels, losses, sample_weight=None)`, (B, 2, T) int and float; a weight for each
     row, (B,), makes it a weighted mean. Returns a scalar.
@@ -32,7 +32,7 @@ class DirectionPerplexity(keras.metrics.Mean):
 
     Args:
         direction: `"forward"`, `"backward"`, or None for both together.
-        name: str; `perplexity`, with the direction before it, where left out.
+        name: str; by default `perplexity`, prefixed with the direction.
 
     Call: `metric.update_state(labels, losses, sample_weight=None)`, see `MeanOfKnown`.
     """
@@ -55,10 +55,10 @@ class DirectionPerplexity(keras.metrics.Mean):
 
 
 class BidirectionalLanguageModel(Objective):
-    """Every word of a sentence is a label twice: of what precedes it, and of what follows it.
+    """Every word of a sentence is predicted twice: from the words before it, and from those after.
 
-    The forward direction predicts the first word from the begin of the sentence, and after the last
-    word the sentence's end; the backward direction likewise, from the end.
+    The forward direction predicts the first word from the start of the sentence, and the end of the
+    sentence from the last word; the backward direction likewise, from the end.
 
     Example:
 
@@ -72,12 +72,12 @@ class BidirectionalLanguageModel(Objective):
     heads = {"losses": "bidirectional_lm"}
 
     def corrupt(self, inputs, training=True):
-        """Make the labels of a batch; nothing is hidden, as no direction reads what it predicts.
+        """Make the labels of a batch; nothing is masked, as no direction reads what it predicts.
 
         Args:
             inputs: packed dict with `word_ids` (B, S + 2) int32: the words of each sentence between
-                its begin and its end, and `IGNORED` after that.
-            training: bool. Makes no difference.
+                its start and its end, and `IGNORED` after that.
+            training: bool. Has no effect.
 
         Returns:
             `(inputs, labels)`: the dict with `labels`, and these, (B, 2, T) int32, `IGNORED` where

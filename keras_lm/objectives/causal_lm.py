@@ -18,7 +18,7 @@ from keras_lm.objectives.objective import Objective, register_objective
 class Perplexity(keras.metrics.Mean):
     """Exponential of the mean cross-entropy over all labels that are not `IGNORED`.
 
-    The mean is over the tokens of all batches, so that it does not depend on how they were cut.
+    The mean is over the tokens of all batches, so it does not depend on the batch size.
 
     Call: `metric.update_state(labels, logits, sample_weight=None)`, (B, S) int and (B, S, V) float;
     a weight for each row, (B,), or each label, (B, S), makes it a weighted mean.
@@ -54,11 +54,11 @@ class CausalLanguageModel(Objective):
     heads = {"token_logits": "causal_lm"}
 
     def corrupt(self, inputs, training=True):
-        """Make the labels of a batch; nothing is hidden, as the network cannot look ahead.
+        """Make the labels of a batch; nothing is masked, as the network cannot look ahead.
 
         Args:
-            inputs: packed dict of (B, S) int32: `token_ids` and perhaps `padding_mask`.
-            training: bool. Makes no difference.
+            inputs: packed dict of (B, S) int32: `token_ids` and optionally `padding_mask`.
+            training: bool. Has no effect.
 
         Returns:
             `(inputs, labels)`: the same dict; labels (B, S), `IGNORED` where there is none.

@@ -1,6 +1,6 @@
-"""Losses over the labels that are known, and how often the model is right about them.
+"""Losses and accuracy over the labels that are not ignored.
 
-Shapes: B batch, M labels a row, V classes, such as the vocabulary.
+Shapes: B batch, M labels per row, V classes, such as the vocabulary.
 """
 
 import keras
@@ -14,16 +14,16 @@ IGNORED = -100  # the label of a position that the loss leaves out
 class MeanLoss(keras.losses.Loss):
     """The mean of losses over a batch, whose sum and count a subclass computes.
 
-    Under `tf.distribute`, where gradients of all replicas are added, the sum of a replica is
-    divided by the count of all of them: however labels are spread over replicas, the gradient is
-    that of the whole batch.
+    Under `tf.distribute`, which adds the gradients of all replicas, a replica's sum is divided by
+    the count over all replicas: however labels are distributed, the gradient is that of the whole
+    batch.
     """
 
     def __init__(self, name):
         super().__init__(name=name, reduction=None)
 
     def sum_and_count(self, labels, outputs, sample_weight=None):
-        """Return the sum of all losses, and what to divide it by: two float32 scalars."""
+        """Return the sum of all losses and their count or weight: two float32 scalars."""
         raise NotImplementedError(f"{type(self).__name__} does not say what its losses are.")
 
     def mean(self, labels, outputs, sample_weight=None):
@@ -63,7 +63,7 @@ class MaskedCrossentropy(MeanLoss):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class MaskedAccuracy(keras.metrics.Mean):
-    """Share of the labels that are not `IGNORED` whose class has the highest logit."""
+    """Fraction of the labels that are not `IGNORED` whose class has the highest logit."""
 
     def __init__(self, name="accuracy", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -79,7 +79,7 @@ def label_weights(labels, sample_weight=None):
 
     Args:
         labels: (B, …) int.
-        sample_weight: (B,), or of the shape of `labels`; 1 where left out.
+        sample_weight: (B,), or of the shape of `labels`; 1 if omitted.
 
     Returns:
         float32 of the shape of `labels`.

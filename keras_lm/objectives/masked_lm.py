@@ -1,4 +1,4 @@
-"""Masked language modelling: hide some tokens and predict them.
+"""Masked language modelling: mask some tokens and predict them.
 
 Shapes: B batch, S sequence, M masked positions, V vocabulary.
 """
@@ -13,20 +13,20 @@ from keras_lm.objectives.whole_words import choose_words, word_starts
 
 @register_objective
 class MaskedLanguageModel(Objective):
-    """BERT's corruption: of 15 % of the tokens, 80 % become `[MASK]`, 10 % any token, 10 % stay.
+    """BERT's masking: of 15 % of the tokens, 80 % become `[MASK]`, 10 % any token, 10 % stay.
 
-    The masked positions come as a (B, M) tensor with M = ⌈rate · S⌉, so that shapes stay static and
-    the model projects only these onto its vocabulary. What ids there are follows from the tokenizer
-    of the task, unless it is given here.
+    The masked positions are a (B, M) tensor with M = ⌈rate · S⌉, so shapes stay static and the
+    model projects only these onto its vocabulary. Arguments that are not given come from the task's
+    tokenizer.
 
     Args:
         mask_id: int. Id of the mask token.
-        vocabulary_size: int. V; random tokens come from all of it.
-        special_ids: list of int. Tokens that are never masked; of a tokenizer all that play a role,
-            but for the unknown token.
-        rate: float. Share of a row's tokens that are masked; at least one of each row.
-        whole_words: bool. Mask all tokens of a word or none; needs a tokenizer. A word that is
-            longer than what is left of the row's share is passed over.
+        vocabulary_size: int. V; random tokens are drawn from all of it.
+        special_ids: list of int. Tokens that are never masked; by default all special tokens of the
+            tokenizer except the unknown token.
+        rate: float. Fraction of a row's tokens that are masked; at least one per row.
+        whole_words: bool. Mask all tokens of a word or none; needs a tokenizer. A word that exceeds
+            the rest of the row's budget is skipped.
         seed: int, for training; evaluation always uses the same masks for the same batch shape.
 
     Raises:
@@ -90,7 +90,7 @@ class MaskedLanguageModel(Objective):
             maskable = ops.logical_and(maskable, ops.not_equal(token_ids, special_id))
         shape = ops.shape(token_ids)
         length = ops.cast(shape[1], "float32")
-        # Less a little: in float32 the product of 0.15 and 100 is more than 15.
+        # Minus a little: in float32, 0.15 times 100 is more than 15.
         number = ops.cast(ops.ceil(self.rate * length - 1e-4), "int32")  # M
         available = ops.sum(ops.cast(maskable, "float32"), axis=-1, keepdims=True)  # (B, 1)
         wanted = ops.minimum(ops.maximum(ops.round(self.rate * available), 1.0), available)

@@ -1,42 +1,42 @@
-"""What a model is trained for, and which objective goes with which head of a checkpoint."""
+"""Training objectives, and which one goes with which head of a checkpoint."""
 
 _BY_KIND = {}
 
 
 class Objective:
-    """What a model is trained for: the labels it makes, the heads it needs, its loss and metrics.
+    """A training objective: the labels it makes, the heads it needs, its loss and metrics.
 
-    A subclass states `heads`, makes labels in `corrupt` and gives `loss` and `metrics`. It may read
-    a batch in a way of its own (`forward`), and bring further networks (`companions`).
+    A subclass sets `heads`, makes labels in `corrupt` and returns `loss` and `metrics`. It may have
+    its own `forward`, and further networks (`companions`).
 
-    An objective with several outputs gives labels, outputs, loss and metrics as dicts by their
-    names; with one, as they are.
+    An objective with several outputs has labels, outputs, loss and metrics in dicts by output name;
+    one with a single output has them as they are.
     """
 
-    # The names of outputs → the kinds of head that give them; see `Backbone.make_head`.
+    # Names of outputs → the kinds of head that compute them; see `Backbone.make_head`.
     heads = {}
-    # What labels that only the data can give say, for an error where they are missing; else None.
+    # Description of labels that must come with the data, for the error if they are missing.
     labels_of_data = None
     # Whether a head reads the backbone's `pooled_output`.
     uses_pooler = False
-    # Built layers and models that take part in training and are no part of the model: a generator,
-    # a teacher. Their trainable weights are trained with it; a training checkpoint holds them all.
+    # Built layers and models that training needs beside the model: a generator, a teacher. Their
+    # trainable weights are trained with it; a training checkpoint holds all of them.
     companions = ()
-    # A method `forward(task, inputs, labels, training) -> (labels, outputs)` of an objective that
-    # reads in a way of its own what it corrupted; None if calling the task does it.
+    # A method `forward(task, inputs, labels, training) -> (labels, outputs)` of an objective with
+    # its own forward pass; None to call the task.
     forward = None
-    # The `keras.random.SeedGenerator` of an objective that leaves something to chance.
+    # The `keras.random.SeedGenerator` of an objective that draws random numbers.
     seed_generator = None
 
     def set_tokenizer(self, tokenizer):
-        """Take what the objective needs to know of a task's tokenizer, None where it has none."""
+        """Read what the objective needs from the task's tokenizer, None if it has none."""
 
     def corrupt(self, inputs, training=True):
-        """Hide what is to be predicted, in `keras.ops` and static shapes.
+        """Corrupt a batch and make its labels, in `keras.ops` and static shapes.
 
         Args:
             inputs: packed dict.
-            training: bool. False does the same with the same batch each time.
+            training: bool. False corrupts the same batch in the same way each time.
 
         Returns:
             `(inputs, labels)`.
@@ -52,7 +52,7 @@ class Objective:
         return []
 
     def by_output(self, value):
-        """Return what the objective gives as a dict from its outputs' names."""
+        """Return labels, losses or the like as a dict by output name."""
         if isinstance(value, dict):
             return value
         (name,) = self.heads
@@ -60,33 +60,30 @@ class Objective:
 
     @property
     def variables(self):
-        """What a training checkpoint holds of it: its random seed, and its companions."""
+        """Its variables in a training checkpoint: the random seed and the companions'."""
         seed = [self.seed_generator.state] if self.seed_generator else []
         return seed + [variable for c in self.companions for variable in c.variables]
 
     @property
     def trainable_weights(self):
-        """The weights of its companions that training changes."""
+        """The trainable weights of its companions."""
         return [weight for c in self.companions for weight in c.trainable_weights]
 
 
 def register_objective(cls):
-    """Make an objective the one that a checkpoint's heads of its kinds were pretrained with."""
+    """Register an objective as the one that heads of its kinds were pretrained with."""
     _BY_KIND.update(dict.fromkeys(cls.heads.values(), cls))
     return cls
 
 
 def pretraining_objectives(backbone):
-    """Return the objectives that a backbone was pretrained with, by the kinds of its heads.
+    """Return the objectives that a backbone was pretrained with, a list of `Objective`.
 
     Args:
-        backbone: `keras_lm.models.Backbone`; its `PRETRAINING_HEADS` say the kinds.
-
-    Returns:
-        list of `Objective`.
+        backbone: `keras_lm.models.Backbone` with `PRETRAINING_HEADS`.
 
     Raises:
-        ValueError: if it states no heads, or one that no objective is registered for.
+        ValueError: if it has no heads, or one without a registered objective.
     """
     kinds = backbone.PRETRAINING_HEADS.values()
     unknown = [kind for kind in kinds if kind not in _BY_KIND]

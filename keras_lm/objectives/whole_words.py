@@ -13,11 +13,11 @@ def word_starts(token_ids, begins_word, ends_word):
 
     Args:
         token_ids: (B, S) int32.
-        begins_word: (V,) bool, which tokens do so wherever they stand.
+        begins_word: (V,) bool, which tokens always begin a word.
         ends_word: (V,) bool, after which tokens a word begins; see `keras_lm.tokenizers.Tokenizer`.
 
     Returns:
-        (B, S) bool; the first of a row begins one.
+        (B, S) bool; the first token of a row begins one.
     """
     after = ops.take(ends_word, token_ids[:, :-1], axis=0)
     after = ops.concatenate([ops.ones_like(token_ids[:, :1], dtype="bool"), after], axis=1)
@@ -25,20 +25,19 @@ def word_starts(token_ids, begins_word, ends_word):
 
 
 def choose_words(starts, available, wanted, chance):
-    """Choose whole words at random, of at most so many tokens together.
+    """Choose whole words at random, up to `wanted` tokens.
 
-    As BERT's own code does: words come in random order, and one that does not fit any more is
-    passed over.
+    As in BERT's code, words are visited in random order, and one that no longer fits is skipped.
 
     Args:
         starts: (B, S) bool, which tokens begin a word.
-        available: (B, S) bool, which tokens may be chosen; another one stands between words.
-        wanted: (B, 1), how many tokens to choose at the most.
+        available: (B, S) bool, which tokens may be chosen; any other separates words.
+        wanted: (B, 1), the maximum number of tokens to choose.
         chance: (B, S) uniform random numbers in [0, 1).
 
     Returns:
-        `(columns, number)`: (B, S) int32, all places of the row, the chosen ones first and a word's
-        in order; (B, 1) float32, how many are chosen.
+        `(columns, number)`: (B, S) int32, all columns of the row, the chosen ones first and those
+        of a word in order; (B, 1) float32, how many are chosen.
     """
     length = ops.shape(starts)[1]
     before = ops.concatenate([ops.zeros_like(available[:, :1]), available[:, :-1]], axis=1)
@@ -66,5 +65,5 @@ def choose_words(starts, available, wanted, chance):
     rank = ops.argsort(order, axis=1)  # (B, W): where in the order each word stands
     first = ops.where(taken, place, length)  # (B, W) in order: the others come last
     key = ops.take_along_axis(ops.take_along_axis(first, rank, axis=1), word, axis=1)  # (B, S)
-    # One number for word and place: sorting need not keep the order of equals.
+    # One key for word and column, as sorting need not be stable.
     return ops.argsort(key * length + place, axis=1), number

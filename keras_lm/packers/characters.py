@@ -1,4 +1,4 @@
-"""The packer of words that are spelled.
+"""The packer for words as characters.
 
 Shapes: B batch, S sequence, C characters of a word, W words of all texts.
 """
@@ -9,7 +9,7 @@ from keras_lm.packers.packer import PackedInput, Packer
 
 
 class CharacterPacker(Packer):
-    """The same for words that are spelled: ragged character ids → rows of equally many words.
+    """A `Packer` for words as characters: ragged character ids → rows of equally many words.
 
     Args:
         tokenizer: `keras_lm.tokenizers.CharacterTokenizer`.
@@ -32,8 +32,8 @@ class CharacterPacker(Packer):
     def read_vocabulary(self, tokenizer):
         """See `Packer.read_vocabulary`."""
         super().read_vocabulary(tokenizer)
-        # A word for every id that the rows below may hold beside those of texts: all are padding
-        # but the special tokens.
+        # A word for every id that rows may hold besides those of texts: all are padding except the
+        # special tokens.
         with tf.init_scope():
             words = tokenizer.tokenize_words(tokenizer.vocabulary, parse_special=True).numpy()
         special = {tokenizer.token_to_id(token) for token in self.template.special_tokens}
@@ -44,7 +44,7 @@ class CharacterPacker(Packer):
         """Return the packed dict for `tf.RaggedTensor`s (B, None, C); see `Packer.pack`."""
         table, numbers = [tf.constant(self._words)], {}
         first = len(self._words)
-        for name, text in texts.items():  # words are numbered through, packed, and looked up
+        for name, text in texts.items():  # words are numbered, packed, and looked up
             values = tf.cast(text.values, tf.int32)  # (W, C)
             table.append(values)
             numbers[name] = text.with_values(tf.range(tf.shape(values)[0]) + first)
@@ -56,6 +56,6 @@ class CharacterPacker(Packer):
         }
 
     def pieces(self, packed):
-        """Return what a model sees: `tokens` (B, S), words, and `character_ids` (B, S, C)."""
+        """Return what the model reads: `tokens` (B, S), words, and `character_ids` (B, S, C)."""
         words = self.tokenizer.words(packed["character_ids"])
         return {"tokens": words, "character_ids": packed["character_ids"]}

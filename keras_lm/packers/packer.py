@@ -21,10 +21,10 @@ class PackedInput:
     """One of the tensors that a packer makes.
 
     Args:
-        rank: int. Number of its axes, where an example has one row.
-        fill: int. What stands in padding.
-        has_rows: bool. False for what all rows of an example have in common: it keeps its rank
-            where an example has several.
+        rank: int. Number of axes, for one row per example.
+        fill: int. The value in padding.
+        has_rows: bool. False for what all rows of an example share: it keeps its rank if an example
+            has several.
     """
 
     rank: int = 2
@@ -35,26 +35,26 @@ class PackedInput:
 class Packer:
     """Tokenize texts, cut them to length, put special tokens around them, and pad.
 
-    A model with other inputs names a subclass of its own in `packer_class`, which extends `pack`
-    and `inputs`, and in `read_vocabulary` takes from the tokenizer what these need.
+    A model with other inputs sets `packer_class` to a subclass, which extends `pack` and `inputs`,
+    and `read_vocabulary` to take what these need from the tokenizer.
 
     Args:
         template: `Template`.
-        tokenizer: `keras_lm.tokenizers.Tokenizer`; None for a packer that only arranges what is
-            packed already.
-        sequence_length: int. Columns S at most, special tokens included.
-        padding: `"longest"` pads to the longest row of the batch; `"fixed"` always gives
-            `sequence_length` columns, which XLA, TPUs and TFLite want.
-        truncation: which text of a pair gives way. `"longest_first"` takes tokens off the end of
-            the longer one, and of the second at a tie, until both fit (BERT's own); `"only_first"`
-            and `"only_second"` shorten that one alone, down to nothing, and then the other.
-        rows: `keras_lm.packers.Texts` or a class like it: which columns of text there are, and
-            which rows become of them.
+        tokenizer: `keras_lm.tokenizers.Tokenizer`; None for a packer that only handles packed
+            inputs.
+        sequence_length: int. Maximum of S, special tokens included.
+        padding: `"longest"` pads to the longest row of the batch; `"fixed"` always to
+            `sequence_length`, for XLA, TPUs and TFLite.
+        truncation: which text of a pair is truncated. `"longest_first"` removes tokens from the end
+            of the longer one, and of the second at a tie, until both fit (as BERT);
+            `"only_first"` and `"only_second"` truncate that one, down to nothing, and then the
+            other.
+        rows: `keras_lm.packers.Texts` or a class like it: the columns of text, and the rows to make
+            of them.
 
     Call: `packer({"text": …, "text_pair": …})` with string tensors (B,) returns a dict of (B, S)
-    int32: `token_ids`, `segment_ids`, `padding_mask`. Where the tokenizer has words and no pieces
-    of them, a column may also be (B, W), the words of each text, ragged or filled up with empty
-    strings.
+    int32: `token_ids`, `segment_ids`, `padding_mask`. If the tokenizer splits texts into words
+    only, a column may also be (B, W), the words of each text, ragged or padded with empty strings.
 
     Raises:
         ValueError: if an argument has no such value, or `sequence_length` leaves no room for text.
@@ -65,7 +65,7 @@ class Packer:
         packer({"text": tf.constant(["a text"])})["token_ids"]
     """
 
-    # What holds the tables that it looks strings up in, if any, for an export to take along.
+    # The resource with the tables that it looks strings up in, if any, tracked by an export.
     lookups = ()
 
     def __init__(
@@ -92,8 +92,8 @@ class Packer:
             self.read_vocabulary(tokenizer)
 
     def read_vocabulary(self, tokenizer):
-        """Look up the ids of special tokens; called once, where there is a tokenizer."""
-        # Where a vocabulary has no padding, as GPT-2's, any id will do: the mask says what is real.
+        """Look up the ids of special tokens; called once, if there is a tokenizer."""
+        # If a vocabulary has no padding, as GPT-2's, any id will do: the mask marks real tokens.
         roles = [role for role in ("pad", "eos") if role in tokenizer.special_tokens]
         self.pad_id = tokenizer.special_id(roles[0]) if roles else 0
         # (id, or the name of a text; segment id)
@@ -112,7 +112,7 @@ class Packer:
             )
 
     def number_of_special_tokens(self, name):
-        """Return how many there are around one text (`"single"`) or around a `"pair"`."""
+        """Return the number of special tokens around one text (`"single"`) or a `"pair"`."""
         return sum(not isinstance(piece, str) for piece, _ in self._pieces[name])
 
     def with_padding(self, padding):
@@ -142,7 +142,7 @@ class Packer:
         """Return the `tf.TensorSpec`s of the columns of text, by name.
 
         Args:
-            optional: bool. Whether those that data may lack are among them.
+            optional: bool. Whether to include optional columns.
             words: bool. Whether texts come as words, (B, W).
         """
         names = self.names if optional else self.rows.required
@@ -157,7 +157,7 @@ class Packer:
 
         Args:
             columns: dict of string tensors.
-            tokenize: callable from strings (B,) to ragged ids; the tokenizer where left out.
+            tokenize: callable from strings (B,) to ragged ids; the tokenizer if omitted.
         """
         return self.rows.pack(self, columns, tokenize)
 
@@ -197,7 +197,7 @@ class Packer:
         }
 
     def pieces(self, packed):
-        """Return what a model sees of packed rows: `tokens` and `token_ids`, (B, S) each."""
+        """Return what the model reads of packed rows: `tokens` and `token_ids`, (B, S) each."""
         tokens = self.tokenizer.tokens(packed["token_ids"])
         # By the mask: a text can also hold the padding's own token.
         tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
@@ -208,7 +208,7 @@ class Packer:
 
         Returns:
             A dict of the text's name → `(start, length)`, (B,) int32 each: the column of its first
-            token, and how many of its tokens there was room for.
+            token, and how many of its tokens are kept.
         """
         runs, *_ = self._lay_out(texts)
         return {piece: (start, n) for piece, _, start, n in runs if isinstance(piece, str)}
@@ -217,7 +217,7 @@ class Packer:
 
     @property
     def inputs(self):
-        """What it makes, the sequence itself first: name → `PackedInput`."""
+        """The packed inputs, the sequence itself first: name → `PackedInput`."""
         return {
             "token_ids": PackedInput(fill=self.pad_id),
             "segment_ids": PackedInput(fill=self.template.padding_segment),
@@ -225,18 +225,18 @@ class Packer:
         }
 
     def with_mask(self, packed):
-        """Return packed rows with the mask that they mean, before they are widened."""
+        """Return packed rows with their default mask, before they are padded further."""
         if "token_ids" not in packed:
             return packed
         return {"padding_mask": tf.ones_like(packed["token_ids"])} | packed
 
     def pad_to(self, packed, widths):
-        """Widen packed rows (B, S, …), on the side where the template has its padding.
+        """Pad packed rows (B, S, …) to more columns, on the template's padding side.
 
         Args:
-            packed: dict of tensors, also of such as the packer did not make (`mask_positions`):
-                they are filled up with zeros on the right.
-            widths: dict of int32 scalars, the number of columns that each is to have.
+            packed: dict of tensors; those that the packer did not make (`mask_positions`) are
+                padded with zeros on the right.
+            widths: dict of int32 scalars, the new number of columns of each.
         """
 
         def widen(name, value):
@@ -250,7 +250,7 @@ class Packer:
         return {name: widen(name, value) for name, value in packed.items()}
 
     def row_specs(self, specs):
-        """Return the `tf.TensorSpec`s of packed examples for those of rows, by name."""
+        """Convert the `tf.TensorSpec`s of rows to those of packed examples, by name."""
         if self.rows.several_for is None:
             return specs
         return {
@@ -261,10 +261,10 @@ class Packer:
         }
 
     def flatten(self, inputs):
-        """Return the rows of packed examples: (B, C, S) → (B · C, S), or `inputs` as they are.
+        """Return the rows of packed examples: (B, C, S) → (B · C, S), or `inputs` unchanged.
 
         Raises:
-            ValueError: if they are rows already, but examples have several.
+            ValueError: if `inputs` are rows already, but examples have several.
         """
         if self.rows.several_for is None:
             return inputs
@@ -278,7 +278,7 @@ class Packer:
         return {name: flat(name, value) for name, value in inputs.items()}
 
     def join(self, logits, inputs):
-        """Return the logits of examples for those of their rows; the way back from `flatten`."""
+        """Combine the logits of rows into those of examples; the inverse of `flatten`."""
         if self.rows.several_for is None:
             return logits
         number = self._shape(inputs)[1]
@@ -299,12 +299,12 @@ class Packer:
         return name not in self.inputs or self.inputs[name].has_rows
 
     def _lay_out(self, texts):
-        """Say which columns each piece of the template takes.
+        """Compute which columns each piece of the template takes.
 
         Returns:
             `(runs, first, total, columns)`: for each piece (id or text, segment, (B,) its first
-            column, (B,) number of columns); of each row the first real column (B,) and how many are
-            real (B,); how many there are in all, S.
+            column, (B,) number of columns); the first real column of each row (B,) and the number
+            of real ones (B,); S.
         """
         name = "pair" if "text_pair" in texts else "single"
         lengths = {key: tf.cast(text.row_lengths(), tf.int32) for key, text in texts.items()}
@@ -327,7 +327,7 @@ class Packer:
         return tf.maximum(tf.reduce_max(total), 1)
 
     def _truncate(self, lengths, room):
-        """Return how many tokens each text keeps, all in closed form."""
+        """Return how many tokens each text keeps, in closed form."""
         if len(lengths) == 1:
             return {"text": tf.minimum(lengths["text"], room)}
         first, second = lengths["text"], lengths["text_pair"]
@@ -337,7 +337,7 @@ class Packer:
         elif self.truncation == "only_second":
             first = tf.minimum(first, room)
             second = tf.minimum(second, room - first)
-        else:  # taking from the longer one ends at equal halves, or before it where one is short
+        else:  # truncating the longer one ends at equal halves, or earlier if one is short
             first, second = (
                 tf.minimum(first, tf.maximum(room - room // 2, room - second)),
                 tf.minimum(second, tf.maximum(room // 2, room - first)),
@@ -346,7 +346,7 @@ class Packer:
 
     @staticmethod
     def _gather(text, offset, inside):
-        """Pick `text[row, offset]` where `inside`, by plain integer ops that TFLite has too."""
+        """Gather `text[row, offset]` where `inside`, by plain integer ops that TFLite has too."""
         values = tf.concat([text.flat_values, [0]], axis=0)  # never empty
         row_starts = tf.cast(text.row_starts(), tf.int32)[:, tf.newaxis]
         return tf.gather(values, tf.where(inside, row_starts + offset, 0))

@@ -1,7 +1,7 @@
 """Which texts an example has, and which rows are made of them.
 
-A packer turns one text, or a pair, into one row. The classes here say what the columns of raw text
-are called, and how they become such texts; the models know nothing of it.
+A packer turns one text, or a pair, into one row. The classes here define the columns of raw text
+and how they become such texts.
 
 Shapes: B batch, C rows an example, S sequence, W words.
 """
@@ -9,27 +9,27 @@ Shapes: B batch, C rows an example, S sequence, W words.
 import tensorflow as tf
 from keras import ops
 
-LOWEST = -1e9  # the logit of a choice that is none: finite, and next to it all others count
+LOWEST = -1e9  # the logit of a missing choice: finite, but below all others
 
 
 class Texts:
     """A text, or a pair of texts, makes one row.
 
     Args:
-        text_pair: bool. False where there are no pairs.
-        takes_words: bool. Whether texts may come as lists of words, where the tokenizer has words
-            and no pieces of them.
+        text_pair: bool. Whether there may be pairs.
+        takes_words: bool. Whether texts may come as lists of words, if the tokenizer splits texts
+            into words only.
 
     Attributes:
-        names: of all columns of raw text, in the order in which a tuple gives them.
-        required: of those that no data may lack.
-        lists: of those whose entries are lists of strings.
+        names: names of all columns of raw text, in the order of a tuple.
+        required: those of the required columns.
+        lists: those of the columns whose entries are lists of strings.
     """
 
     names = ("text", "text_pair")
     required = ("text",)
     lists = ()
-    # Who wants several rows an example, (B, C, S); None for one.
+    # The task with several rows per example, (B, C, S), for errors; None for one row.
     several_for = None
 
     def __init__(self, text_pair=True, takes_words=False):
@@ -47,12 +47,12 @@ class Texts:
         return packer.pack(**{name: packer.ids(columns[name], tokenize) for name in names})
 
     def join(self, logits, inputs):
-        """Return an example's logits for those of its rows, (B, C, classes)."""
+        """Combine the logits of an example's rows, (B, C, classes), into the example's."""
         raise NotImplementedError(f"{type(self).__name__} has one row an example.")
 
 
 class BothOrders(Texts):
-    """A pair makes two rows, one in each order; their logits are added up.
+    """A pair makes two rows, one in each order; their logits are added.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", section 3.3.
     """
@@ -72,7 +72,7 @@ class BothOrders(Texts):
 
 
 class Choices(Texts):
-    """A text makes a row with each of its choices; an empty choice is none."""
+    """A text makes a row with each of its choices; empty choices are padding."""
 
     names = required = ("text", "choices")
     lists = ("choices",)

@@ -9,18 +9,18 @@ IGNORED = -100  # the label of padding, as `keras_lm.objectives` has it, which s
 
 
 class Seq2SeqPacker:
-    """Pack a text for the encoder, and what it is to become for the decoder.
+    """Pack a source text for the encoder, and its target text for the decoder.
 
     Args:
         source: `keras_lm.packers.Packer` of single texts.
-        target: `keras_lm.packers.Packer` of single texts, perhaps with another tokenizer, whose
-            template ends with the token that ends an output, and has its padding on the right.
-        start_token: str, what the decoder reads first: `"<pad>"` for T5 and Marian.
+        target: `keras_lm.packers.Packer` of single texts, possibly with another tokenizer; its
+            template must end with the end token, and pad on the right.
+        start_token: str, the decoder's first input: `"<pad>"` for T5 and Marian.
 
     Call: `packer({"text": …})` returns `encoder_token_ids` and `encoder_padding_mask`, (B, S); with
     `labels`, the target texts, also `decoder_token_ids`, `decoder_padding_mask` and `labels`,
-    (B, T). All are int32. The decoder reads the target one place late, and learns at each place the
-    token of `labels`, where -100 is padding.
+    (B, T). All are int32. The decoder reads the target shifted right by one; `labels` are -100 in
+    padding.
 
     Raises:
         ValueError: if the target's padding is on the left.
@@ -39,7 +39,7 @@ class Seq2SeqPacker:
 
     def __init__(self, source, target, start_token):
         if target.template.padding_side != "right":
-            raise ValueError("target has padding_side='left': a decoder reads from the left on.")
+            raise ValueError("target has padding_side='left': a decoder reads from left to right.")
         self.source = source
         self.target = target
         self.start_id = target.tokenizer.token_to_id(start_token)

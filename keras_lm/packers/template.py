@@ -1,14 +1,14 @@
-"""Where a model's special tokens stand."""
+"""Templates of special tokens."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Template:
-    """Where a model's special tokens stand around one text and around a pair.
+    """A model's special tokens around one text and around a pair.
 
-    Each is a string of pieces parted by spaces, `piece:segment`. `$A` and `$B` are the texts,
-    anything else is a special token.
+    A template is a string of pieces, `piece:segment`, separated by spaces. `$A` and `$B` are the
+    texts, anything else is a special token.
 
     Args:
         single: str, for one text.
@@ -17,7 +17,7 @@ class Template:
         padding_segment: int. Segment id of padding.
 
     Raises:
-        ValueError: if a piece is written otherwise, or a text is missing.
+        ValueError: if a piece is malformed, or a text is missing.
 
     Example:
 
@@ -39,7 +39,7 @@ class Template:
 
     @property
     def special_tokens(self):
-        """The special tokens in it, each once."""
+        """The special tokens in the template, each once."""
         pieces = [piece for name in ("pair", "single") for piece, _ in self.pieces(name)]
         return list(dict.fromkeys(piece for piece in pieces if not piece.startswith("$")))
 

@@ -1,4 +1,4 @@
-"""Long texts in windows that overlap, as questions about a text are answered.
+"""Long texts in overlapping windows, for question answering.
 
 Shapes: B batch, R windows of all examples, S sequence.
 """
@@ -12,17 +12,16 @@ class Windows(Texts):
     """A question makes a row with each window of its context.
 
     Args:
-        stride: int. Tokens from the beginning of a window to that of the next.
-        max_question_length: int. Longer questions are cut to as many tokens.
+        stride: int. Tokens from the start of a window to that of the next.
+        max_question_length: int. Longer questions are truncated to this many tokens.
 
-    Packing gives the rows (R, S) of all examples one after the other, and beside what the model
-    takes `example` (R,), the number of the example that a window is of, and `start` and `end`
-    (R, S), the place of each token of the context in it, in characters; -1 for all other tokens.
-    All are int32.
+    Packing returns the rows (R, S) of all examples one after the other, and besides the model's
+    inputs `example` (R,), the index of each window's example, and `start` and `end` (R, S), the
+    offsets of each context token in characters; -1 for all other tokens. All are int32.
 
     Raises:
-        ValueError: if `stride` or `max_question_length` is less than 1; in packing, if such a
-            question leaves no room for its context.
+        ValueError: if `stride` or `max_question_length` is less than 1; in packing, if a question
+            of that length leaves no room for its context.
 
     Example:
 
@@ -68,7 +67,7 @@ class Windows(Texts):
         }
 
     def _room(self, packer, questions):
-        """Return how many tokens of its context fit into a row beside each question, (B,) int64."""
+        """Return how many context tokens fit into a row beside each question, (B,) int64."""
         room = packer.sequence_length - packer.number_of_special_tokens("pair")
         if self.max_question_length >= room:
             raise ValueError(
@@ -78,7 +77,7 @@ class Windows(Texts):
         return room - tf.cast(questions.row_lengths(), tf.int64)
 
     def _cut(self, ids, room):
-        """Return the example of each window, (R,) int64, and its tokens' places in `ids.values`.
+        """Return the example of each window, (R,) int64, and its tokens' indices in `ids.values`.
 
         The last window of a text is the first to reach its end; a text without tokens has one.
         """

@@ -1,4 +1,4 @@
-"""Texts whose words are told apart, for labels of words.
+"""Texts as words, for labels of words.
 
 Shapes: B batch, S sequence, W words, N words of all texts.
 """
@@ -13,8 +13,8 @@ class Words(Texts):
     """A text makes one row, which knows where each of its words begins.
 
     Args:
-        splitter: what parts a string into words, see `keras_lm.tokenizers.splitting`. Words that
-            are given as lists stay as they are.
+        splitter: how strings are split into words, see `keras_lm.tokenizers.splitting`. Lists of
+            words are not split.
     """
 
     names = required = ("text",)
@@ -31,12 +31,12 @@ class Words(Texts):
         """Return the words of texts, in the graph.
 
         Args:
-            text: (B,) strings, which are split; or (B, W) words, ragged or filled up with empty
-                strings, which are words without pieces.
+            text: (B,) strings, which are split; or (B, W) words, ragged or padded with empty
+                strings, which have no pieces.
 
         Returns:
             `(words, places)`: the words, ragged (B, W), and a dict of their `start` and `end` in
-            characters of the text, ragged (B, W) int64; empty for texts that come as words.
+            characters of the text, ragged (B, W) int64; empty if texts come as words.
         """
         if isinstance(text, tf.RaggedTensor):
             return text, {}
@@ -59,9 +59,9 @@ class Words(Texts):
         return self.pack_words(packer, words, self.pieces(packer, words.values, tokenize))[0]
 
     def pack_words(self, packer, words, pieces):
-        """Return the packed dict, and where in (B · S) each word's first piece stands, (N,) int64.
+        """Return the packed dict, and the index in (B · S) of each word's first piece, (N,) int64.
 
-        The place is -1 for a word without pieces, and for one for which there was no room.
+        The index is -1 for a word without pieces, and for one that was truncated.
 
         Args:
             packer: `keras_lm.packers.Packer`.

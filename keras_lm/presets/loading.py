@@ -20,7 +20,7 @@ def load_backbone(source, cls, load_weights=True, **overrides):
 
     Args:
         source, load_weights, **overrides: see there.
-        cls: class that it has to be a kind of.
+        cls: the class that the backbone must be an instance of.
     """
     if str(source) in sizes():
         return _from_size(str(source), cls, load_weights, overrides)
@@ -74,7 +74,7 @@ def load_tokenizer(source, cls, **overrides):
 
     Args:
         source, **overrides: see there.
-        cls: class that it has to be a kind of.
+        cls: the class that the tokenizer must be an instance of.
 
     Raises:
         FileNotFoundError, ValueError: if there is no vocabulary.
@@ -140,7 +140,7 @@ def _make_backbone(checkpoint, cls, overrides):
 
 
 def _divide(arguments, cls, backbone_class):
-    """Part what `from_preset` was given into the task's arguments and its backbone's."""
+    """Split the arguments of `from_preset` into the task's and its backbone's."""
 
     def names(cls):
         return set(inspect.signature(cls.__init__).parameters) - {"self", "backbone", "arguments"}
@@ -161,10 +161,10 @@ def _divide(arguments, cls, backbone_class):
 
 
 def _with_stated(mine, stated):
-    """Fill the task's arguments up with those that the checkpoint states for a head of its kind.
+    """Complete the task's arguments with those that the checkpoint states for such a head.
 
     Returns:
-        `(arguments, is_fresh)`: whether the task needs another classification head than the stored.
+        `(arguments, is_fresh)`: whether the stored classification head does not fit the task.
     """
     if stated is None:
         return mine, True
@@ -178,7 +178,7 @@ def _with_stated(mine, stated):
 
 
 def _load_weights(checkpoint, names, model, fresh):
-    """Copy the checkpoint's tensors into a model, and say what was missing or left over.
+    """Copy the checkpoint's tensors into a model, and warn of missing and unused ones.
 
     Args:
         checkpoint: `Checkpoint`.
@@ -204,7 +204,7 @@ def _load_weights(checkpoint, names, model, fresh):
 
 
 def _network(model):
-    """The backbone at the bottom: a feature extractor may stand under a task as its backbone."""
+    """The innermost backbone: that of a task may be a feature extractor."""
     while hasattr(model, "backbone"):
         model = model.backbone
     return model
@@ -215,7 +215,7 @@ def _summary(names):
 
 
 def _load_tokenizer(checkpoint, backbone):
-    """Return the checkpoint's tokenizer, or None where it has no vocabulary."""
+    """Return the checkpoint's tokenizer, or None if it has no vocabulary."""
     if checkpoint.format == "keras_lm":
         config = checkpoint.config.get("tokenizer")
         return None if config is None else _tokenizer_from_config(checkpoint.folder, config)

@@ -9,7 +9,7 @@ FORMAT_VERSION = 1
 
 
 class _SameNames(NameTable):
-    """A preset's tensors are called what our variables are called."""
+    """A preset's tensors have the names of our variables."""
 
     def sources(self, path):
         return (path,)
@@ -18,15 +18,15 @@ class _SameNames(NameTable):
 def recognise(checkpoint, cls=object):
     """Return the class of a checkpoint's backbone, and its `Converter`.
 
-    Of the models for which there are signs, that with most is taken; see `Converter.matches`.
+    If several models match, the one with the best match is taken; see `Converter.matches`.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: class of backbone. Only this one and its kinds are looked at, so that of two models in
-            a folder one can be asked for.
+        cls: class of backbone. Only this one and its subclasses are considered, which chooses one
+            of two models in a folder.
 
     Raises:
-        CheckpointError: if there is none, or several have as many signs.
+        CheckpointError: if no model matches, or several match equally well.
     """
     found = _stored(checkpoint) if checkpoint.format == "keras_lm" else _match(checkpoint, cls)
     found = [(backbone, converter) for backbone, converter in found if issubclass(backbone, cls)]
@@ -54,7 +54,7 @@ def _stored(checkpoint):
             f"install the keras_lm that wrote it ({checkpoint.config.get('keras_lm_version')})."
         )
     config = checkpoint.config.get("backbone", {})
-    while "backbone" in config:  # a feature extractor stands on a backbone of its own
+    while "backbone" in config:  # a feature extractor has a backbone of its own
         config = config["backbone"]
     name = config.get("class")
     if name not in BACKBONES:
@@ -66,10 +66,10 @@ def _stored(checkpoint):
 
 
 def _match(checkpoint, cls):
-    """Return the models, kinds of `cls`, that have most signs."""
+    """Return the models, subclasses of `cls`, that match best."""
     found = []
     for backbone in BACKBONES.values():
-        # A subclass that inherits how to read its base's checkpoints has to be asked for.
+        # A subclass that inherits the converters of its base must be asked for.
         is_own = backbone is cls or "CONVERTERS" in vars(backbone)
         converter = backbone.CONVERTERS.get(checkpoint.format)
         if is_own and issubclass(backbone, cls) and converter is not None:

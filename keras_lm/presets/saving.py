@@ -16,16 +16,16 @@ MAX_SHARD_BYTES = 5_000_000_000
 
 
 def save(folder, backbone, task=None, tokenizer=None):
-    """Write a preset in one step: a reader finds the old one, or the whole new one.
+    """Write a preset atomically: a reader finds the old one, or the whole new one.
 
     Args:
         folder: path.
-        backbone: `Backbone`, or a task on which `task` stands; None for a tokenizer alone.
+        backbone: `Backbone`; None for a tokenizer alone.
         task: `Task`, or None for the backbone alone.
-        tokenizer: `Tokenizer` to go with a backbone alone; a task brings its own.
+        tokenizer: `Tokenizer` to save with a backbone alone; a task has its own.
 
     Raises:
-        FileExistsError: if `folder` holds something that is no preset.
+        FileExistsError: if `folder` holds anything but a preset.
     """
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is no preset", marker=PRESET_CONFIG)

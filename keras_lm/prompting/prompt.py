@@ -82,7 +82,7 @@ class Prompt:
 
         Args:
             query: str, or a dict keyed by all fields but the output.
-            num_examples: int, how many of the examples, the first ones; all where left out.
+            num_examples: int, how many of the examples, the first ones; all if omitted.
 
         Raises:
             ValueError: if the query does not fit the template.

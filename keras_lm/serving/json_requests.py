@@ -317,7 +317,7 @@ def read_examples(document):
     Raises:
         ServingError: if there are none, or a feature is neither numbers nor strings.
     """
-    # Serialised messages are merged by writing one behind the other; the later feature counts.
+    # Serialised messages are merged by writing one after the other; the later feature counts.
     context = _read_example(document["context"]) if "context" in document else b""
     if "examples" not in document:
         raise invalid(

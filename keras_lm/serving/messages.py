@@ -136,7 +136,7 @@ def _read_examples(source):
     if kind == "example_list":
         return [example.SerializeToString() for example in source.example_list.examples]
     if kind == "example_list_with_context":
-        # Serialised messages are merged by writing one behind the other.
+        # Serialised messages are merged by writing one after the other.
         both = source.example_list_with_context
         context = both.context.SerializeToString()
         return [context + example.SerializeToString() for example in both.examples]

@@ -1,6 +1,6 @@
 """Bidirectional language modelling: pretrain ELMo, and score sentences from both sides.
 
-Shapes: B batch, S words, T = S + 1 predictions of a direction, 2 directions, D width of one
+Shapes: B batch, S words, T = S + 1 predictions per direction, 2 directions, D width of one
 direction, V words of the list.
 """
 
@@ -20,25 +20,24 @@ from keras_lm.tokenizers import WordTokenizer
 class BidirectionalLM(PretrainingTask):
     """Predict each word of a sentence from the words before it, and from those after it.
 
-    Both directions read words by their characters, and predict them by one softmax over a list of
-    words. `fit(sentences)` learns all words of each sentence and its end, or in the other direction
-    its begin. Training compares the right word with a sample of the list, so that losses and
-    perplexities of training are lower than they truly are; those of `evaluate` and
-    `validation_data` are of the whole list.
+    Both directions read words as characters and share one softmax over a list of words.
+    `fit(sentences)` predicts all words of each sentence and its end, or backwards its start.
+    Training uses a softmax over a sample of the list, so that its losses and perplexities are too
+    low; those of `evaluate` and `validation_data` are over the whole list.
 
     Args:
         backbone: `keras_lm.models.ElmoBackbone`.
         words: list of str, sorted from the most frequent word to the rarest, with `<S>`, `</S>` and
-            `<UNK>` among the first; see `keras_lm.tokenizers.learn_words`. Other words are the
-            unknown one.
+            `<UNK>` among the first; see `keras_lm.tokenizers.learn_words`. Other words become
+            `<UNK>`.
         num_candidates: int. How many words of the list a training step samples; None for all.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns `forward_logits` and `backward_logits`,
-    (B, T, V) float32. Forward, place t predicts word t of the sentence, and after its last word
-    the end; backward, place 0 predicts the begin, and place t word t - 1. Where `inputs` holds
-    `labels` (B, 2, T), calling returns their cross-entropy instead, (B, 2, T); `fit` makes them of
-    `word_ids` (B, S + 2), the words between `<S>` and `</S>` with -100 after them.
+    (B, T, V) float32. Forward, position t predicts word t of the sentence, and finally its end;
+    backward, position 0 predicts the start, and position t word t - 1. If `inputs` holds `labels`
+    (B, 2, T), calling returns their cross-entropy instead, (B, 2, T); `fit` makes them from
+    `word_ids` (B, S + 2), the words between `<S>` and `</S>`, padded with -100.
 
     Raises:
         ValueError: if `words` lacks one of the special words or holds a word twice, or the backbone
@@ -91,7 +90,7 @@ class BidirectionalLM(PretrainingTask):
         """Return what calling returns, for the top layer of the backbone.
 
         Args:
-            states: (B, S + 2, 2D), the begin of each sentence, its words, and its end.
+            states: (B, S + 2, 2D), the start of each sentence, its words, and its end.
             labels: (B, 2, T) int32, or None.
             training: bool.
         """
@@ -106,7 +105,7 @@ class BidirectionalLM(PretrainingTask):
 
     def preprocess(self, columns, tokenize=None):
         packed = super().preprocess(columns, tokenize)
-        words = self.tokenizer.words(packed["character_ids"])  # as far as the model sees them
+        words = self.tokenizer.words(packed["character_ids"])  # as the model reads them, truncated
         ids = tf.pad(self.word_tokenizer.tokenize_words(words), [[0, 0], [1, 1]])
         count = tf.reduce_sum(packed["padding_mask"], axis=1, keepdims=True)
         place = tf.range(tf.shape(ids)[1])[tf.newaxis]

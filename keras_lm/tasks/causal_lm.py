@@ -15,23 +15,22 @@ from keras_lm.tasks.generative import GenerativeTask, no_room
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalLM(GenerativeTask):
-    """Predict the next token: continue prompts, score texts, or go on pretraining on raw text.
+    """Predict the next token: continue prompts, score texts, or continue pretraining on raw text.
 
-    `fit(texts)` without labels learns each next token of each text, its end included; packed
-    windows (`{"token_ids": (B, S), "padding_mask": (B, S)}`) are learnt as they are. Labels (B, S)
-    beside packed windows say otherwise; -100 is left out of the loss.
+    `fit(texts)` without labels trains on every next token, including the end of each text; packed
+    windows (`{"token_ids": (B, S), "padding_mask": (B, S)}`) are used as they are. Labels (B, S)
+    beside packed windows replace the default ones; -100 is ignored by the loss.
 
-    Where the tokenizer has a bos and an eos token, a text that is learnt stands between them, and
-    one that is scored behind the first. A prompt is read as it is, an empty one as the bos token. A
-    prompt that is too long for the window of the backbone gives up its first tokens, so that all
-    new ones fit in: its last `max_sequence_length - max_new_tokens` are kept.
+    If the tokenizer has bos and eos tokens, `fit` puts each text between them, and `score` starts
+    each text with bos. Prompts get neither, but an empty one becomes the bos token. If a prompt is
+    too long for the backbone, its first tokens are dropped: the last
+    `max_sequence_length - max_new_tokens` are kept.
 
     Args:
         backbone: a `keras_lm.models.CausalBackbone`, such as `GPT2Backbone`.
         **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns logits (B, S, V), float32, at each place
-    for the token behind it.
+    Call: `task(inputs)` takes packed inputs and returns the next tokens' logits (B, S, V), float32.
 
     Raises:
         ValueError: if the backbone has no head for causal language modelling.
@@ -74,26 +73,26 @@ class CausalLM(GenerativeTask):
     ):
         """Continue prompts.
 
-        A row comes out the same whatever stands beside it in the batch, but for rounding.
+        A row's result does not depend on the rest of the batch, except for rounding.
 
         Args:
             prompts: a string, or a list or array of strings; or a dict of packed `token_ids` (B, S)
-                and perhaps `padding_mask`, padded on either side, which gives ids in return.
-            max_new_tokens: int. Left out: 50, or half of the window where that is less.
-            temperature: float, by which logits are divided before one token is drawn. 0 or None
-                takes the likeliest token.
-            top_k: int. Draw among the `top_k` likeliest tokens.
-            top_p: float. Draw among the likeliest tokens that hold this share of the probability.
+                and optionally `padding_mask`, padded on either side, to get ids in return.
+            max_new_tokens: int. Default: 50, or half of the window if that is less.
+            temperature: float, by which logits are divided before sampling. 0 or None takes the
+                likeliest token.
+            top_k: int. Sample from the `top_k` likeliest tokens.
+            top_p: float. Sample from the likeliest tokens with this cumulative probability.
             num_beams: int. More than 1 is beam search.
-            length_penalty: float, of beam search: a text's score is its log-likelihood over its
-                number of tokens to this power.
+            length_penalty: float, for beam search: a text's score is its log-likelihood divided by
+                its number of tokens to this power.
             repetition_penalty: float. Above 1 makes tokens of prompt and text less likely.
-            no_repeat_ngram_size: int n. No n tokens in a row occur a second time.
-            stop: str, token id, or a list of these. A text ends before the first that it would
-                hold; it always ends before the tokenizer's eos token.
+            no_repeat_ngram_size: int n. No n-gram occurs twice.
+            stop: str, token id, or a list of these. A text ends before any of them, and always
+                before the tokenizer's eos token.
             num_return_sequences: int N. How many continuations of each prompt.
-            seed: int, or a list with one a prompt. Fixes what is drawn, for each row by itself:
-                equal prompts with equal seeds are continued alike.
+            seed: int, or a list with one per prompt. Seeds each row separately: equal prompts with
+                equal seeds have equal continuations.
             batch_size: int, prompts at a time.
 
         Returns:
@@ -145,7 +144,7 @@ class CausalLM(GenerativeTask):
         return [texts[i : i + number] for i in range(0, len(texts), number)]
 
     def _prompt_arrays(self, prompts):
-        """Prompts of any form as `prompt` (B,), or `token_ids` and `padding_mask` (B, S)."""
+        """Prompts in any form as `prompt` (B,), or `token_ids` and `padding_mask` (B, S)."""
         if not isinstance(prompts, dict) or "token_ids" not in prompts:
             self.require_tokenizer()
             prompts = [prompts] if isinstance(prompts, (str, bytes)) else prompts
@@ -178,7 +177,7 @@ class CausalLM(GenerativeTask):
         return self.continue_ids(real_tokens(token_ids, padding_mask), **arguments)
 
     def _run(self, function, inputs):
-        """Call a function of named tensors in the graph, which is traced once for all shapes."""
+        """Call a function of named tensors as a graph, traced once for all shapes."""
         inputs = {
             name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
             for name, value in inputs.items()
@@ -196,22 +195,21 @@ class CausalLM(GenerativeTask):
     def score(self, texts, stride=None, batch_size=32):
         """Return how likely texts are, token by token.
 
-        Each text is read behind the bos token, where the tokenizer has one; otherwise its first
-        token has no score. A text longer than the window is read in windows that overlap: each
-        begins `stride` tokens after the one before, and scores what that has not reached. For the
-        perplexity of several texts together, divide the sum of their `scores` by that of their
-        `num_tokens`.
+        Each text is read after the bos token, if the tokenizer has one; otherwise its first token
+        has no score. A text longer than the window is read in overlapping windows: each begins
+        `stride` tokens after the previous one, and scores the tokens after that one's end. The
+        perplexity of several texts is exp(-(the sum of their `scores`) / (that of `num_tokens`)).
 
         Args:
             texts: a string, or raw strings in any form that `predict` takes.
-            stride: int, from 1 to the window of the backbone; half of it where left out. Smaller is
+            stride: int, from 1 to the window of the backbone; by default half of it. Smaller is
                 slower, and gives each token more context.
             batch_size: int.
 
         Returns:
             dict of numpy arrays: `scores` (B,), the natural logarithm of each text's probability;
             `perplexity` (B,), 1 for an empty text; `num_tokens` (B,); `tokens` and `token_scores`,
-            (B, longest), empty and 0 behind the end of a text.
+            (B, longest), empty and 0 after the end of a text.
 
         Raises:
             ValueError: if `stride` is out of range or there is no text.
@@ -229,15 +227,15 @@ class CausalLM(GenerativeTask):
     def score_continuations(self, contexts, choices, batch_size=8):
         """Return how likely each of several continuations of a text is.
 
-        A context begins behind the bos token, where the tokenizer has one, so that a score is that
-        of the whole text less that of the context. Tokens are those of the whole text: where one
-        would lie across the border, it counts to the choices, for all choices of a context alike.
-        A context that is too long for the window gives up its first tokens.
+        A context starts with the bos token, if the tokenizer has one: a score is that of the whole
+        text minus that of the context. Context and choice are tokenized together: a token across
+        their border counts as part of the choice, for all choices of the context. If a context is
+        too long for the window, its first tokens are dropped.
 
         Args:
             contexts: list or array of B strings.
-            choices: list of B lists of strings, which continue the contexts as they are: a word
-                brings its space, as in `" yes"`.
+            choices: list of B lists of strings, appended to the contexts as they are: a word needs
+                its space, as in `" yes"`.
             batch_size: int, contexts at a time. Each is read once for all of its choices.
 
         Returns:

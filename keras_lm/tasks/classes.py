@@ -5,7 +5,7 @@ import tensorflow as tf
 
 
 def check_classes(num_classes, class_names):
-    """Return `(num_classes, class_names)`, the first filled in, the second a list of str or None.
+    """Return `(num_classes, class_names)`, the first completed, the second a list of str or None.
 
     Raises:
         ValueError: if both are missing, or they disagree.
@@ -27,15 +27,15 @@ def check_classes(num_classes, class_names):
 
 
 def class_numbers(task, labels, place):
-    """Return the numbers of labels by name; a task without `class_names` learns them here, sorted.
+    """Return the class numbers of names; a task without `class_names` learns them here, sorted.
 
     Args:
         task: with `num_classes` and `class_names`.
         labels: list of names.
-        place: callable from a label's position in the list to its place in the user's, `"[row]"`.
+        place: callable from a label's position in the list to that in the user's data, `"[row]"`.
 
     Raises:
-        ValueError: if a name is unknown, or those to learn are not `num_classes`.
+        ValueError: if a name is unknown, or the number of names is not `num_classes`.
     """
     labels = [label if label is None else text_of(label) for label in labels]
     if task.class_names is None:
@@ -46,7 +46,7 @@ def class_numbers(task, labels, place):
                 "pass class_names when making the task."
             )
         task.class_names = found
-        task.forget_answers()  # what it serves are the names
+        task.forget_answers()  # which contain the names
     numbers = {name: number for number, name in enumerate(task.class_names)}
     for i, label in enumerate(labels):
         if label not in numbers:
@@ -55,7 +55,7 @@ def class_numbers(task, labels, place):
 
 
 def names_of_classes(class_names, num_classes):
-    """Return what is served: the names, or else `"0"`, `"1"`, …."""
+    """Return the names to serve: those given, or else `"0"`, `"1"`, …."""
     return class_names or [str(i) for i in range(num_classes)]
 
 
@@ -74,7 +74,7 @@ def indices_of(names, class_names):
 
 
 def check_range(labels, num_classes):
-    """Refuse (B,) numbers that are no class."""
+    """Raise ValueError if one of (B,) numbers is not a class."""
     for row in np.flatnonzero((labels < 0) | (labels >= num_classes))[:1]:
         raise ValueError(
             f"labels[{row}]={labels[row]}, but num_classes={num_classes}: classes count from 0 to "

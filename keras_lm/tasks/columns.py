@@ -1,6 +1,4 @@
-"""Raw text as users have it → named columns of strings, or an error that says what is wrong.
-
-And batches of answers → what users get.
+"""Users' raw text → named columns of strings, or an error; and batches of answers → their results.
 """
 
 import numpy as np
@@ -152,7 +150,7 @@ def row_of_labels(labels, number):
     """Return the labels of one text's words as a list.
 
     Raises:
-        ValueError: if it is no list, or one of them is neither a name nor an integer.
+        ValueError: if it is not a list, or one of them is neither a name nor an integer.
     """
     if isinstance(labels, (list, tuple, np.ndarray)):
         labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
@@ -188,7 +186,7 @@ def _short(value):
 def batches_of(columns, batch_size):
     """Yield the columns batch by batch.
 
-    Not by a dataset: where one ends, TensorFlow may lose a Ctrl-C.
+    This is not a dataset, at whose end TensorFlow may lose a Ctrl-C.
 
     Args:
         columns: dict of tensors (B, …), ragged or not.
@@ -203,7 +201,7 @@ def join_answers(arrays):
     """Join batches of an answer along the rows, bytes as `str`.
 
     Args:
-        arrays: list of arrays; zeros or empty strings widen other axes than the rows to the widest.
+        arrays: list of arrays; other axes are padded to the widest with zeros or empty strings.
     """
     shape = np.max([array.shape[1:] for array in arrays], axis=0) if arrays[0].ndim > 1 else ()
     widened = [

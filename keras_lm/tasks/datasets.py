@@ -1,4 +1,4 @@
-"""What users pass to `fit` and the like → batches that a network takes.
+"""Users' data for `fit` and the like → batches for the network.
 
 Shapes: B batch, S sequence.
 """
@@ -15,13 +15,13 @@ def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False)
     """Return a dataset of packed batches `(inputs[, labels[, weights]])`.
 
     Args:
-        task: `keras_lm.tasks.Task`, which says how texts are packed and what its loss takes.
-        x, y, sample_weight: as `Task.fit` takes them.
-        batch_size: int; 32 where left out.
+        task: `keras_lm.tasks.Task`, which packs texts and prepares labels.
+        x, y, sample_weight: see `Task.fit`.
+        batch_size: int; 32 by default.
         shuffle: bool.
 
     Raises:
-        ValueError: if the data have no such form; names row and value.
+        ValueError: if the data have another form; names row and value.
     """
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
@@ -94,7 +94,7 @@ def padded_alike(dataset, packer):
 
 
 def answers(task, x, batch_size, answer):
-    """Return what `answer` gives for raw strings, batch by batch; see `Task.answer_all`."""
+    """Return the results of `answer` for raw strings, batch by batch; see `Task.answer_all`."""
     if isinstance(x, tf.data.Dataset):
         x = x.map(lambda *batch: named(task, batch[0]))
     else:
@@ -194,7 +194,7 @@ def _is_text(values):
 
 
 def _from_generator(generated):
-    """A dataset of a generator's batches, each as wide as it likes."""
+    """A dataset of a generator's batches, of any widths."""
     first = next(generated, None)
     if first is None:
         raise ValueError("x is a generator without batches: pass at least one.")

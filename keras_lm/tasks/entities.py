@@ -6,15 +6,15 @@ import numpy as np
 def entity_spans(labels):
     """Return the entities that the labels of a text's words mark.
 
-    `B-X` begins an entity of class X, `I-X` goes on with it or, after anything else, begins one, as
-    in the CoNLL evaluation. Of the richer schemes, `E-X` and `L-X` end an entity, `S-X` and `U-X`
-    are one. All else lies outside.
+    `B-X` begins an entity of class X; `I-X` continues it or, after anything else, begins one, as in
+    the CoNLL evaluation. Of the richer schemes, `E-X` and `L-X` end an entity, `S-X` and `U-X` are
+    one. All other labels are outside.
 
     Args:
         labels: sequence of str, one for each word.
 
     Returns:
-        A list of `(class, start, end)`: words from `start` up to, and without, `end`.
+        A list of `(class, start, end)`, in words; `end` is exclusive.
 
     Example:
 
@@ -37,11 +37,11 @@ def entity_spans(labels):
 
 
 def entities_of(answer, texts):
-    """Return what `TokenClassifier.entities` does.
+    """Return the entities of an answer; see `TokenClassifier.entities`.
 
     Args:
         answer: dict, what `TokenClassifier.tag` returns.
-        texts: (B,) string tensor; not read where the words were given.
+        texts: (B,) string tensor; not read if words were given.
     """
     found = []
     for row, labels in enumerate(answer["labels"]):
@@ -60,7 +60,7 @@ def entities_of(answer, texts):
 
 
 def bio_rules(class_names):
-    """Return which classes may follow each other, and begin a text, where they are BIO.
+    """Return which BIO classes may follow each other, and which may begin a text.
 
     Args:
         class_names: list of str: `O`, `B-X` and `I-X`.
@@ -69,7 +69,7 @@ def bio_rules(class_names):
         `(transitions, start)`: arrays (C, C), from and to, and (C,), of 0 and 1.
 
     Raises:
-        ValueError: if there are no names, or others.
+        ValueError: if there are no names, or one is not of this form.
 
     Example:
 

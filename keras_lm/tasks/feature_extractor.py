@@ -15,30 +15,28 @@ class FeatureExtractor(Task):
         backbone: see `Task`.
         layers: which hidden states: `"embedding"`, `"first"`, `"second_to_last"`, `"last"`,
             `"sum_all"` (of all blocks), `"sum_last_four"`, `"concat_last_four"` (BERT's table 7);
-            `"concat_embedding_last"` (CoVe's: a word's vector, then that of its context);
-            `"scalar_mix"` (ELMo's learned weighting of all, the embedding too); an int, the index
-            of a hidden state; or `"all"` or a list of int, each as a vector of its own.
-        pooling: over the tokens of a text: `"first"`, `"mean"`, `"max"`, or `"none"` for a vector a
-            token. Padding has no part in it; its own vectors are zero with `"none"`.
-        normalize: bool. Scale each vector to length 1, as sentence embeddings want.
+            `"concat_embedding_last"` (CoVe's: a word's vector, then its vector in context);
+            `"scalar_mix"` (ELMo's learned mix of all, including the embedding); an int, the index
+            of a hidden state; or `"all"` or a list of int, for a vector each.
+        pooling: over the tokens of a text: `"first"`, `"mean"`, `"max"`, or `"none"` for a vector
+            per token. Padding is excluded; its vectors are zero with `"none"`.
+        normalize: bool. Scale each vector to length 1, as usual for sentence embeddings.
         regularization: float. λ of `"scalar_mix"`, see `keras_lm.layers.ScalarMix`.
         layer_norm: bool. Whether `"scalar_mix"` normalises the layers, see there. The statistics
-            are those of the tokens; AllenNLP's take in the sentences' boundaries as well.
-        num_mixes: int. How many weightings of its own `"scalar_mix"` learns.
-        feature_dropout: float. Share of the vectors' numbers dropped in training, before pooling.
+            are those of the tokens; AllenNLP's include the sentences' boundaries.
+        num_mixes: int. How many mixes `"scalar_mix"` learns.
+        feature_dropout: float. Fraction of the features dropped in training, before pooling.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns (B, D), or (B, S, D) with pooling `"none"`,
-    float32. Where there are several vectors, by `"all"`, a list or more than one mix, they stand on
-    an axis before the last.
+    float32. Several vectors, for `"all"`, a list or several mixes, have an axis before the last.
 
-    Where the tokenizer has words and no pieces of them (ELMo's), texts may also be lists of words,
-    and an export has the signatures `default`, for strings, and `tokens`, for words.
+    If the tokenizer splits texts into words only (ELMo's), texts may also be lists of words, and an
+    export has the signatures `default`, for strings, and `tokens`, for words.
 
-    A `FeatureExtractor` can be given where a task takes a backbone: the task then stands on its
-    `features`, and learns a linear layer on the vectors, and the scalar mix with it.
-    `extractor.backbone.trainable = False` keeps the backbone as it is (BERT's feature-based
-    approach).
+    A `FeatureExtractor` can be passed as the backbone of another task, which then learns a linear
+    layer on its vectors, and the scalar mix with it. `extractor.backbone.trainable = False` freezes
+    the backbone (BERT's feature-based approach).
 
     Raises:
         ValueError: if `layers` or `pooling` has no such value, the backbone has too few layers, or

@@ -1,7 +1,7 @@
-"""What an export of a model that continues prompts offers: functions of named tensors.
+"""The signatures of an exported model that continues prompts: functions of named tensors.
 
-The model's state goes in and out as tensors of flat names, as `keras_lm.layers.state.named_tensors`
-gives them: `cache_keys`, `states_0_hidden`, ….
+The model's state goes in and out as tensors with the flat names of
+`keras_lm.layers.state.named_tensors`: `cache_keys`, `states_0_hidden`, ….
 
 Shapes: B prompts, S tokens, V vocabulary.
 """
@@ -23,7 +23,7 @@ PACKED = {
 
 
 def trace_all(task):
-    """Return all that a SavedModel of a task offers: name of the signature → `ConcreteFunction`.
+    """Return the signatures of a task's SavedModel: name → `ConcreteFunction`.
 
     Args:
         task: `keras_lm.tasks.GenerativeTask` with a tokenizer.
@@ -48,7 +48,7 @@ def trace_all(task):
 
 
 def defaults(task):
-    """Return what inputs are where a request leaves them out: signature → input → array.
+    """Return the defaults of inputs: signature → input → array.
 
     Args:
         task: see `trace_all`.
@@ -62,7 +62,7 @@ def defaults(task):
 
 
 def warmup_requests(task):
-    """Yield (signature, dict of arrays) of requests that run all there is once, on a row each.
+    """Yield requests (signature, dict of arrays) that run each signature once, on one row.
 
     Args:
         task: see `trace_all`.
@@ -84,22 +84,22 @@ def warmup_requests(task):
 
 
 def generate_specs():
-    """Return the inputs of `generate`: prompts, and what a caller may choose for each."""
-    # Of no stated rank: a number for all prompts is allowed, too.
+    """Return the inputs of `generate`: prompts, and options for each."""
+    # Of unknown rank: a number for all prompts is allowed, too.
     options = {name: tf.TensorSpec(None, option.dtype, name) for name, option in OPTIONS.items()}
     return PROMPT | {"stop": tf.TensorSpec(None, tf.string, "stop")} | options
 
 
 def generate_defaults(task):
-    """Return the inputs of `generate` but for the prompts, as arrays (1,)."""
-    # An axis, and not a scalar: TF Serving joins requests along it.
+    """Return the inputs of `generate` except the prompts, as arrays (1,)."""
+    # Not scalars, as TF Serving concatenates requests along the first axis.
     values = {name: np.array([option.default], option.dtype) for name, option in OPTIONS.items()}
     values["max_new_tokens"][:] = task.default_max_new_tokens
     return {"stop": np.array([b""], object)} | values
 
 
 def generate_function(task, tokenize):
-    """Return the function that `generate` is: prompts and options → `task.continue_prompts`."""
+    """Return the function of `generate`: prompts and options → `task.continue_prompts`."""
 
     def generate(prompt, stop, **options):
         rows = tf.size(prompt)
@@ -125,7 +125,7 @@ def _per_prompt(name, value, rows):
 
 
 def state_specs(task):
-    """Return the inputs that make up the model's state, by name, floats as float32."""
+    """Return the inputs of the model's state, by name, floats as float32."""
     backbone = task.backbone
     return {
         name: tf.TensorSpec(part.shape, "float32" if "float" in part.dtype else part.dtype, name)
@@ -145,10 +145,10 @@ def initial_state(task, rows=1, length=0):
 
 
 def next_token_function(task):
-    """Return the function that `next_token` is: tokens and a state → logits and the state.
+    """Return the function of `next_token`: tokens and a state → logits and the state.
 
-    A state of one row stands for all rows; the initial one makes the first call. A cache grows by
-    the slots that it lacks. Padding may stand on either side.
+    A state of one row is used for all rows; start with the initial one. A cache grows by the slots
+    that it lacks. Padding may be on either side.
     """
     window = task.backbone.max_sequence_length
 
@@ -176,7 +176,7 @@ def _for_rows(x, rows):
 
 
 def _nested(task, named):
-    """Return the state of which there are tensors by name, as calling takes it."""
+    """Return the state for tensors by name, as calling takes it."""
     backbone = task.backbone
     tensors = {
         name: tf.cast(part, backbone.compute_dtype) if part.dtype.is_floating else part
@@ -196,7 +196,7 @@ def _step_outputs(task, token_ids, padding_mask, state):
 
 
 def tokenize_function(task, tokenize):
-    """Return the function that `tokenize` is: prompts → the tokens that are read of them."""
+    """Return the function of `tokenize`: prompts → the tokens that the model reads."""
 
     def pieces(prompt):
         ids = task.prompt_ids(prompt, tokenize)
@@ -210,7 +210,7 @@ def tokenize_function(task, tokenize):
 
 
 def detokenize_function(task):
-    """Return the function that `detokenize` is: ids → texts."""
+    """Return the function of `detokenize`: ids → texts."""
 
     def detokenize(token_ids, padding_mask):
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
@@ -223,7 +223,7 @@ def detokenize_function(task):
 
 
 def trace_lite(task):
-    """Return what a `.tflite` of a task offers: name of the signature → `ConcreteFunction`.
+    """Return the signatures of a task's `.tflite`: name → `ConcreteFunction`.
 
     Args:
         task: `keras_lm.tasks.GenerativeTask` with a tokenizer.
@@ -244,7 +244,7 @@ def trace_lite(task):
 
 
 def lite_requests(task):
-    """Return (signature, dict of arrays) of requests that show whether a `.tflite` runs."""
+    """Return requests (signature, dict of arrays) that test whether a `.tflite` runs."""
     tokens = {name: np.ones([2, 3], "int32") for name in PACKED}
     requests = [("next_token", tokens | initial_state(task, rows=2, length=4))]
     if hasattr(task.tokenizer, "tokenize_lite"):
@@ -253,7 +253,7 @@ def lite_requests(task):
 
 
 class GenerationSignatures(TextSignatures):
-    """Those of a task that continues prompts."""
+    """The signatures of a task that continues prompts."""
 
     answers_in_lite = False
 

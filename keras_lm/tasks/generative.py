@@ -1,4 +1,4 @@
-"""What a causal model does with text, in the graph: what users call runs it, and exports offer it.
+"""Generation and scoring of a causal model in the graph, for users' calls and exports.
 
 Shapes: B batch, N continuations of a prompt, S sequence, V vocabulary.
 """
@@ -17,7 +17,7 @@ from keras_lm.tasks.pretraining import PretrainingTask
 class GenerativeTask(PretrainingTask):
     """A task over a model that predicts the next token; arguments are those of `Task`.
 
-    A subclass makes the head, from whose logits all else follows.
+    A subclass makes the head.
     """
 
     rows = Texts(text_pair=False)
@@ -37,7 +37,7 @@ class GenerativeTask(PretrainingTask):
         """Return the backbone's state before any token; see `Backbone.initial_state`.
 
         Raises:
-            ValueError: if the model reads backwards too, and so has seen what it would continue.
+            ValueError: if the model is bidirectional, so that it cannot continue a text.
         """
         if not self.backbone.is_causal:
             raise ValueError(
@@ -47,7 +47,7 @@ class GenerativeTask(PretrainingTask):
         return self.backbone.initial_state(rows, length)
 
     def read(self, token_ids, padding_mask, state):
-        """Let the backbone read tokens after those of a state, which has room for them.
+        """Run the backbone on tokens after those of a state, which has room for them.
 
         Args:
             token_ids: (B, S) int32.
@@ -90,10 +90,10 @@ class GenerativeTask(PretrainingTask):
         Args:
             token_ids: ragged (B, None) int32, at least one token in each row.
             stop_strings: strings, (number,) for all prompts or (B, number) for each; a text ends
-                before any of them. An empty one stands for none.
+                before any of them. Empty ones are ignored.
             stop_ids: (number,) int32; a text ends before any of these, and the eos token.
-            num_beams: int32 scalar, for beam search; None is greedy decoding or sampling.
-            length_penalty: float32 scalar, of beam search.
+            num_beams: int32 scalar, for beam search; None for greedy decoding or sampling.
+            length_penalty: float32 scalar, for beam search.
             num_return_sequences: int32 scalar, N.
             **options: see `keras_lm.generation.options.OPTIONS`; a scalar or (B,) each.
 
@@ -122,7 +122,7 @@ class GenerativeTask(PretrainingTask):
         return beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
 
     def prompt_ids(self, prompt, tokenize=None):
-        """Return what is read of prompts of text: their tokens, or the bos token for an empty one.
+        """Return the tokens of prompts, or the bos token for an empty one.
 
         Args:
             prompt: (B,) string.
@@ -132,7 +132,7 @@ class GenerativeTask(PretrainingTask):
             Ragged (B, None) int32.
 
         Raises:
-            tf.errors.InvalidArgumentError: when it runs, if one is empty and there is no bos token.
+            tf.errors.InvalidArgumentError: when run, if one is empty and there is no bos token.
         """
         ids = (tokenize or self.tokenize)(prompt)
         bos = self._ids_of("bos")
@@ -222,13 +222,13 @@ class GenerativeTask(PretrainingTask):
         return self.continue_prompts(prompt, tokenize=tokenize)
 
     def _ids_of(self, role):
-        """The id of a special token, (1,) int32, or (0,) where there is none."""
+        """The id of a special token, (1,) int32, or (0,) if there is none."""
         has_it = self.tokenizer is not None and role in self.tokenizer.special_tokens
         return tf.constant([self.tokenizer.special_id(role)] if has_it else [], tf.int32)
 
     @property
     def default_max_new_tokens(self):
-        """How long continuations are if nothing else is said: 50, or half of a small window."""
+        """The default of `max_new_tokens`: 50, or half of a small window."""
         window = self.backbone.max_sequence_length or 1024
         return min(OPTIONS["max_new_tokens"].default, window // 2)
 

@@ -9,14 +9,14 @@ from keras_lm.tasks.pretraining import PretrainingTask
 
 @keras.saving.register_keras_serializable("keras_lm")
 class MaskedLM(PretrainingTask):
-    """Predict hidden tokens: fill masks in, or go on pretraining on raw text.
+    """Predict masked tokens: fill in masks, or continue pretraining on raw text.
 
-    `fit(texts)` without labels masks anew in each step. In texts, the mask token
-    (`[MASK]`) is recognised, and no other special token.
+    `fit(texts)` without labels draws new masks in each step. In texts, the mask token (`[MASK]`) is
+    recognised, but no other special token.
 
     Args:
         backbone: see `Task`.
-        top_k: int. Candidates that are served for each mask.
+        top_k: int. Candidates returned for each mask.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns logits (B, S, V), or (B, M, V) where
@@ -43,7 +43,7 @@ class MaskedLM(PretrainingTask):
         self._finish()
 
     def tokenize(self, text):
-        # What marks the blanks is meant; other special tokens in a text are still only text.
+        # The mask token is parsed; other special tokens in a text remain plain text.
         return self.tokenizer(text, parse_special=[self.tokenizer.special_tokens["mask"]])
 
     def get_arguments(self):
@@ -55,8 +55,8 @@ class MaskedLM(PretrainingTask):
     def decode(self, outputs, packed):
         """Return the candidates for each mask, and each text with the best filled in.
 
-        `tokens` and `scores` are (B, M, k): masks from left to right, padded to the most that a
-        text has, and candidates from the best on; `text` is (B,).
+        `tokens` and `scores` are (B, M, k): masks from left to right, padded to the maximum number
+        per text, and candidates from best to worst; `text` is (B,).
         """
         is_mask = tf.equal(packed["token_ids"], self.tokenizer.special_id("mask"))  # (B, S)
         number = tf.reduce_max(tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1, keepdims=True))

@@ -16,16 +16,15 @@ from keras_lm.tasks.task import Task
 class MultipleChoice(Task):
     """Choose the best of several texts: an ending, an answer, a cause.
 
-    Each choice is read together with the text, as a pair, and gets one number; a softmax over the
-    choices of a text makes scores of them. The number of choices may differ between texts and
-    between calls. An empty choice is none: it fills rows up to the same length, and is never
-    chosen.
+    Each choice is read together with the text, as a pair, and gets one logit; scores are a softmax
+    over the choices of a text. The number of choices may differ between texts and calls. Empty
+    choices are padding and never chosen.
 
     Args:
         backbone: see `Task`.
-        symmetric: bool. False: there are no pairs without an order.
+        symmetric: bool. Must be False.
         lm_loss_weight: see `TextClassifier`.
-        **arguments: see `Task`. `truncation="only_first"` keeps choices whole where a text is long.
+        **arguments: see `Task`. `truncation="only_first"` truncates texts and not choices.
 
     Raw data have the keys `text`, a string for each row, and `choices`, a list of strings for each;
     a tuple is `(text, choices)`. Labels are the positions of the right choices, from 0.
@@ -122,7 +121,7 @@ class MultipleChoice(Task):
 
 
 def _check_labels(labels, columns, packer):
-    """Refuse positions that no choice has."""
+    """Raise ValueError for a label without a choice."""
     name = next(name for name in ("choices", *packer.inputs) if name in columns)
     number = columns[name].shape[1]
     for row in np.flatnonzero((labels < 0) | (labels >= number))[:1]:

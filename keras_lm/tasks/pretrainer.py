@@ -8,33 +8,31 @@ from keras_lm.tasks.pretraining import PretrainingTask
 
 @keras.saving.register_keras_serializable("keras_lm")
 class Pretrainer(PretrainingTask):
-    """A backbone with the heads of its pretraining, such as BERT's masked LM and next sentence.
+    """A backbone with its pretraining heads, such as BERT's masked LM and next sentence.
 
-    `fit` takes raw texts, with labels where an objective needs those of the data: for BERT pairs,
-    with 0 where the second text follows the first and 1 where it does not. Tokens are masked anew
-    in each step. It also takes labels as a dict, which takes the place of what objectives would
-    make: `token_labels` (B, S), or (B, M) beside `mask_positions`, and `next_sentence_labels`
-    (B,); -100 is left out of the loss.
+    `fit` takes raw texts, with labels if an objective needs them: for BERT pairs of texts, with 0
+    if the second text follows the first, else 1. New masks are drawn in each step. Labels may also
+    be a dict, which replaces those that objectives would make: `token_labels` (B, S), or (B, M)
+    with `mask_positions`, and `next_sentence_labels` (B,); -100 is ignored by the loss.
 
-    Objectives that read as the model does share one reading of a batch, which one after the other
-    corrupts. One with a `forward` of its own corrupts and reads the batch by itself. The loss is
-    the sum of theirs. No file holds objectives: pass them to `from_preset` again.
+    Objectives without a `forward` of their own share one forward pass: each in turn corrupts the
+    batch. The loss is the sum of all. Presets do not store objectives: pass them to `from_preset`
+    again.
 
     Args:
         backbone: see `Task`.
-        objectives: list of `keras_lm.objectives.Objective`; those that the backbone was pretrained
-            with where left out.
-        heads: dict from a kind of head to the head of another task, for a model that is evaluated
-            with objectives that it was not trained on; new ones where left out.
+        objectives: list of `keras_lm.objectives.Objective`; by default those that the backbone was
+            pretrained with.
+        heads: dict from a kind of head to the head of another task, to evaluate a model with
+            objectives that it was not trained on; new ones by default.
         **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns a dict with a key a head: for BERT
-    `token_logits` (B, S, V), or (B, M, V) where `inputs` holds `mask_positions`, and
+    Call: `task(inputs)` takes packed inputs and returns a dict with a key per head: for BERT
+    `token_logits` (B, S, V), or (B, M, V) if `inputs` holds `mask_positions`, and
     `next_sentence_logits` (B, 2).
 
     Raises:
-        ValueError: if the backbone states no objectives and none are given, two predict the same,
-            or `heads` lacks one.
+        ValueError: if there are no objectives, two have the same output, or `heads` lacks one.
 
     Example:
 
@@ -102,7 +100,7 @@ class Pretrainer(PretrainingTask):
 
 
 def _labels_by_output(labels, objectives):
-    """The labels of the data, which stand for those that objectives would make."""
+    """The labels of the data by output, which replace those that objectives would make."""
     needing = [objective for objective in objectives if objective.labels_of_data]
     if labels is None:
         labels = {}

@@ -1,4 +1,4 @@
-"""Tasks that learn from text itself: what objectives hide or ask, inside of each step."""
+"""Self-supervised tasks: objectives corrupt batches and make labels within each step."""
 
 import contextlib
 
@@ -10,10 +10,9 @@ from keras_lm.tasks.task import Task
 
 
 class PretrainingTask(Task):
-    """A task that one or several objectives train; arguments are those of `Task`.
+    """A task trained by one or several objectives; arguments are those of `Task`.
 
-    A subclass names them in `make_objectives`. Labels that the user gives take the place of those
-    that an objective makes.
+    A subclass makes them in `make_objectives`. A user's labels replace those of the objectives.
     """
 
     predicts_sequences = True
@@ -26,7 +25,7 @@ class PretrainingTask(Task):
 
     @property
     def objective(self):
-        """The objective of a task with one."""
+        """The only objective of the task."""
         (objective,) = self.objectives
         return objective
 
@@ -47,7 +46,7 @@ class PretrainingTask(Task):
 
     @property
     def trainable_weights(self):
-        # Those of companions too: they are trained, but no part of the model and what it writes.
+        # Also those of companions, which are trained, but not saved with the model.
         weights = super().trainable_weights
         own = {id(weight) for weight in weights}
         others = [w for objective in self.objectives for w in objective.trainable_weights]
@@ -57,11 +56,11 @@ class PretrainingTask(Task):
 
     @contextlib.contextmanager
     def carrying(self, carried):
-        """A context in which each batch goes on from the state that the one before has left.
+        """A context in which each batch continues from the state after the previous one.
 
         Args:
-            carried: what holds the state, with `inputs(training)` and `keep(outputs, training)`;
-                see `keras_lm.training.streams.CarriedState`.
+            carried: holder of the state, with `inputs(training)` and `keep(outputs, training)`; see
+                `keras_lm.training.streams.CarriedState`.
         """
         self._carried, self.train_function, self.test_function = carried, None, None
         try:
@@ -73,7 +72,7 @@ class PretrainingTask(Task):
         return self._read(self.backbone, inputs, training)
 
     def _read(self, compute, inputs, training):
-        """Return what the backbone, or its method `compute`, makes of a batch."""
+        """Run the backbone, or its method `compute`, on a batch."""
         inputs = self._backbone_inputs(inputs)
         if self._carried is None:
             return compute(inputs, training=training)
@@ -84,11 +83,11 @@ class PretrainingTask(Task):
     # === Steps ===
 
     def read_batch(self, data, training):
-        """Corrupt a batch and predict what it hides.
+        """Corrupt a batch and predict its labels.
 
         Args:
-            data: inputs, or a tuple of these with labels and perhaps weights.
-            training: bool. False hides the same each time.
+            data: inputs, or a tuple of these with labels and optionally weights.
+            training: bool. False corrupts the same batch in the same way each time.
 
         Returns:
             `(inputs, labels, outputs, sample_weight)`.

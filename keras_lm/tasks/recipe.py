@@ -1,4 +1,4 @@
-"""How a task that gives a number for a text reads and trains its model: plainly, or as GPT does.
+"""Fine-tuning recipes of tasks with a logit per text: the plain one, and GPT's.
 
 Shapes: B batch, S sequence, V vocabulary.
 """
@@ -11,7 +11,7 @@ from keras_lm.packers import BothOrders, Texts
 
 
 class Recipe:
-    """The plain one: the model's own special tokens, and the task's loss alone."""
+    """The plain recipe: the model's own special tokens, and the task's loss alone."""
 
     def template(self, backbone, tokenizer):
         """Return the special tokens around a text and around a pair, a `Template`."""
@@ -29,11 +29,11 @@ class Recipe:
         return type(task)(backbone, tokenizer=tokenizer, **task.get_arguments())
 
     def loss(self, outputs, inputs):
-        """Return what training adds to the task's loss, a scalar, or None for nothing.
+        """Return an auxiliary training loss, a scalar, or None.
 
         Args:
             outputs: dict, of the backbone.
-            inputs: packed dict of the rows that it has read.
+            inputs: packed dict of its inputs.
         """
         return None
 
@@ -42,18 +42,17 @@ PLAIN = Recipe()
 
 
 class GPTRecipe(Recipe):
-    """Over a model that GPT's recipe fine-tunes, texts stand between its start and extract tokens.
+    """GPT's recipe: start, delimiter and extract tokens around texts, and an auxiliary loss.
 
-    The two of a pair have its delimiter between them. `from_preset` adds these tokens to tokenizer
-    and embedding where the head is new; by hand, `task.with_fine_tuning_tokens` does. While
-    training, the language model's own loss is added.
+    `from_preset` adds these tokens to tokenizer and embedding if the head is new;
+    `task.with_fine_tuning_tokens` does so by hand.
 
     Args:
         task: `keras_lm.tasks.Task`.
-        symmetric: bool. Read each pair in both orders, and add what the head says of them, as for
-            similarity, which has no order.
-        lm_loss_weight: float λ. The loss in training is the task's plus λ times the language
-            model's on the same tokens. None for the model's own recipe: 0.5 for GPT, else 0.
+        symmetric: bool. Read each pair in both orders and add the logits, as for similarity, which
+            has no order.
+        lm_loss_weight: float λ. The training loss is the task's plus λ times the language model's
+            on the same tokens. None for the model's default: 0.5 for GPT, else 0.
 
     Raises:
         ValueError: if `lm_loss_weight` is negative, or the backbone is no language model.
@@ -75,7 +74,7 @@ class GPTRecipe(Recipe):
             task.text_pair = task.is_pair_stated = True
 
     def get_arguments(self):
-        """Return its arguments but for the task, as JSON can hold them."""
+        """Return the arguments except the task, JSON-serializable."""
         return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}
 
     def template(self, backbone, tokenizer):
@@ -99,11 +98,11 @@ class GPTRecipe(Recipe):
 def language_model_loss(logits, inputs):
     """Return the next tokens' cross-entropy, averaged in each row and then over rows.
 
-    Rows with fewer than two tokens count for nothing.
+    Rows with fewer than two tokens are ignored.
 
     Args:
         logits: (B, S, V) float.
-        inputs: packed dict of (B, S) int32: `token_ids` and perhaps `padding_mask`.
+        inputs: packed dict of (B, S) int32: `token_ids` and optionally `padding_mask`.
 
     Returns:
         Scalar float32.

@@ -1,4 +1,4 @@
-"""What an export of a task offers: functions of named tensors, and requests that run them."""
+"""The signatures of a task's export: functions of named tensors, and requests to run them."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ def trace(function, specs):
 
 def plain_floats(outputs):
     """Return the outputs of a signature, half precision as float32."""
-    # JSON has no word for half precision, and neither do most clients.
+    # Neither JSON nor most clients support half precision.
     halves = (tf.bfloat16, tf.float16)
     return {
         name: tf.cast(value, tf.float32) if value.dtype in halves else tf.identity(value)
@@ -23,13 +23,13 @@ def plain_floats(outputs):
 
 
 class TextSignatures:
-    """Those of a task that answers texts.
+    """The signatures of a task with an answer per text.
 
     Args:
         task: `keras_lm.tasks.Task`.
     """
 
-    # Whether a `.tflite` of the task gives what `answer_lite` gives.
+    # Whether a `.tflite` of the task answers by `answer_lite`.
     answers_in_lite = True
 
     def __init__(self, task):
@@ -50,10 +50,10 @@ class TextSignatures:
         return task.packer.specs(optional=task.text_pair)
 
     def functions(self):
-        """Return what a SavedModel offers: name of the signature → `ConcreteFunction`."""
+        """Return the signatures of a SavedModel: name → `ConcreteFunction`."""
         task, texts = self.task, self.texts()
         # One function for all signatures, so that the graph holds the tokenizer once. `classify`
-        # and `regress` call `answer` in turn, and bring no second model.
+        # and `regress` call `answer`, without a second copy of the model.
         tokenize = trace(task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})
         answer = trace(self.answer(tokenize), texts)
         functions = {
@@ -71,15 +71,15 @@ class TextSignatures:
         return functions
 
     def defaults(self):
-        """Return what inputs are where a request leaves them out: signature → input → array."""
+        """Return the defaults of inputs: signature → input → array."""
         return {}
 
     def answer(self, tokenize=None):
-        """Return the function that `serving_default` is: named strings → `task.answer`."""
+        """Return the function of `serving_default`: named strings → `task.answer`."""
         return lambda **columns: plain_floats(self.task.answer(columns, tokenize))
 
     def raw(self):
-        """Return the `ConcreteFunction` that `tokens` is: packed inputs → raw outputs."""
+        """Return the `ConcreteFunction` of `tokens`: packed inputs → raw outputs."""
         task = self.task
 
         def raw(**packed):
@@ -92,27 +92,26 @@ class TextSignatures:
         return trace(raw, task.packer.row_specs(specs))
 
     def pieces(self, tokenize=None):
-        """Return the function that `tokenize` is: named strings → what the model sees of them."""
+        """Return the function of `tokenize`: named strings → the pieces that the model reads."""
         task = self.task
         return lambda **columns: task.packer.pieces(task.preprocess(columns, tokenize))
 
     def requests(self, batch_sizes):
         """Yield requests (signature, arrays by name) that run all signatures that take texts.
 
-        They let the first client not wait for what TensorFlow does once a size. Batches hold short
-        texts, for the same reason for which they stay small: a server starts the later the more it
-        has to compute. One text is longer than the model takes.
+        They warm up TensorFlow for each size, so that the first client need not wait. Batches are
+        small and texts short, so that a server starts quickly. One text exceeds the model's limit.
 
         Args:
-            batch_sizes: list of int, from the smallest on.
+            batch_sizes: list of int, ascending.
         """
         task, specs = self.task, self.texts()
 
         def columns(number, rows):
-            # A mask is what `MaskedLM` fills in, and ordinary text to all others.
+            # `MaskedLM` fills in the mask; for other tasks it is ordinary text.
             mask = task.tokenizer.special_tokens.get("mask", "a")
             text = " ".join([mask, *["a"] * (number - 1)])
-            # Two choices a row, or two words, where a row has several.
+            # Two choices or words per row, if a row has several.
             shapes = {name: [rows, 2][: spec.shape.rank] for name, spec in specs.items()}
             return {name: np.full(shape, text) for name, shape in shapes.items()}
 
@@ -127,10 +126,10 @@ class TextSignatures:
     # === LiteRT ===
 
     def lite_functions(self):
-        """Yield what a `.tflite` may offer, first what is best: dicts as that of `functions`.
+        """Yield alternatives for a `.tflite`, the best first: dicts as from `functions`.
 
-        Rows are padded as the task pads them. Where a model does not convert with a length that
-        varies, every row has `sequence_length` columns.
+        Rows are padded as by the task. If a model does not convert with a variable length, every
+        row has `sequence_length` columns.
 
         Raises:
             ValueError: if the tokenizer has no operations that run in LiteRT.
@@ -152,11 +151,11 @@ class TextSignatures:
                 task.packer = packer
 
     def answer_lite(self, **columns):
-        """Do what `task.answer_lite` does for named strings."""
+        """Call `task.answer_lite` with named strings."""
         return plain_floats(self.task.answer_lite(columns))
 
     def lite_requests(self):
-        """Return a list of requests, as those of `requests`, that show whether a `.tflite` runs."""
+        """Return a list of requests, as in `requests`, that test whether a `.tflite` runs."""
         texts = np.array([[b"", b"a"], [b"two words", b""]])
         specs = self.texts().items()
         columns = {name: texts if spec.shape.rank == 2 else texts[:, 0] for name, spec in specs}
@@ -167,9 +166,9 @@ def example_function(answer, outputs, names):
     """Return a function of `inputs`, serialized `tf.Example`s, for TF Serving's own methods.
 
     Args:
-        answer: the function that `serving_default` is.
-        outputs: what `Task.example_signature` gives: a function of the answer.
-        names: names of the texts, features that each example must have.
+        answer: the function of `serving_default`.
+        outputs: callable from the answer to outputs; see `Task.example_signature`.
+        names: names of the texts, the features of each example.
     """
     features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
 

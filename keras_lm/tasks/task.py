@@ -20,10 +20,10 @@ from keras_lm.tasks.text_model import TextModel
 
 
 class Task(TextModel):
-    """A model that does a job on text; the base class of all tasks.
+    """The base class of all tasks: a model from raw text to an answer.
 
-    A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), states
-    its defaults for `compile` and what it serves (`decode`); `rows` says which texts it takes.
+    A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
+    defines its defaults for `compile`, its answer (`decode`) and the texts that it takes (`rows`).
     `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and `predict_on_batch` take raw
     strings: a list or array is a batch, a tuple of two is a pair, a dict uses the keys `text` and
     `text_pair`, and a `tf.data.Dataset` or a generator yields batches of these, alone or with
@@ -33,12 +33,12 @@ class Task(TextModel):
     Args:
         backbone: `keras_lm.models.Backbone`; or a `FeatureExtractor`, to learn on its vectors.
         tokenizer: `keras_lm.tokenizers.Tokenizer`, or None for a task that takes packed dicts only.
-        sequence_length: int, or None for the backbone's own limit, or 512 where it has none, as
-            recurrent ones. Longer texts are truncated.
+        sequence_length: int. Longer texts are truncated. None for the backbone's limit, or 512 if
+            it has none, as recurrent ones.
         padding: `"longest"` of the batch, or `"fixed"` to `sequence_length`.
         truncation: see `keras_lm.packers.Packer`.
-        text_pair: bool. Whether the served signature takes `text_pair` beside `text`; None until
-            `fit` has seen which it is.
+        text_pair: bool. Whether the served signature takes `text_pair` beside `text`; None to learn
+            it from the data of the first `fit`.
         name: str.
 
     Raises:
@@ -46,13 +46,13 @@ class Task(TextModel):
             `sequence_length` exceeds what the backbone has positions for.
     """
 
-    # Which texts it takes, and the rows that they make.
+    # Which texts the task takes, and the rows that they make.
     rows = Texts()
-    # How it reads and trains its model, where that is not plain.
+    # Its fine-tuning recipe, if not the plain one.
     recipe = PLAIN
-    # What the paths of weights begin with that a checkpoint may lack: they begin at random.
+    # Path prefixes of weights that a checkpoint may lack; they are randomly initialised.
     FRESH = ("classifier/",)
-    # What a raw output is called that is a tensor.
+    # The name of a raw output that is a single tensor.
     output_name = "logits"
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True
@@ -107,13 +107,13 @@ class Task(TextModel):
         return self.recipe.template(self.backbone, self.tokenizer)
 
     def missing_tokens(self):
-        """Return the tokens of the model's fine-tuning that the tokenizer lacks, a list of str."""
+        """Return the fine-tuning tokens that the tokenizer lacks, a list of str."""
         return self.recipe.missing_tokens(self.backbone, self.tokenizer)
 
     def with_fine_tuning_tokens(self):
-        """Return a task over the same weights, its vocabulary grown by the fine-tuning tokens.
+        """Return a task over the same weights, with the fine-tuning tokens in its vocabulary.
 
-        Its head is new. A task whose model needs none, or has them, is returned as it is.
+        Its head is new. A task that needs none, or has them, is returned unchanged.
         """
         return self.recipe.with_tokens(self) if self.missing_tokens() else self
 
@@ -136,7 +136,7 @@ class Task(TextModel):
         return self.trainable_weights
 
     def _finish(self):
-        """All is there by now: make the packer, tell Keras, and compile with the defaults."""
+        """End a constructor: make the packer, build, and compile with the defaults."""
         self._make_packer()
         self.built = True
         self.compile()
@@ -158,7 +158,7 @@ class Task(TextModel):
                 such as `dropout` or `dtype`. `tokenizer` replaces the checkpoint's own.
 
         Returns:
-            A compiled task. A head that the checkpoint lacks is fresh, and one warning says so.
+            A compiled task. A head that the checkpoint lacks is new and random, with a warning.
 
         Raises:
             FileNotFoundError: if `source` is neither a folder nor a known name.
@@ -169,7 +169,7 @@ class Task(TextModel):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        """Return the arguments that a published head states, or None for another task's head.
+        """Return the arguments for a published head, or None for another task's head.
 
         Args:
             labels: `keras_lm.converters.labels.Labels`.
@@ -177,10 +177,10 @@ class Task(TextModel):
         return None
 
     def save_to_preset(self, folder):
-        """Write configuration, vocabulary and weights to `folder`, together and in one step.
+        """Write configuration, vocabulary and weights to `folder`, atomically.
 
         Raises:
-            FileExistsError: if `folder` holds something that is no preset; it is left as it is.
+            FileExistsError: if `folder` holds anything but a preset; it is left as it is.
         """
         presets.save(folder, backbone=self.backbone, task=self)
 
@@ -199,7 +199,7 @@ class Task(TextModel):
         }
 
     def get_arguments(self):
-        """Return the arguments but for backbone, tokenizer and name, as JSON can hold them."""
+        """Return the arguments except backbone, tokenizer and name, JSON-serializable."""
         return {**self.packing, "text_pair": self.text_pair}
 
     @classmethod
@@ -254,11 +254,11 @@ class Task(TextModel):
         return self.backbone(self._backbone_inputs(inputs), training=training)
 
     def _backbone_inputs(self, inputs):
-        """Leave out what is meant for a head, such as `mask_positions`."""
+        """Return the inputs without those of a head, such as `mask_positions`."""
         return {name: inputs[name] for name in self.backbone.input_names if name in inputs}
 
     def is_packed(self, x):
-        """Return whether data are the backbone's inputs, rather than texts."""
+        """Return whether data are packed inputs, rather than texts."""
         return isinstance(x, dict) and not set(x).isdisjoint(self.backbone.input_names)
 
     # === From strings to answers ===
@@ -268,14 +268,14 @@ class Task(TextModel):
 
     @property
     def answer_names(self):
-        """Names of the texts that `answer` takes, those of `text_pair` only where it is True."""
+        """Names of the texts that `answer` takes; `text_pair` only if it is True."""
         return list(self.text_names if self.text_pair else self.required_names)
 
     def columns(self, x):
-        """Return raw text in any form that `fit` takes, but for datasets, as named string tensors.
+        """Return raw text in any form that `fit` takes, except datasets, as named string tensors.
 
         Raises:
-            ValueError: if it has no such form; names row and value.
+            ValueError: if it has another form; names row and value.
         """
         x = columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
         columns = tensors(x)
@@ -291,9 +291,9 @@ class Task(TextModel):
         """Tokenize and pack, in the graph.
 
         Args:
-            columns: dict of string tensors (B,), keyed `text` and perhaps `text_pair`; or of words
-                (B, W), where `packer.takes_words`.
-            tokenize: callable from strings to ragged ids; the task's tokenizer where left out.
+            columns: dict of string tensors (B,), `text` and optionally `text_pair`; or of words
+                (B, W), if `packer.takes_words`.
+            tokenize: callable from strings to ragged ids; by default the task's tokenizer.
 
         Returns:
             The packed dict of (B, S) int32 that calling the task takes.
@@ -302,7 +302,7 @@ class Task(TextModel):
         return self.packer(columns, tokenize or self.tokenize)
 
     def answer(self, columns, tokenize=None):
-        """From strings to what a client wants, in the graph: the function that is exported.
+        """From strings to the answer, in the graph: the function that is exported.
 
         Args:
             columns: dict of string tensors (B,).
@@ -315,11 +315,11 @@ class Task(TextModel):
         return self.decode(self(packed, training=False), packed)
 
     def answer_lite(self, columns):
-        """Do what `answer` does, by operations that LiteRT has: what a `.tflite` holds."""
+        """`answer` with operations that LiteRT has: the function in a `.tflite`."""
         return self.answer(columns, self.tokenizer.tokenize_lite)
 
     def decode(self, outputs, packed):
-        """Return the served dict for raw outputs: these themselves, where not overridden."""
+        """Return the served dict for raw outputs: by default the outputs themselves."""
         return outputs if isinstance(outputs, dict) else {self.output_name: outputs}
 
     def answer_all(self, x, batch_size=32, answer=None):
@@ -328,8 +328,7 @@ class Task(TextModel):
         Args:
             x: raw strings in any form that `predict` takes.
             batch_size: int.
-            answer: callable from a dict of string tensors to one of tensors; the task's own
-                `answer` where left out.
+            answer: callable from a dict of string tensors to one of tensors; by default `answer`.
 
         Returns:
             dict of numpy arrays, a row per example; strings are `str`.
@@ -345,11 +344,11 @@ class Task(TextModel):
 
     @property
     def lookups(self):
-        """What holds the tables that `answer` looks strings up in, for an export to take along."""
+        """The lookup tables of `answer`, for an export to track."""
         return [self.tokenizer, *self.packer.lookups]
 
     def forget_answers(self):
-        """Have `answer` traced anew, after what it reads in Python has changed."""
+        """Retrace `answer`, after Python values that it reads have changed."""
         self._answer_function = None
 
     def require_tokenizer(self):
@@ -364,11 +363,11 @@ class Task(TextModel):
 
     @property
     def signatures(self):
-        """What an export of it offers, a `keras_lm.tasks.signatures.TextSignatures`."""
+        """The signatures of an export, a `keras_lm.tasks.signatures.TextSignatures`."""
         return TextSignatures(self)
 
     def other_signatures(self):
-        """Return further signatures that give what `answer` gives, for texts in another form.
+        """Return further signatures with the same answer, for texts in another form.
 
         Returns:
             dict of a signature's name → dict of name → `tf.TensorSpec`.
@@ -378,10 +377,10 @@ class Task(TextModel):
         return {"words": self.packer.specs(optional=self.text_pair, words=True)}
 
     def example_signature(self):
-        """Return what an export offers to TF Serving's methods for `tf.Example`s, if anything.
+        """Return the export's signature for TF Serving's methods for `tf.Example`s, if any.
 
         Returns:
-            None, or the method, `"classify"` or `"regress"`, and a function that makes its outputs
-            of the dict that `answer` returns.
+            None, or the method, `"classify"` or `"regress"`, and a function from the dict that
+            `answer` returns to its outputs.
         """
         return None

@@ -19,20 +19,20 @@ from keras_lm.tasks.task import Task
 class TextClassifier(Task):
     """Classify texts, or pairs of texts.
 
-    Where the tokenizer has words and no pieces of them (ELMo's, word lists), texts may also be
-    lists of words, and an export has the signature `words`.
+    If the tokenizer splits texts into words only (ELMo's, word lists), texts may also be lists of
+    words, and an export has the signature `words`.
 
     Args:
         backbone: see `Task`.
-        num_classes: int. Left out: the number of `class_names`.
-        class_names: list of str, in the order of the logits. Left out: `fit` learns them from
+        num_classes: int. Default: the number of `class_names`.
+        class_names: list of str, in the order of the logits. By default `fit` learns them from
             string labels, sorted; integer labels are served as `"0"`, `"1"`, ….
         multi_label: bool. Whether a text may have any number of classes; labels are then (B,
             classes) of 0 and 1, or lists of class names.
-        symmetric: bool. Read each pair in both orders, and add what the head says of them, as for
-            similarity, which has no order.
-        lm_loss_weight: float. The weight in training of the language model's own loss, see
-            `keras_lm.tasks.recipe.GPTRecipe`; None for the model's own: 0.5 for GPT, else 0.
+        symmetric: bool. Read each pair in both orders and add the logits, as for similarity, which
+            has no order.
+        lm_loss_weight: float. Weight of the language model's loss in training, see
+            `keras_lm.tasks.recipe.GPTRecipe`; None for the model's default: 0.5 for GPT, else 0.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns logits (B, classes), float32.
@@ -162,7 +162,7 @@ class TextClassifier(Task):
         names = names_of_classes(self.class_names, self.num_classes)
         if self.multi_label:
             scores = tf.sigmoid(outputs)
-            # A choice between numbers, because LiteRT cannot choose between strings.
+            # Selects numbers, because LiteRT cannot select strings.
             index = tf.where(scores >= 0.5, tf.range(len(names)), len(names))
             labels = tf.gather(tf.constant([*names, ""]), index)
         else:
@@ -194,7 +194,7 @@ class TextClassifier(Task):
 
 
 def _without_gaps(labels):
-    """Refuse None and NaN among labels of mixed types, and return integers as such."""
+    """Return labels of mixed types, integers as such; raise ValueError for None and NaN."""
     if labels.dtype != object:
         return labels
     for row, label in enumerate(labels):

@@ -10,9 +10,8 @@ from keras_lm.training import AdamW, schedules
 class TextModel(keras.Model):
     """A `keras.Model` whose `fit`, `evaluate`, `predict` and the like take raw strings.
 
-    It is what `keras_hub.models.Task` has in its `PipelineModel`: strings are tokenized and packed
-    in `tf.data`, on the host, by `preprocess`; the network sees packed dicts. The ways from data to
-    batches are those of `keras_lm.tasks.datasets`.
+    As in KerasHub's `PipelineModel`, strings are tokenized and packed in `tf.data`, on the host, by
+    `preprocess`; the network takes packed dicts. See `keras_lm.tasks.datasets`.
     """
 
     default_learning_rate = 5e-5
@@ -22,10 +21,10 @@ class TextModel(keras.Model):
     text_pair = None
     is_pair_stated = False
 
-    # === What a subclass says ===
+    # === Defined by subclasses ===
 
     def preprocess(self, columns):
-        """From a dict of string tensors (B,) to the packed dict, in the graph."""
+        """Return the packed dict for a dict of string tensors (B,), in the graph."""
         raise NotImplementedError(f"{type(self).__name__} does not say how to preprocess text.")
 
     def prepare_labels(self, labels):
@@ -37,13 +36,13 @@ class TextModel(keras.Model):
         return labels
 
     def matched_labels(self, columns, labels):
-        """Return prepared labels for texts, or packed inputs; an error where they do not fit."""
+        """Return prepared labels for texts or packed inputs; raise an error if they do not fit."""
         return labels
 
     def preprocess_with_labels(self, columns, labels):
         """Return the packed dict of texts, and the labels as the loss takes them.
 
-        Overridden where a label's place follows from the text's tokens.
+        Overridden if the labels depend on the text's tokens.
         """
         return self.preprocess(columns), labels
 
@@ -55,16 +54,16 @@ class TextModel(keras.Model):
         """Return the metrics that `compile()` uses."""
         return None
 
-    # === What Keras has ===
+    # === Keras's methods ===
 
     def compile(self, optimizer="auto", loss="auto", metrics="auto", jit_compile=False, **kwargs):
-        """As `keras.Model.compile`, with the task's defaults for what is `"auto"`.
+        """As `keras.Model.compile`, with the task's defaults for `"auto"`.
 
         Args:
             optimizer: `"auto"` is `keras_lm.training.AdamW`.
             loss: `"auto"` is the task's own.
             metrics: `"auto"` are the task's own.
-            jit_compile: bool. XLA compiles anew for every sequence length: use it with
+            jit_compile: bool. XLA recompiles for every sequence length: use it with
                 `padding="fixed"`.
             **kwargs: see `keras.Model.compile`.
         """
@@ -102,11 +101,11 @@ class TextModel(keras.Model):
     ):
         """As `keras.Model.fit`, on raw strings; the arguments are Keras's own.
 
-        A learning-rate schedule of `keras_lm.training` without a length is laid over the steps of
+        A learning-rate schedule of `keras_lm.training` without a length gets the number of steps of
         this call.
 
         Raises:
-            ValueError: if strings or labels are not what the task takes; names row and value.
+            ValueError: if strings or labels have another form; names row and value.
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = datasets.split(
@@ -120,7 +119,7 @@ class TextModel(keras.Model):
             validation_data = datasets.validation_batches(self, validation_data, size)
         steps = steps_per_epoch
         if steps is None and isinstance(batches, tf.data.Dataset):
-            steps = int(batches.cardinality())  # negative where nobody knows
+            steps = int(batches.cardinality())  # negative if unknown
         if steps is None or steps < 1:
             schedules.plan(self, 0, None)
         else:
@@ -171,6 +170,6 @@ class TextModel(keras.Model):
         return super().predict_on_batch(datasets.one_batch(self, x)[0])
 
     def note_pairs(self, columns):
-        """Remember whether the first data have pairs, unless that was stated."""
+        """Set `text_pair` by the first data, unless it was given."""
         if self.text_pair is None:
             self.text_pair = "text_pair" in columns

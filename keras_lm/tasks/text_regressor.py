@@ -1,4 +1,4 @@
-"""Regression: one number for a text or a pair."""
+"""Text regression: one number for a text or a pair."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from keras_lm.tasks.task import Task
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TextRegressor(Task):
-    """Give each text, or pair of texts, a number.
+    """Predict a number for each text, or pair of texts.
 
     Args:
         backbone: see `Task`.

@@ -28,34 +28,32 @@ from keras_lm.tokenizers import splitting
 class TokenClassifier(Task):
     """Label each word of a text: named entities, parts of speech.
 
-    A word's first piece carries its label; its other pieces, and special tokens, have no part in
-    the loss. Words that a tokenizer drops, and those beyond `sequence_length`, get no label: an
-    empty string.
+    A word's first piece carries its label; other pieces and special tokens are ignored by the loss.
+    Words without pieces, and those beyond `sequence_length`, get an empty string as label.
 
     Args:
         backbone: see `Task`.
-        num_classes: int. Left out: the number of `class_names`.
-        class_names: list of str, in the order of the logits, such as `["O", "B-PER", "I-PER"]`.
-            Left out: `fit` learns them from string labels, sorted; integer labels are served as
+        num_classes: int. Default: the number of `class_names`.
+        class_names: list of str, in the order of the logits, such as `["O", "B-PER", "I-PER"]`. By
+            default `fit` learns them from string labels, sorted; integer labels are served as
             `"0"`, `"1"`, ….
-        splitter: what parts a string into words: `"whitespace"`, or `"punctuation"`, which also
-            makes every punctuation mark a word. Words that are given as lists stay as they are.
+        splitter: how strings are split into words: `"whitespace"`, or `"punctuation"`, which also
+            makes every punctuation mark a word. Lists of words are not split.
         crf: bool, or `"bio"`. True puts a conditional random field on the logits
-            (`keras_lm.layers.CRF`): the loss is that of whole texts, labels are the likeliest
-            sequence, and a score is the label's probability over all sequences. `"bio"` also
-            forbids an answer in which `I-X` follows on anything but `B-X` and `I-X`; `class_names`
-            must then be of this kind.
+            (`keras_lm.layers.CRF`): the loss is that of whole sequences, labels are the likeliest
+            sequence, and a score is the label's marginal probability. `"bio"` also forbids `I-X`
+            after anything but `B-X` and `I-X`; `class_names` must then be BIO labels.
         **arguments: see `Task`.
 
     Raw data are lists of words, `[["Ada", "lives", "here"], …]`, or strings. Labels are a list for
-    each text, with a class's name or number for each of its words; the number -100 leaves one out.
+    each text, with a class name or number for each word; -100 ignores a word.
 
     Call: `task(inputs)` takes packed inputs and returns logits (B, S, classes), float32. With
     packed inputs, labels are (B, S) numbers.
 
     Raises:
         ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if `crf`
-            has no such value, or is `"bio"` and the names are not.
+            has another value, or is `"bio"` and the names are not.
 
     Example:
 
@@ -119,7 +117,7 @@ class TokenClassifier(Task):
         return [MaskedAccuracy()]
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """As Keras's; with a CRF, its negative log-likelihood by the number of labels."""
+        """As Keras's; with a CRF, its negative log-likelihood divided by the number of labels."""
         if self.crf is None or self._compile_loss is not None:  # the user's own loss
             return super().compute_loss(x, y, y_pred, sample_weight, training=training)
         mask = ops.cast(ops.not_equal(y, IGNORED), "int32")
@@ -139,7 +137,7 @@ class TokenClassifier(Task):
     # === Labels ===
 
     def prepare_labels(self, labels):
-        """Return (B, W) class numbers, ragged; or (B, S) where `labels` has these as numbers."""
+        """Return class numbers, ragged (B, W); or (B, S) if `labels` has such numbers."""
         if labels.ndim == 2 and labels.dtype.kind in "iu":
             self._check_numbers(labels.reshape(-1), lambda i: divmod(i, labels.shape[1]))
             return labels.astype("int32")
@@ -218,14 +216,14 @@ class TokenClassifier(Task):
         """From strings, or words, to a label for each word, in the graph.
 
         Args:
-            columns: dict with `text`, strings (B,) or words (B, W), ragged or filled up with empty
+            columns: dict with `text`, strings (B,) or words (B, W), ragged or padded with empty
                 strings.
             tokenize: see `Task.preprocess`.
 
         Returns:
-            dict of `tokens` (the words), `labels` and `scores`, (B, W) each, and of strings also
-            `start` and `end`, their places in characters, (B, W) int32. Rows are filled up with
-            empty strings and zeros.
+            dict of `tokens` (the words), `labels` and `scores`, (B, W) each, and for strings also
+            `start` and `end`, offsets in characters, (B, W) int32. Rows are padded with empty
+            strings and zeros.
         """
         self.require_tokenizer()
         words, offsets_of_words = self.rows.words(columns["text"])
@@ -236,7 +234,7 @@ class TokenClassifier(Task):
     def answer_lite(self, columns):
         text, tokenize = columns["text"], self.tokenizer.tokenize_lite
         words, start, end, strings = splitting.words_and_places_lite(text, self.splitter)
-        # A tokenizer of words would split by its own rule; no word has white space in it.
+        # A word tokenizer would split by its own rules; no word contains white space.
         rule = {"splitter": "whitespace"} if hasattr(self.tokenizer, "tokenize_words") else {}
         pieces = tokenize(words.values, **rule)
         return self._answer(words, pieces, strings, {"start": start, "end": end})
@@ -246,7 +244,7 @@ class TokenClassifier(Task):
         packed, places = self.rows.pack_words(self.packer, words, pieces)
         index, scores = self._best(self(packed, training=False), places)
         names = names_of_classes(self.class_names, self.num_classes)
-        # Strings are filled up as numbers: LiteRT has nothing that would do it later.
+        # Strings are padded as numbers: LiteRT has no operation to do it later.
         number = words.with_values(tf.range(tf.size(words.values)))
         index = words.with_values(tf.where(places < 0, len(names), tf.cast(index, tf.int32)))
         return {
@@ -260,7 +258,7 @@ class TokenClassifier(Task):
         }
 
     def _best(self, logits, places):
-        """Return the class of the words at places in (B · S), and its probability, (N,) each."""
+        """Return the classes of words at indices in (B · S), and their probabilities, (N,) each."""
         if self.crf is None:
             labels, probabilities = tf.argmax(logits, axis=-1), tf.nn.softmax(logits)
         else:
@@ -286,8 +284,8 @@ class TokenClassifier(Task):
             batch_size: int.
 
         Returns:
-            dict of `tokens` (the words), `labels`, `scores`, and of strings also `start` and `end`;
-            each a list with a list for each text, which has an entry for each of its words.
+            dict of `tokens` (the words), `labels`, `scores`, and for strings also `start` and
+            `end`; each a list with a list per text, with an entry per word.
         """
         answer = self.answer_all(x, batch_size)
         lengths = (answer["tokens"] != "").sum(axis=1)
@@ -304,9 +302,9 @@ class TokenClassifier(Task):
             batch_size: int.
 
         Returns:
-            A list for each text, of dicts: `text` (of strings the very part of it, of words these
-            joined by spaces), `label`, `score` (the mean of its words'), `start` and `end`: in
-            characters of a string, as Python counts them; in words of a list.
+            A list for each text, of dicts: `text` (the part of the string, or the words joined by
+            spaces), `label`, `score` (the mean of its words'), `start` and `end`: in characters of
+            a string, as Python counts them; in words of a list.
         """
         texts = self.columns(x)["text"]
         return entities_of(self.tag(x, batch_size), texts)

@@ -40,7 +40,7 @@ class BytePairTokenizer(Tokenizer):
     Args:
         vocabulary: list of str, the entries with each byte as the character that GPT-2 writes for
             it (`"Ġthe"`), or the path of a `vocab.json`.
-        merges: list of str, the pairs to join, parted by a space (`"Ġ t"`), the first ones first;
+        merges: list of str, the pairs to join, separated by a space (`"Ġ t"`), in order of rank;
             or the path of a `merges.txt`.
         cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token: str, the
             entry in this role, or None.

@@ -62,7 +62,7 @@ def check_merges(merges, entries, whole, end=""):
     """Return a dict from pair to rank of merges that fit a vocabulary.
 
     Args:
-        merges: list of str, pairs parted by a space.
+        merges: list of str, pairs separated by a space.
         entries: list of str.
         whole: set of entries that need no merge.
         end: str, what single symbols may end with.

@@ -33,7 +33,7 @@ class LiteBytePair:
 
     Args:
         ids: dict from entry to id.
-        merges: list of str, pairs parted by a space.
+        merges: list of str, pairs separated by a space.
         last: dict from entry to the number of the merge that completes it, -1 for single bytes;
             for those entries that words turn into.
         unknown_id: int, what bytes without an entry become, or None.

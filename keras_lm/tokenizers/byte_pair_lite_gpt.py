@@ -34,7 +34,7 @@ class LiteGPT:
     Args:
         letters: str, the letters that the vocabulary spells.
         ids: dict from entry to id.
-        merges: list of str, pairs parted by a space.
+        merges: list of str, pairs separated by a space.
         last: dict from entry to the number of the merge that completes it, -1 for single letters;
             for those entries that words turn into.
         unknown_id: int, what letters without an entry become.

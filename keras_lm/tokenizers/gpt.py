@@ -28,7 +28,7 @@ class GPTTokenizer(BytePairTokenizer):
     Args:
         vocabulary: list of str, the entries, or the path of a `vocab.json`. Those that end a word
             end in `</w>`.
-        merges: list of str, the pairs to join, parted by a space, the first ones first; or the path
+        merges: list of str, the pairs to join, separated by a space, in order of rank; or the path
             of a `merges.txt`.
         unknown_token: str, what unknown letters become.
         **arguments: other roles' entries, `additional_special_tokens`, `added_tokens`,

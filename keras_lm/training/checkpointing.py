@@ -1,4 +1,4 @@
-"""Checkpoints of a training run, from which it goes on as if it had never stopped."""
+"""Checkpoints of a training run, from which it continues as if it had never stopped."""
 
 import json
 import time
@@ -14,20 +14,20 @@ from keras_lm.files import replacing
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):
-    """Save all that a run has come to: weights, optimizer, random seeds, and the step it is at.
+    """Save the state of a run: weights, optimizer, random seeds and step.
 
-    Companions of the task's objectives, such as a generator or a teacher, are among the weights.
+    The weights include companions of the task's objectives, such as a generator or a teacher.
 
-    The file is replaced as a whole: killed at any time, there is the old state or the new one. The
-    data are not part of it: what feeds the run has to skip the steps that `restore` returns.
+    The file is replaced atomically: if the run is killed, it holds the old state or the new one.
+    The data are not part of it: skip as many batches as `restore` returns steps.
 
     Args:
         path: of the file.
-        settings: dict that JSON can hold, of what else decides how the run goes on, such as its
-            batch size; a run with other settings cannot go on from this file.
-        minutes: float. A state is saved at the first step that ends so long after the last one.
-        carried: list of `keras.Variable`, what goes from step to step beside the model and its
-            optimizer, such as the states of a recurrent network.
+        settings: JSON-serializable dict of what else determines the run, such as its batch size; a
+            run with other settings cannot continue from this file.
+        minutes: float. Minutes between two saves, at the end of a step.
+        carried: list of `keras.Variable`, state of the run beside the model and its optimizer, such
+            as the states of a recurrent network.
 
     Example:
 
@@ -46,13 +46,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._step_before_epoch = 0
 
     def restore(self, model):
-        """Bring a compiled model to the saved state.
+        """Restore a compiled model to the saved state.
 
         Args:
             model: `keras.Model` with the architecture and optimizer of the run.
 
         Returns:
-            int: how many steps are done; 0 where nothing was saved yet.
+            int: how many steps are done; 0 if nothing was saved yet.
 
         Raises:
             ValueError: if the file is damaged, or of another model or other settings.

@@ -1,4 +1,4 @@
-"""A training run whose epochs differ, and that may go on in the midst of one."""
+"""A training run whose epochs differ, and that may continue in the middle of one."""
 
 import keras
 
@@ -6,7 +6,7 @@ from keras_lm.training.schedules import Plan
 
 
 class OneRun(keras.callbacks.CallbackList):
-    """Callbacks that take several calls of `fit` for one: the run begins once, and ends once."""
+    """Callbacks that treat several calls of `fit` as one: the run begins once, and ends once."""
 
     has_begun = False
 
@@ -24,7 +24,7 @@ class OneRun(keras.callbacks.CallbackList):
 
 
 def fit_epochs(task, batches, steps, epochs, done, validation_data, callbacks, verbose):
-    """Train on other batches in each epoch, from any step on.
+    """Train on different batches in each epoch, starting from any step.
 
     Args:
         task: compiled `keras_lm.tasks.Task`.
@@ -34,11 +34,11 @@ def fit_epochs(task, batches, steps, epochs, done, validation_data, callbacks, v
         epochs: int.
         done: int, how many steps of the whole run are done.
         validation_data: `tf.data.Dataset` or None.
-        callbacks: list of Keras's callbacks, to which this is one call of `fit`.
+        callbacks: list of Keras callbacks, for which this is one call of `fit`.
         verbose: as in Keras.
 
     Returns:
-        dict from metrics to lists of their values, one for each epoch, or rest of one.
+        dict from metrics to lists of their values, one for each (rest of an) epoch.
     """
     run = OneRun(
         callbacks,

@@ -1,4 +1,4 @@
-"""Policies of fine-tuning, for any task: rates by depth, and layers that join in one by one."""
+"""Fine-tuning policies for any task: learning rates by depth, and gradual unfreezing."""
 
 import re
 import weakref
@@ -7,7 +7,7 @@ import keras
 
 from keras_lm.training.optimizers import AdamW
 
-NUMBER = re.compile(r"^[^/]*_(\d+)/")  # of a layer of the backbone, not of parts inside of one
+NUMBER = re.compile(r"^[^/]*_(\d+)/")  # of a layer of the backbone, not of parts inside one
 
 _FROZEN_FOR_NOW = weakref.WeakKeyDictionary()  # task → variables that `GradualUnfreezing` froze
 
@@ -15,9 +15,9 @@ _FROZEN_FOR_NOW = weakref.WeakKeyDictionary()  # task → variables that `Gradua
 def layer_groups(task):
     """Return the trainable variables of a task by depth, the lowest first.
 
-    The groups are the embeddings, each numbered layer of the backbone, and the head; what stands
-    behind the last layer, such as a final norm, goes with it. What the head shares with the
-    backbone, as a language model its embedding, goes with the head.
+    The groups are the embeddings, each numbered layer of the backbone, and the head. Weights after
+    the last layer, such as a final norm, belong to its group; weights that the head shares with the
+    backbone, such as a language model's embedding, belong to the head's.
 
     Args:
         task: `keras_lm.tasks.Task`.
@@ -30,7 +30,7 @@ def layer_groups(task):
         [len(group) for group in layer_groups(task)]
     """
     backbone = task.backbone
-    while hasattr(backbone, "backbone"):  # a feature extractor stands on a backbone of its own
+    while hasattr(backbone, "backbone"):  # a feature extractor has a backbone of its own
         backbone = backbone.backbone
     below = {variable.path for variable in backbone.trainable_variables}
     head = getattr(task, "head", None)
@@ -48,11 +48,11 @@ def layer_groups(task):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class DiscriminativeAdamW(AdamW):
-    """`AdamW` with a learning rate of its own for each variable: the lower a layer, the slower.
+    """`AdamW` with a learning rate per variable: lower for lower layers.
 
     Args:
-        multipliers: dict of a variable's path → float, by which its learning rate is multiplied;
-            1 where there is none.
+        multipliers: dict of a variable's path → float, the factor of its learning rate; 1 by
+            default.
         learning_rate: float or schedule; see `AdamW`.
         **kwargs: other arguments of `AdamW`.
 
@@ -70,11 +70,11 @@ class DiscriminativeAdamW(AdamW):
 
     @classmethod
     def for_task(cls, task, factor=2.6, **kwargs):
-        """Return an optimizer whose rate falls from each group of layers to the one below it.
+        """Return an optimizer whose rate decreases from each group of layers to the one below.
 
         Args:
             task: `keras_lm.tasks.Task`; its groups are those of `layer_groups`.
-            factor: float. By how much the rate of a group is less than that of the one above.
+            factor: float. The ratio of a group's rate to that of the group below.
             **kwargs: arguments of `AdamW`; `learning_rate` is that of the head.
 
         Raises:
@@ -100,13 +100,13 @@ class DiscriminativeAdamW(AdamW):
 
 
 class GradualUnfreezing(keras.callbacks.Callback):
-    """Train the head first, and let one more group of layers join in with each epoch.
+    """Train the head first, and unfreeze one more group of layers with each epoch.
 
-    Behind the last epoch everything is trainable as it was before; after a run that broke off, from
-    the next one on that has this callback. `callbacks` of `fit` take one object for one call.
+    After the last epoch, `trainable` is what it was before the run; after an interrupted run, it is
+    restored by the next run with this callback. Pass a new object to each call of `fit`.
 
     Args:
-        epochs_per_group: int. Epochs until the next group joins in.
+        epochs_per_group: int. Epochs until the next group is unfrozen.
 
     Raises:
         ValueError: if `epochs_per_group` is less than 1.
@@ -126,10 +126,10 @@ class GradualUnfreezing(keras.callbacks.Callback):
         self._groups = None
 
     def on_train_begin(self, logs=None):
-        # What a run that broke off left frozen is to join in as if there had been no such run.
+        # First undo what an interrupted run left frozen.
         for variable in _FROZEN_FOR_NOW.get(self.model, ()):
             variable.trainable = True
-        if not self.model.optimizer.built:  # with all variables, as those of later epochs count too
+        if not self.model.optimizer.built:  # with all variables, including those of later epochs
             self.model.optimizer.build(self.model.trainable_variables)
         self._groups = layer_groups(self.model)
 
@@ -141,12 +141,12 @@ class GradualUnfreezing(keras.callbacks.Callback):
         self._set_trainable(0)
 
     def _set_trainable(self, first):
-        """Train the groups from `first` on, and no other."""
+        """Make only the groups from `first` on trainable."""
         changed = False
         for depth, group in enumerate(self._groups):
             for variable in group:
                 changed |= variable.trainable != (depth >= first)
                 variable.trainable = depth >= first
         _FROZEN_FOR_NOW[self.model] = [v for group in self._groups[:first] for v in group]
-        if changed:  # a traced step holds what was trainable then
+        if changed:  # a traced step keeps what was trainable then
             self.model.make_train_function(force=True)

@@ -10,19 +10,19 @@ NOT_DECAYED = ("bias", "gamma", "beta", "scalars")
 
 @keras.saving.register_keras_serializable("keras_lm")
 class AdamW(keras.optimizers.AdamW):
-    """AdamW as BERT is fine-tuned: no decay of biases and norms, warm-up and linear decay.
+    """AdamW as in BERT's fine-tuning: no decay of biases and norms, warm-up and linear decay.
 
-    On TensorFlow a step is one fused kernel a variable, where Keras's own takes a dozen passes over
-    weights, moments and gradients. The arithmetic is the same, but for a row of an embedding that a
-    batch looks up several times: its gradients are summed before they are squared and clipped, as
-    the algorithm says; Keras's own squares them one by one.
+    On TensorFlow a step is one fused kernel per variable, where Keras's own takes a dozen passes
+    over weights, moments and gradients. The arithmetic is the same, except for a row of an
+    embedding that a batch looks up several times: its gradients are summed before they are squared
+    and clipped, as the algorithm says; Keras squares them one by one.
 
     Args:
         learning_rate: float, the peak of a `WarmupLinearDecay` whose length `fit` fills in; or a
             schedule of Keras.
         weight_decay: float. Not applied to biases, norm scales and offsets, and mixing weights.
         epsilon: float.
-        global_clipnorm: float or None. Gradients are scaled down to this norm, all together.
+        global_clipnorm: float or None. Gradients are clipped to this global norm.
         **kwargs: other arguments of `keras.optimizers.AdamW`.
 
     Example:

@@ -1,4 +1,4 @@
-"""Training a language model on windows of tokens, in a run that may be interrupted."""
+"""Training a language model on windows of tokens, in a run that can be interrupted."""
 
 import keras
 
@@ -19,11 +19,11 @@ def fit_windows(
     callbacks=(),
     verbose="auto",
 ):
-    """Train a task on packed windows, and go on where an earlier call was interrupted.
+    """Train a task on packed windows, and continue where an earlier call was interrupted.
 
     Interrupted or not, the run takes the same steps: weights, optimizer, learning rate, dropout and
-    the order of the data are those of a run in one go, and bit for bit where the device computes
-    reproducibly, as a CPU does.
+    the order of the data are those of an uninterrupted run, bit for bit on devices with
+    deterministic arithmetic, such as a CPU.
 
     Args:
         task: compiled `keras_lm.tasks.CausalLM`, made in the same way each time.
@@ -33,15 +33,14 @@ def fit_windows(
         seed: int, of the order of the windows. Weights and dropout follow
             `keras.utils.set_random_seed`, called before the task is made.
         validation_windows: the same for the loss after each epoch, or None.
-        checkpoint: path of the file to save the state of the run to, and to go on from where it is
-            there; None saves nothing.
+        checkpoint: path of the file to save the state of the run to, and to continue from if it
+            exists; None saves nothing.
         minutes: float. How often to save, besides after each epoch.
-        callbacks: list of Keras's callbacks.
+        callbacks: list of Keras callbacks.
         verbose: as in Keras.
 
     Returns:
-        dict from metrics to lists of their values, one for each epoch (or rest of one) that this
-        call trained.
+        dict from metrics to lists of their values, one for each (rest of an) epoch of this call.
 
     Raises:
         ValueError: if the windows do not fill a batch, or the checkpoint is damaged or of another

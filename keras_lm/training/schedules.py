@@ -10,9 +10,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         peak: float. The highest learning rate.
-        total_steps: int, or None where `fit` fills it in: a task's `fit` sets it, at each
-            call, to the number of steps of that call. Until it is known the rate stays at the peak.
-        warmup: float. Share of `total_steps` spent rising, rounded down to whole steps.
+        total_steps: int, or None: each call of a task's `fit` then sets it to the number of its
+            steps. Until it is known, the rate stays at the peak.
+        warmup: float. Fraction of `total_steps` spent rising, rounded down to whole steps.
         start: int. The step of the optimizer at which the schedule begins.
 
     Raises:
@@ -32,7 +32,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         if total_steps is not None and total_steps < 1:
             raise ValueError(f"total_steps={total_steps}: pass 1 or more, or None.")
         if not 0 <= warmup < 1:
-            raise ValueError(f"warmup={warmup} is a share of the steps: pass 0 <= warmup < 1.")
+            raise ValueError(f"warmup={warmup} is a fraction of the steps: pass 0 <= warmup < 1.")
         self.peak = peak
         self.total_steps = total_steps
         self.warmup = warmup
@@ -40,14 +40,14 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.is_planned_by_fit = total_steps is None
 
     def plan(self, start, total_steps):
-        """Fill in the steps of one call of `fit`, unless the user stated them.
+        """Set the steps of one call of `fit`, unless the user did.
 
         Args:
             start: int. The step of the optimizer at which the schedule begins.
-            total_steps: int, or None where nobody knows: the rate stays at the peak.
+            total_steps: int, or None if unknown: the rate stays at the peak.
 
         Returns:
-            bool: whether the schedule changed, so that a traced train step must be traced anew.
+            bool: whether the schedule changed, so that the train step must be retraced.
         """
         if not self.is_planned_by_fit or (start, total_steps) == (self.start, self.total_steps):
             return False
@@ -79,9 +79,9 @@ class SlantedTriangular(WarmupLinearDecay):
 
     Args:
         peak: float. The highest learning rate.
-        total_steps: int, or None where `fit` fills it in; see `WarmupLinearDecay`.
-        warmup: float. Share of the steps spent rising.
-        ratio: float. How many times the lowest rate goes into the peak.
+        total_steps: int, or None to let `fit` set it; see `WarmupLinearDecay`.
+        warmup: float. Fraction of the steps spent rising.
+        ratio: float. The peak divided by the lowest rate.
         start: int. The step of the optimizer at which the schedule begins.
 
     Raises:
@@ -111,30 +111,30 @@ class SlantedTriangular(WarmupLinearDecay):
 
 
 def plan(model, start, total_steps):
-    """Lay the schedule of a compiled model over steps, unless the user stated its length.
+    """Set the steps of a compiled model's schedule, unless the user did.
 
     Args:
         model: compiled `keras.Model`.
         start: int. The step at which the schedule begins, counted from now.
-        total_steps: int, or None where nobody knows: the rate stays at the peak.
+        total_steps: int, or None if unknown: the rate stays at the peak.
 
     Returns:
-        The schedule, or None where the model has none of ours to lay.
+        The schedule, or None if the model has no `WarmupLinearDecay`.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # loss scaling
     schedule = getattr(optimizer, "_learning_rate", None)
     if not isinstance(schedule, WarmupLinearDecay) or not schedule.is_planned_by_fit:
         return None
     if total_steps is not None:
-        # Unlike `iterations`, it counts the steps that only accumulate gradients, too.
+        # Unlike `iterations`, it also counts steps that only accumulate gradients.
         start += int(optimizer._iterations.numpy())
     if schedule.plan(start, total_steps):
-        model.train_function = None  # the old one has the old numbers in its graph
+        model.train_function = None  # whose graph has the old numbers
     return schedule
 
 
 class Plan:
-    """Lays the learning rate over all steps, rather than over those of each call of `fit`.
+    """Spreads the schedule over all steps of a run, instead of those of each call of `fit`.
 
     Args:
         model: compiled `keras.Model`.

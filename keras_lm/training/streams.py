@@ -24,28 +24,27 @@ def fit_streams(
 ):
     """Train a task on a corpus read in B streams, each from its start to its end.
 
-    The corpus is cut into B parts of equal length. A step reads the next window of each, from the
-    states that the windows before left; gradients end where a window begins (truncated
-    back-propagation through time). The windows are held in memory, four bytes a token.
+    The corpus is cut into B parts of equal length. A step reads the next window of each, starting
+    from the states after the previous windows; gradients stop at the start of a window (truncated
+    back-propagation through time). The windows are held in memory, four bytes per token.
 
-    With a `checkpoint`, a run that was interrupted goes on in the midst of its streams, and comes
-    to the same weights as in one go; see `fit_windows`. It trains on one device.
+    With a `checkpoint`, an interrupted run continues in the middle of its streams, and ends with
+    the same weights as without an interruption; see `fit_windows`. It trains on one device.
 
     Args:
         task: compiled `keras_lm.tasks.CausalLM` over a recurrent backbone.
         windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus; see
             `keras_lm.data.token_windows`.
-        batch_size: int, B. Windows that do not fill all streams alike are left out at the end.
+        batch_size: int, B. Windows at the end that do not fill all streams are dropped.
         epochs: int.
         validation_windows: the same for `val_…` after each epoch, or None.
-        checkpoint, minutes: the file to save the state of the run to, the carried states included,
-            and to go on from where it is there, and how often to save; see `fit_windows`.
-        callbacks: list of Keras's callbacks.
+        checkpoint, minutes: see `fit_windows`; the carried states are saved, too.
+        callbacks: list of Keras callbacks.
         verbose: as in Keras.
 
     Returns:
-        dict from metrics to lists of their values, one for each epoch (or rest of one) that this
-        call trained.
+        dict from metrics to lists of their values, one for each (rest of an) epoch of
+        this call.
 
     Raises:
         ValueError: if the backbone has no states, the windows do not fill a batch, or the
@@ -93,29 +92,29 @@ def fit_sentences(
     """Train a bidirectional language model on sentences read in B streams.
 
     Each epoch shuffles the sentences and cuts them into B parts. A step reads the next sentence of
-    each, in either direction from the states that the sentences before left; gradients end where a
-    sentence does (truncated back-propagation through time). The sentences are held in memory.
+    each, in both directions starting from the states after the previous sentences; gradients stop
+    at the ends of a sentence (truncated back-propagation through time). The sentences are held in
+    memory.
 
-    With a `checkpoint`, a run that was interrupted goes on in the midst of its streams, and comes
-    to the same weights as in one go; see `fit_windows`. It trains on one device.
+    With a `checkpoint`, an interrupted run continues in the middle of its streams, and ends with
+    the same weights as without an interruption; see `fit_windows`. It trains on one device.
 
     Args:
         task: compiled `keras_lm.tasks.BidirectionalLM` with a tokenizer.
         sentences: list of strings, or `tf.data.Dataset` of these, such as
-            `keras_lm.data.read_documents(files)` of files with a sentence a line.
-        batch_size: int, B. Sentences that do not fill all streams alike are left out, other ones in
+            `keras_lm.data.read_documents(files)` of files with a sentence per line.
+        batch_size: int, B. Sentences that do not fill all streams are dropped, different ones in
             each epoch.
         epochs: int.
         seed: int, of the order of the sentences.
         validation_sentences: the same for `val_…` after each epoch, in their own order, or None.
-        checkpoint, minutes: the file to save the state of the run to, the carried states included,
-            and to go on from where it is there, and how often to save; see `fit_windows`.
-        callbacks: list of Keras's callbacks.
+        checkpoint, minutes: see `fit_windows`; the carried states are saved, too.
+        callbacks: list of Keras callbacks.
         verbose: as in Keras.
 
     Returns:
-        dict from metrics to lists of their values, one for each epoch (or rest of one) that this
-        call trained.
+        dict from metrics to lists of their values, one for each (rest of an) epoch of
+        this call.
 
     Raises:
         ValueError: if there are fewer sentences than streams, the task has no tokenizer, or the
@@ -159,7 +158,7 @@ def fit_sentences(
 
 
 def _streams(windows, batch_size):
-    """Windows in the order of the corpus → (steps, B, S + 1): a row goes on in the next step."""
+    """Windows in the order of the corpus → (steps, B, S + 1): rows continue in the next step."""
     windows = np.stack(list(windows.as_numpy_iterator()) or [np.zeros(1, "int32")])
     steps = len(windows) // batch_size
     if not steps or windows.shape[1] < 2:
@@ -194,7 +193,7 @@ def _strings(sentences, batch_size, name):
 
 
 def _sentence_streams(task, sentences, batch_size, first=0):
-    """Sentences in their order → packed batches from the first: a row goes on in the next one."""
+    """Sentences in order → packed batches from the first: rows continue in the next batch."""
     steps = len(sentences) // batch_size
     rows = sentences[: steps * batch_size].reshape(batch_size, steps).T[first:]
     batches = tf.data.Dataset.from_tensor_slices(tf.constant(rows.tolist(), tf.string))
@@ -207,9 +206,9 @@ def _sentence_streams(task, sentences, batch_size, first=0):
 
 
 class CarriedState(keras.callbacks.Callback):
-    """The state that steps hand on, in variables: one for training, one for evaluation.
+    """The state carried from step to step, in variables: one for training, one for evaluation.
 
-    Every epoch begins with the state before any text, and so does every evaluation.
+    Every epoch and every evaluation starts from the initial state.
 
     Args:
         backbone: `keras_lm.models.Backbone` with a state.
@@ -217,7 +216,7 @@ class CarriedState(keras.callbacks.Callback):
 
     Attributes:
         variables: list of `keras.Variable`, the state of training.
-        goes_on: bool. Whether the next epoch goes on where an interrupted one was.
+        goes_on: bool. Whether the next epoch continues an interrupted one.
     """
 
     def __init__(self, backbone, batch_size):
@@ -258,7 +257,7 @@ class CarriedState(keras.callbacks.Callback):
 
 
 def _fit(task, batches, settings, validation, checkpoint, minutes, callbacks, verbose):
-    """Train on `batches(epoch, first step)`, and measure on `validation`."""
+    """Train on `batches(epoch, first step)`, and evaluate on `validation`."""
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
         raise ValueError("Streams are read on one device: train outside of the strategy's scope.")
     batch_size, epochs, steps = (settings[name] for name in ("batch_size", "epochs", "steps"))

@@ -183,7 +183,7 @@ def test_without_the_tokens_texts_stand_alone(preset, gpt_tokenizer):
 
 
 def test_an_embedding_does_not_shrink(preset):
-    with pytest.raises(ValueError, match="vocabulary_size=5 is less than the present"):
+    with pytest.raises(ValueError, match="vocabulary_size=5 is less than the current"):
         Backbone.from_preset(preset).with_vocabulary_size(5)
 
 
