@@ -238,8 +238,8 @@ class ProjectedLSTMs(keras.layers.Layer):
 
     Call: `lstm(x, is_real, state=None)` with `x` (T, B, N·D), `is_real` (T, B, 1) bool, and the
     state `{"hidden": (B, N·D), "cell": (B, N·U)}`, all with the directions concatenated; the
-    default state is zero. Returns the outputs (T, B, N·D), undefined in padding, and the state after
-    each row's last real step.
+    default state is zero. Returns the outputs (T, B, N·D), undefined in padding, and the state
+    after each row's last real step.
     """
 
     def __init__(

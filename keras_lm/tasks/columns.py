@@ -1,5 +1,4 @@
-"""Users' raw text → named columns of strings, or an error; and batches of answers → their results.
-"""
+"""Raw text as users have it → named columns of strings; batches of answers → what users get."""
 
 import numpy as np
 import tensorflow as tf
