@@ -27,7 +27,7 @@ from keras_lm.models.elmo_layers import (
     TwoWayProjectedLSTM,
 )
 from keras_lm.packers import CharacterPacker, Template
-from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
+from keras_lm.tokenizers.characters.characters import PAD, CharacterTokenizer
 
 CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
 

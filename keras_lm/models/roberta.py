@@ -40,8 +40,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import Template
-from keras_lm.tokenizers import byte_pair_files
-from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.tokenizers.byte_pair import BytePairTokenizer, byte_pair_files
 from keras_lm.tokenizers.published_files import read_json, read_lines
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
