@@ -1,6 +1,7 @@
 """Who may import whom: no circle, nothing upwards, and TensorFlow only where it has to be."""
 
 import ast
+import collections
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,17 @@ WITH_TENSORFLOW = {"layers.tensorflow"}
 # What is not yet as it should be: (module, what it imports). Only ever shorter.
 UPWARDS = set()
 TENSORFLOW = {"models.pair_lstm"}
+
+
+# One thing on two floors: the only modules that share a name.
+NAMESAKES = {
+    "bidirectional_lm": {"objectives", "tasks"},
+    "causal_lm": {"objectives", "tasks"},
+    "masked_lm": {"objectives", "tasks"},
+    "characters": {"tokenizers", "packers"},
+    "words": {"tokenizers", "packers"},
+    "gpt": {"models", "tokenizers"},
+}
 
 
 def read_imports():
@@ -89,6 +101,17 @@ def test_no_circle():
             break
         left = {name: others for name, others in left.items() if name not in free}
     assert not left, {name: sorted(others & left.keys()) for name, others in left.items()}
+
+
+def test_no_name_for_two_things():
+    parts = collections.defaultdict(list)
+    for folder, start in [("keras_lm", ()), ("export", ("export",))]:
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            where = (*start, *path.relative_to(REPOSITORY / folder).parts)
+            if path.stem != "__init__":
+                parts[path.stem].append(where[0])
+    shared = {name: sorted(found) for name, found in parts.items() if len(found) > 1}
+    assert shared == {name: sorted(found) for name, found in NAMESAKES.items()}
 
 
 @pytest.mark.parametrize("part", WITHOUT_TENSORFLOW)

@@ -211,13 +211,13 @@ def export_generator(folder):
     import keras_lm
     from keras_lm.tokenizers.byte_pair import byte_pair_files
 
-    bytes_ = byte_pair_files.BYTES
+    symbols = byte_pair_files.BYTES
     end = "<|endoftext|>"
-    number = inputs.GPT2_VOCABULARY_SIZE - len(bytes_) - 1
+    number = inputs.GPT2_VOCABULARY_SIZE - len(symbols) - 1
     # From the last byte down, so that there are enough before it is the digits' turn.
-    pairs = itertools.product(reversed(bytes_.values()), bytes_.values())
+    pairs = itertools.product(reversed(symbols.values()), symbols.values())
     merges = list(map(" ".join, itertools.islice(pairs, number)))
-    vocabulary = [*bytes_.values(), *(merge.replace(" ", "") for merge in merges), end]
+    vocabulary = [*symbols.values(), *(merge.replace(" ", "") for merge in merges), end]
     tokenizer = keras_lm.tokenizers.BytePairTokenizer(
         {token: i for i, token in enumerate(vocabulary)}, merges, bos_token=end, eos_token=end
     )

@@ -11,8 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.allennlp_files import write_allennlp
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter
-from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
     CharacterCNN,

@@ -10,8 +10,8 @@ import keras
 
 from keras_lm.converters.configs import dropouts, require_only
 from keras_lm.converters.converter import Converter
-from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
+from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     CausalBias,
     CausalPostNormBlock,

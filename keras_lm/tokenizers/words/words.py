@@ -9,8 +9,8 @@ import pickle
 
 import tensorflow as tf
 
-from keras_lm.converters.word_vectors import NAMES as NAMES_OF_WORD_VECTORS
-from keras_lm.converters.word_vectors import find_word_vectors, open_word_vectors
+from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
+from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 from keras_lm.tokenizers import ragged, splitting
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
