@@ -4,8 +4,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-from keras_lm.export import operations, serving, signatures
-from keras_lm.export.versions import local_path, write_version
+from keras_lm.export import operations, serving, task_parts
+from keras_lm.export.numbered_versions import local_path, write_version
 
 METHODS = {
     "classify": tf.saved_model.CLASSIFY_METHOD_NAME,
@@ -83,7 +83,7 @@ def export_saved_model(task, path):
 
     def write(folder):
         functions = offer.functions()
-        module = signatures.module_of(*functions.values(), lookups=task.lookups)
+        module = task_parts.module_of(*functions.values(), lookups=task.lookups)
         tf.saved_model.save(module, str(folder), signatures=functions)
         for signature in set(functions) & set(METHODS):
             _set_method(folder, signature)
@@ -92,7 +92,7 @@ def export_saved_model(task, path):
             (folder / "saved_model.pb").read_bytes()
         )
         for meta_graph in saved_model.meta_graphs:
-            operations.check(meta_graph, signatures.layer_names(task))
+            operations.check(meta_graph, task_parts.layer_names(task))
         requests = offer.requests(serving.WARMUP_SIZES)
         serving.write_warmup(folder, [serving.log(name, *request) for request in requests])
         serving.write_batching(folder)

@@ -5,9 +5,9 @@ import tempfile
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_lm.export import signatures
+from keras_lm.export import task_parts
+from keras_lm.export.numbered_versions import local_path
 from keras_lm.export.operations import layer_path
-from keras_lm.export.versions import local_path
 from keras_lm.files import replacing
 from keras_lm.litert import open_interpreter
 
@@ -92,7 +92,7 @@ def _working_model(task):
 def _convert(functions):
     """Return (flatbuffer, None), or (None, what went wrong)."""
     # Around a Keras model, the converter loses track of variables and gives NaN.
-    module = signatures.module_of(*functions.values())
+    module = task_parts.module_of(*functions.values())
     if set(functions) == {"serving_default"}:
         answer = list(functions.values())
         return _converted(tf.lite.TFLiteConverter.from_concrete_functions(answer, module))
@@ -114,7 +114,7 @@ def _converted(converter):
 
 def _missing(model, task):
     """Name the operations for which nobody has a kernel; with custom ops allowed, all convert."""
-    names = signatures.layer_names(task)
+    names = task_parts.layer_names(task)
     missing = {}
     for operation, tensor in _custom_operations(model):
         if operation not in TEXT_OPERATIONS:

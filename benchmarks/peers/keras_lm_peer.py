@@ -209,14 +209,15 @@ def load_generator(batch, length):
 def export_generator(folder):
     """Export a GPT-2 that takes each digit for a token; return the SavedModel's path."""
     import keras_lm
-    from keras_lm.tokenizers.byte_pair import BYTES
+    from keras_lm.tokenizers.byte_pair import byte_pair_files
 
+    symbols = byte_pair_files.BYTES
     end = "<|endoftext|>"
-    number = inputs.GPT2_VOCABULARY_SIZE - len(BYTES) - 1
+    number = inputs.GPT2_VOCABULARY_SIZE - len(symbols) - 1
     # From the last byte down, so that there are enough before it is the digits' turn.
-    pairs = itertools.product(reversed(BYTES.values()), BYTES.values())
+    pairs = itertools.product(reversed(symbols.values()), symbols.values())
     merges = list(map(" ".join, itertools.islice(pairs, number)))
-    vocabulary = [*BYTES.values(), *(merge.replace(" ", "") for merge in merges), end]
+    vocabulary = [*symbols.values(), *(merge.replace(" ", "") for merge in merges), end]
     tokenizer = keras_lm.tokenizers.BytePairTokenizer(
         {token: i for i, token in enumerate(vocabulary)}, merges, bos_token=end, eos_token=end
     )

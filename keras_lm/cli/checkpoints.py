@@ -4,7 +4,7 @@ import math
 import re
 
 from keras_lm import files, presets, tokenizers
-from keras_lm.cli.loading import open_source
+from keras_lm.cli.sources import open_source
 from keras_lm.converters import CheckpointError
 
 # The layers of heads, as models call them, and what they are.

@@ -2,7 +2,7 @@
 
 import click
 
-from keras_lm.cli.options import TASKS, PresetFolder
+from keras_lm.cli.shared_options import TASKS, PresetFolder
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 
 
@@ -30,7 +30,7 @@ def convert_command(source, preset, task):
     folder is refused.
     """
     from keras_lm import presets, tasks  # imports TensorFlow
-    from keras_lm.cli.loading import choose_task, open_source
+    from keras_lm.cli.sources import choose_task, open_source
 
     cls = choose_task(open_source(source), task)
     with notes():

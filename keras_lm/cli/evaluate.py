@@ -4,7 +4,7 @@ import json
 
 import click
 
-from keras_lm.cli.options import (
+from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
     batch_size_option,
@@ -45,8 +45,8 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
     """
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.examples import read_examples
-    from keras_lm.cli.loading import load_task, open_source
     from keras_lm.cli.measures import measure
+    from keras_lm.cli.sources import load_task, open_source
 
     checkpoint = open_source(preset)
     cls = presets.stated_task(checkpoint)

@@ -6,8 +6,8 @@ import random
 import click
 
 from keras_lm.cli.labels import class_indices, read_labels, read_number
-from keras_lm.cli.options import UNLABELLED
-from keras_lm.cli.rows import Rows, open_rows
+from keras_lm.cli.row_files import Rows, open_rows
+from keras_lm.cli.shared_options import UNLABELLED
 
 
 @dataclasses.dataclass
@@ -67,7 +67,7 @@ def read_examples(path, format, columns, task, separator, pairs=None):
         path: str.
         format: see `open_rows`.
         columns: dict of `"text"`, `"text_pair"`, `"labels"` → the user's column or None.
-        task: str, a name in `keras_lm.cli.options.TASKS`, which says what labels are.
+        task: str, a name in `keras_lm.cli.shared_options.TASKS`, which says what labels are.
         separator: str, or None where a text has one label.
         pairs: bool. Whether there are second texts; None if the file is to show it.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from keras_lm.cli.options import TASKS
+from keras_lm.cli.shared_options import TASKS
 from keras_lm.cli.terminal import megabytes, quiet, say_rows
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
@@ -41,7 +41,7 @@ def export_command(preset, path, format, task, do_check):
     behind where the model cannot be exported.
     """
     from keras_lm import export  # imports TensorFlow
-    from keras_lm.cli.loading import choose_task, load_task, open_source
+    from keras_lm.cli.sources import choose_task, load_task, open_source
 
     if format is None:
         format = "litert" if path.suffix == ".tflite" else "saved_model"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from keras_lm.cli.options import batch_size_option, format_option, input_option, text_options
 from keras_lm.cli.predictors import encoded
-from keras_lm.cli.rows import batches, choose_columns, open_input
+from keras_lm.cli.row_files import batches, choose_columns, open_input
+from keras_lm.cli.shared_options import batch_size_option, format_option, input_option, text_options
 from keras_lm.cli.terminal import json_lines, plain
 from keras_lm.files import replacing
 
@@ -95,7 +95,7 @@ def features_command(source, texts, input_file, format, output, batch_size, **op
 
 def load_extractor(source, options):
     """Return the `FeatureExtractor`, as the options change what SOURCE states."""
-    from keras_lm.cli.loading import load_task
+    from keras_lm.cli.sources import load_task
     from keras_lm.tasks import FeatureExtractor
 
     arguments = {key: options[key] for key in ("layers", "pooling", "normalize")}

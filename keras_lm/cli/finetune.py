@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from keras_lm.cli.options import (
+from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
     PresetFolder,
@@ -95,8 +95,8 @@ def finetune_command(source, train, output, export_path, **options):
     import tensorflow as tf
 
     from keras_lm import presets, tasks, training
-    from keras_lm.cli.loading import load_task, open_source
-    from keras_lm.cli.windows import without_blank
+    from keras_lm.cli.runs import without_blank
+    from keras_lm.cli.sources import load_task, open_source
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
     checkpoint = open_source(source)
@@ -161,7 +161,7 @@ def finetune_command(source, train, output, export_path, **options):
 
 def _start_run(output, data, held_out, options, source):
     """A run on packed windows, which can be interrupted."""
-    from keras_lm.cli.windows import Run, fingerprint
+    from keras_lm.cli.runs import Run, fingerprint
 
     names = ("epochs", "batch_size", "learning_rate", "sequence_length", "seed", "dtype")
     corpus = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
+from keras_lm.cli.saved_models import find_version, find_versions
 from keras_lm.cli.terminal import say_rows
-from keras_lm.cli.versions import find_version, find_versions
 
 
 @click.command("inspect", short_help="What a preset, a checkpoint or an export holds.")

@@ -7,7 +7,7 @@ def read_labels(rows, line, value, separator=None):
     """Return a row's label as a string; with a separator all of its labels, as a list.
 
     Args:
-        rows: `keras_lm.cli.rows.Rows`, for messages.
+        rows: `keras_lm.cli.row_files.Rows`, for messages.
         line: int.
         value: what the column has: a string, a number, a bool, or a list of these.
         separator: str, or None where a text has one label.
@@ -56,7 +56,7 @@ def class_indices(rows, labels, lines, class_names, multi_label):
     """Return labels as a classifier takes them: (B,) of positions, or (B, classes) of 0 and 1.
 
     Args:
-        rows: `keras_lm.cli.rows.Rows`, for messages.
+        rows: `keras_lm.cli.row_files.Rows`, for messages.
         labels: list of what `read_labels` returned.
         lines: list of int, where they stand.
         class_names: list of str.

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import data, tasks
-from keras_lm.cli.windows import without_blank
+from keras_lm.cli.runs import without_blank
 
 
 def measure(task, examples, batch_size):

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from keras_lm.cli.options import batch_size_option, format_option, input_option, text_options
 from keras_lm.cli.predictors import LiteRTModel, SavedModel, ServedModel, TaskModel
-from keras_lm.cli.rows import batches, choose_columns, open_input
+from keras_lm.cli.row_files import batches, choose_columns, open_input
+from keras_lm.cli.saved_models import find_version
+from keras_lm.cli.shared_options import batch_size_option, format_option, input_option, text_options
 from keras_lm.cli.terminal import json_lines, plain
-from keras_lm.cli.versions import find_version
 
 
 @click.command("predict", short_help="Texts → answers, by a preset, an export or a server.")
@@ -93,6 +93,6 @@ def open_model(model, options):
     if options["signature"]:
         raise click.UsageError(f"{model} is not exported, so --signature means nothing to it.")
 
-    from keras_lm.cli.loading import load_task
+    from keras_lm.cli.sources import load_task
 
     return TaskModel(load_task(model), text_pair=options["text_pair"] is not None)

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from keras_lm.cli.options import PresetFolder
+from keras_lm.cli.shared_options import PresetFolder
 from keras_lm.cli.terminal import megabytes, say_rows
 
 
@@ -77,7 +77,7 @@ def pretrain_command(files, output, **options):
     import keras
 
     from keras_lm import data, models, registry, tasks, training
-    from keras_lm.cli.windows import Run, fingerprint
+    from keras_lm.cli.runs import Run, fingerprint
     from keras_lm.tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_preset(options["vocabulary"])

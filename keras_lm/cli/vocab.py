@@ -2,7 +2,7 @@
 
 import click
 
-from keras_lm.cli.options import PresetFolder
+from keras_lm.cli.shared_options import PresetFolder
 from keras_lm.cli.terminal import megabytes, quiet, say_rows
 
 # As the option names them → as `train_vocabulary` does.

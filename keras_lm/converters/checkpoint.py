@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 
 from keras_lm.converters import hub
-from keras_lm.converters.errors import CheckpointError
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.formats import FORMATS
 from keras_lm.converters.tensors import LazyTensors
 

@@ -7,7 +7,7 @@ configuration, its tensors' entries, and for Model Garden the names of variables
 import pathlib
 from collections.abc import Callable
 
-from keras_lm.converters.errors import CheckpointError, read_json
+from keras_lm.converters.checked_files import CheckpointError, read_json
 from keras_lm.converters.fairseq_files import find_fairseq, read_fairseq
 from keras_lm.converters.hdf5_files import read_hdf5, read_hdf5_shards
 from keras_lm.converters.openai_shards import SHAPES, read_openai_shards
@@ -19,7 +19,7 @@ from keras_lm.converters.tf_checkpoint import (
     read_tf_checkpoint,
 )
 from keras_lm.converters.torch_pickle import is_torch, read_torch
-from keras_lm.converters.word_vectors import find_word_vectors, open_word_vectors
+from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 
 PRESET_CONFIG = "keras_lm.json"
 # Files that end like a model's configuration and are another tool's.

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from keras_lm.converters.errors import CheckpointError
+from keras_lm.converters.checked_files import CheckpointError
 
 PREFIX = "hf://"
 # Configurations, vocabularies and indexes: small, and they say what else is needed.

@@ -13,7 +13,7 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.errors import CheckpointError, require_file
+from keras_lm.converters.checked_files import CheckpointError, require_file
 from keras_lm.converters.tensors import Entry
 
 SHAPES = "params_shapes.json"

@@ -9,7 +9,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save_file
 
-from keras_lm.converters.errors import CheckpointError, require_file
+from keras_lm.converters.checked_files import CheckpointError, require_file
 from keras_lm.converters.tensors import Entry
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from keras_lm.converters.errors import CheckpointError, read_shard_index
+from keras_lm.converters.checked_files import CheckpointError, read_shard_index
 
 # What a reader gives for one tensor: its shape, and the function that reads it.
 Entry = tuple[tuple[int, ...], Callable[[], np.ndarray]]

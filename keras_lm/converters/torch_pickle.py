@@ -22,7 +22,7 @@ import zipfile
 
 import numpy as np
 
-from keras_lm.converters.errors import CheckpointError, require_file
+from keras_lm.converters.checked_files import CheckpointError, require_file
 from keras_lm.converters.tensors import Entry
 from keras_lm.converters.torch_unpickler import RestrictedUnpickler, Storage, Tensor
 

@@ -9,7 +9,7 @@ import pickle
 import ml_dtypes
 import numpy as np
 
-from keras_lm.converters.errors import CheckpointError
+from keras_lm.converters.checked_files import CheckpointError
 
 DTYPES = {
     "float64": np.float64, "double": np.float64,

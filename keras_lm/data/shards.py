@@ -13,7 +13,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_lm import files
-from keras_lm.data.windows import token_windows
+from keras_lm.data.packed_windows import token_windows
 
 FORMAT_VERSION = 1
 INDEX = "tokens.json"

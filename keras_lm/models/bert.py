@@ -11,7 +11,6 @@ import keras
 from keras_lm.converters import signs
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
 from keras_lm.converters.converter import Converter
-from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
@@ -19,6 +18,7 @@ from keras_lm.converters.names import (
     join_heads,
     transpose_kernels,
 )
+from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     Dense,
     EachTokenClassifier,

@@ -11,8 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.allennlp_files import write_allennlp
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter
-from keras_lm.converters.errors import CheckpointError
 from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
     CharacterCNN,
@@ -27,7 +27,7 @@ from keras_lm.models.elmo_layers import (
     TakeRows,
 )
 from keras_lm.packers import CharacterPacker, Template
-from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
+from keras_lm.tokenizers.characters.characters import PAD, CharacterTokenizer
 
 CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
 

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.recurrent import scan
-from keras_lm.tokenizers.characters import (
+from keras_lm.tokenizers.characters.characters import (
     BEGIN_SENTENCE,
     BEGIN_WORD,
     END_SENTENCE,

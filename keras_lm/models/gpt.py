@@ -10,8 +10,8 @@ import keras
 
 from keras_lm.converters.configs import dropouts, require_only
 from keras_lm.converters.converter import Converter
-from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
+from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     CausalBias,
     CausalPostNormBlock,
@@ -21,7 +21,7 @@ from keras_lm.layers import (
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.packers import Template
-from keras_lm.tokenizers.gpt import GPTTokenizer
+from keras_lm.tokenizers.byte_pair import GPTTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")

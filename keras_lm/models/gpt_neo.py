@@ -13,8 +13,8 @@ import keras
 
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
 from keras_lm.converters.converter import Converter
-from keras_lm.converters.labels import huggingface_labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     CausalPreNormBlock,
     CausalSelfAttention,

@@ -7,7 +7,6 @@ Shapes: B batch, S words of both texts, E width of a word, D both directions of 
 """
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_lm.layers import LSTM, Dense, Frozen, PooledClassifier, ScalarMix
@@ -23,15 +22,6 @@ class PairCharacterPacker(CharacterPacker):
     @property
     def inputs(self):
         return super().inputs | {"segment_ids": PackedInput()}
-
-    def pack(self, **texts):
-        packed = super().pack(**texts)
-        segments = tf.zeros_like(packed["padding_mask"])
-        if "text_pair" in texts:
-            start, _ = self.spans(**texts)["text_pair"]
-            position = tf.range(tf.shape(segments)[1])[tf.newaxis, :]
-            segments = tf.cast(position >= start[:, tf.newaxis], tf.int32)
-        return packed | {"segment_ids": segments * packed["padding_mask"]}
 
 
 @keras.saving.register_keras_serializable("keras_lm")

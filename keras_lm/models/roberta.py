@@ -20,7 +20,6 @@ from keras import ops
 
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
 from keras_lm.converters.converter import Converter, signs
-from keras_lm.converters.labels import Labels, huggingface_labels
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
@@ -28,6 +27,7 @@ from keras_lm.converters.names import (
     join_heads,
     transpose_kernels,
 )
+from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     Dense,
     EachTokenClassifier,
@@ -40,8 +40,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import Template
-from keras_lm.tokenizers import byte_pair_files
-from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.tokenizers.byte_pair import BytePairTokenizer, byte_pair_files
 from keras_lm.tokenizers.published_files import read_json, read_lines
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 

@@ -11,10 +11,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter
-from keras_lm.converters.errors import CheckpointError
-from keras_lm.converters.labels import Labels
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
+from keras_lm.converters.published_labels import Labels
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
 from keras_lm.models.backbone import Backbone, Input

@@ -50,10 +50,9 @@ class CharacterPacker(Packer):
             numbers[name] = text.with_values(tf.range(tf.shape(values)[0]) + first)
             first += tf.shape(values)[0]
         packed = super().pack(**numbers)
-        return {
-            "character_ids": tf.gather(tf.concat(table, axis=0), packed["token_ids"]),
-            "padding_mask": packed["padding_mask"],
-        }
+        words = tf.gather(tf.concat(table, axis=0), packed.pop("token_ids"))
+        packed = {"character_ids": words} | packed
+        return {name: value for name, value in packed.items() if name in self.inputs}
 
     def pieces(self, packed):
         """Return what the model reads: `tokens` (B, S), words, and `character_ids` (B, S, C)."""

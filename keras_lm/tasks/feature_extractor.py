@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_lm.models.features import FeatureBackbone
+from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
 from keras_lm.tasks.task import Task
 

@@ -172,7 +172,7 @@ class Task(TextModel):
         """Return the arguments for a published head, or None for another task's head.
 
         Args:
-            labels: `keras_lm.converters.labels.Labels`.
+            labels: `keras_lm.converters.published_labels.Labels`.
         """
         return None
 

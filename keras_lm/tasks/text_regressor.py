@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_lm.converters.labels import ONE_TEXT
+from keras_lm.converters.published_labels import ONE_TEXT
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
 

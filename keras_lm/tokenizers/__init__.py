@@ -1,14 +1,12 @@
 """Tokenizers: strings to ids and back, in the graph."""
 
-from keras_lm.tokenizers.byte_pair import BytePairTokenizer
+from keras_lm.tokenizers.byte_pair import BytePairTokenizer, GPTTokenizer
 from keras_lm.tokenizers.characters import CharacterTokenizer
-from keras_lm.tokenizers.gpt import GPTTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.training import train_vocabulary
-from keras_lm.tokenizers.word_lists import learn_words
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
-from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.tokenizers.words import WordTokenizer, learn_words
 
 __all__ = [
     "BytePairTokenizer",

@@ -3,9 +3,9 @@
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.optimizers import AdamW
-from keras_lm.training.pretraining import fit_windows
 from keras_lm.training.schedules import SlantedTriangular, WarmupLinearDecay
 from keras_lm.training.streams import fit_sentences, fit_streams
+from keras_lm.training.windows import fit_windows
 
 __all__ = [
     "AdamW",

@@ -7,8 +7,10 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from keras_lm.cli import clients, demo, main
-from keras_lm.cli.reviews import bag_of_words_accuracy, load_reviews
+from keras_lm.cli import main
+from keras_lm.cli.demo import clients
+from keras_lm.cli.demo import command as demo
+from keras_lm.cli.demo.reviews import bag_of_words_accuracy, load_reviews
 
 
 def invoke(*arguments):
@@ -111,7 +113,7 @@ def test_baseline_beats_chance():
 
 @pytest.mark.parametrize("name", ["ask_saved_model", "ask_tflite"])
 def test_clients_import_nothing_of_ours(repository, name):
-    source = (repository / "keras_lm" / "cli" / "clients" / f"{name}.py").read_text()
+    source = (repository / "keras_lm" / "cli" / "demo" / "clients" / f"{name}.py").read_text()
     imported = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -8,7 +8,7 @@ import pytest
 
 from keras_lm import data, presets, tasks
 from keras_lm.tokenizers import BytePairTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES
 
 END = "<|endoftext|>"
 CORPUS = "the film was good\nthe song was loud\n\nbad film , good song\n" * 4

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keras_lm.tokenizers import SentencePieceTokenizer
-from keras_lm.tokenizers.sentence_piece_files import Model
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import Model
 
 KINDS = ("albert", "t5", "xlnet")
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from keras_lm.tokenizers import SentencePieceTokenizer
-from keras_lm.tokenizers.sentence_piece_files import CONTROL, UNKNOWN, Model
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import CONTROL, UNKNOWN, Model
 
 
 @pytest.fixture

@@ -9,7 +9,13 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.tokenizers import SentencePieceTokenizer, train_vocabulary
-from keras_lm.tokenizers.sentence_piece_files import BPE, CONTROL, UNIGRAM, UNKNOWN, Model
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import (
+    BPE,
+    CONTROL,
+    UNIGRAM,
+    UNKNOWN,
+    Model,
+)
 
 sentencepiece = pytest.importorskip("sentencepiece")
 

@@ -5,9 +5,10 @@ import types
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import byte_pair_files, ragged
-from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
-from keras_lm.tokenizers.byte_pair_model import PieceMerger, last_ranks
+from keras_lm.tokenizers import ragged
+from keras_lm.tokenizers.byte_pair import byte_pair_files
+from keras_lm.tokenizers.byte_pair.byte_pair_lite import LiteBytePair
+from keras_lm.tokenizers.byte_pair.byte_pair_model import PieceMerger, last_ranks
 from keras_lm.tokenizers.offsets import drop_unfinished, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class

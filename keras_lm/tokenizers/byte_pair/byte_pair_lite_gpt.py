@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.tokenizers import unicode_ranges
-from keras_lm.tokenizers.byte_pair_files import END
-from keras_lm.tokenizers.byte_pair_lite import characters, valid_utf8
-from keras_lm.tokenizers.byte_pair_lite_tables import (
+from keras_lm.tokenizers.byte_pair.byte_pair_files import END
+from keras_lm.tokenizers.byte_pair.byte_pair_lite import characters, valid_utf8
+from keras_lm.tokenizers.byte_pair.byte_pair_lite_tables import (
     CodePointTable,
     PairMerger,
     ahead,

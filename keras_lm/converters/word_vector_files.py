@@ -20,7 +20,7 @@ import zlib
 
 import numpy as np
 
-from keras_lm.converters.errors import CheckpointError, require_file
+from keras_lm.converters.checked_files import CheckpointError, require_file
 
 # What a file has no vectors for: they come first, with zeros.
 SPECIAL_TOKENS = ("<unk>", "<pad>")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_lm.tokenizers import splitting
 from keras_lm.tokenizers.offsets import valid_utf8
-from keras_lm.tokenizers.words import SENTINEL
+from keras_lm.tokenizers.words.words import SENTINEL
 
 SPECIAL_WORDS = ["<S>", "</S>", "<UNK>"]
 TEXTS_AT_A_TIME = 1024

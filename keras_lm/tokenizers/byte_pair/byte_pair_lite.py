@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import byte_pair_files, unicode_ranges
-from keras_lm.tokenizers.byte_pair_lite_tables import (
+from keras_lm.tokenizers import unicode_ranges
+from keras_lm.tokenizers.byte_pair import byte_pair_files
+from keras_lm.tokenizers.byte_pair.byte_pair_lite_tables import (
     CodePointTable,
     PairMerger,
     Trie,

@@ -18,7 +18,7 @@ import struct
 
 import tensorflow as tf
 
-from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel
+from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
 
 NORMAL, UNKNOWN, CONTROL = 1, 2, 3  # types of pieces
 BPE = 2  # type of a model

@@ -2,13 +2,15 @@
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import bert_text, byte_pair_files, offsets, ragged
-from keras_lm.tokenizers.bert_text import SPACES, WORD_ENDS
-from keras_lm.tokenizers.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
-from keras_lm.tokenizers.byte_pair_files import END
-from keras_lm.tokenizers.byte_pair_lite_gpt import LiteGPT
-from keras_lm.tokenizers.byte_pair_model import last_ranks
+from keras_lm.tokenizers import offsets, ragged
+from keras_lm.tokenizers.byte_pair import byte_pair_files
+from keras_lm.tokenizers.byte_pair.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
+from keras_lm.tokenizers.byte_pair.byte_pair_files import END
+from keras_lm.tokenizers.byte_pair.byte_pair_lite_gpt import LiteGPT
+from keras_lm.tokenizers.byte_pair.byte_pair_model import last_ranks
 from keras_lm.tokenizers.offsets import valid_utf8
+from keras_lm.tokenizers.wordpiece import bert_text
+from keras_lm.tokenizers.wordpiece.bert_text import SPACES, WORD_ENDS
 
 # Cleaning drops these two from text, as it does all of U+FDD0 to U+FDEF.
 UNKNOWN_LETTER = "\ufdd0"  # any letter that the vocabulary lacks

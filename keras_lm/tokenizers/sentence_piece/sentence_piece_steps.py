@@ -4,8 +4,8 @@ import typing
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import sentence_piece_files
-from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel
+from keras_lm.tokenizers.sentence_piece import sentence_piece_files
+from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
 
 
 def with_comma(pieces):

@@ -8,11 +8,12 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import offsets, ragged, sentence_piece_files, sentence_piece_steps
-from keras_lm.tokenizers.sentence_piece_files import BYTE_PIECE, ROLES, SPACE
-from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel
-from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose
-from keras_lm.tokenizers.sentence_piece_steps import Aligner, CommaSplits, size
+from keras_lm.tokenizers import offsets, ragged
+from keras_lm.tokenizers.sentence_piece import sentence_piece_files, sentence_piece_steps
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import BYTE_PIECE, ROLES, SPACE
+from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
+from keras_lm.tokenizers.sentence_piece.sentence_piece_normalizer import Preparation, compose
+from keras_lm.tokenizers.sentence_piece.sentence_piece_steps import Aligner, CommaSplits, size
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 SPACE_SIZE = len(SPACE.encode())

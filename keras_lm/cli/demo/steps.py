@@ -16,9 +16,9 @@ import keras
 import numpy as np
 
 from keras_lm import files, tasks, training
-from keras_lm.cli import clients
-from keras_lm.cli.learning_curve import StepHistory, draw_learning_curve
-from keras_lm.cli.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
+from keras_lm.cli.demo import clients
+from keras_lm.cli.demo.learning_curve import StepHistory, draw_learning_curve
+from keras_lm.cli.demo.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
 from keras_lm.cli.terminal import quiet
 from keras_lm.serving.client import Client, ServerError
 from keras_lm.serving.engines import LaunchError

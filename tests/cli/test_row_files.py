@@ -6,7 +6,7 @@ import json
 import click
 import pytest
 
-from keras_lm.cli.rows import batches, choose_columns, open_rows
+from keras_lm.cli.row_files import batches, choose_columns, open_rows
 
 
 def read(path, format=None):

@@ -3,7 +3,7 @@
 import click
 
 from keras_lm import models, presets, registry, tasks
-from keras_lm.cli.options import TASKS
+from keras_lm.cli.shared_options import TASKS
 from keras_lm.cli.terminal import notes
 from keras_lm.converters import open_checkpoint
 

@@ -62,7 +62,7 @@ def demo_command(output, **options):
     check_packages()
     prepare_output(output)
 
-    from keras_lm.cli.demo_steps import run  # imports TensorFlow
+    from keras_lm.cli.demo.steps import run  # imports TensorFlow
 
     results = run(output, **options)
     (output / MARKER).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_lm import data
 from keras_lm.objectives import IGNORED
 from keras_lm.tokenizers import BytePairTokenizer
-from keras_lm.tokenizers.byte_pair_files import BYTES
+from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES
 
 TEXTS = ["ab ba", "", "aab", "b\xe9!", "a" * 50, "b"] * 3
 S = 7
@@ -90,7 +90,7 @@ def test_order_of_an_epoch_follows_from_seed_and_number(tokenizer):
 
 
 def test_blocks_are_shuffled_apart(tokenizer, monkeypatch):
-    monkeypatch.setattr("keras_lm.data.windows.SHUFFLED_TOGETHER", 4)
+    monkeypatch.setattr("keras_lm.data.packed_windows.SHUFFLED_TOGETHER", 4)
     windows = tf.data.Dataset.range(12, output_type=tf.int32).map(lambda i: tf.fill([3], i))
     batches = data.epoch_batches(windows, 4, seed=5)
     found = [labels[:, 0].tolist() for _, labels in batches.as_numpy_iterator()]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_lm.converters import CheckpointError, read_word_vectors
-from keras_lm.converters.word_vectors import BLOCK_ROWS, find_word_vectors
+from keras_lm.converters.word_vector_files import BLOCK_ROWS, find_word_vectors
 
 WORDS = ["the", ",", "café", "日本", "#", "-1.5", "</s>"]
 VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype("float32")

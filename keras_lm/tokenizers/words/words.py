@@ -9,12 +9,13 @@ import pickle
 
 import tensorflow as tf
 
-from keras_lm.converters.word_vectors import NAMES as NAMES_OF_WORD_VECTORS
-from keras_lm.converters.word_vectors import find_word_vectors, open_word_vectors
-from keras_lm.tokenizers import fastai_rules, ragged, splitting
+from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
+from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
+from keras_lm.tokenizers import ragged, splitting
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
-from keras_lm.tokenizers.words_lite import WordFinder
+from keras_lm.tokenizers.words import fastai_rules
+from keras_lm.tokenizers.words.words_lite import WordFinder
 
 ROLES = ("unknown", "pad", "bos", "eos")
 RULES = (None, "fastai")
@@ -47,7 +48,7 @@ class WordTokenizer(Tokenizer):
         pad_token, bos_token, eos_token: str, or None if the vocabulary has none.
         additional_special_tokens: list of str, entries that plain text never turns into.
         lowercase: bool. Lower-case text first.
-        rules: None, or `"fastai"` for those of `keras_lm.tokenizers.fastai_rules`: capitals,
+        rules: None, or `"fastai"` for those of `keras_lm.tokenizers.words.fastai_rules`: capitals,
             repetitions and some HTML become `xxmaj`, `xxup`, `xxrep`, `xxwrep` and lower case, as
             in the vocabularies of ULMFiT.
         splitter: `"punctuation"` parts text at white space and makes each punctuation mark a word

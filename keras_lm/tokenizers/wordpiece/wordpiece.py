@@ -7,10 +7,11 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import bert_text, offsets, ragged, unicode_ranges, wordpiece_files
-from keras_lm.tokenizers.bert_text import DROPPED, SENTINELS, WORD_ENDS, where_not
+from keras_lm.tokenizers import offsets, ragged, unicode_ranges
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers.wordpiece import bert_text, wordpiece_files
+from keras_lm.tokenizers.wordpiece.bert_text import DROPPED, SENTINELS, WORD_ENDS, where_not
 
 LONG_WORD = "\ufdda"  # before a word; in no vocabulary, hence the word is one unknown token
 MARK = "\ufddb"
