@@ -6,6 +6,7 @@ import contextvars
 import tensorflow as tf
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
+_IS_IN_PLACE = contextvars.ContextVar("is_in_place", default=False)
 
 
 @contextlib.contextmanager
@@ -87,26 +88,38 @@ def _scan_for_lite(step, init, xs, reverse):
     return tuple(carry), ys
 
 
-def write_slots(old, new, indices):
-    """Return a cache's keys or values with new ones written in, without a copy if possible.
+@contextlib.contextmanager
+def writing_in_place():
+    """A context in which `write_slots` copies nothing where TensorFlow sees that it need not.
 
-    On a CPU, TensorFlow's scatter update always copies, so the steps of a loop would get slower
-    with the number of slots. It can add in place, if `old` is not used again. In a slot of zeros,
-    as free slots are, the sum is exact; in any other it is rounded once.
+    That is so in a loop, whose steps would otherwise take longer the more slots there are: on a
+    CPU, TensorFlow's scatter update always copies. What it can do in place is to add, for which
+    XLA and LiteRT have no kernel. In a slot that held zeros, as free slots do, the sum is exact;
+    in another it is rounded once.
+    """
+    token = _IS_IN_PLACE.set(True)
+    try:
+        yield
+    finally:
+        _IS_IN_PLACE.reset(token)
+
+
+def write_slots(old, new, indices):
+    """Return a cache's keys or values with new ones in it.
 
     Args:
         old: (B, N, T, H).
         new: (B·N·S, H).
-        indices: (B·N·S, 3) int32, the row, head and slot of each.
+        indices: (B·N·S, 3) int32, where each goes: a row, a head and a slot.
 
     Returns:
         (B, N, T, H).
     """
-    if _IS_FOR_LITE.get():
-        return tf.tensor_scatter_nd_update(old, indices, new)
-    return tf.raw_ops.ScatterNdNonAliasingAdd(
-        input=old, indices=indices, updates=new - tf.gather_nd(old, indices)
-    )
+    if _IS_IN_PLACE.get() and not _IS_FOR_LITE.get():
+        return tf.raw_ops.ScatterNdNonAliasingAdd(
+            input=old, indices=indices, updates=new - tf.gather_nd(old, indices)
+        )
+    return tf.tensor_scatter_nd_update(old, indices, new)
 
 
 def num_replicas():

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_lm.generation import beam_search, decoding, scoring, stopping
 from keras_lm.generation.options import OPTIONS, batch_options, require
 from keras_lm.generation.prompts import align
+from keras_lm.layers.tensorflow import writing_in_place
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template, Texts
 from keras_lm.tasks.generation_signatures import GenerationSignatures
@@ -59,7 +60,8 @@ class GenerativeTask(PretrainingTask):
         """
         name = self.backbone.state_name
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask, name: state}
-        outputs = self.backbone.forward(**inputs, training=False)
+        with writing_in_place():
+            outputs = self.backbone.forward(**inputs, training=False)
         return outputs, outputs[name]
 
     def next_logits(self, token_ids, padding_mask, state):

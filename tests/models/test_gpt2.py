@@ -209,6 +209,16 @@ def test_a_cache_for_another_number_of_rows(backbone):
     np.testing.assert_allclose(more[2:], sequence(backbone, IDS[:1, 3:]), atol=2e-5)
 
 
+def test_a_step_compiles_with_xla(backbone):
+    @tf.function(autograph=False, jit_compile=True)
+    def step(token_ids, cache):
+        mask = tf.ones_like(token_ids)
+        return backbone.forward(token_ids, mask, backbone.unpack_state(cache))["sequence_output"]
+
+    cache = backbone.make_cache(batch_size=2, slots=9)
+    np.testing.assert_allclose(step(tf.constant(IDS), cache), sequence(backbone, IDS), atol=2e-5)
+
+
 def test_what_a_cache_looks_like(backbone):
     spec = backbone.state_spec()
     assert spec["keys"].shape == (None, 3, 2, None, 8)
