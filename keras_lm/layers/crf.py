@@ -29,6 +29,7 @@ class CRF(keras.layers.Layer):
     Example:
 
         crf = CRF(num_classes=3)
+        crf.build()
         crf.log_likelihood(logits, labels, mask)  # (B,), to maximize in training
         crf.decode(logits, mask)  # (B, S) int32
 

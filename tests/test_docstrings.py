@@ -1,0 +1,130 @@
+"""The examples in docstrings: all are Python, and those of models, layers and packers run."""
+
+import ast
+import functools
+import importlib
+import io
+import re
+import textwrap
+import tokenize
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+SECTION = re.compile(r"^Example:\n((?:\n| .*\n)+)", re.M)
+RUN = ("models", "layers", "packers")
+
+# What an example needs and nobody has lying about.
+SKIPPED = {
+    "models.cove.CoveBackbone": "reads presets with weights",
+    "models.lstm.LSTMBackbone": "fits a language model to the reader's texts",
+    "models.pair_lstm.PairLSTMBackbone": "reads a preset with weights",
+    "models.taglm.TagLMBackbone": "reads a preset with weights and a file of word vectors",
+    "models.word_vectors.WordVectorBackbone": "reads a file of word vectors",
+}
+
+# What an example takes for granted, beside the names in scope.
+GIVEN = {
+    "models.causal.CausalBackbone": """
+backbone = GPT2Backbone(
+    vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+)
+""",
+    "models.ulmfit.AWDLSTMBackbone.with_vocabulary": """
+target_tokenizer = tokenizer
+size = len(tokenizer.vocabulary)
+backbone = AWDLSTMBackbone(size, num_layers=2, hidden_dim=24, embedding_dim=16)
+""",
+    "layers.cache.KeyValueCache": """
+x, padding_mask = np.ones((2, 7, 4), "float32"), np.ones((2, 7), "int32")
+bias, state = None, None
+blocks = [CausalPreNormBlock(num_heads=2, intermediate_dim=8)]
+""",
+    "layers.crf.CRF": """
+logits = np.zeros((2, 7, 3), "float32")
+labels = mask = np.ones((2, 7), "int32")
+""",
+}
+
+
+def find_examples():
+    """Return a dict of where an example stands, after `keras_lm.` → its Python."""
+    found = {}
+    for folder, start in [("keras_lm", ()), ("export", ("export",))]:
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            parts = (*start, *path.relative_to(REPOSITORY / folder).with_suffix("").parts)
+            module = ".".join(part for part in parts if part != "__init__")
+            found |= _of_members(ast.parse(path.read_text(encoding="utf-8")), module)
+    return found
+
+
+def _of_members(tree, name):
+    found = {}
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            own = f"{name}.{node.name}"
+            match = SECTION.search((ast.get_docstring(node) or "") + "\n")
+            if match:
+                found[own] = textwrap.dedent(match[1]).strip().replace("…", "...")
+            found |= _of_members(node, own)
+    return found
+
+
+EXAMPLES = find_examples()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_is_python(name):
+    ast.parse(EXAMPLES[name])
+
+
+def test_the_lists_name_examples():
+    assert EXAMPLES.keys() >= SKIPPED.keys() | GIVEN.keys()
+
+
+def comments(code):
+    """Return a dict of line → the comment at its end."""
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    return {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+
+
+def run(code, names):
+    """Run an example; where a comment says a value, the expression before it has to have it."""
+    said = comments(code)
+    for node in ast.parse(code).body:
+        if not isinstance(node, ast.Expr):
+            exec(compile(ast.Module([node], []), "example", "exec"), names)
+            continue
+        value = eval(compile(ast.Expression(node.value), "example", "eval"), names)
+        try:
+            expected = ast.literal_eval(said.get(node.end_lineno, ""))
+        except (SyntaxError, ValueError):  # it says something else
+            continue
+        assert value == expected, ast.unparse(node)
+
+
+@functools.cache
+def names_in_scope():
+    """What an example may use without an import: the library, arrays, and what users import."""
+    import numpy as np
+    import tensorflow as tf
+
+    import keras_lm
+
+    names = {"keras_lm": keras_lm, "np": np, "tf": tf}
+    for package in (keras_lm.models, keras_lm.layers, keras_lm.packers, keras_lm.tokenizers):
+        names |= {name: getattr(package, name) for name in package.__all__}
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "</s>", "a", "text"]
+    return names | {"tokenizer": keras_lm.tokenizers.WordPieceTokenizer(vocabulary, lowercase=True)}
+
+
+@pytest.mark.parametrize("name", [n for n in EXAMPLES if n.split(".")[0] in RUN])
+def test_example_runs(name):
+    if name in SKIPPED:
+        pytest.skip(SKIPPED[name])
+    parts = name.split(".")
+    module = importlib.import_module(f"keras_lm.{parts[0]}.{parts[1]}")
+    names = names_in_scope() | {parts[2]: getattr(module, parts[2])}
+    exec(GIVEN.get(name, ""), names)
+    run(EXAMPLES[name], names)
