@@ -1,5 +1,4 @@
-"""Users' raw text → named columns of strings, or an error; and batches of answers → their results.
-"""
+"""Users' raw text → named columns of strings; and batches of answers → users' results."""
 
 import numpy as np
 import tensorflow as tf
