@@ -37,9 +37,9 @@ def export_saved_model(task, path):
     A `CausalLM` has others, where B is the number of prompts, L that of blocks, N of heads of width
     H, T of slots in a cache, V of entries in the vocabulary:
 
-    - `serving_default` takes `prompt`, a string tensor [None], and returns what `task.answer` returns:
-      `text` (B,), the likeliest continuations, `num_tokens` (B,), how many tokens were generated,
-      and `num_prompt_tokens` (B,).
+    - `serving_default` takes `prompt`, a string tensor [None], and returns the dict of
+      `task.answer`: `text` (B,), the likeliest continuations, `num_tokens` (B,), how many tokens
+      were generated, and `num_prompt_tokens` (B,).
     - `generate` takes `prompt` and the options of `CausalLM.generate`, each one value for all or a
       value a prompt: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,
       `no_repeat_ngram_size`, `seed` (-1 for a fresh one) and `stop`, a string before which a text
@@ -48,9 +48,9 @@ def export_saved_model(task, path):
     - `score` takes `text` and returns what `CausalLM.score` returns.
     - `next_token` is a step for clients that decode by themselves. It takes `token_ids` (B, S) and
       `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values` (B, L, N, T, H),
-      float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32. It returns `logits` (B, V)
-      of the token after the last real one of each row, and the cache with the new tokens, grown
-      where it had no free slots. By default there is no padding, and the cache is empty.
+      float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32. It returns the `logits`
+      (B, V) of the token after the last real one of each row, and the cache with the new tokens,
+      grown if it had no free slots. By default there is no padding, and the cache is empty.
     - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), what is
       read of it; `detokenize` takes `token_ids` and `padding_mask` and returns `text` (B,).
     - `tokens` is as above.
