@@ -13,7 +13,7 @@ def write_allennlp(folder, options, tensors):
 
     Args:
         folder: path. Created if missing.
-        options: dict, what `options.json` is to hold.
+        options: dict, the content of `options.json`.
         tensors: dict of a dataset's path in the HDF5 file → array.
 
     Raises:

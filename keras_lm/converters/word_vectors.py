@@ -4,7 +4,7 @@
   line; GloVe's is the same without the first line;
 - word2vec's binary form: the same first line, then each word, a space, and its numbers as float32.
 
-A file is read block by block, so that no more than its vectors is ever in memory.
+A file is read block by block, so that memory holds little more than its vectors.
 
 Shapes: V words, E width of a vector.
 """
@@ -22,7 +22,7 @@ import numpy as np
 
 from keras_lm.converters.errors import CheckpointError, require_file
 
-# What a file has no vectors for: they come first, with zeros.
+# Entries without vectors in a file: they come first, with zeros.
 SPECIAL_TOKENS = ("<unk>", "<pad>")
 ENDINGS = re.compile(r"\.(txt|vec|bin|w2v)(\.gz)?$")
 NAMES = re.compile(r"^glove.*\.txt(\.gz)?$|\.vec(\.gz)?$")  # nothing else is called that
@@ -59,7 +59,7 @@ def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
 
 
 def find_word_vectors(folder: pathlib.Path) -> pathlib.Path | None:
-    """Return the file with word vectors in a folder, or None; it is known by its first lines.
+    """Return the file with word vectors in a folder, or None; its first lines identify it.
 
     Raises:
         CheckpointError: there are several.
@@ -105,8 +105,8 @@ class WordVectors:
     Attributes:
         path: where it is.
         embedding_dim: E.
-        num_rows: how many words the first line promises, None without such a line.
-        is_binary: whether it is of word2vec's binary form.
+        num_rows: the number of words in the first line, None without such a line.
+        is_binary: whether it is in word2vec's binary form.
     """
 
     path: pathlib.Path

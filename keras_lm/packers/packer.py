@@ -291,7 +291,7 @@ class Packer:
         if len(shape) != own.rank + 1:
             raise ValueError(
                 f"{name} has the shape {tuple(shape)}: {self.rows.several_for} takes several "
-                "sequences a row, (B, number, S)."
+                "sequences per row, (B, number, S)."
             )
         return shape
 
