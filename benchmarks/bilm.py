@@ -23,7 +23,7 @@ FILTERS = [(1, 16), (2, 16), (3, 32), (4, 48), (5, 64)]
 
 
 def sentences_of(reviews):
-    """Parts of reviews behind a full stop, question or exclamation mark."""
+    """Parts of reviews, split after a full stop, question or exclamation mark."""
     return [part for text in reviews for part in re.split(r"(?<=[.!?])\s+", text) if part]
 
 

@@ -16,7 +16,7 @@ class KneserNeyTrigram:
     """Probabilities of each next token given the two before it, back to the document's start.
 
     Args:
-        tokens: (T,) int, documents one behind the other, each with `end_id` at its end.
+        tokens: (T,) int, documents one after the other, each with `end_id` at its end.
         vocabulary_size: int. All ids have a probability, seen or not.
         end_id: int. The token at the end of a document; also what stands before its first token.
 

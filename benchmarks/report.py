@@ -116,7 +116,7 @@ def half_precision():
 
 
 def processor():
-    """Return (model, set of its feature flags), as far as the system tells."""
+    """Return (model, set of its feature flags), if the system reports them."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

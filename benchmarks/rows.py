@@ -158,7 +158,7 @@ def generation(batch):
     length, new_tokens = 32, 64
     return Row(
         "generate",
-        f"GPT-2 124M, {new_tokens} tokens greedily behind {length}, batch of {batch}",
+        f"GPT-2 124M, {new_tokens} tokens greedily after {length}, batch of {batch}",
         GENERATION,
         (
             Measure("tokens/s", work=batch * new_tokens, format=",.1f"),

@@ -21,8 +21,8 @@ def export(task, path, format="saved_model"):
 
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer.
-        path: for `"saved_model"` the folder of all versions, in which the next number is made; for
-            `"litert"` the `.tflite` file, which is replaced where it exists.
+        path: for `"saved_model"` the folder of all versions, in which the next one is created; for
+            `"litert"` the `.tflite` file, which is replaced if it exists.
         format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (phones).
 
     Returns:
@@ -30,8 +30,8 @@ def export(task, path, format="saved_model"):
 
     Raises:
         ValueError: if `format` is unknown, the task has no tokenizer, the graph holds an operation
-            that does not exist where it is to run, or TF Serving cannot name a model after the
-            folder of versions; nothing is left behind.
+            that the target lacks, or TF Serving cannot name a model after the folder of versions;
+            nothing is then written.
         NotADirectoryError: if `path` of a SavedModel is a file.
         IsADirectoryError: if `path` of a `.tflite` is a folder.
 

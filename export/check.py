@@ -1,4 +1,4 @@
-"""Compare what an exported model answers, in a process of its own, with what the task answers."""
+"""Compare the answers of an exported model, in a fresh process, with the task's."""
 
 import dataclasses
 import pickle
@@ -25,10 +25,10 @@ class CheckReport:
     """What `check` found.
 
     Args:
-        differences: dict from the name of an output to the largest difference of a number in it,
-            divided by that number where it is larger than 1; 0 for strings.
-        load_seconds: float. How long the model took to load, imports aside.
-        first_call_seconds: float. How long the first batch took, which is slower than the others.
+        differences: dict from the name of an output to the largest difference of its numbers,
+            relative for numbers larger than 1; 0 for strings.
+        load_seconds: float. Time to load the model, without imports.
+        first_call_seconds: float. Time of the first batch, which is slower than the others.
         num_bytes: int. Size of the file, or of all files in the folder.
     """
 
@@ -39,11 +39,11 @@ class CheckReport:
 
 
 def check(path, task, texts, tolerance=None, batch_size=32):
-    """Ask an exported model in a fresh process, and see that it answers as the task does.
+    """Run an exported model in a fresh process, and check that it answers as the task does.
 
     The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
-    TensorFlow Text's kernels) and none of this library. A `.tflite` is compared with the task's
-    `answer_lite`, which is what it holds.
+    TensorFlow Text's kernels), but not this library. A `.tflite` is compared with the task's
+    `answer_lite`.
 
     Args:
         path: what `task.export` returned: a version's folder, or a `.tflite` file.
@@ -60,7 +60,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         ExportCheckError: if outputs or strings differ, numbers differ by more than `tolerance` or
             are NaN, or the process fails; it is a ValueError.
         FileNotFoundError: if there is no exported model at `path`.
-        ValueError: if `texts` is empty or lacks a column, or a `.tflite` gives no text, as that of
+        ValueError: if `texts` is empty or lacks a column, or a `.tflite` has no answers, as that of
             a `CausalLM`.
 
     Example:
@@ -94,7 +94,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     answers, load_seconds, first_call_seconds = _ask(path, batches)
 
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
-    # A graph, because TensorFlow fuses operations there: half precision rounds as in the export.
+    # A graph, in which TensorFlow fuses operations: half precision rounds as in the export.
     is_lite = format == "litert"
     answer = task.signatures.answer_lite if is_lite else task.signatures.answer()
     answer = tf.function(answer, reduce_retracing=True, autograph=False)

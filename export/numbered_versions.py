@@ -1,4 +1,4 @@
-"""Numbered versions of a model in one folder, of which a reader never sees half a one."""
+"""Numbered versions of a model in one folder, each written atomically."""
 
 import contextlib
 import errno
@@ -23,14 +23,14 @@ def local_path(path):
 
 
 def write_version(folder, write):
-    """Make the next numbered version in a folder, in one step.
+    """Create the next numbered version in a folder, atomically.
 
-    What `write` makes lies in a hidden folder until it is complete; then it is renamed. If anything
-    fails, nothing is left behind. Several processes may do this at once: each gets its own number.
+    `write` works in a hidden folder, which is renamed when complete. If anything fails, it is
+    removed. Several processes may do this at once: each gets its own number.
 
     Args:
-        folder: path of the folder of all versions; made where it does not exist.
-        write: callable that takes a `Path` and makes a folder there.
+        folder: path of the folder of all versions; created if missing.
+        write: callable that takes a `Path` and creates a folder there.
 
     Returns:
         `Path` of the new version.

@@ -20,53 +20,52 @@ def export_saved_model(task, path):
 
     - `serving_default` takes `text`, a string tensor [None], and for a task with `text_pair=True`
       also `text_pair`; a `MultipleChoice` takes `text` and `choices` [None, None], a row of choices
-      for each text, filled up with empty strings. It gives what `task.answer` gives.
-    - `words`, of a `TokenClassifier`, takes `text` [None, None], the words of each text, filled up
-      with empty strings, and gives the same without `start` and `end`.
-    - `tokenize` takes the same as `serving_default` and gives what the model sees of it, special
-      tokens included: `tokens` (B, S), strings that are empty in padding, and `token_ids` (B, S),
+      for each text, padded with empty strings. It returns what `task.answer` returns.
+    - `words`, of a `TokenClassifier`, takes `text` [None, None], the words of each text, padded
+      with empty strings, and returns the same without `start` and `end`.
+    - `tokenize` takes the same as `serving_default` and returns what the model reads, including
+      special tokens: `tokens` (B, S), strings that are empty in padding, and `token_ids` (B, S),
       int32.
     - `tokens` takes the packed inputs of the task, int32 [None, None] each ([None, None, None] for
-      choices), and gives its raw outputs: a dict as it is, a tensor as `logits` (`embedding` from
+      choices), and returns its raw outputs: a dict as it is, a tensor as `logits` (`embedding` from
       a `FeatureExtractor`).
-    - `classify`, of a `TextClassifier`, and `regress`, of a `TextRegressor`, are what TF Serving's
-      methods of these names ask. Both take `inputs`, a string tensor [None] of serialized
+    - `classify`, of a `TextClassifier`, and `regress`, of a `TextRegressor`, are for TF Serving's
+      methods of these names. Both take `inputs`, a string tensor [None] of serialized
       `tf.Example`s with the features `text` and optionally `text_pair`, one string each. `classify`
-      gives `classes` and `scores`, (B, classes) each, `regress` gives `outputs` (B,).
+      returns `classes` and `scores`, (B, classes) each, `regress` returns `outputs` (B,).
 
     A `CausalLM` has others, where B is the number of prompts, L that of blocks, N of heads of width
     H, T of slots in a cache, V of entries in the vocabulary:
 
-    - `serving_default` takes `prompt`, a string tensor [None], and gives what `task.answer` gives:
-      `text` (B,), the likeliest continuations, `num_tokens` (B,), how many tokens were generated,
-      and `num_prompt_tokens` (B,).
+    - `serving_default` takes `prompt`, a string tensor [None], and returns the dict of
+      `task.answer`: `text` (B,), the likeliest continuations, `num_tokens` (B,), how many tokens
+      were generated, and `num_prompt_tokens` (B,).
     - `generate` takes `prompt` and the options of `CausalLM.generate`, each one value for all or a
       value a prompt: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,
       `no_repeat_ngram_size`, `seed` (-1 for a fresh one) and `stop`, a string before which a text
       ends ("" for none). All but `prompt` have defaults in the signature: TF Serving fills them in
       over gRPC, while its REST API wants all of them.
-    - `score` takes `text` and gives what `CausalLM.score` gives.
+    - `score` takes `text` and returns what `CausalLM.score` returns.
     - `next_token` is a step for clients that decode by themselves. It takes `token_ids` (B, S) and
       `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values` (B, L, N, T, H),
-      float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32. It gives `logits` (B, V)
-      of the token after the last real one of each row, and the cache with the new tokens, grown
-      where it had no free slots. By default there is no padding, and the cache is empty.
-    - `tokenize` takes `prompt` and gives `tokens`, `token_ids` and `padding_mask` (B, S), what is
-      read of it; `detokenize` takes `token_ids` and `padding_mask` and gives `text` (B,).
+      float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32. It returns the `logits`
+      (B, V) of the token after the last real one of each row, and the cache with the new tokens,
+      grown if it had no free slots. By default there is no padding, and the cache is empty.
+    - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), what is
+      read of it; `detokenize` takes `token_ids` and `padding_mask` and returns `text` (B,).
     - `tokens` is as above.
 
     Half precision is served as float32. A batch of no rows gives outputs of no rows, except that
     `MaskedLM` refuses it.
 
-    The folder holds each weight once, and neither Python nor XLA nor anything of training. With it
-    come `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`, which TF Serving
-    reads; and beside the versions, where there is none yet, a `models.config` to start TF Serving
-    with.
+    The folder holds each weight once, and neither Python, XLA nor training operations. It includes
+    `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`, which TF Serving reads;
+    beside the versions, a `models.config` to start TF Serving with is written if there is none.
 
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer.
-        path: the folder of all versions, whose name is the model's in TF Serving. Nothing that is
-            in it is touched.
+        path: the folder of all versions, whose name is the model's in TF Serving. Existing versions
+            are not touched.
 
     Returns:
         `pathlib.Path` of the version's folder, `path/<number>`.
@@ -103,7 +102,7 @@ def export_saved_model(task, path):
 
 
 def _set_defaults(folder, defaults):
-    """Say what inputs of signatures are where a request leaves them out."""
+    """Set the default values of signatures' inputs."""
     file = folder / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
@@ -116,7 +115,7 @@ def _set_defaults(folder, defaults):
 
 
 def _set_method(folder, signature):
-    """Say which of TF Serving's methods a signature is for; TensorFlow writes "predict" for all."""
+    """Set which of TF Serving's methods a signature is for; TensorFlow writes "predict" for all."""
     updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(folder))
     updater.replace_method_name(signature, METHODS[signature])
     updater.save()

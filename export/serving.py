@@ -1,4 +1,4 @@
-"""What TF Serving reads beside a SavedModel: warm-up requests, batching, a list of models."""
+"""TF Serving's files beside a SavedModel: warm-up requests, batching, a list of models."""
 
 import os
 import re
@@ -110,7 +110,7 @@ def log(name, signature, inputs):
 
 
 def write_batching(folder):
-    """Write how TF Serving is to join requests into batches.
+    """Write how TF Serving should join requests into batches.
 
     Args:
         folder: `Path` of a version.
@@ -119,9 +119,9 @@ def write_batching(folder):
 
 
 def write_models_config(folder, name):
-    """Write the list of models that TF Serving can be started with, where there is none.
+    """Write the list of models that TF Serving can be started with, if there is none.
 
-    TF Serving passes over the file when it looks for versions: these are numbers.
+    TF Serving ignores the file when it looks for versions, which are numbers.
 
     Args:
         folder: `Path` of the folder of all versions.

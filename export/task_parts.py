@@ -1,12 +1,12 @@
-"""What exports of both kinds need to know of a task: its variables and its layers."""
+"""A task's variables and layers, for both kinds of export."""
 
 import tensorflow as tf
 
 
 def module_of(*functions, lookups=()):
-    """Return a `tf.Module` with what traced functions read, and with nothing else.
+    """Return a `tf.Module` that tracks only what traced functions read.
 
-    Keras objects stay outside: with them would come optimizer slots, seeds, and weights again.
+    Keras objects would add optimizer slots, seeds, and a second copy of weights.
 
     Args:
         *functions: `ConcreteFunction`s, whose variables are taken.

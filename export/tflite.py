@@ -43,8 +43,8 @@ def export_tflite(task, path):
     `tokenize`, where the tokenizer has `tokenize_lite`, takes `prompt`, a string tensor [None], and
     gives `token_ids` and `padding_mask` (B, S); an empty prompt has no tokens there.
 
-    Rows are padded as the task pads them. Where a model does not convert with a length that varies,
-    every row has `sequence_length` columns, which takes the longer the more of them are padding.
+    Rows are padded as by the task. If a model does not convert with a variable length, every row
+    has `sequence_length` columns, which is slower for short texts.
 
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer that has `tokenize_lite`.
@@ -77,7 +77,7 @@ def export_tflite(task, path):
 
 
 def _working_model(task):
-    """Return the flatbuffer of the best that the task may offer and that works."""
+    """Return the flatbuffer of the best of the task's alternatives that works."""
     offer = task.signatures
     for functions in offer.lite_functions():
         model, problem = _convert(functions)

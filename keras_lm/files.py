@@ -1,4 +1,4 @@
-"""Files and folders that appear whole: who reads finds the old one or the new, never a half."""
+"""Atomic writing of files and folders: a reader finds the old one or the new one, never a part."""
 
 import contextlib
 import glob
@@ -14,13 +14,13 @@ LARGEST_VERSION = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
 
 @contextlib.contextmanager
 def replacing(path):
-    """Yield a path to write a file or a folder at, and put that in the place of `path` at the end.
+    """Yield a temporary path to write a file or a folder to, and move it to `path` at the end.
 
-    Until then it lies beside `path` in a hidden folder of its own, which goes whatever happens; if
-    anything fails, what was at `path` is still there.
+    Until then it is in a hidden folder beside `path`, which is always removed; if anything fails,
+    `path` is unchanged.
 
     Args:
-        path: path; the folder that it lies in is made if need be.
+        path: path; its parent folder is created if missing.
 
     Raises:
         IsADirectoryError, NotADirectoryError: if a file is to replace a folder, or the reverse.
@@ -47,14 +47,14 @@ def hidden(folder, name):
 
     Args:
         folder: `Path`.
-        name: str, what the hidden folder's name begins with, after the dot.
+        name: str, the prefix of the hidden folder's name, after the dot.
     """
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
         yield Path(temporary)
 
 
 def _set_mode(new, beside):
-    """Let files be read by whom the umask says: safetensors makes them for their owner alone."""
+    """Set permissions by the umask: safetensors makes files readable by their owner alone."""
     probe = beside / "probe"
     probe.touch()
     for path in [*new.rglob("*"), new]:
@@ -76,9 +76,9 @@ def _exchange(new, path, old):
 
 
 def sync(path):
-    """Bring a file, or a folder with all that is in it, to the disk.
+    """Sync a file, or a folder with all its content, to disk.
 
-    Without it a power cut may leave a new name on an empty file.
+    Without it, a power cut may leave an empty file under the new name.
     """
     path = Path(path)
     for each in [*path.rglob("*"), path]:
@@ -94,15 +94,15 @@ def _sync_one(path):
 
 
 def require_free(folder, reason, marker=None):
-    """Refuse to replace what is something else.
+    """Raise an error if a folder must not be replaced.
 
     Args:
-        folder: `Path` that is about to be written.
-        reason: str, why not, for the message: "exists and …".
-        marker: str, the file by which one knows a folder that may be replaced; None for no such.
+        folder: `Path` to write.
+        reason: str, for the message: "exists and …".
+        marker: str, the file that marks a folder that may be replaced; None for none.
 
     Raises:
-        FileExistsError: if `folder` is a file, or a folder with something in it but no marker.
+        FileExistsError: if `folder` is a file, or a non-empty folder without the marker.
     """
     is_ours = marker is not None and (folder / marker).is_file()
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not is_ours):
@@ -120,10 +120,10 @@ def size(path):
 
 
 def numbered(folder):
-    """Return what has a version's number for a name in a folder, a dict of number → `Path`.
+    """Return the entries of a folder that are named by numbers, a dict of number → `Path`.
 
     Args:
-        folder: `Path`. What cannot be read has no versions.
+        folder: `Path`. If it cannot be read, it has no versions.
     """
     try:
         names = sorted(path.name for path in folder.iterdir())
@@ -140,7 +140,7 @@ def find_versions(folder):
 
 
 def find_files(files):
-    """Return the paths that paths and glob patterns name, each once, sorted within a pattern.
+    """Return the paths that match paths and glob patterns, without duplicates, sorted per pattern.
 
     Args:
         files: path or glob pattern (`**` reaches into folders), or a list of these.

@@ -1,4 +1,4 @@
-"""The classes that a preset may name: each registers where it is defined, a user's too."""
+"""The classes that a preset may name, users' included: each is registered when defined."""
 
 BACKBONES, TASKS, TOKENIZERS = {}, {}, {}
 

@@ -52,7 +52,7 @@ def repository():
 
 @pytest.fixture(scope="session")
 def goldens():
-    """`goldens("bert")` is the folder tests/goldens/bert; an error where there is none."""
+    """`goldens("bert")` is the folder tests/goldens/bert; raise an error if there is none."""
 
     def folder(name):
         path = REPOSITORY / "tests" / "goldens" / name

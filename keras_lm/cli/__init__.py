@@ -42,8 +42,8 @@ def main():
       keras-lm serve exported/film-critic
       keras-lm predict --server http://localhost:8501 --model film-critic "never a dull moment"
 
-    Each step teaches itself: keras-lm COMMAND --help. A CSV needs the columns text and label. A
-    server is not needed to try a model: keras-lm predict film-critic "a text".
+    For help on a step: keras-lm COMMAND --help. A CSV needs the columns text and label. A server is
+    not needed to try a model: keras-lm predict film-critic "a text".
 
     \b
     From Python it is as short:

@@ -39,9 +39,9 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
                      have it; with several labels a text, accuracy is the share of yes-or-no
                      answers that are right;
       a regressor    mean squared and mean absolute error, Pearson's correlation;
-      a masked LM    loss and accuracy on hidden tokens, the same ones every time;
-      a causal LM    loss, perplexity and accuracy on each next token, the perplexity of a word
-                     (what white space parts), and how many tokens and words there are.
+      a masked LM    loss and accuracy on masked tokens, the same ones every time;
+      a causal LM    loss, perplexity and accuracy on each next token, the perplexity per word
+                     (split at white space), and the numbers of tokens and words.
     """
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.examples import read_examples

@@ -37,8 +37,8 @@ def export_command(preset, path, format, task, do_check):
       keras-lm export bert-base encoder --task feature-extractor --check
 
     PRESET is a preset, or a published checkpoint that has the task's head. PATH is the folder of
-    all versions, as TF Serving wants it, or a .tflite file, which is replaced. Nothing is left
-    behind where the model cannot be exported.
+    all versions, as TF Serving expects it, or a .tflite file, which is replaced. Nothing is written
+    if the model cannot be exported.
     """
     from keras_lm import export  # imports TensorFlow
     from keras_lm.cli.sources import choose_task, load_task, open_source

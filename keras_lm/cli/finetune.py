@@ -85,9 +85,9 @@ def finetune_command(source, train, output, export_path, **options):
     causal-lm need none and also read plain lines.
 
     Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing
-    if anything goes wrong before that. For causal-lm, texts are put one after the other and cut
-    into full windows of tokens, and an interrupted run can go on: until it has ended,
-    OUTPUT.unfinished holds where it is, and the same command takes it up.
+    if anything goes wrong before that. For causal-lm, texts are concatenated and cut into full
+    windows of tokens, and an interrupted run can be continued: until it has ended,
+    OUTPUT.unfinished holds its state, and the same command continues it.
     """
     if options["validation"] and options["validation_split"]:
         raise click.UsageError("--validation and --validation-split are both given: choose one.")

@@ -18,7 +18,7 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx):
-        """Return the names in the order of `SECTIONS`, and any others behind them."""
+        """Return the names in the order of `SECTIONS`, followed by any others."""
         ordered = [name for names in SECTIONS.values() for name in names if name in self.commands]
         return ordered + sorted(set(self.commands) - set(ordered))
 

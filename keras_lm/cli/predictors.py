@@ -114,7 +114,7 @@ class LiteRTModel:
 
 
 class ServedModel:
-    """A model behind a server; over REST it needs no TensorFlow.
+    """A model on a server; over REST it needs no TensorFlow.
 
     Args:
         client: `keras_lm.serving.client.Client`.

@@ -67,8 +67,8 @@ def pretrain_command(files, output, **options):
           --num-layers 4 --hidden-dim 256 --num-heads 4 --sequence-length 128
       keras-lm evaluate my-gpt2 held-out.txt
 
-    FILES are paths or patterns of text in UTF-8, perhaps with .gz. Documents are put one behind the
-    other and cut into full windows of tokens.
+    FILES are paths or patterns of text in UTF-8, perhaps with .gz. Documents are concatenated and
+    cut into full windows of tokens.
 
     The run can be interrupted at any time. Until it has ended, OUTPUT.unfinished holds its tokens
     and where it is; the same command then goes on, and ends in the same weights as in one go. To go
@@ -150,7 +150,7 @@ def _arguments(size, options, vocabulary_size):
 
 
 def _contents(paths):
-    """What stands in files, in parts, and an empty one behind each file."""
+    """What stands in files, in parts, and an empty one after each file."""
     for path in paths:
         with open(path, "rb") as file:
             yield from iter(lambda file=file: file.read(2**20), b"")

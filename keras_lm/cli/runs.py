@@ -21,7 +21,7 @@ class Run:
     """A run that can be interrupted at any time.
 
     Args:
-        output: `Path` of the preset that it shall end in.
+        output: `Path` of the preset to be written at the end.
         settings: dict of what decides how it goes: a run with other settings cannot go on.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`keras-lm serve`: exported models behind REST and gRPC, until Ctrl-C."""
+"""`keras-lm serve`: exported models over REST and gRPC, until Ctrl-C."""
 
 import json
 import shlex

@@ -54,7 +54,7 @@ class PresetFolder(click.Path):
 
 
 def together(*decorators):
-    """One decorator of several, in the order in which `--help` shall show them."""
+    """One decorator of several, in the order in which `--help` shows them."""
 
     def decorate(command):
         """Give a command all of them."""

@@ -1,4 +1,4 @@
-"""Readers of published checkpoints: one file a format, one mapping of names to arrays for all."""
+"""Readers of published checkpoints: one file per format, one mapping of names to arrays for all."""
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.checkpoint import Checkpoint, find_folder, open_checkpoint

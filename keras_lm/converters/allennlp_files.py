@@ -12,12 +12,12 @@ def write_allennlp(folder, options, tensors):
     """Write `options.json` and `weights.hdf5`, both or none.
 
     Args:
-        folder: path. Made, if it is not there.
-        options: dict, what `options.json` is to hold.
+        folder: path. Created if missing.
+        options: dict, the content of `options.json`.
         tensors: dict of a dataset's path in the HDF5 file → array.
 
     Raises:
-        FileExistsError: if there is something at `folder` already; it is left as it is.
+        FileExistsError: if `folder` is not empty; it is left as it is.
     """
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not empty")

@@ -1,4 +1,4 @@
-"""The one exception of the readers, and the checks and steps that all of them share."""
+"""The readers' exception, and checks that they share."""
 
 import json
 import pathlib
@@ -11,10 +11,10 @@ class CheckpointError(ValueError):
 
 
 def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:
-    """Return `path` if there is a file with content, and not merely a promise of one.
+    """Return `path` if there is a file with content.
 
     Args:
-        path: the file that is about to be read.
+        path: the file to read.
         named_by: the file that refers to it, for the message.
 
     Raises:

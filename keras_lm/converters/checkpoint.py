@@ -1,4 +1,4 @@
-"""Recognising a checkpoint by what lies in its folder, and opening it."""
+"""Recognising a checkpoint by the files in its folder, and opening it."""
 
 import dataclasses
 import pathlib
@@ -11,7 +11,7 @@ from keras_lm.converters.tensors import LazyTensors
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What `open_checkpoint` found.
+    """An opened checkpoint.
 
     Attributes:
         source: what the user gave, for messages.
@@ -19,11 +19,11 @@ class Checkpoint:
         format: "keras_lm", "huggingface", "google" (variable names of TensorFlow 1, OpenAI's GPT-2
             too), "model_garden", "openai" (GPT's shards), "allennlp" (ELMo), "keras_hub",
             "fastai", "fairseq", "cove" or "word_vectors".
-        config: the parsed configuration file; `{}` if weights lie there without one.
-        tensors: tensor names to arrays, each read when asked for; `tensors.shape(name)` reads
-            nothing. KerasHub's task weights are there too, as `task/…`.
-        variable_names: of "model_garden" only, object paths to the names of the variables, which
-            are the same however the objects were nested; otherwise empty.
+        config: the parsed configuration file; `{}` if there is none.
+        tensors: tensor names to arrays, each read on access; `tensors.shape(name)` reads nothing.
+            KerasHub's task weights are included, as `task/…`.
+        variable_names: for "model_garden", object paths to the names of the variables, which do not
+            depend on how the objects were nested; otherwise empty.
     """
 
     source: str
@@ -35,21 +35,21 @@ class Checkpoint:
 
     @property
     def weights(self) -> LazyTensors:
-        """`tensors`, under the names of their variables where the format knows these."""
+        """`tensors`, under the names of their variables if the format has these."""
         names = self.variable_names
         return self.tensors.renamed(names) if all(names.values()) else self.tensors
 
 
 def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
-    """Open a keras_lm preset or a published checkpoint; weights are read when asked for.
+    """Open a keras_lm preset or a published checkpoint; weights are read on access.
 
     Args:
         source: a folder, or `hf://owner/name[@revision]`.
 
     Raises:
         FileNotFoundError: there is no such folder.
-        CheckpointError: nothing in the folder is recognised, or a file of it is missing, damaged
-            or not what it should be.
+        CheckpointError: nothing in the folder is recognised, or a file is missing, damaged or of
+            another kind.
 
     Example:
         checkpoint = open_checkpoint("downloads/uncased_L-12_H-768_A-12")
@@ -73,7 +73,7 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
 
 
 def find_folder(source: str) -> pathlib.Path:
-    """Return the local folder of a source, fetching it first where it is `hf://owner/name`.
+    """Return the local folder of a source, downloading it first if it is `hf://owner/name`.
 
     Args:
         source: a folder, or `hf://owner/name[@revision]`.

@@ -1,4 +1,4 @@
-"""What several models read off a published configuration."""
+"""Reading published configurations, for several models."""
 
 # Hugging Face's names of activations → ours, where they differ.
 ACTIVATIONS = {
@@ -10,13 +10,12 @@ ACTIVATIONS = {
 
 
 def require_only(checkpoint, cls, known):
-    """Refuse a `config.json` that asks for what a model does not do.
+    """Raise an error if `config.json` needs something that a model does not support.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: the backbone that reads it.
-        known: dict of a key → its one value that the backbone knows, which is also what a missing
-            key means.
+        cls: the backbone class.
+        known: dict of a key → the only value that the backbone supports, which is also the default.
 
     Raises:
         ValueError: if a key has another value.
@@ -34,6 +33,6 @@ def dropouts(dropout, attention_dropout):
     """Return the arguments `dropout` and `attention_dropout` for two published numbers."""
     return {
         "dropout": dropout,
-        # Where both are one number, whoever overrides `dropout` means both.
+        # If both are equal, overriding `dropout` should change both.
         "attention_dropout": None if attention_dropout == dropout else attention_dropout,
     }

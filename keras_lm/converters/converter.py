@@ -1,11 +1,11 @@
-"""How a model's weights are read from a format, and how sure we are that they are that model's."""
+"""How a model's weights are read from a format, and how well a checkpoint matches the model."""
 
 import dataclasses
 from collections.abc import Callable
 
 from keras_lm.converters.names import NameTable
 
-# A configuration that names the model says more than any tensor.
+# A configuration that names the model outweighs any number of tensors.
 STATED = 1000
 
 
@@ -14,10 +14,10 @@ class Converter:
     """How a model's weights are read from one published format.
 
     Args:
-        matches: callable `(checkpoint)` that returns how many signs there are that a checkpoint is
-            one of this model: 0 or False for none, `STATED` where its configuration says so. The
-            model with most signs is taken, so that one whose files look like another's asks for
-            more than the other does, and neither needs to know of the other.
+        matches: callable `(checkpoint)` that returns how well a checkpoint matches this model: 0 or
+            False for not at all, `STATED` if its configuration names the model. The best match is
+            taken: a model with files like another's checks for more tensors, and neither needs to
+            know of the other.
         config: callable `(checkpoint) -> dict` of the backbone's arguments.
         names: `NameTable` for the backbone and all its heads.
         labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
@@ -34,17 +34,17 @@ class Converter:
 
 
 def signs(checkpoint, model_type, tensors, prefix=""):
-    """Return how many signs a checkpoint has of a model; what `Converter.matches` returns.
+    """Return how well a checkpoint matches a model, for `Converter.matches`.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        model_type: str or tuple of str, what the key `model_type` of its configuration may be.
-        tensors: list of str, names of tensors that it must have where that key is missing.
-        prefix: str, what these names may begin with.
+        model_type: str or tuple of str, allowed values of `model_type` in the configuration.
+        tensors: list of str, names of tensors that it must have if that key is missing.
+        prefix: str, an optional prefix of these names.
 
     Returns:
-        `STATED` where the configuration states one of these types, 0 where it states another;
-        without one the number of `tensors` if all are there, else 0.
+        `STATED` if the configuration has one of these types, 0 if it has another; without a type
+        the number of `tensors` if all are there, else 0.
     """
     stated = checkpoint.config.get("model_type")
     if stated is not None:

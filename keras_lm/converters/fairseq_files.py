@@ -1,4 +1,4 @@
-"""fairseq's checkpoints: one pickle of weights and of what the model was trained with."""
+"""fairseq's checkpoints: one pickle of weights and training arguments."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ FUSED = ".in_proj_"
 
 
 def find_fairseq(folder: pathlib.Path) -> pathlib.Path | None:
-    """Return the checkpoint in a folder, or None where no file is called as fairseq's are.
+    """Return the checkpoint in a folder, or None if no file has one of fairseq's names.
 
     Raises:
         CheckpointError: there are several, and none is the best or the last of a run.

@@ -1,4 +1,4 @@
-"""The formats of checkpoints, each recognised by what lies in a folder.
+"""The formats of checkpoints, each recognised by the files in a folder.
 
 A function that `recognises` a format takes a folder and returns None, or the format's name, its
 configuration, its tensors' entries, and for Model Garden the names of variables.
@@ -22,7 +22,7 @@ from keras_lm.converters.torch_pickle import is_torch, read_torch
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 
 PRESET_CONFIG = "keras_lm.json"
-# Files that end like a model's configuration and are another tool's.
+# Files named like a model's configuration, but of another tool.
 NOT_OF_A_MODEL = {
     "adapter_config.json",
     "config.json",
@@ -52,7 +52,7 @@ FORMATS: list[tuple[str, Callable]] = []
 
 
 def recognises(contents: str):
-    """Register a function for a format; `contents` is a line for who asks what is recognised."""
+    """Register a function for a format; `contents` is its line in the list of known formats."""
 
     def register(function):
         FORMATS.append((contents, function))
@@ -124,7 +124,7 @@ def _hugging_face(folder: pathlib.Path):
     weights = SAFETENSORS | TORCH
     config = _read_config(folder, "config.json")
     if not any((folder / name).is_file() for name in weights):
-        # Without any weights, Hugging Face's own keys say what the user was after.
+        # Without any weights, Hugging Face's own keys show that the folder was meant to be one.
         if find_checkpoints(folder) or not config.keys() & {"model_type", "architectures"}:
             return None
     elif not config:
@@ -211,7 +211,7 @@ def _read_config(folder: pathlib.Path, name: str) -> dict:
 
 
 def _name_of_config(folder: pathlib.Path) -> str:
-    """`bert_config.json` or the like; otherwise what the remaining authors call theirs."""
+    """`bert_config.json` or the like; otherwise another known name."""
     names = sorted(path.name for path in folder.glob("*_config.json"))
     names = [name for name in names if name not in NOT_OF_A_MODEL]
     if len(names) > 1:
@@ -224,7 +224,7 @@ def _name_of_config(folder: pathlib.Path) -> str:
 
 
 def _read_first(folder: pathlib.Path, readers: Readers) -> dict[str, Entry]:
-    """Read the first of the files that is there.
+    """Read the first of the files that exists.
 
     Raises:
         CheckpointError: none of them is there.

@@ -69,7 +69,7 @@ def _read_dataset(path: pathlib.Path, name: str) -> np.ndarray:
         with h5py.File(path, "r") as file:
             dataset = file[name]
             value = np.asarray(dataset[()])
-            # HDF5 has no bfloat16: Keras stores two opaque bytes and says so in an attribute.
+            # HDF5 has no bfloat16: Keras stores two opaque bytes and marks it in an attribute.
             if dataset.attrs.get("dtype") == "bfloat16" and value.dtype.itemsize == 2:
                 value = value.view(ml_dtypes.bfloat16)
             return value

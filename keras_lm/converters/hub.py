@@ -5,7 +5,7 @@ import pathlib
 from keras_lm.converters.checked_files import CheckpointError
 
 PREFIX = "hf://"
-# Configurations, vocabularies and indexes: small, and they say what else is needed.
+# Configurations, vocabularies and indexes: small, and they determine what else is needed.
 SMALL_FILES = ["*.json", "*.txt", "*.bpe", "*.model", "assets/*", "checkpoint"]
 # Exports for other runtimes, which repeat the weights or the configuration.
 OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack", "tf_model.h5"]
@@ -21,10 +21,10 @@ WEIGHTS = [
 
 
 def fetch(source: str) -> pathlib.Path:
-    """Bring a repository's configuration, vocabulary and weights here; return their folder.
+    """Download a repository's configuration, vocabulary and weights; return their folder.
 
-    Only one set of weights comes, and nothing of what huggingface_hub's cache already has. Its
-    environment variables (HF_HOME, HF_HUB_OFFLINE, HF_TOKEN …) hold.
+    Only one set of weights is downloaded, and nothing that is in huggingface_hub's cache. Its
+    environment variables (HF_HOME, HF_HUB_OFFLINE, HF_TOKEN …) apply.
 
     Raises:
         CheckpointError: there is no such repository or revision, or it cannot be reached.

@@ -9,7 +9,7 @@ import numpy as np
 INDEX = re.compile(r"_(\d+)/")
 LETTERS = ("{i}", "{j}", "{k}")
 
-# How tensors are called after their layer's name.
+# Names of tensors after their layer's name.
 PYTORCH_LEAVES = {
     "kernel": ".weight",
     "bias": ".bias",
@@ -28,7 +28,7 @@ KERAS_HUB_LEAVES = {
 
 @dataclasses.dataclass(frozen=True)
 class NameTable:
-    """Which tensor of a published checkpoint belongs to which variable of ours.
+    """A mapping of our variables to the tensors of a published checkpoint.
 
     Args:
         names: dict of our layer's path → their layer's name, or a tuple of names whose tensors are
@@ -43,7 +43,7 @@ class NameTable:
             joined on the last axis.
         prefix: regular expression for what their names may begin with.
         spellings: dict of an older spelling → the spelling in `names`, as substrings.
-        ignored: regular expression for their tensors that carry nothing: buffers, tied copies.
+        ignored: regular expression for their tensors without information: buffers, tied copies.
 
     Example:
 
@@ -75,7 +75,7 @@ class NameTable:
         return tuple(_fill(name, numbers) + ending for name in names)
 
     def resolve(self, tensors):
-        """Return a dict of the name as written in `names` → the name as it stands in `tensors`."""
+        """Return a dict of the name in `names` → the name in `tensors`."""
         resolved = {}
         for stored in tensors:
             name = stored
@@ -94,15 +94,15 @@ class NameTable:
         return parts[0] if len(parts) == 1 else self.join(path, parts)
 
     def load(self, variables, tensors):
-        """Assign to each variable what the table finds for it.
+        """Assign each variable its tensors.
 
         Args:
             variables: list of `keras.Variable`.
             tensors: mapping of their names → arrays.
 
         Returns:
-            `(missing, unused)`: the paths of our variables that found nothing and kept their
-            values, and their tensors that nothing of ours took, both sorted.
+            `(missing, unused)`: the paths of our variables without tensors, which keep their
+            values, and the names of unused tensors, both sorted.
 
         Raises:
             ValueError: if a tensor has another shape than its variable.

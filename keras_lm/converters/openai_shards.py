@@ -1,4 +1,4 @@
-"""GPT as OpenAI published it: one long vector in ten `params_N.npy`, and the shapes to cut it to.
+"""GPT as OpenAI published it: one long vector in ten `params_N.npy`, and the shapes to split it.
 
 The vector has no names: positions come first, then tokens, then the arrays of each block in the
 order in which the program made its variables.
@@ -24,7 +24,7 @@ HEAD_DIM = 64  # the published model's, which no file states
 
 
 def read_openai_shards(folder: pathlib.Path, hparams: dict) -> tuple[dict, dict[str, Entry]]:
-    """Open the shards; of the values nothing is read.
+    """Open the shards without reading their values.
 
     Args:
         folder: where `params_shapes.json` lies.

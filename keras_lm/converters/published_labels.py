@@ -1,4 +1,4 @@
-"""What a published classifier says of its classes."""
+"""The classes of a published classifier."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ class Labels:
 
     Args:
         num_classes: int.
-        class_names: list of str, or None where the checkpoint only numbers them.
+        class_names: list of str, or None if the checkpoint only numbers them.
         problem_type: `"single_label_classification"`, `"multi_label_classification"` or
             `"regression"`, Hugging Face's words; or `"token_classification"` or
             `"multiple_choice"`, where the head is of another form.
@@ -29,7 +29,7 @@ class Labels:
 
 
 def huggingface_labels(checkpoint, weight):
-    """Return the `Labels` of a Hugging Face classifier, or None if it is none.
+    """Return the `Labels` of a Hugging Face classifier, or None if there is none.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.

@@ -1,4 +1,4 @@
-"""A mapping of tensor names to arrays that reads a tensor when it is asked for."""
+"""A mapping of tensor names to arrays that reads a tensor on access."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -7,15 +7,15 @@ import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError, read_shard_index
 
-# What a reader gives for one tensor: its shape, and the function that reads it.
+# A reader's entry for one tensor: its shape, and the function that reads it.
 Entry = tuple[tuple[int, ...], Callable[[], np.ndarray]]
 
 
 class LazyTensors(Mapping):
-    """Names and shapes at once, values one by one: `tensors["bert/pooler/dense/kernel"]`.
+    """Names and shapes at once, values on access: `tensors["bert/pooler/dense/kernel"]`.
 
-    Nothing is kept: every look-up reads again, so that a large checkpoint is never in memory as a
-    whole, and files are not held open between look-ups.
+    Values are not cached, so that a large checkpoint is never in memory as a whole, and files are
+    not kept open.
 
     Example:
         tensors = LazyTensors({"bias": ((3,), lambda: np.zeros(3))})

@@ -1,4 +1,4 @@
-"""The weights of `torch.nn.LSTM`, which names them in one way in all checkpoints.
+"""The weights of `torch.nn.LSTM`, which have the same names in all checkpoints.
 
 PyTorch keeps two biases, of which only the sum counts: `join_torch_lstm` adds them.
 """
@@ -13,8 +13,8 @@ def torch_lstm(ours, theirs, layer="l0"):
 
     Args:
         ours: str, the path of our `keras_lm.layers.LSTM`.
-        theirs: str, what their names begin with, a dot at its end included.
-        layer: str, what they end with: `"l0"` for the first layer, `"l0_reverse"` backwards.
+        theirs: str, the prefix of their names, including a final dot.
+        layer: str, their suffix: `"l0"` for the first layer, `"l0_reverse"` backwards.
 
     Returns:
         dict of variable path → name, or tuple of names.

@@ -4,7 +4,7 @@
   line; GloVe's is the same without the first line;
 - word2vec's binary form: the same first line, then each word, a space, and its numbers as float32.
 
-A file is read block by block, so that no more than its vectors is ever in memory.
+A file is read block by block, so that memory holds little more than its vectors.
 
 Shapes: V words, E width of a vector.
 """
@@ -22,7 +22,7 @@ import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError, require_file
 
-# What a file has no vectors for: they come first, with zeros.
+# Entries without vectors in a file: they come first, with zeros.
 SPECIAL_TOKENS = ("<unk>", "<pad>")
 ENDINGS = re.compile(r"\.(txt|vec|bin|w2v)(\.gz)?$")
 NAMES = re.compile(r"^glove.*\.txt(\.gz)?$|\.vec(\.gz)?$")  # nothing else is called that
@@ -37,7 +37,7 @@ def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
     """Read words and their vectors.
 
     `<unk>` and `<pad>` come first, with vectors of zeros, unless the file itself has them. Of a
-    word that stands there twice the first vector is kept, and a warning says so.
+    word that stands there twice the first vector is kept, with a warning.
 
     Args:
         path: a file of word2vec (text or binary), GloVe or fastText (`.vec`), gzipped or not.
@@ -59,13 +59,13 @@ def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
 
 
 def find_word_vectors(folder: pathlib.Path) -> pathlib.Path | None:
-    """Return the file with word vectors in a folder, or None; it is known by its first lines.
+    """Return the file with word vectors in a folder, or None; its first lines identify it.
 
     Raises:
         CheckpointError: there are several.
     """
     candidates = [path for path in sorted(folder.iterdir()) if ENDINGS.search(path.name)]
-    # One number behind a word is more often its count than its vector.
+    # One number after a word is more often its count than its vector.
     found = [
         path
         for path in candidates
@@ -105,8 +105,8 @@ class WordVectors:
     Attributes:
         path: where it is.
         embedding_dim: E.
-        num_rows: how many words the first line promises, None without such a line.
-        is_binary: whether it is of word2vec's binary form.
+        num_rows: the number of words in the first line, None without such a line.
+        is_binary: whether it is in word2vec's binary form.
     """
 
     path: pathlib.Path
@@ -153,7 +153,7 @@ class WordVectors:
                 count += 1
         except (EOFError, OSError, zlib.error) as error:
             raise CheckpointError(
-                f"{self.path} is cut off or damaged behind word {count} ({error}): copy or "
+                f"{self.path} is cut off or damaged after word {count} ({error}): copy or "
                 "download it again."
             ) from error
         expected = self.num_rows if limit is None else min(limit, self.num_rows or limit)
@@ -205,7 +205,7 @@ class WordVectors:
                 numbers = file.read(size)
                 if len(numbers) < size:
                     raise EOFError(f"the file ends in word {number + 1} of {self.num_rows}")
-                # The tool ends a line behind each vector, and cuts long words anywhere.
+                # The tool ends a line after each vector, and cuts long words anywhere.
                 yield bytes(word).removeprefix(b"\n").decode("utf-8", "replace"), numbers
 
     def _parse(self, rows, first):
@@ -222,7 +222,7 @@ class WordVectors:
             place = first + row + (self.num_rows is not None)
             raise CheckpointError(
                 f"{self.path}, {'word' if self.is_binary else 'line'} {place - self.is_binary}: "
-                "what stands behind the word are not numbers. The file is damaged: copy or "
+                "what follows the word are not numbers. The file is damaged: copy or "
                 "download it again."
             )
         return numbers
@@ -236,7 +236,7 @@ def _numbers(row, size):
 
 
 def _split_long(line, size):
-    """Part a line whose word holds spaces; `(None, number of numbers)` if there is no such word."""
+    """Split a line whose word contains spaces; `(None, number of numbers)` if it does not."""
     word, *numbers = line.rsplit(b" ", size)
     extra = word.rpartition(b" ")[2]
     if len(numbers) < size or not word or _is_number(extra):

@@ -98,7 +98,7 @@ def per_row(options, rows):
         array = np.asarray(value, OPTIONS[name].dtype)
         if array.ndim and len(array) != rows:
             raise ValueError(
-                f"{name} has {len(array)} values for {rows} prompts: pass one a prompt, or one "
+                f"{name} has {len(array)} values for {rows} prompts: pass one per prompt, or one "
                 "for all."
             )
         arrays[name] = np.broadcast_to(array, [rows])

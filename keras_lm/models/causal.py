@@ -93,7 +93,7 @@ class CausalBackbone(Backbone):
         if tokens is not None and limit is not None and tokens > limit:
             raise ValueError(
                 f"cache and token_ids have {tokens} tokens together, but "
-                f"max_sequence_length={limit}: begin again with the last ones of them."
+                f"max_sequence_length={limit}: start again with the last of them."
             )
 
     # === Heads ===

@@ -40,7 +40,7 @@ class FeatureBackbone(Backbone):
     `"none"` `sequence_output` (B, S, D); several vectors have an axis before the last.
 
     Raises:
-        ValueError: if `layers` or `pooling` has no such value, the backbone has too few layers, or
+        ValueError: if `layers` or `pooling` has another value, the backbone has too few layers, or
             they differ in width and cannot be mixed or stacked.
     """
 

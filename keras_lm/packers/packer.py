@@ -57,7 +57,7 @@ class Packer:
     only, a column may also be (B, W), the words of each text, ragged or padded with empty strings.
 
     Raises:
-        ValueError: if an argument has no such value, or `sequence_length` leaves no room for text.
+        ValueError: if an argument is out of range, or `sequence_length` leaves no room for text.
 
     Example:
 
@@ -291,7 +291,7 @@ class Packer:
         if len(shape) != own.rank + 1:
             raise ValueError(
                 f"{name} has the shape {tuple(shape)}: {self.rows.several_for} takes several "
-                "sequences a row, (B, number, S)."
+                "sequences per row, (B, number, S)."
             )
         return shape
 

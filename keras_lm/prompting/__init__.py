@@ -1,4 +1,4 @@
-"""Prompting: what a language model does without being trained for it, when it is told in text."""
+"""Prompting: zero- and few-shot tasks for a language model, without training."""
 
 from keras_lm.prompting.detokenizers import Detokenizer, penn_treebank, wikitext
 from keras_lm.prompting.likelihood import choose

@@ -1,4 +1,4 @@
-"""Undoing how a corpus was tokenized, without losing what it says.
+"""Detokenizing a corpus reversibly.
 
 Corpora for word-level language models come as tokens with spaces around them: `3 @,@ 000 men , and
 more`. A model that was trained on plain text should read `3,000 men, and more`.
@@ -8,14 +8,14 @@ import re
 
 
 class Detokenizer:
-    """Turn lines of tokens into plain text from which they can be had back.
+    """Turn lines of tokens into plain text, reversibly.
 
-    A line from which they could not is left as tokens: what a model says of the text is then true
-    of the tokens, too.
+    A line that could not be restored stays as tokens, so that the likelihood of the text is that of
+    the tokens.
 
     Args:
         join: list of `(pattern, replacement)` for `re.sub`, which join tokens, one after another.
-        part: list of the same, which part them again.
+        part: list of the same, which split them again.
 
     Example:
 
@@ -47,21 +47,21 @@ class Detokenizer:
         """Return plain text as tokens with one space between them.
 
         Args:
-            text: str, of which each line was joined.
+            text: str, whose lines were joined.
         """
         for pattern, new in self._part:
             text = pattern.sub(new, text)
         return text
 
 
-# What joins and what parts must look at the same things, or lines could not be restored.
+# Patterns that join and that split must look at the same context, or lines cannot be restored.
 CLOSING = r",;:!?%)\]}"
 BEHIND = rf"(?=[ \n.{CLOSING}\"]|$)"  # where a closing mark may stand
 TITLES = "Mr Mrs Ms Dr St Jr Sr No Nos Co Inc Ltd Bros vs var pp Lt Sgt Gen Col Capt Rev ca cf etc"
 
 
 def _full_stop(mark):
-    """A full stop, written as `mark`, that is no part of the word before it, as in "Dr."."""
+    """A full stop, written as `mark`, that is not part of the word before it, as in "Dr."."""
     words = [r"[ \n.(\"][A-Za-z]", r"^[A-Za-z]", r"\.", *(rf"\b{x}" for x in TITLES.split())]
     return mark + "".join(f"(?<!{word}{mark})" for word in words) + rf"(?=[ \n{CLOSING}\"]|$)"
 

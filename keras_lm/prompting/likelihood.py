@@ -14,19 +14,19 @@ def choose(task, contexts, choices, normalization="tokens", answer_context="Answ
     Args:
         task: `keras_lm.tasks.CausalLM`.
         contexts: list of B strings.
-        choices: list of B lists of strings; see `CausalLM.score_continuations`. Each brings the
+        choices: list of B lists of strings; see `CausalLM.score_continuations`. Each includes the
             space before it.
-        normalization: what keeps long or common choices from losing or winning for that alone.
-            `"tokens"` divides a log-likelihood by its number of tokens; `"unconditional"` divides
-            the likelihood by that behind `answer_context`, as GPT-3 does for ARC, OpenBookQA and
-            RACE; None compares likelihoods as they are.
-        answer_context: str, of `"unconditional"`: says no more than that an answer follows.
+        normalization: compensates for the length or frequency of choices. `"tokens"` divides a
+            log-likelihood by its number of tokens; `"unconditional"` divides the likelihood by that
+            after `answer_context`, as GPT-3 does for ARC, OpenBookQA and RACE; None compares
+            likelihoods as they are.
+        answer_context: str, for `"unconditional"`: a neutral context before an answer.
         batch_size: int, contexts at a time.
 
     Returns:
         dict of numpy arrays: `labels` (B,), the position of the best choice; `scores` (B, C), a
-        softmax over what was compared; and `log_likelihoods` and `num_tokens` (B, C), before any
-        normalization. Rows with fewer choices end in 0, and -inf for the logarithm.
+        softmax over the normalized values; and `log_likelihoods` and `num_tokens` (B, C), before
+        normalization. Rows with fewer choices are padded with 0, and -inf for log-likelihoods.
 
     Raises:
         ValueError: if `normalization` is unknown, or as `CausalLM.score_continuations` does.
@@ -56,7 +56,7 @@ def choose(task, contexts, choices, normalization="tokens", answer_context="Answ
 
 
 def compare(compared, found):
-    """Return what `choose` does.
+    """Return the result of `choose`.
 
     Args:
         compared: (B, C) float array, larger for better choices, -inf where there is none.

@@ -6,16 +6,16 @@ import numpy as np
 def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8):
     """Return a language model's perplexity over a corpus, per token of the corpus.
 
-    The model reads plain text in tokens of its own, while published figures count those of the
-    corpus: words, and the end of each line. The perplexity is the exponential of minus the whole
-    log-likelihood over their number.
+    The model reads plain text in its own tokens, while published figures count those of the corpus:
+    words, and the end of each line. The perplexity is the exponential of the negative total
+    log-likelihood divided by their number.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
         documents: list of str, each scored by itself; a string is a single document. Long ones are
             read in windows, see `CausalLM.score`.
         detokenizer: callable from a document to plain text, `wikitext` or `penn_treebank`; None for
-            documents that are plain text.
+            plain text.
         stride: int; see `CausalLM.score`.
         batch_size: int.
 

@@ -1,4 +1,4 @@
-"""A prompt: an instruction, some examples, and a query that a model goes on from."""
+"""A prompt: an instruction, some examples, and a query for the model to continue."""
 
 import string
 
@@ -6,17 +6,17 @@ import numpy as np
 
 
 class Prompt:
-    """Say in text what a model shall do: zero-shot, one-shot or few-shot.
+    """A task described in text: zero-shot, one-shot or few-shot.
 
-    Instruction, examples and query stand behind each other. The query is written like an example
-    whose last field, the output, is missing, so that the model's continuation is the answer.
+    The prompt is the instruction, the examples and the query. The query is written like an example
+    without its last field, the output, so that the model's continuation is the answer.
 
     Args:
-        instruction: str, what comes first; it may be empty.
+        instruction: str, the start of the prompt; may be empty.
         examples: list of `(input, output)` pairs, or of dicts keyed by the fields of `template`.
-            None is zero-shot, one one-shot, several few-shot.
-        template: str with fields in braces, how an example is written. The last field is the
-            output. Text behind it belongs to the examples, and ends an answer.
+            Empty for zero-shot, one for one-shot, several for few-shot.
+        template: str with fields in braces, the format of an example. The last field is the output.
+            Text after it is part of the examples, and ends an answer.
         separator: str, between instruction, examples and query.
 
     Raises:
@@ -55,12 +55,12 @@ class Prompt:
 
     @property
     def stop(self):
-        """What stands behind an answer, str: an answer ends before it."""
+        """The text after an answer, str: an answer ends before it."""
         return self.tail + self.separator
 
     @property
     def lead(self):
-        """The spaces between a prompt and its answer, which belong to the answer's first word."""
+        """The spaces between a prompt and its answer, which are part of the answer's first word."""
         before = self._parts[-1]
         return before[len(before.rstrip(" ")) :]
 
@@ -78,11 +78,11 @@ class Prompt:
         return Prompt(self.instruction, self.examples[:number], self.template, self.separator)
 
     def text(self, query, num_examples=None):
-        """Return what the model reads for a query; spaces at the end are left to the answer.
+        """Return the prompt for a query; spaces at its end are left to the answer.
 
         Args:
-            query: str, or a dict keyed by all fields but the output.
-            num_examples: int, how many of the examples, the first ones; all if omitted.
+            query: str, or a dict keyed by all fields except the output.
+            num_examples: int, how many of the first examples to use; by default all.
 
         Raises:
             ValueError: if the query does not fit the template.
@@ -95,22 +95,22 @@ class Prompt:
         return self.separator.join(written)
 
     def pack(self, task, queries, endings=None, max_new_tokens=0):
-        """Return what the model reads for each query, with as many examples as there is room for.
+        """Return the prompt for each query, with as many examples as fit.
 
-        These are the first ones, in their order, so that the best stand first. Room is the task's
-        window less its bos token, the new tokens, and the longest ending.
+        The first examples are used, so put the best ones first. They must fit into the task's
+        window minus its bos token, the new tokens, and the longest ending.
 
         Args:
-            task: `keras_lm.tasks.CausalLM`, whose tokenizer counts and whose window is filled.
-            queries: list of what `text` takes.
-            endings: list of lists of str, the answers of which one follows, for each query.
-            max_new_tokens: int, how many tokens the model shall add.
+            task: `keras_lm.tasks.CausalLM`, whose tokenizer and window are used.
+            queries: list of queries as `text` takes them.
+            endings: list of lists of str, the possible answers to each query.
+            max_new_tokens: int, how many tokens the model is to generate.
 
         Returns:
             list of str.
 
         Raises:
-            ValueError: if there is no room for a query even without examples.
+            ValueError: if a query does not fit even without examples.
         """
         task.require_tokenizer()
         queries = query_list(queries)
@@ -132,7 +132,7 @@ class Prompt:
                 f"queries[{i}] needs {fewest[i]} tokens with its instruction, but there is room "
                 f"for {room} beside {max_new_tokens} new ones: shorten it, or ask for fewer new."
             )
-        # For all queries at once, halve the range in which the largest number that fits lies.
+        # Binary search, for all queries at once, of the largest number that fits.
         low, high = np.zeros(len(queries), int), np.full(len(queries), len(self.examples))
         while (low < high).any():
             middle = (low + high + 1) // 2
@@ -176,7 +176,7 @@ class Prompt:
 
 
 def _parse(template):
-    """Part a template into the texts before its fields, the fields, and the text behind them."""
+    """Split a template into the texts before its fields, the fields, and the text after them."""
     parts, fields, tail = [], [], ""
     try:
         pieces = list(string.Formatter().parse(template))
@@ -205,7 +205,7 @@ def query_list(queries):
     """Return queries as a list.
 
     Raises:
-        ValueError: if they are a single one, or none.
+        ValueError: if there is a single one outside of a list, or none.
     """
     if isinstance(queries, (str, bytes, dict)):
         raise ValueError(f"queries={queries!r} is a single query: pass a list, such as [query].")

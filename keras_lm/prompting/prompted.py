@@ -1,4 +1,4 @@
-"""A language model with a prompt: it answers, chooses and classifies without any training."""
+"""A language model with a prompt, which answers, chooses and classifies without training."""
 
 import numpy as np
 
@@ -8,16 +8,15 @@ from keras_lm.tasks.classes import check_classes
 
 
 class Prompted:
-    """A causal language model that is told by a prompt what to do.
+    """A causal language model with a prompt.
 
-    Each query gets as many of the prompt's examples as there is room for beside it; see
-    `Prompt.pack`.
+    Each query gets as many of the prompt's examples as fit; see `Prompt.pack`.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
         prompt: `Prompt`.
-        class_names: list of str, the answers that `classify` knows; left out: the different outputs
-            of the prompt's examples, sorted.
+        class_names: list of str, the classes of `classify`; by default the different outputs of the
+            prompt's examples, sorted.
         normalization: see `choose`.
         answer_context: see `choose`.
 
@@ -45,15 +44,15 @@ class Prompted:
     def answer(self, queries, max_new_tokens=None, **options):
         """Answer in the model's own words.
 
-        An answer ends before what stands between the prompt's examples.
+        An answer ends before the separator of the prompt's examples.
 
         Args:
-            queries: list of what `Prompt.text` takes.
+            queries: list of queries as `Prompt.text` takes them.
             max_new_tokens: int; see `CausalLM.generate`.
-            **options: of `CausalLM.generate`. GPT-3 took `num_beams=4, length_penalty=0.6`.
+            **options: of `CausalLM.generate`. GPT-3 used `num_beams=4, length_penalty=0.6`.
 
         Returns:
-            list of str, without white space around them; lists of them for several sequences.
+            list of str, stripped of white space; lists of them for several sequences.
 
         Raises:
             ValueError: if there is no room for a query, or as `CausalLM.generate` does.
@@ -69,7 +68,7 @@ class Prompted:
         """Choose the likeliest of some answers to each query.
 
         Args:
-            queries: list of B of what `Prompt.text` takes.
+            queries: list of B queries as `Prompt.text` takes them.
             choices: list of B lists of strings, without spaces before them.
             batch_size: int.
 
@@ -77,7 +76,7 @@ class Prompted:
             dict of numpy arrays; see `keras_lm.prompting.choose`.
 
         Raises:
-            ValueError: if there is no room for a query and its choices, or as `choose` does.
+            ValueError: if a query and its choices do not fit, or as `choose` does.
         """
         queries, choices = query_list(queries), list(choices)
         if len(queries) != len(choices):

@@ -1,4 +1,4 @@
-"""What GPT-2 and GPT-3 could do without being trained for it, each in the way of its paper."""
+"""Zero-shot tasks of GPT-2 and GPT-3, as in their papers."""
 
 import re
 
@@ -8,7 +8,7 @@ from keras_lm.prompting.likelihood import choose, compare
 from keras_lm.prompting.prompt import Prompt, query_list
 from keras_lm.prompting.prompted import Prompted
 
-# Words that carry too little meaning to be what a passage is about.
+# Words that carry too little meaning to be the last word of a passage.
 FUNCTION_WORDS = """
     a about above after again against all am an and any are as at be because been before being
     below between both but by can could did do does doing down during each even every few for from
@@ -24,15 +24,15 @@ WORD = re.compile(r"\w+(?:['’-]\w+)*")
 
 
 def summarize(task, texts, max_new_tokens=100, num_sentences=3, top_k=2, cue="\nTL;DR:", **options):
-    """Summarize texts: what a model writes behind `TL;DR:`.
+    """Summarize texts by continuing them after `TL;DR:`.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
-        texts: list of str. Of one that is too long for the window, the end is left out.
-        max_new_tokens: int, how many tokens are generated.
-        num_sentences: int, how many sentences of these are kept.
-        top_k: int, among how many tokens each next one is drawn.
-        cue: str, what stands behind a text.
+        texts: list of str. One that is too long for the window is truncated at its end.
+        max_new_tokens: int, how many tokens to generate.
+        num_sentences: int, how many of the generated sentences to keep.
+        top_k: int, how many of the likeliest tokens to sample from.
+        cue: str, the text to add after each text.
         **options: of `CausalLM.generate`, such as `seed`.
 
     Returns:
@@ -60,14 +60,14 @@ def summarize(task, texts, max_new_tokens=100, num_sentences=3, top_k=2, cue="\n
 
 
 def translate(task, texts, examples, max_new_tokens=None, **options):
-    """Translate sentences: `english = french` pairs stand before `english =`.
+    """Translate sentences: `english = french` pairs, followed by `english =`.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
         texts: list of str.
-        examples: list of `(text, translation)`; as many come first as there is room for.
+        examples: list of `(text, translation)`, of which as many as fit are used.
         max_new_tokens: int; see `CausalLM.generate`.
-        **options: of `CausalLM.generate`; nothing is greedy decoding, as in the paper.
+        **options: of `CausalLM.generate`; greedy decoding by default, as in the paper.
 
     Returns:
         list of str, the first sentence that is generated for each.
@@ -83,18 +83,18 @@ def translate(task, texts, examples, max_new_tokens=None, **options):
 
 
 def answer_questions(task, questions, examples=(), context="", max_new_tokens=None, **options):
-    """Answer questions: other questions with their answers stand before each.
+    """Answer questions, each after other questions with their answers.
 
-    For reading comprehension, the text to read is `context`, and the earlier questions about it and
-    their answers are the examples.
+    For reading comprehension, pass the text as `context`, and the earlier questions about it with
+    their answers as the examples.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
         questions: list of str.
-        examples: list of `(question, answer)`; as many come first as there is room for.
-        context: str, what the questions are about; it may be empty.
+        examples: list of `(question, answer)`, of which as many as fit are used.
+        context: str, the text that the questions are about; may be empty.
         max_new_tokens: int; see `CausalLM.generate`.
-        **options: of `CausalLM.generate`; nothing is greedy decoding, as in the paper.
+        **options: of `CausalLM.generate`; greedy decoding by default, as in the paper.
 
     Returns:
         list of str, one line each.
@@ -109,27 +109,27 @@ def answer_questions(task, questions, examples=(), context="", max_new_tokens=No
 
 
 def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_tokens=5):
-    """Predict the last word of passages, of which all but that word is given.
+    """Predict the missing last word of passages.
 
-    The likeliest tokens that may follow are each completed to a word, greedily; the likeliest of
-    these words that is no stop word is the answer.
+    The likeliest next tokens are each completed to a word, greedily; the answer is the likeliest of
+    these words that is not a stop word.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
         texts: list of str, without a space at the end.
-        stop_words: collection of str in small letters, such as `STOP_WORDS`, which are no last
+        stop_words: collection of str in lower case, such as `STOP_WORDS`, which are never last
             words. Without any, the answer is the greedy one.
-        num_candidates: int, how many tokens are tried where there are stop words.
-        max_new_tokens: int, what a word may have.
+        num_candidates: int, how many tokens to try if there are stop words.
+        max_new_tokens: int, the maximum number of tokens of a word.
 
     Returns:
-        list of str, empty where the model says no word.
+        list of str, empty if the model generates no word.
 
     Raises:
         ValueError: as `CausalLM.generate` does.
 
     Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.3 (LAMBADA),
-    which does not say how its filter finds other words.
+    which does not describe how its filter finds other words.
     """
     texts = query_list(texts)
     if not stop_words:
@@ -142,7 +142,7 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
     # With a single step, beam search gives the likeliest tokens.
     search = {"num_beams": num_candidates, "num_return_sequences": num_candidates}
     begun = task.generate(texts, max_new_tokens=1, **search)
-    # One that begins with a letter would go on with the passage's own last word.
+    # One that begins with a letter would continue the passage's last given word.
     begun = [[x for x in row if x and not x[0].isalnum()] for row in begun]
     prompts = [text + x for text, row in zip(texts, begun, strict=True) for x in row]
     rest = iter(task.generate(prompts, max_new_tokens=max_new_tokens - 1))
@@ -162,16 +162,16 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
 
 
 def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8):
-    """Choose what fills the blank in a text, by the likelihood of what stands behind it.
+    """Choose what fills the blank in a text, by likelihood.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
         texts: list of B strings, each with one blank in it.
         choices: list of B lists of str.
-        blank: str, how a blank is written.
-        partial: bool. False compares how likely a choice and all behind it are, given what stands
-            before (the Children's Book Test); True only what stands behind, given the choice, for
-            choices that differ in how common they are (Winograd schemas).
+        blank: str, the mark of a blank.
+        partial: bool. False compares the likelihood of a choice and all text after it, given the
+            text before (the Children's Book Test); True only that of the text after the choice, for
+            choices that differ in frequency (Winograd schemas).
         batch_size: int.
 
     Returns:
@@ -194,7 +194,7 @@ def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8):
         if len(part) != 2:
             raise ValueError(f"texts[{i}] has {len(part) - 1} blanks {blank!r}: it needs one.")
         if partial and not part[1]:
-            raise ValueError(f"texts[{i}] has nothing behind its blank: pass partial=False.")
+            raise ValueError(f"texts[{i}] has nothing after its blank: pass partial=False.")
     choices = list(choices)
     if len(choices) != len(parts):
         raise ValueError(f"choices has {len(choices)} rows for {len(parts)} texts.")
@@ -213,7 +213,7 @@ def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8):
 
 
 def first_sentences(text, number):
-    """Return the first sentences of a text; a line ends a sentence, too.
+    """Return the first sentences of a text; the end of a line ends a sentence, too.
 
     Args:
         text: str.

@@ -97,7 +97,7 @@ def _read_signature_defs(folder):
 
 
 def _complete(inputs, signature):
-    """Return the inputs with defaults for those that are missing; an error where there is none."""
+    """Return the inputs with defaults for missing ones; raise an error if there is none."""
     extra = inputs.keys() - signature.inputs.keys()
     missing = signature.inputs.keys() - inputs.keys() - signature.defaults.keys()
     if extra or missing:

@@ -39,7 +39,7 @@ class FeatureExtractor(Task):
     the backbone (BERT's feature-based approach).
 
     Raises:
-        ValueError: if `layers` or `pooling` has no such value, the backbone has too few layers, or
+        ValueError: if `layers` or `pooling` has another value, the backbone has too few layers, or
             they differ in width and cannot be mixed or stacked.
 
     Example:

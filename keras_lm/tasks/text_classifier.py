@@ -117,7 +117,7 @@ class TextClassifier(Task):
         ):
             raise ValueError(
                 f"labels has shape {labels.shape} and dtype {labels.dtype}: pass one integer or "
-                "class name a row, or make the task with multi_label=True."
+                "class name per row, or make the task with multi_label=True."
             )
         check_range(labels, self.num_classes)
         return labels.astype("int32")

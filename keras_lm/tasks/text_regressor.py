@@ -54,7 +54,7 @@ class TextRegressor(Task):
         except (TypeError, ValueError) as error:
             raise ValueError(f"labels must be numbers: {error}.") from error
         if labels.ndim > 2 or (labels.ndim == 2 and labels.shape[1] != 1):
-            raise ValueError(f"labels has shape {labels.shape}: pass one number a row.")
+            raise ValueError(f"labels has shape {labels.shape}: pass one number per row.")
         for row in np.flatnonzero(~np.isfinite(labels.reshape(-1)))[:1]:
             raise ValueError(f"labels[{row}]={labels.reshape(-1)[row]} is not a finite number.")
         return labels.reshape(-1, 1)

@@ -8,7 +8,7 @@ UNITS = ("byte", "character")
 
 
 def valid_utf8(text):
-    """Return (B,) strings with U+FFFD in place of what is not UTF-8."""
+    """Return (B,) strings with U+FFFD in place of invalid UTF-8."""
     # Most rows are valid, and telling so costs a tenth of converting them.
     is_valid = tf.strings.regex_full_match(text, r"[\x{0}-\x{D7FF}\x{E000}-\x{10FFFF}]*")
     rows = tf.where(tf.logical_not(is_valid))

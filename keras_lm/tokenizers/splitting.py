@@ -30,8 +30,8 @@ def split_words(text, splitter, whole=()):
 
     Args:
         text: (B,) string tensor.
-        splitter: `"punctuation"` parts at white space and makes every punctuation mark a word;
-            `"whitespace"` parts at white space alone.
+        splitter: `"punctuation"` splits at white space and makes every punctuation mark a word;
+            `"whitespace"` splits at white space alone.
         whole: list of str, words that stay in one piece wherever they are spelled out.
     """
     parted = [_literal(word) for word in sorted(whole, key=len, reverse=True)]
@@ -51,7 +51,7 @@ def words_and_places(text, splitter):
         splitter: as above.
 
     Returns:
-        `(words, starts, ends)`: ragged (B, S) strings with U+FFFD for what is not UTF-8, and their
+        `(words, starts, ends)`: ragged (B, S) strings with U+FFFD for invalid UTF-8, and their
         places in characters, ragged (B, S) int64.
     """
     valid = offsets.valid_utf8(text)
@@ -75,7 +75,7 @@ NUM_CODE_POINTS = 0x1F000
 
 
 def split_bytes(text, splitter):
-    """Find the words that `split_words` gives, by operations that LiteRT has.
+    """Find the words that `split_words` gives, with operations that LiteRT has.
 
     There are no regular expressions there, so characters are read from their bytes and looked up.
 
@@ -117,7 +117,7 @@ def split_bytes(text, splitter):
 
 
 def words_and_places_lite(text, splitter):
-    """Do what `words_and_places` does, by operations that LiteRT has.
+    """Do what `words_and_places` does, with operations that LiteRT has.
 
     Bytes that are no UTF-8 stay in the words, and places count of them those that could begin a
     character.
@@ -128,7 +128,7 @@ def words_and_places_lite(text, splitter):
 
     Returns:
         `(words, starts, ends, strings)`: the same, int32, and the N words of all texts with an
-        empty one behind them, (N + 1,).
+        empty one after them, (N + 1,).
     """
     data, starts, ends, row_splits = split_bytes(text, splitter)
     # The empty word goes into the last text.

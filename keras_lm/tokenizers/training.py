@@ -51,7 +51,7 @@ def train_vocabulary(
             or batches.
         lowercase: bool. Lower-case text first; not for byte pairs.
         special_tokens: dict from role (`"pad"`, `"unknown"`, `"cls"`, `"sep"`, `"mask"`, `"bos"`,
-            `"eos"`; these two not for WordPiece) to the entry that shall play it. None means those
+            `"eos"`; these two not for WordPiece) to the entry that is to play it. None means those
             of BERT for WordPiece, of GPT-2 for byte pairs, of T5 for SentencePiece.
 
     Returns:
@@ -60,7 +60,7 @@ def train_vocabulary(
     Raises:
         ImportError: if the package that learns is not installed.
         FileNotFoundError: if no file is found.
-        ValueError: if an argument has no such value, the corpus is empty, or it is too small for
+        ValueError: if an argument is out of range, the corpus is empty, or it is too small for
             the size, or the size too small for its characters.
 
     Example:

@@ -11,7 +11,7 @@ END = 0
 
 
 def distribution(model, first, second):
-    """The probabilities of all tokens behind `first second`, at a document's start."""
+    """The probabilities of all tokens after `first second`, at a document's start."""
     # A history in front: END, then the two tokens that are given.
     rows = [[*first, *second, token] for token in range(model.size)]
     return [np.exp(model.log_probabilities(row))[-1] for row in rows]
@@ -41,7 +41,7 @@ def test_by_hand():
     np.testing.assert_allclose(
         distribution(model, [1], [2]), [trigram_12[t] for t in range(5)], rtol=1e-12
     )
-    # Behind 4 2, never seen: as behind 2.
+    # After 4 2, never seen: as after 2.
     np.testing.assert_allclose(
         distribution(model, [4], [2]), [bigram_2[t] for t in range(5)], rtol=1e-12
     )

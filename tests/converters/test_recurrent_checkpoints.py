@@ -242,7 +242,7 @@ def test_a_classifier_of_one_layer(goldens, tmp_path):
 
 
 def test_pooling_as_fastai_does_in_any_of_its_layouts():
-    """Whole chunks of padding in front, the rest of it behind; the last chunks within a length."""
+    """Whole chunks of padding before, the rest of it after; the last chunks within a length."""
     rng = np.random.default_rng(0)
     compared = 0
     for _ in range(40):

@@ -75,7 +75,7 @@ def test_more_rows_than_a_block(tmp_path):
         np.testing.assert_array_equal(vectors[2:], expected)
     late = lines(words, expected).replace(f"w{BLOCK_ROWS} ".encode(), b"w x", 1)
     (tmp_path / "glove.txt").write_bytes(late)
-    with pytest.raises(CheckpointError, match=f"line {BLOCK_ROWS + 1}: what stands behind"):
+    with pytest.raises(CheckpointError, match=f"line {BLOCK_ROWS + 1}: what follows"):
         read_word_vectors(tmp_path / "glove.txt")
 
 
@@ -84,8 +84,8 @@ def test_more_rows_than_a_block(tmp_path):
     [
         ("glove.txt", b"a 1 2 3\nb 1 2\n", "line 2: 2 numbers, where the lines before it have 3"),
         ("glove.txt", b"a 1 2\nb 1 2 3\n", "line 2: 3 numbers, where the lines before it have 2"),
-        ("x.vec", b"2 2\na 1 2\nb 1 x\n", "line 3: what stands behind the word are not numbers"),
-        ("x.vec", b"2 2\na 1 nan\nb 1 3\n", "line 2: what stands behind the word are not numbers"),
+        ("x.vec", b"2 2\na 1 2\nb 1 x\n", "line 3: what follows the word are not numbers"),
+        ("x.vec", b"2 2\na 1 nan\nb 1 3\n", "line 2: what follows the word are not numbers"),
         ("x.vec", b"3 2\na 1 2\nb 1 2\n", "promises 3 words, and there are 2"),
         ("x.vec", b"2 2\na 1 2\n\xe9 1 2\n", "line 3: the word b'.xe9' is not UTF-8"),
         ("x.bin", binary()[:-30], "the file ends in word 6 of 7"),
@@ -106,7 +106,7 @@ def test_a_cut_archive(tmp_path):
     words = [f"w{i}" for i in range(999)]
     vectors = np.random.default_rng(0).normal(size=(999, 50)).astype("float32")
     (tmp_path / "x.vec.gz").write_bytes(gzip.compress(b"999 50\n" + lines(words, vectors))[:-9999])
-    with pytest.raises(CheckpointError, match="cut off or damaged behind word 9"):
+    with pytest.raises(CheckpointError, match="cut off or damaged after word 9"):
         read_word_vectors(tmp_path / "x.vec.gz")
 
 

@@ -23,7 +23,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def tokens(tokenizer):
-    """The whole corpus: a document's end before the first, and behind each."""
+    """The whole corpus: an end-of-document token before the first, and after each."""
     found = [0]
     for text in TEXTS:
         found += [*tokenizer(text).numpy().tolist(), 0]

@@ -43,7 +43,7 @@ def test_padding_is_no_repetition():
 
 
 def banned_tokens(tokens, size):
-    """Every token that stood behind what the row now ends with."""
+    """Every token that followed what the row now ends with."""
     if not size:
         return set()
     ngrams = [tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]

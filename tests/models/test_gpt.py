@@ -25,7 +25,7 @@ def test_huggingface_with_both_heads(goldens, assert_equal, hidden_states):
     folder = goldens("openai-gpt-double-heads")
     arrays = np.load(folder / "expected.npz")
     ids = arrays["in.input_ids"].astype("int32")  # (B, choices, S)
-    # The reference is told which token to read, we read the last real one. What stands behind it
+    # The reference is told which token to read, we read the last real one. What follows it
     # changes nothing.
     mask = (np.arange(ids.shape[2]) <= arrays["in.mc_token_ids"][..., None]).astype("int32")
     task = MultipleChoice.from_preset(folder)

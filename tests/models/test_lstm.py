@@ -33,7 +33,7 @@ def language_model(tokenizer):
 
 
 def test_it_is_a_stack_of_lstms(tokenizer):
-    """Keras's own, with our weights, give the same; and what is behind a padded place is not."""
+    """Keras's own, with our weights, give the same; except after a padded position."""
     backbone = make(tokenizer)
     ids = np.array([[3, 5, 4, 0, 0], [6, 3, 7, 8, 4]])
     mask = (ids > 0).astype("int32")

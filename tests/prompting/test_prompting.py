@@ -274,7 +274,7 @@ def test_answers_end_where_the_next_example_would_begin(tokenizer):
     task = CausalLM(backbone, tokenizer=tokenizer)
     prompt = Prompt(examples=PAIRS)
     task.compile(optimizer=keras.optimizers.Adam(0.02))
-    # A prompt is continued as it stands, and scored behind the token that a text begins with.
+    # A prompt is continued as it is, and scored after the bos token.
     ids = tokenizer(prompt.text("cheese") + " fromage\nq => r\n")
     behind = tf.concat([[tokenizer.special_id("bos")], ids[:-1]], axis=0)
     windows = tf.data.Dataset.from_tensor_slices(tf.stack([ids, behind]))

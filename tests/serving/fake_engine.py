@@ -15,7 +15,7 @@ METADATA = {"metadata": {"signature_def": {"signature_def": {}}}}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """A server with any model, as far as one looks."""
+    """A minimal server with any model."""
 
     def do_GET(self):
         if self.path == "/die":

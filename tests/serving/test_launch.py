@@ -39,7 +39,7 @@ def fakes(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model(tmp_path):
-    """The folder of a model, as far as one looks without loading it."""
+    """The folder of a model, enough for those who do not load it."""
     folder = tmp_path / "models" / 'my "model", é'
     (folder / "1").mkdir(parents=True)
     (folder / "1" / "saved_model.pb").touch()

@@ -187,7 +187,7 @@ def test_the_commands_run_in_a_shell_and_give_the_same_answer(browser, page_serv
     options = ["predict", "--server", f"grpc://{page_server.grpc_address}", "--model", "critic"]
     arguments, _ = run_without_keras_lm(command)
     assert [word for word in arguments if word != "--"] == [*options, text]
-    assert ("--" in arguments) == (text == "-")  # what looks like an option comes behind it
+    assert ("--" in arguments) == (text == "-")  # what looks like an option follows it
 
 
 def run_without_keras_lm(command):

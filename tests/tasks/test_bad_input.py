@@ -148,7 +148,7 @@ def test_labels_of_many_classes(make, labels, message):
         (["good", "bad"], "labels must be numbers"),
         ([None, 1.0], r"labels"),
         ([0.0, float("nan")], r"labels\[1\]=nan is not a finite number"),
-        ([[1.0, 2.0], [3.0, 4.0]], r"labels has shape \(2, 2\): pass one number a row"),
+        ([[1.0, 2.0], [3.0, 4.0]], r"labels has shape \(2, 2\): pass one number per row"),
     ],
 )
 def test_labels_of_a_regressor(make, labels, message):

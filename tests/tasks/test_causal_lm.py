@@ -210,7 +210,7 @@ def test_beams_find_texts_at_least_as_likely_as_greedy(task):
 
 
 def likelihood(task, prompt, new):
-    """Of tokens behind those of a prompt, among the tokens that the task may say."""
+    """The tokens after a prompt, among those that the task may generate."""
     logits = task({"token_ids": np.array([prompt + new])})[0].numpy() + task.ban
     scores = tf.nn.log_softmax(logits).numpy()
     return sum(scores[len(prompt) + i - 1, token] for i, token in enumerate(new))

@@ -81,7 +81,7 @@ def test_huggingface_double_heads(goldens):
     assert type(task) is MultipleChoice
     ids, last = arrays["in.input_ids"], arrays["in.mc_token_ids"]
     columns = np.arange(ids.shape[-1])
-    # Nothing behind the token that the head reads can reach it.
+    # Nothing after the token that the head reads can reach it.
     inputs = {"token_ids": ids, "padding_mask": (columns <= last[:, :, None]).astype("int32")}
     assert_equal(task(inputs), arrays["out.mc_logits"])
     metrics = task.evaluate(inputs, arrays["in.mc_labels"], verbose=0, return_dict=True)

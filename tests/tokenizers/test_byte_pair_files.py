@@ -146,7 +146,7 @@ def test_too_few_merges(gpt2_folder):
 def test_files_that_are_cut_off(gpt2_folder):
     data = (gpt2_folder / "merges.txt").read_bytes()
     (gpt2_folder / "merges.txt").write_bytes(data[: data.rindex(b" ")])
-    with pytest.raises(ValueError, match=r"is not a pair parted by a space\. The file may be cut"):
+    with pytest.raises(ValueError, match=r"not a pair separated by a space\. The file may be cut"):
         BytePairTokenizer.from_files(gpt2_folder)
     (gpt2_folder / "merges.txt").write_bytes("Ġ t".encode()[:1])
     with pytest.raises(ValueError, match=r"merges\.txt' is not UTF-8: byte 0 is 0xc4"):

@@ -1,4 +1,4 @@
-"""Words by operations that LiteRT has: the same ids, and a `.tflite` that takes strings."""
+"""Words with operations that LiteRT has: the same ids, and a `.tflite` that takes strings."""
 
 import pytest
 import tensorflow as tf

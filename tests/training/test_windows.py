@@ -146,7 +146,7 @@ def test_schedule_spans_the_run_and_is_free_again(windows):
         on_train_batch_end=lambda batch, logs: rates.append(float(task.optimizer.learning_rate))
     )
     fit(task, windows, callbacks=[note])
-    # Rising over a tenth of 12 steps; what is read stands behind the step.
+    # Rising over a tenth of 12 steps; the rate is read after the step.
     np.testing.assert_allclose(rates, [1e-2 * (12 - s) / 11 for s in range(1, 13)], atol=1e-8)
     schedule = task.optimizer._learning_rate
     assert schedule.is_planned_by_fit

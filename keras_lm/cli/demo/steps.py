@@ -24,7 +24,7 @@ from keras_lm.serving.client import Client, ServerError
 from keras_lm.serving.engines import LaunchError
 from keras_lm.serving.launch import Plan, find_models, launch
 
-PROMISED_ACCURACY = 0.80  # on all sentences; what less training gives is the caller's business
+PROMISED_ACCURACY = 0.80  # on all sentences; what less training gives is up to the caller
 SEQUENCE_LENGTH = 64  # one sentence in a hundred has more than 54 pieces, the longest 76
 
 NEW_SENTENCES = [

@@ -267,7 +267,7 @@ class BytePairTokenizer(Tokenizer):
         return self._merge(words)
 
     def tokenize_lite(self, text):
-        """Return ids as calling does, by operations that a `.tflite` can run.
+        """Return ids as calling does, with operations that LiteRT has.
 
         The ids are the same for all text without added tokens, which are not looked for. A word
         takes at most as many rounds of merging as it has bytes, and memory is linear in the text.

@@ -1,4 +1,4 @@
-"""Byte-level BPE by operations that LiteRT has, which are those of integers.
+"""Byte-level BPE with operations that LiteRT has, which are those of integers.
 
 All texts are one long list of bytes, and flags say where texts and words begin. Most words are
 entries of the vocabulary and found in a trie; the others are merged.
@@ -26,7 +26,7 @@ from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE
 # Kinds of characters. A space is one that words begin with; beyond an edge is another text.
 OTHER, LETTER, NUMBER, WHITE, SPACE, EDGE = range(6)
 REPLACEMENT = (0xEF, 0xBF, 0xBD)
-TAIL = 4  # spaces behind the last text: each byte has three after it, and no list is empty
+TAIL = 4  # spaces after the last text: each byte has three after it, and no list is empty
 
 
 class LiteBytePair:
@@ -87,7 +87,7 @@ class LiteBytePair:
 
 
 def valid_utf8(text):
-    """Return the bytes of (B,) strings, with those of U+FFFD for what is not UTF-8.
+    """Return the bytes of (B,) strings, with those of U+FFFD for invalid UTF-8.
 
     Returns:
         `(data, row_splits)`, int32: the bytes of all texts and `TAIL` spaces; and where the texts
@@ -231,8 +231,8 @@ class WordSplitter:
 
 def _begins_word(before, kind, after):
     """Whether a character begins a word, from its kind and those of its neighbours."""
-    # A space goes with the word behind it.
+    # A space goes with the word after it.
     in_word = (before == EDGE) | ((before != kind) & (before != SPACE))
-    # Of several white spaces before a word, the last one is parted from the others.
+    # Of several white spaces before a word, the last one is split from the others.
     white, white_before = ((x == WHITE) | (x == SPACE) for x in (kind, before))
     return np.where(white, ~white_before | (after < WHITE), in_word)

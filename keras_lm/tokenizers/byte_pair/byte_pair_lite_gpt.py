@@ -1,4 +1,4 @@
-"""GPT-1's BPE by operations that LiteRT has: each character becomes letters, by a table.
+"""GPT-1's BPE with operations that LiteRT has: each character becomes letters, by a table.
 
 There is no kernel for lower-casing and Unicode normalisation. Both work character by character, but
 for two things: a capital sigma at the end of a word, which has rules of its own here; and several
@@ -43,7 +43,7 @@ class LiteGPT:
 
     def __init__(self, letters, ids, merges, last, unknown_id, part_words):
         made = sorted((entry for entry in last if last[entry] >= 0), key=last.get)
-        # Each letter, then an unknown one; the same at the ends of words; then what parts words.
+        # Each letter, then an unknown one; the same at the ends of words; then what splits words.
         symbols = {letter: i for i, letter in enumerate(letters)}
         self._unknown = len(letters)
         self._num_letters = len(letters) + 1
@@ -52,7 +52,7 @@ class LiteGPT:
         symbols |= {entry: self._space + 1 + i for i, entry in enumerate(made)}
         pairs = [merges[last[entry]].split(" ") for entry in made]
         self._merge = PairMerger(self._space + 1, [(symbols[a], symbols[b]) for a, b in pairs])
-        # 0 for what has become part of another symbol, and for what parts words.
+        # 0 for what has become part of another symbol, and for what splits words.
         numbers = np.full(2 + self._space + len(made), unknown_id + 1)
         numbers[[0, 1 + self._space]] = 0
         for entry, symbol in symbols.items():
@@ -122,7 +122,7 @@ class LiteGPT:
         kinds = self._of_sigma(codes)
         counts = kinds != IGNORABLE
         places = places_of(codes == CAPITAL_SIGMA, [0])
-        # What counts before and behind each of them, if it belongs to the same text.
+        # What counts before and after each of them, if it belongs to the same text.
         here, others = tf.gather(count_before(counts), places), places_of(counts)
         row = tf.cumsum(tf.cast(is_first, tf.int32))
         is_cased = []
@@ -135,7 +135,7 @@ class LiteGPT:
 
 
 def _code_points(data, row_splits):
-    """Return the code points of bytes, with the same spaces behind the last."""
+    """Return the code points of bytes, with the same spaces after the last."""
     size = tf.size(data)
     places, codes, _, _, inside = characters(data, flags(row_splits, size))
     codes = tf.where(data < 0x80, data, put(codes, places, size))

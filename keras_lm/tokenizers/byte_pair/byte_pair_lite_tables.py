@@ -215,10 +215,10 @@ def every_second(mask):
 
 
 def behind(values, n, fill):
-    """Return what stands n places before each."""
+    """Return the value n places before each."""
     return tf.concat([tf.fill([n], tf.cast(fill, values.dtype)), values[:-n]], 0)
 
 
 def ahead(values, n, fill):
-    """Return what stands n places after each."""
+    """Return the value n places after each."""
     return tf.concat([values[n:], tf.fill([n], tf.cast(fill, values.dtype))], 0)

@@ -134,7 +134,7 @@ class GPTTokenizer(BytePairTokenizer):
         return self._merge(words + LAST)
 
     def tokenize_lite(self, text):
-        """Return ids as calling does, by operations that a `.tflite` can run.
+        """Return ids as calling does, with operations that LiteRT has.
 
         The ids are the same for all text without added tokens, which are not looked for; but for
         letters with several marks of the rare kinds that are not taken off, where these stand in

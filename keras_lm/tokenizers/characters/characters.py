@@ -24,8 +24,8 @@ class CharacterTokenizer(Tokenizer):
 
     A word is a row of `characters_per_word` ids as AllenNLP numbers them: 259 (the word begins),
     each byte plus 1, 260 (the word ends), and 261 to the end of the row. Longer words lose what
-    stands behind `characters_per_word` - 2 bytes. Text is taken as it is: any bytes, no
-    lower-casing. Sentence boundaries are the model's business and are not added here.
+    follows `characters_per_word` - 2 bytes. Text is taken as it is: any bytes, no
+    lower-casing. Sentence boundaries are added by the model.
 
     Calling gives one dimension more than other tokenizers do: for a batch of texts a ragged
     (B, S, C) tensor whose rows of words differ in length and whose C is uniform, so that
@@ -37,12 +37,12 @@ class CharacterTokenizer(Tokenizer):
 
     Args:
         characters_per_word: int, C, at least 3.
-        splitter: `"punctuation"` parts text at white space and makes each punctuation mark a word
-            of its own; `"whitespace"` parts at white space alone, for text that is split already
+        splitter: `"punctuation"` splits text at white space and makes each punctuation mark a word
+            of its own; `"whitespace"` splits at white space alone, for text that is split already
             and joined by spaces.
 
     Raises:
-        ValueError: if an argument has no such value.
+        ValueError: if an argument is out of range.
 
     Example:
 
@@ -116,12 +116,12 @@ class CharacterTokenizer(Tokenizer):
         longest = self.characters_per_word - 2
         lengths = tf.minimum(tf.strings.length(words), longest)
         # Bytes as long as possible: most of the time goes into memory.
-        data = tf.io.decode_raw(words, tf.uint8, fixed_length=longest)  # zeros behind the end
+        data = tf.io.decode_raw(words, tf.uint8, fixed_length=longest)  # zeros after the end
         data = tf.pad(data, [[0, 0], [1, 1]])
         return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
     def tokenize_lite(self, text, splitter=None):
-        """Return what calling returns, by operations that a `.tflite` can run.
+        """Return what calling returns, with operations that LiteRT has.
 
         Args:
             text: (B,) string tensor.

@@ -43,7 +43,7 @@ class SentencePieceTokenizer(Tokenizer):
         straighten_quotes: bool. Make `` and '' one straight double quote first.
         collapse_whitespace: bool. Take every white space of Unicode for a space, and several for
             one.
-        split_digit_commas: bool. Part the comma from pieces that end in a digit and a comma, and
+        split_digit_commas: bool. Split the comma from pieces that end in a digit and a comma, and
             the number into pieces anew, as ALBERT and XLNet do.
         cls_token, sep_token, pad_token, mask_token, bos_token, eos_token: str, the entries that
             play these roles, or None. The unknown token is the model's.
@@ -208,7 +208,7 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, ids.with_values(starts), ids.with_values(ends)
 
     def tokenize_lite(self, text):
-        """Return ids as calling does, by operations that a `.tflite` can run.
+        """Return ids as calling does, with operations that LiteRT has.
 
         The ids are the same for all text of valid UTF-8 without added tokens, which are not looked
         for.

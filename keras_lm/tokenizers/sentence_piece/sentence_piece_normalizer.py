@@ -4,9 +4,9 @@ A model carries a table, its `precompiled_charsmap`: which characters, or runs o
 become which text. Lower-casing and the like are such rules, too. In the table they cost no time,
 run wherever the model runs, and the model itself keeps account of which character came from where.
 
-The table is a double array, as darts-clone writes it, behind its length and before the texts. Each
+The table is a double array, as darts-clone writes it, after its length and before the texts. Each
 unit has a label (8 bits), a flag for "a key ends here" and the distance (by exclusive or) to where
-its children are. Nodes that change are written behind the old ones; all others are shared.
+its children are. Nodes that change are appended; all others are shared.
 """
 
 import collections
@@ -266,7 +266,7 @@ class _Table:
 
     def to_bytes(self):
         """Return the changed table."""
-        self._added, self._is_base = np.zeros(0, np.int64), np.zeros(0, bool)  # behind the old ones
+        self._added, self._is_base = np.zeros(0, np.int64), np.zeros(0, bool)  # appended
         self._starts, self._places, self._leaves = {}, {}, {}
         base, _ = self._write(self._changes, 0)
         for place in np.flatnonzero(self._added == UNUSED):

@@ -1,4 +1,4 @@
-"""Around SentencePiece's operation: parting commas from numbers, finding places in texts."""
+"""Around SentencePiece's operation: splitting commas from numbers, finding places in texts."""
 
 import typing
 
@@ -18,7 +18,7 @@ def with_comma(pieces):
 
 
 def number_last(model, ids):
-    """Number some of a model's pieces anew, behind all others; ids of the others stay.
+    """Number some of a model's pieces anew, after all others, whose ids stay.
 
     Args:
         model: parsed model, which is changed.
@@ -32,7 +32,7 @@ def number_last(model, ids):
 
 
 class CommaSplits(tf.Module):
-    """Parts the comma from pieces that end in a digit and a comma, and their numbers anew.
+    """Splits the comma from pieces that end in a digit and a comma, and renumbers them.
 
     Few pieces of a text are such. One comparison finds them, because the model numbers them last.
 
@@ -58,7 +58,7 @@ class CommaSplits(tf.Module):
         self._num_rows = len(ids)
         self._first = len(tokenizer._rules.proto.pieces) - self._num_rows
         with tf.init_scope():
-            # The row behind these is empty, and comes after the last piece of all texts.
+            # The row after these is empty, and comes after the last piece of all texts.
             self._table = tf.ragged.constant([*table, []], tf.int32, row_splits_dtype=tf.int64)
             self._lengths = tf.ragged.constant([*lengths, []], tf.int64, row_splits_dtype=tf.int64)
             # For LiteRT, which cannot gather ragged rows; row 0 is for all other pieces.
@@ -80,7 +80,7 @@ class CommaSplits(tf.Module):
         """Put rows of a table in place of the values of those (T,) ids at (P,) places.
 
         Returns:
-            The values, and how far those behind 0, 1, … P places move, (P + 1,).
+            The values, and how far those after 0, 1, … P places move, (P + 1,).
         """
         # What lies between two places is a row and copied as a whole, because places are few.
         size = tf.size(values, tf.int64)

@@ -89,7 +89,7 @@ class WordPieceTokenizer(Tokenizer):
         # ASCII without control characters and without over-long words: nothing to clean.
         self._plain = rf"[\t\n\r ]*(?:[!-~]{{1,{self.max_word_length}}}(?:[\t\n\r ]+|$))*"
 
-        # The matcher parts words at these; those that no entry holds are hidden from it.
+        # The matcher splits words at these; those that no entry holds are hidden from it.
         letters = set("".join(self._vocabulary.tokens))
         marks = unicode_ranges.characters(unicode_ranges.PUNCTUATION_OF_TF_TEXT)
         self._joined = _regex_literal([*(c for c in marks if c not in letters), NO_LETTER])
@@ -215,7 +215,7 @@ class WordPieceTokenizer(Tokenizer):
         return ids, *offsets.covering(ids.with_values(sizes), characters, left)
 
     def tokenize_lite(self, text):
-        """Return ids as calling does, by operations that a `.tflite` can run.
+        """Return ids as calling does, with operations that LiteRT has.
 
         There is no kernel for regular expressions there, so TF Text's own normaliser cleans. It
         differs on rare text: control characters part words instead of vanishing, words may be up

@@ -11,7 +11,7 @@ They stand in fastai 2.7, `fastai/text/core.py`, and run in this order:
 - lower case.
 
 What differs: of HTML's named characters only `lt`, `gt` and `apos` are known, no numbered ones; and
-two runs of words one after the other are both replaced. `xxbos` is the packer's business.
+two runs of words one after the other are both replaced. `xxbos` is added by the packer.
 """
 
 import tensorflow as tf
@@ -68,7 +68,7 @@ def _replace_characters(text, marker):
 def _replace_words(text, marker):
     words = split_words(text, "whitespace")
     letters = tf.strings.regex_replace(words.values, rf"(?s)^({W}*).*", r"\1")
-    # The last of equal words may have something else behind it: "no no no!"
+    # The last of equal words may have something else after it: "no no no!"
     is_whole = _previous(words.values == letters, False)
     is_same = _equals_previous(words.with_values(letters)) & is_whole & (letters != "")
     count, is_first, is_last = _runs(is_same)

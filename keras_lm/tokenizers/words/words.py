@@ -51,15 +51,15 @@ class WordTokenizer(Tokenizer):
         rules: None, or `"fastai"` for those of `keras_lm.tokenizers.words.fastai_rules`: capitals,
             repetitions and some HTML become `xxmaj`, `xxup`, `xxrep`, `xxwrep` and lower case, as
             in the vocabularies of ULMFiT.
-        splitter: `"punctuation"` parts text at white space and makes each punctuation mark a word
-            of its own; `"whitespace"` parts at white space alone. fastai, CoVe and TagLM used
+        splitter: `"punctuation"` splits text at white space and makes each punctuation mark a word
+            of its own; `"whitespace"` splits at white space alone. fastai, CoVe and TagLM used
             spaCy, Moses and the Penn Treebank's rules; for text split by these and joined by
             spaces, `"whitespace"` gives their words.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
         ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, a
-            file is damaged, or an argument has no such value.
+            file is damaged, or an argument has another value.
 
     Example:
 
@@ -137,7 +137,7 @@ class WordTokenizer(Tokenizer):
 
     @property
     def tokenize_lite(self):
-        """A function that returns what calling does, by operations that a `.tflite` can run.
+        """A function that returns what calling does, with operations that LiteRT has.
 
         It takes a (B,) string tensor, and perhaps another `splitter`. There `lowercase` knows
         ASCII's letters alone, bytes that are no UTF-8 stay as they are, and words of more than 64

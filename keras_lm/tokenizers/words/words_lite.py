@@ -1,4 +1,4 @@
-"""Looking words up by operations that LiteRT has: no strings, no hash tables.
+"""Looking words up with operations that LiteRT has: no strings, no hash tables.
 
 A word is the sum of its bytes, each times a number that depends on its place. These sums are
 sorted, and a word's is found among them by halving. They are so wide that no two words of a list
