@@ -154,7 +154,7 @@ class Client:
 
 
 class _Transport:
-    """What REST and gRPC share: whom to ask, and how to complain."""
+    """What REST and gRPC share: the server's address, and errors."""
 
     protocol = None
 
