@@ -1,4 +1,4 @@
-"""What an exported model holds, read off its files. Importing this module imports TensorFlow."""
+"""The contents of an exported model, from its files. Importing this module imports TensorFlow."""
 
 import click
 import numpy as np
@@ -20,7 +20,7 @@ def inspect_saved_model(folder, versions):
 
     Args:
         folder: `Path` of the version.
-        versions: list of int, all that are beside it; empty where it stands alone.
+        versions: list of int, all versions beside it; empty if there are none.
 
     Raises:
         click.ClickException: if a file is missing or damaged.

@@ -17,7 +17,7 @@ HEADS = {
 
 
 def inspect_checkpoint(source):
-    """Return what a checkpoint holds as a dict that JSON can hold; its weights are not loaded.
+    """Return a checkpoint's contents as a JSON-serializable dict, without loading its weights.
 
     Args:
         source: as `from_preset` takes it.
@@ -55,7 +55,7 @@ def _arguments(checkpoint, converter):
     if checkpoint.format != "keras_lm":
         return converter.config(checkpoint)
     config = checkpoint.config["backbone"]
-    while "backbone" in config:  # a feature extractor stands on a backbone of its own
+    while "backbone" in config:  # a feature extractor has a backbone of its own
         config = config["backbone"]
     return config["arguments"]
 

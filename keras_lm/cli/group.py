@@ -1,4 +1,4 @@
-"""The group of commands: in which order `--help` shows them, and what becomes of errors."""
+"""The group of commands: their order in `--help`, and the handling of errors."""
 
 import errno
 
@@ -13,8 +13,8 @@ SECTIONS = {
 class Commands(click.Group):
     """A `click.Group` that lists its commands by section.
 
-    A mistake of the user's ends in one message: what our own code raises for it (`ValueError`) and
-    what the system refuses (`OSError`). Any other exception is a bug and shows its traceback.
+    A user's mistake ends in one message: a `ValueError` raised by our code, or an `OSError`. Any
+    other exception is a bug and shows its traceback.
     """
 
     def list_commands(self, ctx):

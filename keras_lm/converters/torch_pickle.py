@@ -37,7 +37,7 @@ def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
     """Open a PyTorch file: the flat names of its state dict, to shapes and readers.
 
     `{"state_dict": …}` and `{"model": …}` are unwrapped, and a `module.` before every name
-    (DataParallel's) is dropped. Entries that are no tensors are left out.
+    (DataParallel's) is dropped. Entries that are not tensors are ignored.
 
     Raises:
         CheckpointError: missing, damaged, of another format, or the file asks for anything but

@@ -168,7 +168,7 @@ class RobertaBackbone(Backbone):
         name: str.
 
     Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
-    last two may be left out. Returns `sequence_output` (B, S, D) and, with a pooler,
+    last two are optional. Returns `sequence_output` (B, S, D) and, with a pooler,
     `pooled_output` (B, D): dense and tanh on the first token.
 
     Raises:

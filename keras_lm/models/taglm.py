@@ -62,7 +62,7 @@ class TagLMBackbone(WordBackbone):
             their case.
         embedding_dim: int. E, of the characters' word embedding, and of the table.
         hidden_dim: int. D, of each layer; each direction has half of it.
-        num_layers: int. Layers; the language model's vectors are added to the first one's output.
+        num_layers: int. Layers; the language model's vectors join the first one's output.
         filters: list of `(width, number)`, of the character convolution.
         dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
         dtype: a dtype policy or its name.

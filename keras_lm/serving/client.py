@@ -122,7 +122,7 @@ class Client:
         Returns:
             dict of signature name → `{"method": str, "inputs": columns, "outputs": columns}`, and
             columns is a dict of name → `{"dtype": "DT_STRING", "shape": [-1]}`; a shape that is not
-            known is None. An input that may be left out has a `"default"`, an array.
+            known is None. An optional input has a `"default"`, an array.
 
         Raises:
             ServerError: if the server refuses, or does not answer.
@@ -154,7 +154,7 @@ class Client:
 
 
 class _Transport:
-    """What REST and gRPC share: whom to ask, and how to complain."""
+    """What REST and gRPC share: the server's address, and errors."""
 
     protocol = None
 

@@ -45,7 +45,7 @@ def open_socket(host):
 
 
 def reachable(host):
-    """Return what this machine calls a server by that listens at `host`, as URLs have it."""
+    """Return the host for URLs on this machine of a server that listens at `host`."""
     every = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     host = every.get(host, host)
     return f"[{host}]" if ":" in host else host

@@ -51,7 +51,7 @@ class SavedModel:
 
         Args:
             name: str, a key of `signature_defs`.
-            inputs: dict of arrays by input name. Inputs with a default may be left out.
+            inputs: dict of arrays by input name. Inputs with a default are optional.
             output_names: the outputs to return. Empty means all.
 
         Returns:

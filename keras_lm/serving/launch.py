@@ -1,4 +1,4 @@
-"""Start a server of exported models: TF Serving where it can be had, else the embedded one.
+"""Start a server of exported models: TF Serving if it is available, else the embedded one.
 
 `launch` is the flow: of `tensorflow_model_server` on PATH, its container and the embedded server it
 takes the first that is there and starts.
@@ -35,7 +35,7 @@ def find_models(folders, names=()):
 
     Args:
         folders: list of paths; each holds numbered versions, as `task.export` writes them.
-        names: list of str. A name per folder; left out, a model is called as its folder is.
+        names: list of str. A name per folder; by default the folder's name.
 
     Returns:
         dict of name → absolute `Path`.
@@ -115,7 +115,7 @@ def launch(plan, engine="auto", say=print):
 
 
 def check_port(option, host, port):
-    """Complain about a port that cannot be had, before a model is loaded.
+    """Raise an error for a port that is not available, before a model is loaded.
 
     Raises:
         LaunchError: if another program listens there, or this one may not.

@@ -1,4 +1,4 @@
-"""Which versions of which models are in memory: found, loaded, handed out, let go.
+"""The versions of models in memory: found, loaded, leased, released.
 
 A model is a folder of numbered versions. `Models.poll` looks at the folders; it loads what is
 wanted and not there, and only then lets go what is there and not wanted. A request holds the
@@ -200,12 +200,12 @@ class Models:
             )
 
     def poll(self):
-        """Look at the folders; load and let go accordingly."""
+        """Look at the folders; load and release versions accordingly."""
         with self._changing:
             self._poll()
 
     def close(self):
-        """Let go of everything."""
+        """Release everything."""
         self.configure([])
 
     def _check_labels(self, config):

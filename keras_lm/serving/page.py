@@ -1,4 +1,4 @@
-"""The page of the embedded server: one HTML file, and what it has to know put into it."""
+"""The page of the embedded server: one HTML file with its data filled in."""
 
 import json
 from functools import cache

@@ -1,4 +1,4 @@
-"""A server in this process: models, REST and gRPC put together, on ports of their own."""
+"""A server in this process: models, REST and gRPC, each on its own port."""
 
 import contextlib
 import logging
@@ -138,7 +138,7 @@ class Server:
         return self
 
     def stop(self):
-        """Answer no more. Requests that are being answered get a few seconds to end."""
+        """Stop answering. Running requests get a few seconds to finish."""
         if not self._is_running:
             return
         self._is_running = False

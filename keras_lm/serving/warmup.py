@@ -1,4 +1,4 @@
-"""Warm-up: the requests that a version brings along and answers before it becomes available."""
+"""Warm-up: a version's own requests, which it answers before it becomes available."""
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError

@@ -11,7 +11,7 @@ def columns_from_user(x, names, required=None, lists=()):
         x: a list or array of strings (a batch); a tuple of two such (a pair); a list of pairs of
             strings; or a dict keyed by `names`.
         names: tuple of the allowed keys, the required ones first.
-        required: tuple of the required keys; left out: the first.
+        required: tuple of the required keys; by default the first.
         lists: tuple of the keys whose rows may be lists of strings.
 
     Returns:

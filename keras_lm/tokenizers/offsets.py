@@ -32,7 +32,7 @@ def drop_unfinished(text):
 def in_original(text, starts, ends, unit):
     """Turn spans of bytes in `valid_utf8(text)` into spans in the text as it was given.
 
-    A span that begins or ends within a character covers all of it when counted in characters.
+    A span that begins or ends within a character includes all of it when counted in characters.
 
     Args:
         text: (B,) string tensor.

@@ -44,7 +44,7 @@ def split_words(text, splitter, whole=()):
 
 
 def words_and_places(text, splitter):
-    """Return the words of (B,) texts, and where each stands in its text as it was given.
+    """Return the words of (B,) texts, and their offsets in the original text.
 
     Args:
         text: (B,) string tensor.
@@ -75,7 +75,7 @@ NUM_CODE_POINTS = 0x1F000
 
 
 def split_bytes(text, splitter):
-    """Find the words that `split_words` gives, with operations that LiteRT has.
+    """Split as `split_words` does, with operations that LiteRT has.
 
     There are no regular expressions there, so characters are read from their bytes and looked up.
 
@@ -117,7 +117,7 @@ def split_bytes(text, splitter):
 
 
 def words_and_places_lite(text, splitter):
-    """Do what `words_and_places` does, with operations that LiteRT has.
+    """`words_and_places` with operations that LiteRT has.
 
     Bytes that are no UTF-8 stay in the words, and places count of them those that could begin a
     character.

@@ -1,4 +1,4 @@
-"""What every tokenizer shares: a vocabulary, its special tokens, and the shapes of its inputs."""
+"""The base class of tokenizers: a vocabulary, special tokens, and inputs of any shape."""
 
 import functools
 
@@ -13,8 +13,8 @@ from keras_lm.tokenizers import offsets, ragged
 class _Vocabulary:
     """Entries and their ids, in plain Python.
 
-    A `tf.Module` wraps and walks every list and dict it holds; this class keeps tens of thousands
-    of strings out of its sight, and so out of checkpoints.
+    A `tf.Module` tracks every list and dict that it holds; this class hides tens of thousands of
+    strings from it, and so from checkpoints.
     """
 
     def __init__(self, tokens, special_tokens, additional_special_tokens):
@@ -72,16 +72,16 @@ def as_tensor(values, dtype):
 class Tokenizer(tf.Module):
     """Strings to ids and back, as TensorFlow graph operations.
 
-    Subclasses say how: `_tokenize` takes a (B,) string tensor and gives a ragged (B, S) int32
-    tensor; `_join` takes a ragged (B, S) tensor of vocabulary entries and gives (B,) strings, or
-    `_detokenize` one of ids.
-    A tokenizer keeps no state and runs eagerly, in `tf.data` and inside exported graphs alike.
+    Subclasses implement `_tokenize`, from a (B,) string tensor to a ragged (B, S) int32 tensor, and
+    `_join`, from a ragged (B, S) tensor of vocabulary entries to (B,) strings, or `_detokenize`,
+    from one of ids.
+    A tokenizer is stateless and runs eagerly, in `tf.data` and inside exported graphs.
 
     Args:
         vocabulary: list of str, the entries in the order of their ids.
         special_tokens: dict from role (`"cls"`, `"sep"`, `"pad"`, `"mask"`, `"unknown"`, ...) to
-            the entry that plays it; roles with None are left out.
-        additional_special_tokens: further entries that ordinary text must never turn into.
+            its entry; roles with None are ignored.
+        additional_special_tokens: further entries that ordinary text is never tokenized to.
 
     Raises:
         ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token.
@@ -113,7 +113,7 @@ class Tokenizer(tf.Module):
         Args:
             source: a preset folder, a folder with a published checkpoint, `hf://owner/name`, or
                 a size name.
-            **overrides: constructor arguments that replace what the source says.
+            **overrides: constructor arguments that replace the source's.
         """
         return presets.load_tokenizer(source, cls, **overrides)
 
@@ -136,10 +136,10 @@ class Tokenizer(tf.Module):
         raise NotImplementedError(f"{type(self).__name__} has no configuration.")
 
     def with_special_tokens(self, tokens):
-        """Return the same tokenizer with further special tokens, those that it lacks as last ids.
+        """Return the same tokenizer with further special tokens; new ones get the last ids.
 
         Args:
-            tokens: list of str. Ordinary text never turns into them.
+            tokens: list of str. Ordinary text is never tokenized to them.
 
         Raises:
             NotImplementedError: if the vocabulary of this kind of tokenizer cannot grow.
@@ -164,8 +164,8 @@ class Tokenizer(tf.Module):
         Args:
             text: a string, or a list, array, tensor or ragged tensor of strings.
             parse_special: True recognises all special tokens that are spelled out in the text, a
-                list of them only these. False keeps people who type `[SEP]` from changing the
-                structure of what the model sees.
+                list only those in it. With False, users cannot inject special tokens by typing
+                `[SEP]`.
 
         Returns:
             int32 ids: a 1-D tensor for one string, else a ragged tensor of one more dimension.
@@ -188,20 +188,20 @@ class Tokenizer(tf.Module):
         return ids
 
     def tokenize_with_offsets(self, text, unit="byte"):
-        """Turn text into ids and say which part of the text each of them stands for.
+        """Turn text into ids with their offsets in the text.
 
         Args:
             text: a string, or a list, array or tensor of strings in one dimension.
-            unit: `"byte"` counts in bytes of the UTF-8 text as it was given, as `tf.strings.substr`
-                does, `"character"` in its characters, as Python does.
+            unit: `"byte"` for offsets in bytes of the original UTF-8 text, as in
+                `tf.strings.substr`, `"character"` in characters, as in Python.
 
         Returns:
-            `(ids, starts, ends)`, ids in int32 and places in int64: 1-D tensors for one string,
-            else ragged (B, S) tensors. A token stands for `text[start:end]`.
+            `(ids, starts, ends)`, ids in int32 and offsets in int64: 1-D tensors for one string,
+            else ragged (B, S) tensors. A token is `text[start:end]`.
 
         Raises:
-            ValueError: if `unit` is another word, or `text` has more dimensions.
-            NotImplementedError: if this kind of tokenizer cannot tell.
+            ValueError: if `unit` is neither, or `text` has more dimensions.
+            NotImplementedError: if this kind of tokenizer has no offsets.
         """
         if unit not in offsets.UNITS:
             raise ValueError(f"`unit` is {unit!r}; it must be one of {offsets.UNITS}.")
@@ -223,8 +223,8 @@ class Tokenizer(tf.Module):
     def word_starts(self, ids):
         """Return which pieces begin a word.
 
-        The first piece of a row does, and what stands before or after a special token. Of the
-        others, `begins_word` and `ends_word` tell.
+        The first piece of a row does, and pieces before or after a special token. The others follow
+        `begins_word` and `ends_word`.
 
         Args:
             ids: (…, S) int32, packed or not: lists, a dense or a ragged tensor.
@@ -249,12 +249,12 @@ class Tokenizer(tf.Module):
 
     @functools.cached_property
     def begins_word(self):
-        """Which entries begin a word wherever they stand: (V,) numpy bool."""
+        """Which entries always begin a word: (V,) numpy bool."""
         return self._in_any_word(self._begins_word)
 
     @functools.cached_property
     def ends_word(self):
-        """Which entries are followed by the begin of a word, whatever follows: (V,) numpy bool."""
+        """Which entries are always followed by the start of a word: (V,) numpy bool."""
         return self._in_any_word(self._ends_word)
 
     def _in_any_word(self, rule):

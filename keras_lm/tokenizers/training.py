@@ -1,6 +1,6 @@
 """Learn a vocabulary from a corpus, with the trainers that others keep well.
 
-`tokenizers` and `sentencepiece` do the learning; what comes out is a tokenizer of ours. The same
+`tokenizers` and `sentencepiece` do the learning; the result is one of our tokenizers. The same
 corpus gives the same vocabulary, in every process.
 """
 

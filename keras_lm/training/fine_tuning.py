@@ -103,7 +103,7 @@ class GradualUnfreezing(keras.callbacks.Callback):
     """Train the head first, and unfreeze one more group of layers with each epoch.
 
     After the last epoch, `trainable` is what it was before the run; after an interrupted run, it is
-    restored by the next run with this callback. Pass a new object to each call of `fit`.
+    restored by the next run with this callback. Use one object per call of `fit`.
 
     Args:
         epochs_per_group: int. Epochs until the next group is unfrozen.

@@ -1,4 +1,4 @@
-"""`keras-lm demo`: its options, and what has to be true before it starts."""
+"""`keras-lm demo`: its options, and checks before it starts."""
 
 import json
 from importlib.util import find_spec

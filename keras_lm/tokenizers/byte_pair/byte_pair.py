@@ -20,7 +20,7 @@ TOKEN = b"\xfe"
 L, N, S = (character_class(ranges) for ranges in (LETTERS, NUMBERS, WHITE_SPACE))
 
 # GPT-2 has `\s+(?!\S)|\s+` at the end: of several spaces, the last one goes with the next word.
-# RE2 cannot look ahead, so such spaces are parted first.
+# RE2 has no lookahead, so such spaces are split first.
 SPACES_BEFORE_WORD = f"([{S}]+)([{S}][^{S}])"
 WORD = f"'(?:[stmd]|re|ve|ll)| ?(?:[{L}]+|[{N}]+|[^{S}{L}{N}]+)|[{S}]+"
 
@@ -45,14 +45,13 @@ class BytePairTokenizer(Tokenizer):
             or the path of a `merges.txt`.
         cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token: str, the
             entry in this role, or None.
-        additional_special_tokens: list of str, entries that plain text never turns into.
-        added_tokens: list of str, entries that text turns into wherever they occur, before it is
-            split into words.
-        lstrip_tokens: list of str, those of the special and added tokens that swallow white space
-            before them.
-        rstrip_tokens: list of str, those that swallow white space after them.
-        add_prefix_space: bool. Put a space in front of text that begins with none, so that its
-            first word is the same as within a sentence.
+        additional_special_tokens: list of str, entries that plain text is never tokenized to.
+        added_tokens: list of str, entries that are recognised anywhere in text, before it is split
+            into words.
+        lstrip_tokens: list of str, special and added tokens that include white space before them.
+        rstrip_tokens: list of str, those that include white space after them.
+        add_prefix_space: bool. Add a space before text that begins with none, so that its first
+            word is tokenized as within a sentence.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
@@ -69,7 +68,7 @@ class BytePairTokenizer(Tokenizer):
     et al. 2016, "Neural Machine Translation of Rare Words with Subword Units", arXiv:1508.07909.
     """
 
-    KIND = ""  # what entries that end a word end with
+    KIND = ""  # the suffix of entries that end a word
 
     def __init__(
         self,
@@ -126,7 +125,7 @@ class BytePairTokenizer(Tokenizer):
             token.encode() if token in whole else byte_pair_files.spelling(token)
             for token in entries
         ]
-        # What words can be: each entry that comes out of its own bytes, which are UTF-8.
+        # Possible words: entries that result from merging their own bytes, in valid UTF-8.
         words = {spellings[i]: i for i, t in enumerate(entries) if t in last}
         words = {word: i for word, i in words.items() if _is_utf8(word)}
         missing = [c for b, c in BYTES.items() if c not in last and b not in NEVER_IN_UTF8]
@@ -140,10 +139,10 @@ class BytePairTokenizer(Tokenizer):
         self._make_tables(spellings, words, pieces, BYTES)
 
     def _make_tables(self, spellings, words, pieces, byte_characters):
-        """Make what the graph looks up.
+        """Make the graph's lookup tables.
 
         Args:
-            spellings: list of bytes, what each entry is in text.
+            spellings: list of bytes, the text of each entry.
             words: dict from word to id, the words that are entries.
             pieces: list, see `PieceMerger`; those beyond the vocabulary are unknown tokens.
             byte_characters: dict, see `PieceMerger`.
@@ -184,7 +183,7 @@ class BytePairTokenizer(Tokenizer):
         spaced = self._prefix(parts.values)
         prefix = _length(spaced) - _length(parts.values)
         ids = self._encode(self._strip_tokens(spaced, tokens), with_tokens=True)  # (P, S)
-        # Pieces are all there is of a part; a token spans what it swallows, too.
+        # Pieces cover a part without gaps; a token also spans the white space that it includes.
         of_part = ragged.row_ids(ids)
         length = _length(tf.gather(self._spellings, ids.values))
         if self._has_unknown:  # each stands for a byte
@@ -207,11 +206,11 @@ class BytePairTokenizer(Tokenizer):
         return tf.strings.regex_replace(parts, "^[^ ]", r" \0") if self.add_prefix_space else parts
 
     def _part_tokens(self, text, tokens):
-        """Part texts where tokens are spelled out: leftmost first, then longest.
+        """Split texts at tokens that are spelled out: leftmost first, then longest.
 
         Returns:
-            A ragged (B, P) tensor. Parts that are tokens, with the white space they swallow, begin
-            with the byte `TOKEN`.
+            A ragged (B, P) tensor. Parts that are tokens, with the white space that they include,
+            begin with the byte `TOKEN`.
         """
         spelled = "|".join(
             (f"[{S}]*" if token in self._rules.lstrip_tokens else "")
@@ -224,7 +223,7 @@ class BytePairTokenizer(Tokenizer):
         return _split(text)
 
     def _strip_tokens(self, parts, tokens):
-        """Drop the white space that tokens swallow, so that `TOKEN` and their names are left."""
+        """Strip the white space that tokens include, leaving `TOKEN` and their names."""
         if not {*self._rules.lstrip_tokens, *self._rules.rstrip_tokens}.intersection(tokens):
             return parts
         rows = tf.where(_is_token(parts))
@@ -237,7 +236,7 @@ class BytePairTokenizer(Tokenizer):
         """Return the ids of (P,) parts, with tokens among them or without, as a ragged tensor."""
         words = self._part_words(parts)
         words = _split(tf.where(_is_token(parts), parts, words) if with_tokens else words)
-        # Most words are entries. Of the others, each different one is merged once.
+        # Most words are entries. Of the others, each distinct one is merged once.
         known = self._words.lookup(words.values)
         rows = tf.where(known < 0)
         rare, which = tf.unique(tf.gather_nd(words.values, rows), tf.int64)
@@ -308,9 +307,8 @@ class BytePairTokenizer(Tokenizer):
 
         Args:
             ids: integers of one text, or of a batch: lists, a dense or a ragged tensor.
-            partial: bool. True is for ids of which more will follow: if they end within a
-                character, its bytes are kept back. The text of some ids is then the beginning of
-                the text of these and more.
+            partial: bool. True for ids that will be continued: if they end within a character, its
+                bytes are held back, so that the text is a prefix of the continued text.
 
         Returns:
             A string tensor (ragged beyond two dimensions) of one dimension less.
@@ -356,7 +354,7 @@ class BytePairTokenizer(Tokenizer):
 
         Args:
             folder: str.
-            **overrides: constructor arguments, such as `add_prefix_space`, that win over the files.
+            **overrides: constructor arguments that replace the files', such as `add_prefix_space`.
 
         Raises:
             FileNotFoundError: if there is no byte-level BPE.

@@ -1,4 +1,4 @@
-"""The files in which BPE vocabularies, their merges and their settings are published."""
+"""Published files of BPE vocabularies, merges and settings."""
 
 import json
 import os
@@ -29,7 +29,7 @@ DEFAULTS = (
     {"unknown": "<unk>"},
 )
 
-# RoBERTa's files may leave unsaid that its mask swallows the space before it.
+# RoBERTa's files may not state that its mask includes the space before it.
 LSTRIP_DEFAULTS = ("<mask>",)
 
 # A few entries that no merge makes are usual (RoBERTa has three); more are a sign of damage.
@@ -117,7 +117,7 @@ def read_vocabulary(path):
 
 
 def read_merges(path):
-    """Return the merges of a file with one a line."""
+    """Return the merges of a file with one per line."""
     lines = published_files.read_lines(
         path, "merges", "give the path of a merges.txt, or a list of pairs."
     )

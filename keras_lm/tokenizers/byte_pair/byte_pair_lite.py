@@ -30,7 +30,7 @@ TAIL = 4  # spaces after the last text: each byte has three after it, and no lis
 
 
 class LiteBytePair:
-    """What `BytePairTokenizer` does, by integer operations.
+    """`BytePairTokenizer` in integer operations.
 
     Args:
         ids: dict from entry to id.
@@ -147,7 +147,7 @@ def characters(data, is_first):
 
 
 def _first_bytes():
-    """Return what the first byte of a character says.
+    """Return tables for the first byte of a character.
 
     Returns:
         Tables (256,): the length in bytes, 0 for a byte that begins none; the lowest and the

@@ -29,7 +29,7 @@ CHANGEABLE = (range(0xD800), range(0xE000, 0x32400), range(0xE0000, 0xE1000))
 
 
 class LiteGPT:
-    """What `GPTTokenizer` does, by integer operations.
+    """`GPTTokenizer` in integer operations.
 
     Args:
         letters: str, the letters that the vocabulary spells.

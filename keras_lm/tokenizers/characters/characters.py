@@ -12,7 +12,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
 
 # AllenNLP's ids. The bytes 0..255 have the ids 1..256.
 PAD = 0  # in all places of a word that is not there
-BEGIN_SENTENCE, END_SENTENCE = 257, 258  # stand alone in a word of their own
+BEGIN_SENTENCE, END_SENTENCE = 257, 258  # each a word of its own
 BEGIN_WORD, END_WORD, FILL = 259, 260, 261
 BYTES = [chr(b) if 33 <= b < 127 else f"<0x{b:02X}>" for b in range(256)]
 VOCABULARY = ["<pad>", *BYTES, "<S>", "</S>", "<W>", "</W>", "<fill>"]
@@ -121,7 +121,7 @@ class CharacterTokenizer(Tokenizer):
         return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
     def tokenize_lite(self, text, splitter=None):
-        """Return what calling returns, with operations that LiteRT has.
+        """Return ids as calling does, with operations that LiteRT has.
 
         Args:
             text: (B,) string tensor.

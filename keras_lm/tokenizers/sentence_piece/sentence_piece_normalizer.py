@@ -1,8 +1,8 @@
-"""What ALBERT and XLNet do to text first, written into a SentencePiece model's own rules.
+"""ALBERT's and XLNet's text preparation, added to a SentencePiece model's own rules.
 
-A model carries a table, its `precompiled_charsmap`: which characters, or runs of characters,
-become which text. Lower-casing and the like are such rules, too. In the table they cost no time,
-run wherever the model runs, and the model itself keeps account of which character came from where.
+A model has a table, its `precompiled_charsmap`, that maps characters, or runs of characters, to
+text. Lower-casing and the like are added as such rules: in the table they cost no time, run
+wherever the model runs, and the model tracks the offsets.
 
 The table is a double array, as darts-clone writes it, after its length and before the texts. Each
 unit has a label (8 bits), a flag for "a key ends here" and the distance (by exclusive or) to where
@@ -48,7 +48,7 @@ BYTES = [bytes([i]) for i in range(256)]
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """What is done to text before SentencePiece sees it, in the order of its reference.
+    """The preparation of text before SentencePiece, in the order of the reference.
 
     Args:
         lowercase: bool. Lower-case each character.
@@ -102,7 +102,7 @@ class Preparation:
 
 
 class _Characters(dict):
-    """What becomes of each character, by its number, as `str.translate` asks for it."""
+    """The prepared text of each character, by its code point, for `str.translate`."""
 
     def __init__(self, function):
         super().__init__()
@@ -120,7 +120,7 @@ def _lower(text):
 
 @functools.lru_cache(maxsize=8)
 def compose(charsmap, prepare):
-    """Return the table of rules that does what `prepare` and then `charsmap` do.
+    """Return the table of rules for `prepare` followed by `charsmap`.
 
     Args:
         charsmap: bytes, a model's `precompiled_charsmap`, which may be empty.
@@ -216,7 +216,7 @@ class _Table:
         return self._texts[start : self._texts.index(0, start)].decode()
 
     def apply(self, text):
-        """Return what the table makes of a text."""
+        """Return a text normalised by the table."""
         if text in self.rules:
             return self.rules[text]
         if len(text) == 1 and text not in self.left_out:

@@ -9,7 +9,7 @@ from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePiec
 
 
 def with_comma(pieces):
-    """Return the ids of those pieces that end in a digit and a comma, such as "▁1990,"."""
+    """Return the ids of pieces that end in a digit and a comma, such as "▁1990,"."""
     return [
         i
         for i, piece in enumerate(pieces)
@@ -34,7 +34,7 @@ def number_last(model, ids):
 class CommaSplits(tf.Module):
     """Splits the comma from pieces that end in a digit and a comma, and renumbers them.
 
-    Few pieces of a text are such. One comparison finds them, because the model numbers them last.
+    Such pieces are rare. One comparison finds them, because the model numbers them last.
 
     Args:
         tokenizer: `SentencePieceTokenizer`, whose model has done so.
@@ -98,7 +98,7 @@ class CommaSplits(tf.Module):
         return found.values, found.row_splits[:-1:2] - starts
 
     def lite(self, ids):
-        """Do as calling does, without ragged gathers."""
+        """Return ids as calling does, without ragged gathers."""
         rows = tf.maximum(ids.values - self._first + 1, 0)
         parts = tf.gather(self._dense, rows)
         first = tf.where(rows > 0, parts[:, 0], ids.values)
@@ -112,11 +112,11 @@ class CommaSplits(tf.Module):
 
 
 class Aligner(tf.Module):
-    """Finds where in a text its pieces stand.
+    """Finds the offsets of pieces in a text.
 
-    A model of single characters with the same normalizer says for each normalised character which
-    bytes of the text it came from. Runs of characters that have no piece are one unknown token
-    there as in the model itself, and so tell the lengths of those.
+    A model of single characters with the same normalizer maps each normalised character to the
+    bytes of the text that it came from. Runs of characters without pieces are one unknown token
+    there as in the model itself, which gives the lengths of those.
     """
 
     def __init__(self, proto):

@@ -1,4 +1,4 @@
-"""Text as BERT's tokenizers see it: without what is invisible, in lower case, without accents."""
+"""BERT's text cleaning: removing invisible characters, lower-casing, stripping accents."""
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -6,8 +6,8 @@ import tensorflow_text as tf_text
 from keras_lm.tokenizers import unicode_ranges
 from keras_lm.tokenizers.unicode_ranges import character_class
 
-# Unicode promises that these never stand for a character. Cleaning drops them from text, so that
-# they are free to stand for something that nobody can type.
+# Unicode noncharacters. Cleaning drops them from text, so that they can serve as sentinels that no
+# text contains.
 SENTINELS = r"\x{FDD0}-\x{FDEF}"
 
 DROPPED = character_class(unicode_ranges.BERT_DROPPED)
@@ -23,7 +23,7 @@ WORD_ENDS = (
 
 
 def clean(text, lowercase, strip_accents, dropped=DROPPED + SENTINELS):
-    """Return (B,) strings of valid UTF-8 without invisible characters and what else is asked for.
+    """Return (B,) strings of valid UTF-8 without invisible and dropped characters.
 
     Args:
         text: (B,) string tensor.
@@ -46,7 +46,7 @@ def where_not(text, pattern, function):
 
 
 def visible_lengths(characters, clean, unit="BYTE"):
-    """Return how much each character becomes in clean text, white space aside.
+    """Return the length of each character in clean text, 0 for white space.
 
     Args:
         characters: ragged (B, N) strings of a character each.
