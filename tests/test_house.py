@@ -79,7 +79,7 @@ def test_nothing_imports_upwards():
 
 
 def test_no_circle():
-    """Take away, again and again, what imports nothing that is left; a circle is what stays."""
+    """Repeatedly remove modules that import none of the rest; what remains is a circle."""
     left = {name: others - {name} for name, others in OURS.items()}
     for name, other in UPWARDS:
         left.get(name, set()).discard(other)
