@@ -59,7 +59,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     Raises:
         ExportCheckError: if outputs or strings differ, numbers differ by more than `tolerance` or
             are NaN, or the process fails; it is a ValueError.
-        FileNotFoundError: if there is no exported model at `path`.
+        FileNotFoundError: if there is not an exported model at `path`.
         ValueError: if `texts` is empty or lacks a column, or a `.tflite` has no answers, as that of
             a `CausalLM`.
 
@@ -71,8 +71,8 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     format = "litert" if path.suffix == ".tflite" else "saved_model"
     if not (path if format == "litert" else path / "saved_model.pb").is_file():
         raise FileNotFoundError(
-            f"path={str(path)!r} is no exported model: pass what task.export returned, a version's "
-            "folder or a .tflite file."
+            f"path={str(path)!r} is not an exported model: pass what task.export returned, a "
+            "version's folder or a .tflite file."
         )
     if format == "litert" and not task.signatures.answers_in_lite:
         raise ValueError(

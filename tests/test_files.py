@@ -1,4 +1,4 @@
-"""Files and folders that appear whole, and what lies there."""
+"""Atomic writing of files and folders, and looking at them."""
 
 import os
 import stat
@@ -92,13 +92,13 @@ def test_files_can_be_read_by_whom_the_umask_says(umask, mode, tmp_path):
 
 
 def test_what_is_something_else_is_not_replaced(tmp_path):
-    files.require_free(tmp_path / "missing", "is no preset")
-    files.require_free(tmp_path, "is no preset")
+    files.require_free(tmp_path / "missing", "is not a preset")
+    files.require_free(tmp_path, "is not a preset")
     (tmp_path / "mark").touch()
-    files.require_free(tmp_path, "is no preset", marker="mark")
+    files.require_free(tmp_path, "is not a preset", marker="mark")
     for place, marker in [(tmp_path, None), (tmp_path, "other"), (tmp_path / "mark", "mark")]:
-        with pytest.raises(FileExistsError, match="exists and is no preset: choose another"):
-            files.require_free(place, "is no preset", marker)
+        with pytest.raises(FileExistsError, match="exists and is not a preset: choose another"):
+            files.require_free(place, "is not a preset", marker)
 
 
 def test_size(tmp_path):

@@ -85,7 +85,7 @@ def test_nothing_imports_upwards():
 
 
 def test_no_circle():
-    """Take away, again and again, what imports nothing that is left; a circle is what stays."""
+    """Repeatedly remove modules that import none of the rest; what remains is a circle."""
     left = {name: others - {name} for name, others in OURS.items()}
     while True:
         free = {name for name, others in left.items() if not others & left.keys()}

@@ -1,4 +1,4 @@
-"""Presets: the round trip of all that belongs together, and clear words for what is broken."""
+"""Presets: round trips, and clear errors for broken ones."""
 
 import json
 import shutil

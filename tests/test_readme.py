@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands, top to bottom, and its links lead somewhere."""
+"""The README's Python runs as it is, top to bottom, and its links have targets."""
 
 import os
 import re

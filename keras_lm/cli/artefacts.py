@@ -69,7 +69,7 @@ def inspect_tflite(path):
     """
     data = path.read_bytes()
     if len(data) < 8 or not schema.Model.ModelBufferHasIdentifier(data, 0):
-        raise click.ClickException(f"{path} is no .tflite: export or copy it again.")
+        raise click.ClickException(f"{path} is not a .tflite: export or copy it again.")
     try:
         model = schema.Model.GetRootAs(data, 0)
         signatures = {}

@@ -43,7 +43,7 @@ class PresetFolder(click.Path):
             self.fail(f"{folder} is a file: choose another name for the preset.", param, ctx)
         if folder.is_dir() and any(folder.iterdir()) and not (folder / "keras_lm.json").is_file():
             self.fail(
-                f"{folder} exists and is no preset: choose another folder. Nothing was written.",
+                f"{folder} exists and is not a preset: choose another folder. Nothing was written.",
                 param,
                 ctx,
             )

@@ -21,7 +21,6 @@ class Attention(keras.layers.Layer):
         dropout: float. Fraction of attention probabilities dropped in training.
         output_stddev: float. Standard deviation of the output kernel's initial values.
         head_dim: int, or None for D / N. H.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Raises:
         ValueError: when built, if `head_dim` is None and `num_heads` does not divide D.

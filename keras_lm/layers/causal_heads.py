@@ -17,7 +17,6 @@ class CausalLMHead(keras.layers.Layer):
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
 
@@ -45,7 +44,6 @@ class LastTokenClassifier(keras.layers.Layer):
         num_classes: int. Width of the logits.
         dropout: float. Fraction of the token's vector dropped in training.
         use_bias: bool.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, classes) float32. `inputs` holds `padding_mask` (B, S);
     without it, all tokens are real.

@@ -21,7 +21,6 @@ class CharacterCNN(keras.layers.Layer):
         num_highways: int. Layers `g · relu(A x) + (1 - g) · x` with `g = sigmoid(B x)`.
         hidden_dim: int. D, or None for no projection; D is F then.
         activation: str, `"relu"` or `"tanh"`, of the filters.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `cnn(character_ids)` with (…, C) int32 returns (…, D).
 
@@ -140,7 +139,6 @@ class Highway(keras.layers.Layer):
 
     Args:
         units: int. Width of input and output.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Source: Srivastava et al. 2015, "Highway Networks", https://arxiv.org/abs/1505.00387.
     """

@@ -22,7 +22,6 @@ class CRF(keras.layers.Layer):
 
     Args:
         num_classes: int. C.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     All methods take `logits` (B, S, C) and `mask` (B, S) int32; all numbers are float32.
 

@@ -16,7 +16,6 @@ class PositionEmbedding(keras.layers.Layer):
     Args:
         max_sequence_length: int. Number of positions, S at most.
         hidden_dim: int. Width D of a vector.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(padding_mask, start=None)` with (B, S) int32, 1 = real; returns (B, S, D). `start`
     (B,) int32 is the number of earlier tokens, if a sequence continues. Columns beyond the last

@@ -12,7 +12,6 @@ class Frozen(keras.layers.Layer):
 
     Args:
         model: `keras.Model`.
-        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
 
     Call: `layer(inputs)` takes and returns what the model does.
     """

@@ -22,7 +22,6 @@ class PooledClassifier(keras.layers.Layer):
     Args:
         num_classes: int. Width of the logits.
         dropout: float. Fraction of the pooled output dropped in training.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, classes) float32.
 
@@ -95,7 +94,6 @@ class EachTokenClassifier(keras.layers.Layer):
     Args:
         num_classes: int. Width of the logits.
         dropout: float. Fraction of the sequence output dropped in training.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, S, classes) float32.
 
@@ -132,7 +130,6 @@ class MaskedLMHead(keras.layers.Layer):
             output matrix.
         activation: str. See `keras_lm.layers.get_activation`.
         layer_norm_epsilon: float.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, S, V) float32, or (B, M, V) where `inputs` holds
     `mask_positions` (B, M).

@@ -34,7 +34,6 @@ class CausalBias(keras.layers.Layer):
     Args:
         window: int, or None. How many tokens one attends to at most, itself included; None is all
             before it ("dense" in GPT-3's words, where a window is "locally banded").
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(padding_mask, slots=None)` with (B, T) int32, 1 = real; returns (B, 1, S, T)
     float32. `slots` (B, S) int32 is the column of each query; by default there is one at each of

@@ -27,7 +27,6 @@ class LSTM(keras.layers.Layer):
         weight_drop: float. Fraction of the recurrent kernel's weights set to zero in training, the
             same ones in all steps and rows of a batch.
         use_bias: bool.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `lstm(x, padding_mask=None, state=None)` with `x` (B, S, I), the mask (B, S) int32, 1 =
     real, and the state as returned: `{"hidden": (B, U), "cell": (B, U)}`, zero by default. Returns
@@ -135,7 +134,6 @@ class BidirectionalLSTM(keras.layers.Layer):
     Args:
         units: int. U, of each direction.
         weight_drop, use_bias: see `LSTM`.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: as `LSTM`, with forward before backward features in the outputs (B, S, 2U) and in each
     part of the state (B, 2U).

@@ -15,7 +15,6 @@ class ScalarMix(keras.layers.Layer):
             mean.
         layer_norm: bool. Normalise each layer before mixing, over all features of all real tokens
             of the batch, as ELMo's code does. A text's mix then depends on the rest of the batch.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `mix(hidden_states, padding_mask=None)`, a list of (B, S, D) and a mask (B, S), 1 = real,
     which only `layer_norm` needs; returns (B, S, D).

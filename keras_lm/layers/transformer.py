@@ -17,7 +17,6 @@ class FeedForward(keras.layers.Layer):
         intermediate_dim: int. Width between the two Dense layers.
         activation: str. See `keras_lm.layers.get_activation`.
         output_stddev: float. Standard deviation of the second kernel's initial values.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(x)`, (B, S, D) → (B, S, D).
 
@@ -78,7 +77,6 @@ class PostNormBlock(keras.layers.Layer):
         output_stddev: float. Standard deviation of the initial values of the two kernels before the
             residual sums.
         head_dim: int, or None for D / N. Width H of an attention head.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `block(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S,
     S), `head_mask` (N,) or (B, N), a factor of each attention head's output; returns (B, S, D).

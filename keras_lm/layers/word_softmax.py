@@ -22,7 +22,6 @@ class WordSoftmax(keras.layers.Layer):
         num_candidates: int. The size of the sample. If it is V or more, or None, training uses the
             whole list, too.
         dropout: float. Fraction of the features dropped in training.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `softmax(x)` with (…, D) returns logits (…, V), float32. `softmax(x, labels)` with labels
     (…) int32 returns their cross-entropy (…), float32: with `training=True` over the sample, else

@@ -75,7 +75,6 @@ class Backbone(keras.Model):
     Args:
         inputs: dict of name → `Input`.
         dtype: a dtype policy or its name.
-        name: str.
 
     Attributes:
         symbolic: dict, what `forward` returns for symbolic inputs, such as `hidden_states`: a list

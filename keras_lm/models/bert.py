@@ -55,7 +55,6 @@ class BertBackbone(Backbone):
         layer_norm_epsilon: float.
         use_pooler: bool. False for a checkpoint that has no weights for `pooled_output`.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
-        name: str.
 
     Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
     last two are optional. Returns `sequence_output` (B, S, D) and, with a pooler,

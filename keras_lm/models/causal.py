@@ -18,7 +18,6 @@ class CausalBackbone(Backbone):
 
     Args:
         dtype: a dtype policy or its name.
-        name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`. The mask is optional, and so
     is the cache, which is empty by default. Returns `sequence_output` (B, S, D) of these tokens,

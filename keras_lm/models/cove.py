@@ -43,7 +43,6 @@ class CoveBackbone(WordBackbone):
         vocabulary_size: int. V, or 0 for a model that takes word vectors.
         dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
         dtype: a dtype policy or its name.
-        name: str.
 
     Call: `backbone({"word_vectors": …, "padding_mask": …})`, (B, S, E) float and (B, S) int32; or
     with `token_ids` (B, S) int32 in place of the first. The mask is optional. Returns

@@ -91,7 +91,6 @@ class DistilBertBackbone(Backbone):
         max_sequence_length: int. Positions that have an embedding.
         sinusoidal: bool. Whether positions are sines, which are not trained.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
-        name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …})`, each (B, S) int32; the second may be left
     out. Returns `sequence_output` (B, S, D).

@@ -57,7 +57,6 @@ class ElmoBackbone(WordBackbone):
         project_cells: bool. Whether a projection follows the cells; else D is U.
         dropout: float. Fraction of the inputs of each recurrent layer dropped in training.
         dtype: a dtype policy or its name.
-        name: str.
 
     Call: `backbone({"character_ids": …, "padding_mask": …, "states": …})`, the first (B, S, C)
     int32 without sentence boundaries, the mask (B, S); all but the first are optional. A word of

@@ -26,7 +26,6 @@ class BoundaryWords(keras.layers.Layer):
 
     Args:
         characters_per_word: int. C.
-        **kwargs: `name` of `keras.layers.Layer`.
 
     Call: `layer(character_ids)` with (B, S, C) int32 returns (2 + B·S, C).
     """
@@ -156,7 +155,6 @@ class ProjectedLSTM(keras.layers.Layer):
         projection_dim: int. D, or None for no projection; D is U then.
         cell_clip: float. Cell values are clipped to ± this; None or 0 for no clipping.
         projection_clip: float. The same for the projection's values.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Source: Sak et al. 2014, "Long Short-Term Memory Recurrent Neural Network Architectures for
     Large Scale Acoustic Modeling", https://arxiv.org/abs/1402.1128, section 2.
@@ -234,7 +232,6 @@ class ProjectedLSTMs(keras.layers.Layer):
         residual: bool. Add the input to the output; the state is without it.
         dropout: float. Fraction of the input dropped in training.
         directions: names of N layers.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `lstm(x, is_real, state=None)` with `x` (T, B, N·D), `is_real` (T, B, 1) bool, and the
     state `{"hidden": (B, N·D), "cell": (B, N·U)}`, all with the directions concatenated; the

@@ -34,7 +34,6 @@ class FeatureBackbone(Backbone):
         backbone: `keras_lm.models.Backbone`. The blocks after the last chosen state do not run.
         layers, pooling, normalize, regularization, layer_norm, num_mixes, feature_dropout: see
             `keras_lm.tasks.FeatureExtractor`.
-        name: str.
 
     Call: `backbone(inputs)` returns a dict of float32: `pooled_output` (B, D), or with pooling
     `"none"` `sequence_output` (B, S, D); several vectors have an axis before the last.

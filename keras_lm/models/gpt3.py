@@ -39,7 +39,6 @@ class GPT3Backbone(GPT2Backbone):
         max_sequence_length: int. Positions that have an embedding.
         layer_norm_epsilon: float.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
-        name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
     all but the first are optional. Returns `sequence_output` (B, S, D), after the final norm,

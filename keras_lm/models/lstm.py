@@ -38,7 +38,6 @@ class LSTMBackbone(WordBackbone):
         dropout: float. Fraction dropped in training before each layer and each head; the same
             features for all tokens of a text.
         dtype: a dtype policy or its name.
-        name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "states": …})`, the first two (B, S) int32;
     all but the first are optional; the default states are zero. Returns `sequence_output`

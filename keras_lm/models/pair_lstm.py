@@ -42,7 +42,6 @@ class PairLSTMBackbone(Backbone):
         pooled_dim: int. Width of `pooled_output`.
         dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
         dtype: a dtype policy or its name.
-        name: str.
 
     Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, (B, S) int32 each, with
     1 in `segment_ids` at the second text; over ELMo with `character_ids` in place of the first.
@@ -189,7 +188,6 @@ class TextMask(keras.layers.Layer):
 
     Args:
         segment: int.
-        **kwargs: `name` of `keras.layers.Layer`.
     """
 
     def __init__(self, segment, **kwargs):
@@ -210,7 +208,6 @@ class TwoWayLSTM(keras.layers.Layer):
     Args:
         hidden_dim: int. D; each direction has half of it.
         dropout: float. Fraction of the input dropped in training.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     """
 
     def __init__(self, hidden_dim, dropout=0.0, **kwargs):

@@ -53,7 +53,6 @@ class CountedPositionEmbedding(keras.layers.Layer):
         max_sequence_length: int. Positions of real tokens.
         hidden_dim: int. Width D of a vector.
         first_position: int. Row of the first real token's embedding.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(padding_mask)` with (B, S) int32, 1 = real; returns (B, S, D).
 
@@ -165,7 +164,6 @@ class RobertaBackbone(Backbone):
         layer_norm_epsilon: float.
         use_pooler: bool. Whether the checkpoint has weights for `pooled_output`.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
-        name: str.
 
     Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
     last two are optional. Returns `sequence_output` (B, S, D) and, with a pooler,

@@ -66,7 +66,6 @@ class TagLMBackbone(WordBackbone):
         filters: list of `(width, number)`, of the character convolution.
         dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
         dtype: a dtype policy or its name.
-        name: str.
 
     Call: `backbone(inputs)` with the inputs of the language model, and with `words` `token_ids`
     (B, S) int32 beside its `character_ids`. Returns `sequence_output` (B, S, D), zero in padding.

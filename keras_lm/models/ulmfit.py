@@ -49,7 +49,6 @@ class AWDLSTMBackbone(Backbone):
         pooled_length: int. How many of a text's last tokens that head pools, None for all.
         pooled_chunk: int. The tokens skipped before them are a multiple of this.
         dtype: a dtype policy or its name.
-        name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "states": …})`, the first two (B, S) int32;
     all but the first are optional; the default states are zero. Returns `sequence_output`

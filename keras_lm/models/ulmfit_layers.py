@@ -21,7 +21,6 @@ class WordDropout(keras.layers.Layer):
     Args:
         vocabulary_size: int. V.
         rate: float. Fraction of the words dropped in training.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(x, token_ids)` with the embeddings (B, S, E) of (B, S) int32 returns (B, S, E).
 
@@ -56,7 +55,6 @@ class ActivationPenalty(keras.layers.Layer):
         activation_penalty: float α. Factor of the mean square of the outputs after the dropout.
         slowness_penalty: float β. Factor of the mean square of the difference between the outputs
             of neighbouring tokens, before the dropout.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `layer(x, padding_mask=None)` with (B, S, E) returns (B, S, E); padding adds nothing.
 
@@ -94,7 +92,6 @@ class AWDLSTMHead(CausalLMHead):
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
         output_dropout, activation_penalty, slowness_penalty: see `AWDLSTMBackbone`.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
     """
@@ -136,7 +133,6 @@ class ConcatPoolingClassifier(keras.layers.Layer):
             first multiple of `pooled_chunk` that is n - `pooled_length` or more are pooled.
         output_dropout, activation_penalty, slowness_penalty: see `AWDLSTMBackbone`.
         dropout: float. Fraction of the layers in between dropped in training.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call: `head(outputs, inputs)` → (B, classes) float32. `inputs` holds `padding_mask` (B, S).
 

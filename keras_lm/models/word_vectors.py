@@ -32,7 +32,6 @@ class WordVectorBackbone(WordBackbone):
         embedding_dim: int. E.
         dropout: float. Fraction of a head's input dropped in training.
         dtype: a dtype policy or its name.
-        name: str.
 
     Call: `backbone({"token_ids": …, "padding_mask": …})`, (B, S) int32 each; the mask may be left
     out. Returns `sequence_output` (B, S, E).

@@ -28,7 +28,7 @@ def save(folder, backbone, task=None, tokenizer=None):
         FileExistsError: if `folder` holds anything but a preset.
     """
     folder = pathlib.Path(folder).expanduser()
-    files.require_free(folder, "is no preset", marker=PRESET_CONFIG)
+    files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
     config = {
         "format_version": FORMAT_VERSION,
         "keras_lm_version": __version__,

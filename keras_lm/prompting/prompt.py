@@ -158,7 +158,7 @@ class Prompt:
             raise ValueError(f"{name} has the keys {sorted(values)}: needed are {list(needed)}.")
         for key, value in values.items():
             if not isinstance(value, str):
-                raise ValueError(f"{name} has {key}={value!r}, which is no string.")
+                raise ValueError(f"{name} has {key}={value!r}, which is not a string.")
         return values
 
     def _written(self, values):

@@ -25,7 +25,6 @@ class ModelConfig:
     """What is to be served under one name.
 
     Attributes:
-        name: str.
         folder: `pathlib.Path` of the numbered versions.
         latest: int, how many of the newest versions to serve; None for all.
         versions: tuple of the versions to serve, in place of the newest.

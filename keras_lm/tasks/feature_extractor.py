@@ -93,9 +93,7 @@ class FeatureExtractor(Task):
     def embed(self, x, batch_size=32):
         """Return `embedding` for raw texts, as the exported model does.
 
-        Args:
-            x: raw strings in any form that `predict` takes.
-            batch_size: int.
+        `x` has any form that `predict` takes.
         """
         return self.answer_all(x, batch_size)
 

@@ -110,12 +110,7 @@ class MultipleChoice(Task):
     def choose(self, x, batch_size=32):
         """Return `labels` and `scores` for raw texts and choices, as the exported model does.
 
-        Args:
-            x: raw strings in any form that `predict` takes.
-            batch_size: int.
-
-        Returns:
-            dict of numpy arrays; see `decode`.
+        `x` has any form that `predict` takes. Returns a dict of numpy arrays; see `decode`.
         """
         return self.answer_all(x, batch_size)
 

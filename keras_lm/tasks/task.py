@@ -39,7 +39,6 @@ class Task(TextModel):
         truncation: see `keras_lm.packers.Packer`.
         text_pair: bool. Whether the served signature takes `text_pair` beside `text`; None to learn
             it from the data of the first `fit`.
-        name: str.
 
     Raises:
         ValueError: if the tokenizer's vocabulary is larger than the backbone's embedding, or

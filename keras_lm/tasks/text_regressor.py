@@ -73,8 +73,6 @@ class TextRegressor(Task):
     def regress(self, x, batch_size=32):
         """Return `scores` (B,) for raw texts, as the exported model does.
 
-        Args:
-            x: raw strings in any form that `predict` takes.
-            batch_size: int.
+        `x` has any form that `predict` takes.
         """
         return self.answer_all(x, batch_size)

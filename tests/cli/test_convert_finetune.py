@@ -69,7 +69,7 @@ def test_convert_replaces_presets_and_nothing_else(run, fail, critic, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     before = snapshot(tmp_path)
-    assert "is no preset" in fail("convert", critic, tmp_path / "mine")
+    assert "is not a preset" in fail("convert", critic, tmp_path / "mine")
     assert "is a file" in fail("convert", critic, tmp_path / "mine" / "thesis.txt")
     assert snapshot(tmp_path) == before
 
@@ -223,7 +223,7 @@ def test_output_that_exists_is_refused_at_once(fail, write, tmp_path, tiny):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     file = write("train.csv", CSV)
-    assert "is no preset" in fail("finetune", tiny, file, "--output", tmp_path / "mine")
+    assert "is not a preset" in fail("finetune", tiny, file, "--output", tmp_path / "mine")
     assert "is not a writable folder" in fail("finetune", tiny, file, "--output", file / "new")
 
 

@@ -149,7 +149,7 @@ def test_size_of_a_recurrent_model(run, name):
 def test_inspect_refuses(fail, write, exported, tmp_path, critic):
     assert "There is no folder" in fail("inspect", tmp_path / "none")
     assert "No such file" in fail("inspect", tmp_path / "none.tflite")
-    assert "is no .tflite" in fail("inspect", write("a.tflite", "text"))
+    assert "is not a .tflite" in fail("inspect", write("a.tflite", "text"))
     assert "is damaged" in fail(
         "inspect", write("b.tflite", b"\x1c\x00\x00\x00TFL3" + b"\xff" * 99)
     )

@@ -1,4 +1,4 @@
-"""Which folder is taken for which format, and what is said of those that are none."""
+"""Which folder is recognised as which format, and the errors for those that are not."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""GPT's nameless shards: cut to shapes, and what is wrong with them said."""
+"""GPT's nameless shards: split to shapes, and errors for damaged ones."""
 
 import json
 import shutil

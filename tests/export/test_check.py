@@ -73,9 +73,9 @@ def test_process_that_fails_says_why(folder, task, texts, monkeypatch, tmp_path)
 
 
 def test_mistakes_have_clear_words(folder, task, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no exported model"):
+    with pytest.raises(FileNotFoundError, match="not an exported model"):
         check(folder.parent, task, ["a"])
-    with pytest.raises(FileNotFoundError, match="no exported model"):
+    with pytest.raises(FileNotFoundError, match="not an exported model"):
         check(tmp_path / "no.tflite", task, ["a"])
     with pytest.raises(ValueError, match="empty"):
         check(folder, task, [])

@@ -216,7 +216,7 @@ def test_scores_by_distance():
 
 
 class DecoderBlock(PostNormBlock):
-    """Two lines more than its base: attention to a source stands before the feed-forward."""
+    """Two lines more than its base: cross-attention comes before the feed-forward."""
 
     def build(self, input_shape):
         super().build(input_shape)

@@ -61,7 +61,7 @@ def compare(backbone, arrays, real_only=False):
 
 
 def next_token_loss(logits, labels):
-    """Labels are what stands at each place; -100 is left out."""
+    """Labels are the token at each position; -100 is ignored."""
     logits, labels = logits[:, :-1], labels[:, 1:]
     log_probabilities = np.asarray(keras.ops.log_softmax(logits))
     known = labels >= 0

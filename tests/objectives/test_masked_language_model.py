@@ -1,4 +1,4 @@
-"""Masked language modelling: what is hidden, how, and what the loss counts."""
+"""Masked language modelling: which tokens are masked, how, and what the loss counts."""
 
 import math
 

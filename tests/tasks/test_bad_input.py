@@ -1,4 +1,4 @@
-"""Errors that name what was passed and what to pass instead."""
+"""Errors name the value that was passed and what to pass instead."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every way into a task × every form of text: all give what packed dicts give."""
+"""Every entry point of a task × every form of text: all give the same as packed dicts."""
 
 import keras
 import numpy as np

@@ -191,7 +191,7 @@ class Endpoints(tf.Module):
 
 
 class EndpointsWithPlaces(Endpoints):
-    """And where the tokens stand."""
+    """And the tokens' offsets."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def places(self, text):

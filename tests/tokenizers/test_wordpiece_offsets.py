@@ -1,4 +1,4 @@
-"""Where WordPiece's tokens stand in the text as it was given."""
+"""Offsets of WordPiece's tokens in the original text."""
 
 import pytest
 import tensorflow as tf
