@@ -27,7 +27,7 @@ class CausalLM(GenerativeTask):
     `max_sequence_length - max_new_tokens` are kept.
 
     Args:
-        backbone: a `keras_lm.models.CausalBackbone`, such as `GPT2Backbone`.
+        backbone: one that reads from left to right, such as `keras_lm.models.GPT2Backbone`.
         **arguments: see `Task`.
 
     Call: `task(inputs)` takes packed inputs and returns the next tokens' logits (B, S, V), float32.
