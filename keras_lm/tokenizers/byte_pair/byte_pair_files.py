@@ -75,8 +75,8 @@ def check_merges(merges, entries, whole, end=""):
         pair = tuple(merge.split(" "))
         if len(pair) != 2 or not all(pair):
             raise ValueError(
-                f"`merges` holds {merge!r} as number {rank + 1}, not a pair separated by a "
-                "space. The file may be cut off: copy or download it again."
+                f"`merges` holds {merge!r} as number {rank + 1}, which is not a pair "
+                "separated by a space. The file may be cut off: copy or download it again."
             )
         if pair in ranks:
             raise ValueError(
