@@ -425,6 +425,6 @@ class _View:
 
 
 def _as_tensor(value, dtype):
-    if ops.is_tensor(value) or isinstance(value, keras.KerasTensor):
-        return value
-    return ops.convert_to_tensor(value, dtype)
+    if isinstance(value, keras.KerasTensor):
+        return value if value.dtype == dtype else ops.cast(value, dtype)
+    return ops.convert_to_tensor(value, dtype)  # casts int64, and what Keras makes of a first batch
