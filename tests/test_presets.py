@@ -202,7 +202,7 @@ def test_saving_replaces_a_preset_and_nothing_else(preset, classifier, tmp_path)
     other = tmp_path / "work"
     other.mkdir()
     (other / "thesis.txt").write_text("years")
-    with pytest.raises(FileExistsError, match="no preset"):
+    with pytest.raises(FileExistsError, match="not a preset"):
         classifier.save_to_preset(other)
     assert (other / "thesis.txt").read_text() == "years"
 

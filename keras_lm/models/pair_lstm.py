@@ -84,7 +84,7 @@ class PairLSTMBackbone(Backbone):
         if (vocabulary_size is None) == (language_model is None):
             raise ValueError(
                 f"vocabulary_size={vocabulary_size} and language_model={language_model!r}: pass "
-                "exactly one of them."
+                "one of them."
             )
         if isinstance(language_model, dict):
             language_model = keras.saving.deserialize_keras_object(language_model)

@@ -234,8 +234,8 @@ def _check_words(words, reads_characters):
         return
     if not reads_characters:
         raise ValueError(
-            f"words has {len(words)} entries, but the language model has its own list of words, "
-            "which the tagger uses, too: pass None."
+            f"words has {len(words)} entries, but the language model reads words from its own "
+            "list, which the tagger uses, too: pass None."
         )
     if UNKNOWN not in words:
         raise ValueError(f"words lacks {UNKNOWN!r}, the entry for all words that are not in it.")
