@@ -23,13 +23,10 @@ class PackedInput:
     Args:
         rank: int. Number of axes, for one row per example.
         fill: int. The value in padding.
-        has_rows: bool. False for what all rows of an example share: it keeps its rank if an example
-            has several.
     """
 
     rank: int = 2
     fill: int = 0
-    has_rows: bool = True
 
 
 class Packer:
@@ -255,8 +252,6 @@ class Packer:
             return specs
         return {
             name: tf.TensorSpec([None, *spec.shape], spec.dtype, name)
-            if self._has_rows(name)
-            else spec
             for name, spec in specs.items()
         }
 
@@ -268,14 +263,10 @@ class Packer:
         """
         if self.rows.several_for is None:
             return inputs
-        shape = self._shape(inputs)
-
-        def flat(name, value):
-            if self._has_rows(name):
-                return ops.reshape(value, (-1, *ops.shape(value)[2:]))
-            return ops.repeat(value, shape[1], axis=0)
-
-        return {name: flat(name, value) for name, value in inputs.items()}
+        self._shape(inputs)
+        return {
+            name: ops.reshape(value, (-1, *ops.shape(value)[2:])) for name, value in inputs.items()
+        }
 
     def join(self, logits, inputs):
         """Combine the logits of rows into those of examples; the inverse of `flatten`."""
@@ -294,9 +285,6 @@ class Packer:
                 "sequences per row, (B, number, S)."
             )
         return shape
-
-    def _has_rows(self, name):
-        return name not in self.inputs or self.inputs[name].has_rows
 
     def _lay_out(self, texts):
         """Compute which columns each piece of the template takes.
