@@ -81,6 +81,10 @@ class FeatureExtractor(Task):
         self._finish()
 
     pooling = property(lambda self: self.features.pooling, doc="See the class.")
+    output = property(
+        lambda self: next(iter(self.features.output.values())),
+        doc="Symbolic, what calling returns.",
+    )
     mixes = property(lambda self: self.features.mixes, doc="The layers that weigh hidden states.")
 
     def get_arguments(self):
