@@ -10,6 +10,7 @@ from keras_lm.generation.beam_search import search
 from keras_lm.generation.decoding import Ending
 from keras_lm.generation.options import batch_options
 from keras_lm.generation.prompts import align
+from keras_lm.layers.state import FIXED
 
 END, VOCABULARY = 0, 4
 PROMPTS = [[1, 2, 3], [2], [3, 3, 1, 2, 1]]
@@ -131,3 +132,28 @@ def test_no_rows(toy_model):
     options = batch_options(0, max_new_tokens=3)
     token_ids, number = search(toy_model(VOCABULARY), empty, empty, options, ENDING, 2, 1.0)
     assert token_ids.shape[0] == number.shape[0] == 0
+
+
+def test_what_the_state_holds_for_a_whole_search_stays_with_its_prompt(toy_model):
+    class Conditioned(toy_model):
+        """Its logits also depend on a number for each prompt, as on an encoder's text."""
+
+        key = FIXED
+
+        def initial_state(self, rows, length):
+            start = super().initial_state(rows, length)
+            return {"words": start, self.key: {"source": tf.range(rows)}}
+
+        def next_logits(self, token_ids, padding_mask, state):
+            logits, words = super().next_logits(token_ids, padding_mask, state["words"])
+            source = state[self.key]["source"]
+            return logits + 2 * tf.one_hot(1 + source, VOCABULARY), state | {"words": words}
+
+    class Moving(Conditioned):
+        key = "moving"
+
+    fixed, moving = (
+        found(cls(VOCABULARY, seed=2), PROMPTS, 4, 3, sequences=2) for cls in (Conditioned, Moving)
+    )
+    assert fixed == moving
+    assert fixed != found(toy_model(VOCABULARY, seed=2), PROMPTS, 4, 3, sequences=2)

@@ -1,0 +1,126 @@
+"""The base class: inputs with defaults of their own, state, and the functional view."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_lm.models import Backbone
+from keras_lm.models.backbone import Input
+
+
+class Translator(Backbone):
+    """A toy with two sequences, whose defaults each follow their own, and a state."""
+
+    def __init__(self, dtype=None, name="translator"):
+        super().__init__(
+            inputs={
+                "encoder_token_ids": Input(),
+                "encoder_padding_mask": Input(default=1, like="encoder_token_ids"),
+                "decoder_token_ids": Input(),
+                "decoder_padding_mask": Input(
+                    default=lambda ids: ops.cast(ids > 0, "int32"), like="decoder_token_ids"
+                ),
+                "memory": Input(is_state=True),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        self.embedding = keras.layers.Embedding(10, 4, dtype=dtype, name="embedding")
+        self.finish({"vocabulary_size": 10, "max_sequence_length": 6})
+
+    def forward(
+        self,
+        encoder_token_ids,
+        encoder_padding_mask,
+        decoder_token_ids,
+        decoder_padding_mask,
+        memory=None,
+        training=None,
+    ):
+        source = (
+            self.embedding(encoder_token_ids) * ops.cast(encoder_padding_mask, "float32")[..., None]
+        )
+        x = self.embedding(decoder_token_ids) * ops.cast(decoder_padding_mask, "float32")[..., None]
+        total = ops.sum(source, axis=1)
+        total = total if memory is None else memory["sum"] + total
+        return {
+            "sequence_output": x + total[:, None],
+            "memory": {"sum": total},
+            "hidden_states": [x],
+        }
+
+    def initial_state(self, batch_size, length=0):
+        return {"sum": ops.zeros((batch_size, 4))}
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return Translator()
+
+
+SOURCE, TARGET = np.array([[1, 2, 3]]), np.array([[4, 0]])
+
+
+def test_each_default_follows_its_own_input(translator):
+    complete = translator.complete({"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET})
+    np.testing.assert_array_equal(complete["encoder_padding_mask"], [[1, 1, 1]])
+    np.testing.assert_array_equal(complete["decoder_padding_mask"], [[1, 0]])
+    assert "memory" not in complete
+
+
+def test_every_required_input_is_asked_for_and_measured(translator):
+    with pytest.raises(ValueError, match="lacks 'decoder_token_ids'"):
+        translator({"encoder_token_ids": SOURCE})
+    with pytest.raises(ValueError, match="decoder_token_ids has 7 columns, but max_sequence"):
+        translator({"encoder_token_ids": SOURCE, "decoder_token_ids": np.ones((1, 7), "int32")})
+    with pytest.raises(ValueError, match=r"unknown keys \['token_ids'\]"):
+        translator({"token_ids": SOURCE})
+
+
+def test_dtypes_are_those_that_are_declared(translator):
+    inputs = {"encoder_token_ids": ops.convert_to_tensor(SOURCE, "float32")}
+    complete = translator.complete(inputs | {"decoder_token_ids": TARGET.astype("int64")})
+    assert {keras.backend.standardize_dtype(x.dtype) for x in complete.values()} == {"int32"}
+
+
+def test_state_goes_in_and_out(translator):
+    inputs = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
+    first = translator(inputs)
+    second = translator(inputs | {"memory": first["memory"]})
+    np.testing.assert_allclose(second["memory"]["sum"], 2 * first["memory"]["sum"], rtol=1e-6)
+    assert translator.state_spec()["sum"].shape == (None, 4)
+    two = {name: np.concatenate([x, x]) for name, x in inputs.items()}
+    rest = translator(two | {"memory": first["memory"]})["memory"]["sum"]  # a row more
+    np.testing.assert_allclose(rest[0], second["memory"]["sum"][0], rtol=1e-6)
+    np.testing.assert_allclose(rest[1], first["memory"]["sum"][0], rtol=1e-6)
+
+
+def test_outputs_leave_out_what_only_those_ask_for_who_look_inside(translator):
+    inputs = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
+    assert set(translator(inputs)) == {"sequence_output", "memory"}
+    assert set(translator.compute(inputs)) == {"sequence_output", "memory", "hidden_states"}
+    view = keras.Model(translator.inputs, translator.hidden_states)
+    (states,) = (view(translator.complete(inputs)),)
+    np.testing.assert_array_equal(
+        np.squeeze(states), translator.compute(inputs)["hidden_states"][0][0]
+    )
+    with pytest.raises(ValueError, match="no attention"):
+        translator.attention_probabilities(inputs)
+
+
+def test_a_model_without_state_has_none():
+    class Reader(Backbone):
+        def __init__(self, name="reader"):
+            super().__init__(inputs={"token_ids": Input()}, name=name)
+            self.embedding = keras.layers.Embedding(10, 4)
+            self.finish({"vocabulary_size": 10})
+
+        def forward(self, token_ids, training=None):
+            return {"sequence_output": self.embedding(token_ids)}
+
+    reader = Reader()
+    assert reader.state_name is None
+    assert reader.embedding.embeddings.path == "embedding/embeddings"  # without the model's name
+    with pytest.raises(ValueError, match="Reader has no state"):
+        reader.initial_state(1)
