@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.layers.backend import require
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:
@@ -99,24 +101,6 @@ def batch_options(rows, **values):
     if values:
         raise ValueError(f"{sorted(values)} are no options: known are {sorted(OPTIONS)}.")
     return Options(**batch)
-
-
-def require(condition, message, *values):
-    """Raise an error in the graph if a condition does not hold.
-
-    Unlike `tf.debugging.Assert` it adds no branch, which would keep TensorFlow from optimising the
-    loops that follow, with a warning.
-
-    Args:
-        condition: bool tensor of any shape; all of it must hold.
-        message: str.
-        *values: tensors, whose values are appended to the message.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when it runs.
-    """
-    data = [tf.convert_to_tensor(value) for value in (message, *values)]
-    tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
 
 
 def repeat_rows(structure, times):

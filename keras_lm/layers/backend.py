@@ -1,14 +1,23 @@
-"""What TensorFlow adds to `keras.ops`, with fallbacks for other backends."""
+"""What TensorFlow adds to `keras.ops`, with fallbacks for Keras's other backends."""
 
 import keras
+from keras import ops
 
 if keras.backend.backend() == "tensorflow":
-    from keras_lm.layers.tensorflow import sum_over_replicas
+    from keras_lm.layers.tensorflow import require, scan, sum_over_replicas, write_slots
 else:
+    from keras.ops import scan
+
+    def require(condition, message, *values):
+        """Check nothing: other backends have no errors in compiled code."""
 
     def sum_over_replicas(value):
         """Return the sum of a scalar over all replicas: here there is one."""
         return value
 
+    def write_slots(old, new, indices):
+        """See `keras_lm.layers.tensorflow.write_slots`."""
+        return ops.scatter_update(old, indices, new)
 
-__all__ = ["sum_over_replicas"]
+
+__all__ = ["require", "scan", "sum_over_replicas", "write_slots"]

@@ -3,16 +3,9 @@
 Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head.
 """
 
-import keras
 from keras import ops
 
-if keras.backend.backend() == "tensorflow":
-    from keras_lm.layers.tensorflow import write_slots
-else:
-
-    def write_slots(old, new, indices):
-        """See `keras_lm.layers.tensorflow.write_slots`."""
-        return ops.scatter_update(old, indices, new)
+from keras_lm.layers.backend import write_slots
 
 
 class KeyValueCache:

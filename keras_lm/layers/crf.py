@@ -8,8 +8,8 @@ import dataclasses
 import keras
 from keras import ops
 
+from keras_lm.layers.backend import scan
 from keras_lm.layers.masks import MASKED
-from keras_lm.layers.recurrent import scan
 
 
 @keras.saving.register_keras_serializable("keras_lm")

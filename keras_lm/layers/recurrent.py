@@ -6,11 +6,7 @@ Shapes: B batch, S sequence, I width of the input, U units.
 import keras
 from keras import ops
 
-# The fastest loop of Keras's backend.
-if keras.backend.backend() == "tensorflow":
-    from keras_lm.layers.tensorflow import scan
-else:
-    from keras.ops import scan
+from keras_lm.layers.backend import scan
 
 
 @keras.saving.register_keras_serializable("keras_lm")

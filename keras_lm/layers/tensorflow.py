@@ -122,6 +122,24 @@ def write_slots(old, new, indices):
     return tf.tensor_scatter_nd_update(old, indices, new)
 
 
+def require(condition, message, *values):
+    """Raise an error in the graph if a condition does not hold.
+
+    Unlike `tf.debugging.Assert` it adds no branch, which would keep TensorFlow from optimising the
+    loops that follow, with a warning.
+
+    Args:
+        condition: bool tensor of any shape; all of it must hold.
+        message: str.
+        *values: tensors, whose values are appended to the message.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when it runs.
+    """
+    data = [tf.convert_to_tensor(value) for value in (message, *values)]
+    tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
+
+
 def num_replicas():
     """Return how many replicas the current `tf.distribute` strategy has; 1 without one."""
     return tf.distribute.get_strategy().num_replicas_in_sync

@@ -6,6 +6,7 @@ Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head, D hidden.
 from keras import ops
 
 from keras_lm.layers import CausalLMHead, LastTokenClassifier
+from keras_lm.layers.backend import require
 from keras_lm.layers.cache import known, with_free_slots
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import Template
@@ -87,9 +88,14 @@ class CausalBackbone(Backbone):
         return with_free_slots(state, ops.shape(mask)[1])
 
     def _check_positions(self, new, past):
-        tokens = known(ops.max(ops.sum(past, axis=1) + ops.sum(new, axis=1)))
-        limit = self.max_sequence_length
-        if tokens is not None and limit is not None and tokens > limit:
+        number, limit = ops.sum(past, axis=1) + ops.sum(new, axis=1), self.max_sequence_length
+        tokens = known(ops.max(number))
+        if limit is None:
+            return
+        if tokens is None:  # while a graph is traced
+            message = f"cache and token_ids may have {limit} tokens together, but have"
+            require(ops.less_equal(number, limit), message, number)
+        elif tokens > limit:
             raise ValueError(
                 f"cache and token_ids have {tokens} tokens together, but "
                 f"max_sequence_length={limit}: start again with the last of them."

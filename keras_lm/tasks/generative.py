@@ -6,9 +6,9 @@ Shapes: B batch, N continuations of a prompt, S sequence, V vocabulary.
 import tensorflow as tf
 
 from keras_lm.generation import beam_search, decoding, scoring, stopping
-from keras_lm.generation.options import OPTIONS, batch_options, require
+from keras_lm.generation.options import OPTIONS, batch_options
 from keras_lm.generation.prompts import align
-from keras_lm.layers.tensorflow import writing_in_place
+from keras_lm.layers.tensorflow import require, writing_in_place
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template, Texts
 from keras_lm.tasks.generation_signatures import GenerationSignatures

@@ -15,7 +15,6 @@ from keras_lm.serving.client import Client
 from keras_lm.serving.inference import SavedModel
 from keras_lm.serving.server import Server
 from keras_lm.tasks import CausalLM
-from keras_lm.tasks import generation_signatures as generation
 from keras_lm.tokenizers import BytePairTokenizer
 
 WINDOW = 48
@@ -226,10 +225,9 @@ def test_warmup_runs_all_signatures(folder, model, requests_of):
 def test_half_precision_is_served_as_float32(task, tmp_path):
     task.save_to_preset(tmp_path / "preset")
     half = CausalLM.from_preset(tmp_path / "preset", dtype="bfloat16")
-    cache = {name: tf.constant(value) for name, value in generation.initial_state(half).items()}
-    answer = generation.next_token_function(half)(
-        tf.constant([[1, 2, 3], [4, 5, 6]]), tf.constant([[1]]), **cache
-    )
+    signatures = half.signatures
+    cache = {name: tf.constant(value) for name, value in signatures.initial_state().items()}
+    answer = signatures.next_token(tf.constant([[1, 2, 3], [4, 5, 6]]), tf.constant([[1]]), **cache)
     assert {value.dtype.name for value in answer.values()} == {"float32", "int32"}
     assert answer["cache_keys"].shape == [2, 2, 2, 3, 8]
 
