@@ -6,6 +6,8 @@ from keras import ops
 # Its exponential is zero, and the sum of two still fits into float16.
 MASKED = -3e4
 
+IGNORED = -100  # the label of a position that losses and metrics leave out
+
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PaddingBias(keras.layers.Layer):

@@ -7,8 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.backend import sum_over_replicas
-
-IGNORED = -100  # the label of a position that the loss leaves out
+from keras_lm.layers.masks import IGNORED
 
 
 class MeanLoss(keras.losses.Loss):

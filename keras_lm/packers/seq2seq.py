@@ -5,7 +5,7 @@ Shapes: B batch, S source, T target.
 
 import tensorflow as tf
 
-IGNORED = -100  # the label of padding, as `keras_lm.objectives` has it, which stands above
+from keras_lm.layers.masks import IGNORED
 
 
 class Seq2SeqPacker:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_lm.layers import CRF
-from keras_lm.layers.tensorflow import num_replicas
+from keras_lm.layers.tensorflow import num_replicas, sum_over_replicas
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.packers import Words
 from keras_lm.tasks.classes import (
@@ -124,8 +124,9 @@ class TokenClassifier(Task):
         weight = 1.0 if sample_weight is None else ops.cast(sample_weight, "float32")  # (B,)
         count = ops.sum(weight * ops.cast(ops.sum(mask, axis=1), "float32"))
         loss = -ops.sum(weight * self.crf.log_likelihood(y_pred, y, mask))
-        loss = ops.divide_no_nan(loss, count) + sum(self.losses)
-        return loss / num_replicas()  # whose losses are summed
+        # The replicas' losses are summed: see `keras_lm.objectives.MeanLoss`.
+        loss = ops.divide_no_nan(loss, sum_over_replicas(count))
+        return loss + sum(self.losses) / num_replicas()
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """As Keras's; with a CRF, of the likeliest sequences."""
