@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import sys
 import zlib
 
@@ -14,6 +15,9 @@ import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
+
+# `make test &` in a script ignores Ctrl-C, and so would all commands that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
