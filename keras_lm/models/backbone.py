@@ -71,7 +71,6 @@ class Backbone(keras.Model):
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
     - `tokenizer_class`: the class of the tokenizer its checkpoints were trained with.
 
-
     Args:
         inputs: dict of name → `Input`.
         dtype: a dtype policy or its name.

@@ -8,9 +8,8 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 
 import keras
 
-from keras_lm.converters import signs
 from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
