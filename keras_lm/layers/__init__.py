@@ -1,12 +1,17 @@
 """Layers that several models are made of."""
 
-from keras_lm.layers.activations import gelu_tanh, get_activation
 from keras_lm.layers.attention import CausalSelfAttention, CrossAttention, SelfAttention
+from keras_lm.layers.basic import (
+    Dense,
+    LayerNormalization,
+    PositionEmbedding,
+    gelu_tanh,
+    get_activation,
+    truncated_normal,
+)
 from keras_lm.layers.causal_heads import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.character_cnn import CharacterCNN
 from keras_lm.layers.crf import CRF
-from keras_lm.layers.dense import Dense
-from keras_lm.layers.embeddings import PositionEmbedding
 from keras_lm.layers.frozen import Frozen
 from keras_lm.layers.heads import (
     EachTokenClassifier,
@@ -14,9 +19,7 @@ from keras_lm.layers.heads import (
     MeanPooledClassifier,
     PooledClassifier,
 )
-from keras_lm.layers.initializers import truncated_normal
 from keras_lm.layers.masks import CausalBias, PaddingBias
-from keras_lm.layers.normalization import LayerNormalization
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.transformer import (

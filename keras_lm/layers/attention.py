@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from keras_lm.layers.dense import Dense
-from keras_lm.layers.initializers import truncated_normal
+from keras_lm.layers.basic import Dense, truncated_normal
 
 # Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
 

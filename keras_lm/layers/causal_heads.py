@@ -8,8 +8,7 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 import keras
 from keras import ops
 
-from keras_lm.layers.dense import Dense
-from keras_lm.layers.initializers import truncated_normal
+from keras_lm.layers.basic import Dense, truncated_normal
 
 
 class CausalLMHead(keras.layers.Layer):

@@ -7,7 +7,7 @@ all filters, D width of a word.
 import keras
 from keras import ops
 
-from keras_lm.layers.dense import Dense
+from keras_lm.layers.basic import Dense
 
 
 @keras.saving.register_keras_serializable("keras_lm")

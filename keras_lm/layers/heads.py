@@ -6,10 +6,7 @@ A head is called as `head(outputs, inputs)` with the backbone's output dict and 
 import keras
 from keras import ops
 
-from keras_lm.layers.activations import get_activation
-from keras_lm.layers.dense import Dense
-from keras_lm.layers.initializers import truncated_normal
-from keras_lm.layers.normalization import LayerNormalization
+from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -2,11 +2,8 @@
 
 import keras
 
-from keras_lm.layers.activations import get_activation
 from keras_lm.layers.attention import CausalSelfAttention, SelfAttention
-from keras_lm.layers.dense import Dense
-from keras_lm.layers.initializers import truncated_normal
-from keras_lm.layers.normalization import LayerNormalization
+from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
 
 
 @keras.saving.register_keras_serializable("keras_lm")

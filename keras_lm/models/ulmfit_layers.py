@@ -8,8 +8,8 @@ Shapes: B batch, S sequence, E width of the embedding and of the output, V vocab
 import keras
 from keras import ops
 
+from keras_lm.layers.basic import Dense
 from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
-from keras_lm.layers.dense import Dense
 
 LONGEST = 2**30  # tokens, more than any text has
 

@@ -6,10 +6,13 @@ from keras_lm.objectives.bidirectional_lm import (
     MeanOfKnown,
 )
 from keras_lm.objectives.causal_lm import CausalLanguageModel, Perplexity
-from keras_lm.objectives.losses import IGNORED, MaskedAccuracy, MaskedCrossentropy, MeanLoss
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.next_sentence import NextSentence
 from keras_lm.objectives.objective import (
+    IGNORED,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    MeanLoss,
     Objective,
     pretraining_objectives,
     register_objective,

@@ -6,8 +6,7 @@ Shapes: B batch, S words, T = S + 1 predictions per direction, 2 directions.
 import keras
 from keras import ops
 
-from keras_lm.objectives.losses import IGNORED, MeanLoss, label_weights
-from keras_lm.objectives.objective import Objective
+from keras_lm.objectives.objective import IGNORED, MeanLoss, Objective, label_weights
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -6,12 +6,13 @@ Shapes: B batch, S sequence, V vocabulary.
 import keras
 from keras import ops
 
-from keras_lm.objectives.losses import (
+from keras_lm.objectives.objective import (
     IGNORED,
     MaskedAccuracy,
     MaskedCrossentropy,
+    Objective,
+    register_objective,
 )
-from keras_lm.objectives.objective import Objective, register_objective
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -6,8 +6,13 @@ Shapes: B batch, S sequence, M masked positions, V vocabulary.
 import keras
 from keras import ops
 
-from keras_lm.objectives.losses import IGNORED, MaskedAccuracy, MaskedCrossentropy
-from keras_lm.objectives.objective import Objective, register_objective
+from keras_lm.objectives.objective import (
+    IGNORED,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Objective,
+    register_objective,
+)
 from keras_lm.objectives.whole_words import choose_words, word_starts
 
 

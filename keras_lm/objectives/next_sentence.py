@@ -3,8 +3,12 @@
 Shapes: B batch.
 """
 
-from keras_lm.objectives.losses import MaskedAccuracy, MaskedCrossentropy
-from keras_lm.objectives.objective import Objective, register_objective
+from keras_lm.objectives.objective import (
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Objective,
+    register_objective,
+)
 
 
 @register_objective

@@ -6,9 +6,8 @@ The same graph code runs in `tf.data`, in the exported SavedModel and in a `.tfl
 from keras_lm.packers.characters import CharacterPacker
 from keras_lm.packers.overlapping_windows import Windows
 from keras_lm.packers.packer import PackedInput, Packer
-from keras_lm.packers.rows import BothOrders, Choices, Texts
+from keras_lm.packers.rows import BothOrders, Choices, Template, Texts
 from keras_lm.packers.seq2seq import Seq2SeqPacker
-from keras_lm.packers.template import Template
 from keras_lm.packers.words import Words
 
 __all__ = [

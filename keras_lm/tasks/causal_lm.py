@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_lm.generation import arguments, continuations
 from keras_lm.generation.prompts import real_tokens
-from keras_lm.tasks.columns import columns_from_user
+from keras_lm.tasks.datasets import columns_from_user
 from keras_lm.tasks.generative import GenerativeTask, no_room
 
 

@@ -1,4 +1,4 @@
-"""Users' data for `fit` and the like → batches for the network.
+"""Users' data for `fit` and the like → named columns of strings → batches for the network.
 
 Shapes: B batch, S sequence.
 """
@@ -7,8 +7,6 @@ import itertools
 
 import numpy as np
 import tensorflow as tf
-
-from keras_lm.tasks.columns import batches_of, check_names, join_answers, labels_from_user
 
 
 def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False):
@@ -91,18 +89,6 @@ def padded_alike(dataset, packer):
         lambda most, here: {key: tf.maximum(most[key], here[key]) for key in most},
     )
     return inputs.map(lambda packed: packer.pad_to(packed, widths))
-
-
-def answers(task, x, batch_size, answer):
-    """Return the results of `answer` for raw strings, batch by batch; see `Task.answer_all`."""
-    if isinstance(x, tf.data.Dataset):
-        x = x.map(lambda *batch: named(task, batch[0]))
-    else:
-        x = batches_of(task.columns(x), batch_size)
-    found = [{key: value.numpy() for key, value in answer(batch).items()} for batch in x]
-    if not found:
-        raise ValueError("x is empty: pass at least one text.")
-    return {key: join_answers([each[key] for each in found]) for key in found[0]}
 
 
 def named(task, x):
@@ -203,3 +189,184 @@ def _from_generator(generated):
     )
     rest = itertools.chain([first], generated)
     return tf.data.Dataset.from_generator(lambda: rest, output_signature=spec)
+
+
+# === Columns: what users pass → equally long arrays by name ===
+
+
+def columns_from_user(x, names, required=None, lists=()):
+    """Return user data as a dict of equally long string columns.
+
+    Args:
+        x: a list or array of strings (a batch); a tuple of two such (a pair); a list of pairs of
+            strings; or a dict keyed by `names`.
+        names: tuple of the allowed keys, the required ones first.
+        required: tuple of the required keys; by default the first.
+        lists: tuple of the keys whose rows may be lists of strings.
+
+    Returns:
+        A dict of name → 1-D numpy array of `bytes` objects, or of lists of these.
+
+    Raises:
+        ValueError: naming the argument, the value and the remedy.
+    """
+    if isinstance(x, (str, bytes)) or (
+        isinstance(x, tuple) and any(isinstance(part, (str, bytes)) for part in x)
+    ):
+        raise ValueError(f"x={_short(x)} is a single example: pass a batch, such as [{_short(x)}].")
+    if isinstance(x, dict):
+        columns = dict(x)
+    elif isinstance(x, tuple):
+        columns = _pair(x, names)
+    else:
+        column = _as_objects(x, "x")
+        is_pair = names[0] not in lists and all(
+            isinstance(row, (tuple, list)) and len(row) == 2 for row in column
+        )
+        if len(column) and is_pair:
+            columns = _pair(tuple(zip(*column, strict=True)), names)
+        else:
+            columns = {names[0]: column}
+    check_names(columns, names, required)
+    columns = {
+        name: _lists(column, name) if name in lists else _strings(column, name)
+        for name, column in columns.items()
+    }
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"x has columns of different lengths, {lengths}: they must be equal.")
+    return columns
+
+
+def check_names(x, names, required=None):
+    """Raise ValueError if `x` has a key that is not among `names`, or lacks a required one."""
+    required = names[:1] if required is None else required
+    if not set(required) <= set(x) <= set(names):
+        needed = " and ".join(map(repr, required)) + (" is" if len(required) == 1 else " are")
+        raise ValueError(
+            f"x has the keys {sorted(x)}: {needed} needed, and allowed are {list(names)}."
+        )
+
+
+def tensors(columns):
+    """Return columns of bytes as string tensors (B,), those of lists as ragged ones (B, None)."""
+
+    def tensor(column):
+        if all(isinstance(value, bytes) for value in column):
+            return tf.constant(list(column), tf.string)
+        values = [value for row in column for value in row]
+        return tf.RaggedTensor.from_row_lengths(
+            tf.constant(values, tf.string), [len(row) for row in column]
+        )
+
+    return {name: tensor(column) for name, column in columns.items()}
+
+
+def _pair(x, names):
+    if len(x) != 2 or len(names) < 2:
+        raise ValueError(
+            f"x is a tuple of {len(x)}: a tuple is a pair of texts, and this task takes "
+            f"{list(names)}. Pass a list for a batch."
+        )
+    return dict(zip(names, x, strict=True))
+
+
+def _as_objects(column, name):
+    if hasattr(column, "to_numpy"):  # pandas
+        column = column.to_numpy()
+    elif hasattr(column, "numpy"):  # TensorFlow
+        column = column.numpy()
+    if not isinstance(column, (list, tuple, np.ndarray)):
+        raise ValueError(
+            f"{name} is a {type(column).__name__}: pass a list, an array, a dict of these, or a "
+            "tf.data.Dataset of raw strings."
+        )
+    array = np.empty(len(column), dtype=object)
+    array[:] = list(column)
+    return array
+
+
+def _strings(column, name):
+    column = _as_objects(column, name)
+    for row, value in enumerate(column):
+        if isinstance(value, str):
+            # A lone surrogate becomes invalid UTF-8, which the tokenizers replace.
+            column[row] = value.encode("utf-8", "surrogatepass")
+        elif not isinstance(value, bytes):
+            raise ValueError(
+                f"{name}[{row}] is {_short(value)}, a {type(value).__name__}, and not a string: "
+                "replace or drop it."
+            )
+    return column
+
+
+def _lists(column, name):
+    """The same for a column whose rows are strings, or lists of strings."""
+    column = _as_objects(column, name)
+    if all(isinstance(value, (str, bytes)) for value in column):
+        return _strings(column, name)
+    for row, value in enumerate(column):
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            raise ValueError(
+                f"{name}[{row}] is {_short(value)}, a {type(value).__name__}, and not a list of "
+                "strings."
+            )
+        column[row] = list(_strings(value, f"{name}[{row}]"))
+    return column
+
+
+def labels_from_user(labels, length):
+    """Return labels as an array with a row per example.
+
+    Raises:
+        ValueError: if there are more or fewer labels than examples.
+    """
+    if hasattr(labels, "to_numpy"):
+        labels = labels.to_numpy()
+    try:
+        labels = np.asarray(labels)
+    except ValueError:  # lists of different lengths: the classes of a multi-label row
+        labels = _as_objects(labels, "labels")
+    if labels.ndim == 0 or len(labels) != length:
+        raise ValueError(
+            f"labels has {len(labels) if labels.ndim else 1} rows for {length} examples: pass one "
+            "a row."
+        )
+    return labels
+
+
+def row_of_labels(labels, number):
+    """Return the labels of one text's words as a list.
+
+    Raises:
+        ValueError: if it is not a list, or one of them is neither a name nor an integer.
+    """
+    if isinstance(labels, (list, tuple, np.ndarray)):
+        labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+        for column, label in enumerate(labels):
+            if not isinstance(label, (str, bytes, int, np.integer)):
+                raise ValueError(
+                    f"labels[{number}][{column}]={label!r} is neither a class name nor an integer."
+                )
+        return labels
+    raise ValueError(
+        f"labels[{number}]={labels!r}: pass a list with a label for each word of the text."
+    )
+
+
+def refuse_empty_words(columns):
+    """Raise ValueError if there is an empty string in a column of lists of words."""
+    for name, words in columns.items():
+        if not isinstance(words, tf.RaggedTensor):
+            continue
+        for i in np.flatnonzero(words.values.numpy() == b"")[:1]:
+            row = int(np.searchsorted(words.row_splits.numpy(), i, "right")) - 1
+            raise ValueError(
+                f"{name}[{row}] has an empty string among its words: leave it out, and its label, "
+                "if words have labels."
+            )
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,4 +1,4 @@
-"""Fine-tuning recipes of tasks with a logit per text: the plain one, and GPT's.
+"""GPT's fine-tuning recipe, for tasks with a logit per text.
 
 Shapes: B batch, S sequence, V vocabulary.
 """
@@ -10,38 +10,7 @@ from keras_lm.objectives import IGNORED, CausalLanguageModel
 from keras_lm.packers import BothOrders, Texts
 
 
-class Recipe:
-    """The plain recipe: the model's own special tokens, and the task's loss alone."""
-
-    def template(self, backbone, tokenizer):
-        """Return the special tokens around a text and around a pair, a `Template`."""
-        return backbone.TEMPLATE
-
-    def missing_tokens(self, backbone, tokenizer):
-        """Return the tokens of the recipe that the tokenizer lacks, a list of str."""
-        return []
-
-    def with_tokens(self, task):
-        """Return a task over the same weights, with the missing tokens and a new head."""
-        tokenizer = task.tokenizer.with_special_tokens(task.missing_tokens())
-        rows = max(task.backbone.config["vocabulary_size"], tokenizer.vocabulary_size)
-        backbone = task.backbone.with_vocabulary_size(rows)
-        return type(task)(backbone, tokenizer=tokenizer, **task.get_arguments())
-
-    def loss(self, outputs, inputs):
-        """Return an auxiliary training loss, a scalar, or None.
-
-        Args:
-            outputs: dict, of the backbone.
-            inputs: packed dict of its inputs.
-        """
-        return None
-
-
-PLAIN = Recipe()
-
-
-class GPTRecipe(Recipe):
+class GPTRecipe:
     """GPT's recipe: start, delimiter and extract tokens around texts, and an auxiliary loss.
 
     `from_preset` adds these tokens to tokenizer and embedding if the head is new;
@@ -77,18 +46,30 @@ class GPTRecipe(Recipe):
         """Return the arguments except the task, JSON-serializable."""
         return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}
 
-    def template(self, backbone, tokenizer):
-        if backbone.FINE_TUNING_TEMPLATE is None or self.missing_tokens(backbone, tokenizer):
+    def template(self, task):
+        """Return the special tokens around a text and around a pair, a `Template`."""
+        backbone = task.backbone
+        if backbone.FINE_TUNING_TEMPLATE is None or self.missing_tokens(task):
             return backbone.TEMPLATE
         return backbone.FINE_TUNING_TEMPLATE
 
-    def missing_tokens(self, backbone, tokenizer):
-        if backbone.FINE_TUNING_TEMPLATE is None or tokenizer is None:
+    def missing_tokens(self, task):
+        """Return the tokens of the recipe that the task's tokenizer lacks, a list of str."""
+        template = task.backbone.FINE_TUNING_TEMPLATE
+        if template is None or task.tokenizer is None:
             return []
-        known = set(tokenizer.vocabulary)
-        return [t for t in backbone.FINE_TUNING_TEMPLATE.special_tokens if t not in known]
+        known = set(task.tokenizer.vocabulary)
+        return [token for token in template.special_tokens if token not in known]
+
+    def with_tokens(self, task):
+        """Return a task over the same weights, with the missing tokens and a new head."""
+        tokenizer = task.tokenizer.with_special_tokens(self.missing_tokens(task))
+        rows = max(task.backbone.config["vocabulary_size"], tokenizer.vocabulary_size)
+        backbone = task.backbone.with_vocabulary_size(rows)
+        return type(task)(backbone, tokenizer=tokenizer, **task.get_arguments())
 
     def loss(self, outputs, inputs):
+        """Return the auxiliary training loss for a backbone's outputs, a scalar; None for none."""
         if self.lm_head is None:
             return None
         logits = self.lm_head(outputs, inputs, training=True)

@@ -12,9 +12,7 @@ import tensorflow as tf
 from keras_lm import export, presets
 from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, TOKENIZERS, register
-from keras_lm.tasks import datasets
-from keras_lm.tasks.columns import columns_from_user, refuse_empty_words, tensors
-from keras_lm.tasks.recipe import PLAIN
+from keras_lm.tasks import answers, datasets
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
 
@@ -47,8 +45,8 @@ class Task(TextModel):
 
     # Which texts the task takes, and the rows that they make.
     rows = Texts()
-    # Its fine-tuning recipe, if not the plain one.
-    recipe = PLAIN
+    # A fine-tuning recipe with special tokens or a loss of its own, such as `GPTRecipe`.
+    recipe = None
     # Path prefixes of weights that a checkpoint may lack; they are randomly initialised.
     FRESH = ("classifier/",)
     # The name of a raw output that is a single tensor.
@@ -103,11 +101,11 @@ class Task(TextModel):
     @property
     def template(self):
         """The special tokens around a text and around a pair."""
-        return self.recipe.template(self.backbone, self.tokenizer)
+        return self.recipe.template(self) if self.recipe else self.backbone.TEMPLATE
 
     def missing_tokens(self):
         """Return the fine-tuning tokens that the tokenizer lacks, a list of str."""
-        return self.recipe.missing_tokens(self.backbone, self.tokenizer)
+        return self.recipe.missing_tokens(self) if self.recipe else []
 
     def with_fine_tuning_tokens(self):
         """Return a task over the same weights, with the fine-tuning tokens in its vocabulary.
@@ -245,7 +243,7 @@ class Task(TextModel):
         rows = self.packer.flatten(inputs)
         rows = rows | self.backbone.complete(self._backbone_inputs(rows))  # heads need the mask
         outputs = self._encode(rows, training)
-        if training and (loss := self.recipe.loss(outputs, rows)) is not None:
+        if training and self.recipe and (loss := self.recipe.loss(outputs, rows)) is not None:
             self.add_loss(loss)
         return self.packer.join(self.head(outputs, rows, training=training), inputs)
 
@@ -276,10 +274,10 @@ class Task(TextModel):
         Raises:
             ValueError: if it has another form; names row and value.
         """
-        x = columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
-        columns = tensors(x)
+        x = datasets.columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
+        columns = datasets.tensors(x)
         if self.packer.takes_words:
-            refuse_empty_words(columns)
+            datasets.refuse_empty_words(columns)
         return columns
 
     def tokenize(self, text):
@@ -339,7 +337,7 @@ class Task(TextModel):
                     self.answer, reduce_retracing=True, autograph=False
                 )
             answer = self._answer_function
-        return datasets.answers(self, x, batch_size, answer)
+        return answers.answer_all(self, x, batch_size, answer)
 
     @property
     def lookups(self):

@@ -18,7 +18,7 @@ from keras_lm.tasks.classes import (
     indices_of,
     names_of_classes,
 )
-from keras_lm.tasks.columns import row_of_labels
+from keras_lm.tasks.datasets import row_of_labels
 from keras_lm.tasks.entities import bio_rules, entities_of
 from keras_lm.tasks.task import Task
 from keras_lm.tokenizers import splitting

@@ -1,0 +1,131 @@
+"""Keras's basic layers in the forms that TensorFlow runs fastest, and what it lacks beside them.
+
+Shapes: B batch, S sequence, D hidden.
+"""
+
+import keras
+from keras import ops
+
+
+def truncated_normal(stddev=0.02):
+    """Return a new initialiser, truncated to two `stddev` (google-research/bert, `modeling.py`)."""
+    return keras.initializers.TruncatedNormal(stddev=stddev)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+def gelu_tanh(x):
+    """GELU in the tanh approximation, as google-research's BERT, ALBERT, XLNet and GPT compute it.
+
+    Keras's own `"gelu"` is the exact (erf) form; the two differ by up to 5e-4.
+
+    Args:
+        x: tensor of floats.
+
+    Source: https://arxiv.org/abs/1606.08415, section 2.
+    """
+    return keras.activations.gelu(x, approximate=True)
+
+
+def get_activation(name):
+    """Return the activation called `name`: `"gelu_tanh"`, or any name that Keras knows.
+
+    Args:
+        name: str.
+
+    Raises:
+        ValueError: if there is no such activation.
+    """
+    return gelu_tanh if name == "gelu_tanh" else keras.activations.get(name)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Dense(keras.layers.Dense):
+    """`keras.layers.Dense` that multiplies [B·S, D] by [D, units] instead of contracting (B, S, D).
+
+    On a matrix, TensorFlow fuses product, bias and activation (ReLU and both forms of GELU) into
+    one kernel; after the reshape of a contraction, it cannot. Arguments, weights and results are
+    those of `keras.layers.Dense`.
+    """
+
+    def call(self, x, training=None):
+        if len(x.shape) == 2:
+            return super().call(x, training=training)
+        leading = ops.shape(x)[:-1]
+        matrix = ops.reshape(x, (-1, x.shape[-1]))
+        return ops.reshape(super().call(matrix, training=training), (*leading, self.units))
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class LayerNormalization(keras.layers.LayerNormalization):
+    """`keras.layers.LayerNormalization` of the last axis, in fewer passes over (B, S, D).
+
+    Keras's own broadcasts scale and offset to (B, S, D) before applying them. Arguments, weights
+    and results are those of `keras.layers.LayerNormalization`; statistics are float32 under a mixed
+    policy.
+
+    Source: https://arxiv.org/abs/1607.06450, equation 4.
+    """
+
+    def call(self, x):
+        x = ops.cast(x, keras.backend.result_type(self.compute_dtype, "float32"))
+        x = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
+        x = x * ops.rsqrt(variance + self.epsilon)
+        # If even the weights are bfloat16, scale and offset are too.
+        x = x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
+        return ops.cast(x, self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class PositionEmbedding(keras.layers.Layer):
+    """Learned absolute positions, counted from the first real token of each row.
+
+    With padding on the right, or none, the position is the column; with padding on the left,
+    positions start after it, so that the side of the padding makes no difference.
+
+    Args:
+        max_sequence_length: int. Number of positions, S at most.
+        hidden_dim: int. Width D of a vector.
+
+    Call: `layer(padding_mask, start=None)` with (B, S) int32, 1 = real; returns (B, S, D). `start`
+    (B,) int32 is the number of earlier tokens, if a sequence continues. Columns beyond the last
+    position, which must be padding, get the last one.
+
+    Example:
+
+        positions = PositionEmbedding(max_sequence_length=512, hidden_dim=64)
+        positions(np.ones((2, 7), "int32")).shape  # (2, 7, 64)
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 3 ("Input/Output Representations").
+    """
+
+    def __init__(self, max_sequence_length, hidden_dim, **kwargs):
+        super().__init__(**kwargs)
+        self.max_sequence_length = max_sequence_length
+        self.hidden_dim = hidden_dim
+
+    def build(self, input_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.max_sequence_length, self.hidden_dim),
+            initializer=truncated_normal(),
+        )
+
+    def call(self, padding_mask, start=None):
+        left_padding = ops.argmax(padding_mask, axis=-1, keepdims=True)  # (B, 1)
+        columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")  # (S,)
+        positions = ops.maximum(columns - ops.cast(left_padding, "int32"), 0)  # (B, S)
+        if start is not None:
+            positions = positions + ops.expand_dims(start, 1)
+            positions = ops.minimum(positions, self.max_sequence_length - 1)
+        return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
+
+    def compute_output_spec(self, padding_mask, start=None):
+        # Not compute_output_shape: Keras 3.12 does not pass it arguments called `…_mask`.
+        return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
+
+    def get_config(self):
+        return super().get_config() | {
+            "max_sequence_length": self.max_sequence_length,
+            "hidden_dim": self.hidden_dim,
+        }

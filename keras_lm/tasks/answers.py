@@ -1,0 +1,53 @@
+"""Answers for users' texts, batch by batch."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.tasks import datasets
+
+
+def answer_all(task, x, batch_size, answer):
+    """Return the results of `answer` for raw strings, batch by batch; see `Task.answer_all`."""
+    if isinstance(x, tf.data.Dataset):
+        x = x.map(lambda *batch: datasets.named(task, batch[0]))
+    else:
+        x = batches_of(task.columns(x), batch_size)
+    found = [{key: value.numpy() for key, value in answer(batch).items()} for batch in x]
+    if not found:
+        raise ValueError("x is empty: pass at least one text.")
+    return {key: join_answers([each[key] for each in found]) for key in found[0]}
+
+
+def batches_of(columns, batch_size):
+    """Yield the columns batch by batch.
+
+    This is not a dataset, at whose end TensorFlow may lose a Ctrl-C.
+
+    Args:
+        columns: dict of tensors (B, …), ragged or not.
+        batch_size: int.
+    """
+    rows = next(iter(columns.values())).shape[0]
+    for start in range(0, rows, batch_size):
+        yield {name: column[start : start + batch_size] for name, column in columns.items()}
+
+
+def join_answers(arrays):
+    """Join batches of an answer along the rows, bytes as `str`.
+
+    Args:
+        arrays: list of arrays; other axes are padded to the widest with zeros or empty strings.
+    """
+    shape = np.max([array.shape[1:] for array in arrays], axis=0) if arrays[0].ndim > 1 else ()
+    widened = [
+        np.pad(
+            array,
+            [(0, 0), *((0, int(n) - m) for n, m in zip(shape, array.shape[1:], strict=True))],
+            constant_values=b"" if array.dtype == object else 0,
+        )
+        for array in arrays
+    ]
+    joined = np.concatenate(widened)
+    if joined.dtype != object:
+        return joined
+    return np.vectorize(lambda value: value.decode("utf-8", "replace"), otypes=[object])(joined)
