@@ -16,15 +16,7 @@ TFLITE_DTYPES = {number: name.lower() for name, number in vars(schema.TensorType
 
 
 def inspect_saved_model(folder, versions):
-    """Return what a SavedModel holds; its graph is read, not loaded.
-
-    Args:
-        folder: `Path` of the version.
-        versions: list of int, all versions beside it; empty if there are none.
-
-    Raises:
-        click.ClickException: if a file is missing or damaged.
-    """
+    """Return what the SavedModel of one version holds; its graph is read, not loaded."""
     try:
         proto = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
         graph = proto.meta_graphs[0]
@@ -59,14 +51,7 @@ def inspect_saved_model(folder, versions):
 
 
 def inspect_tflite(path):
-    """Return what a `.tflite` holds; no interpreter is needed.
-
-    Args:
-        path: `Path`.
-
-    Raises:
-        click.ClickException: if the file is no `.tflite`.
-    """
+    """Return what a `.tflite` holds; no interpreter is needed."""
     data = path.read_bytes()
     if len(data) < 8 or not schema.Model.ModelBufferHasIdentifier(data, 0):
         raise click.ClickException(f"{path} is not a .tflite: export or copy it again.")
@@ -117,7 +102,7 @@ def _tensors(graph, get, number):
 
 
 def _weights(model, graph):
-    """Count the constant numbers with a fraction in a graph."""
+    """Count the constant floats in a graph."""
     floats = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)
     return sum(
         int(np.prod(tensor.ShapeAsNumpy(), dtype=np.int64))

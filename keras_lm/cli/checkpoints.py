@@ -17,15 +17,7 @@ HEADS = {
 
 
 def inspect_checkpoint(source):
-    """Return a checkpoint's contents as a JSON-serializable dict, without loading its weights.
-
-    Args:
-        source: as `from_preset` takes it.
-
-    Raises:
-        FileNotFoundError: if there is no such folder.
-        CheckpointError: if nothing in it is recognised, or something is damaged.
-    """
+    """Return a checkpoint's contents as a JSON-serializable dict, without loading its weights."""
     checkpoint = open_source(source)
     found = {
         "path": source,
@@ -61,7 +53,7 @@ def _arguments(checkpoint, converter):
 
 
 def _weights(checkpoint, ignored):
-    """Count parameters; the type is read off the smallest tensor of numbers with a fraction."""
+    """Count parameters; the dtype is read off the smallest tensor of floats."""
     tensors = checkpoint.tensors
     sizes = {
         name: math.prod(tensors.shape(name)) for name in tensors if not re.search(ignored, name)

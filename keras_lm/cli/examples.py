@@ -14,11 +14,8 @@ from keras_lm.cli.shared_options import UNLABELLED
 class Examples:
     """Texts and labels, a row each.
 
-    Args:
-        rows: `Rows` that they were read from, for messages.
-        texts: dict of `"text"`, perhaps `"text_pair"`, → list of str.
-        labels: list of what the file has, as strings, lists of strings or floats; None without.
-        lines: list of int, where they stand in the file.
+    `texts` is a dict of `"text"`, perhaps `"text_pair"`, → list of str. `labels` is a list of
+    strings, lists of strings or floats, or None. `lines` says where the rows stand in the file.
     """
 
     rows: Rows
@@ -33,11 +30,7 @@ class Examples:
         return class_indices(self.rows, self.labels, self.lines, class_names, multi_label)
 
     def split(self, share, seed):
-        """Return two `Examples`, a random `share` of the rows in the second.
-
-        Raises:
-            click.ClickException: if one of them would be empty.
-        """
+        """Return two `Examples`, a random `share` of the rows in the second."""
         order = list(range(len(self.lines)))
         random.Random(seed).shuffle(order)  # files are often sorted by label
         at = len(order) - round(len(order) * share)
@@ -61,19 +54,11 @@ class Examples:
 
 
 def read_examples(path, format, columns, task, separator, pairs=None):
-    """Read a file whole.
+    """Return the `Examples` of a whole file.
 
-    Args:
-        path: str.
-        format: see `open_rows`.
-        columns: dict of `"text"`, `"text_pair"`, `"labels"` → the user's column or None.
-        task: str, a name in `keras_lm.cli.shared_options.TASKS`, which says what labels are.
-        separator: str, or None where a text has one label.
-        pairs: bool. Whether there are second texts; None if the file is to show it.
-
-    Raises:
-        click.UsageError: if a column is missing.
-        click.ClickException: if the file cannot be read, has no rows, or a row lacks something.
+    `columns` is a dict of `"text"`, `"text_pair"`, `"labels"` → the user's column or None. If a
+    text has one label, `separator` is None. `pairs` says whether there are second texts; None
+    leaves that to the file.
     """
     with open_rows(path, format) as rows:
         found = {"text": rows.find("text", columns["text"])}

@@ -17,7 +17,7 @@ class Layers(click.ParamType):
     name = "name or numbers"
 
     def convert(self, value, param, ctx):
-        """Return an int or a list of them where it is one; `FeatureExtractor` knows the names."""
+        """Return an int or a list of int, else the string; `FeatureExtractor` knows the names."""
         try:
             numbers = [int(part) for part in value.split(",")]
         except ValueError:
@@ -132,11 +132,7 @@ def embedding(task, names):
 def write_npz(path, batches, is_ragged):
     """Write batches of vectors as they come, so that a large file need not fit into memory.
 
-    Args:
-        path: `Path`.
-        batches: iterator of sequences of arrays: one of any shape for each text, or (tokens, …) if
-            `is_ragged`.
-        is_ragged: bool.
+    A batch has an array for each text, of any shape, or (tokens, …) if `is_ragged`.
     """
     import numpy as np
 

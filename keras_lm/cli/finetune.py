@@ -160,7 +160,7 @@ def finetune_command(source, train, output, export_path, **options):
 
 
 def _start_run(output, data, held_out, options, source):
-    """A run on packed windows, which can be interrupted."""
+    """Return a `Run` on packed windows, which can be interrupted."""
     from keras_lm.cli.runs import Run, fingerprint
 
     names = ("epochs", "batch_size", "learning_rate", "sequence_length", "seed", "dtype")
@@ -202,7 +202,7 @@ def _read(train, name, options, multi_label):
 
 
 def _class_names(train, labels, given, stated, multi_label):
-    """The user's, or the checkpoint's where the labels are among them, or those in the file."""
+    """Return the user's names, or the checkpoint's if they fit the labels, or those in the file."""
     from keras_lm.cli.labels import all_names, fits
 
     if given:

@@ -18,12 +18,10 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx):
-        """Return the names in the order of `SECTIONS`, followed by any others."""
         ordered = [name for names in SECTIONS.values() for name in names if name in self.commands]
         return ordered + sorted(set(self.commands) - set(ordered))
 
     def format_commands(self, ctx, formatter):
-        """Write the commands, a heading for each section."""
         width = formatter.width - 6 - max(map(len, self.commands))
         others = sorted(set(self.commands) - {n for names in SECTIONS.values() for n in names})
         for title, names in [*SECTIONS.items(), ("Others", others)]:
@@ -37,7 +35,6 @@ class Commands(click.Group):
                     formatter.write_dl(rows)
 
     def invoke(self, ctx):
-        """Run the command that was called."""
         try:
             return super().invoke(ctx)
         except OSError as error:

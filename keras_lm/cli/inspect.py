@@ -41,11 +41,7 @@ def inspect_command(path, version, as_json):
 
 
 def inspect_path(path, version=None):
-    """Return what is at a path as a dict that JSON can hold.
-
-    Raises:
-        click.ClickException: if a SavedModel or a `.tflite` is damaged, or has no such version.
-    """
+    """Return what is at a path, or what a size would need, as a dict that JSON can hold."""
     local = Path(path).expanduser()
     folder = find_version(local, version)
     if folder is not None:
@@ -84,7 +80,7 @@ def inspect_size(name):
 
 
 def readable(name, value):
-    """A value of the dict as one line, or several, of a table."""
+    """Return a value of the dict as one line of a table, or as a list of lines."""
     if name == "bytes":
         return f"{value / 1e6:.1f} MB"
     if name == "memory":

@@ -6,11 +6,7 @@ import numpy as np
 def read_labels(rows, line, value, separator=None):
     """Return a row's label as a string; with a separator all of its labels, as a list.
 
-    Args:
-        rows: `keras_lm.cli.row_files.Rows`, for messages.
-        line: int.
-        value: what the column has: a string, a number, a bool, or a list of these.
-        separator: str, or None where a text has one label.
+    The value may be a string, a number, a bool, or with a separator a list of these.
     """
     if separator is not None:
         parts = value.split(separator) if isinstance(value, str) else value
@@ -42,7 +38,7 @@ def _name(rows, line, value):
 
 
 def all_names(labels):
-    """Return the different labels, sorted: as numbers where all are integers."""
+    """Return the different labels, sorted: as numbers if all are integers."""
     found = {name for label in labels for name in ([label] if isinstance(label, str) else label)}
     return sorted(found, key=int) if all(map(_is_integer, found)) else sorted(found)
 
@@ -53,18 +49,7 @@ def fits(labels, class_names):
 
 
 def class_indices(rows, labels, lines, class_names, multi_label):
-    """Return labels as a classifier takes them: (B,) of positions, or (B, classes) of 0 and 1.
-
-    Args:
-        rows: `keras_lm.cli.row_files.Rows`, for messages.
-        labels: list of what `read_labels` returned.
-        lines: list of int, where they stand.
-        class_names: list of str.
-        multi_label: bool.
-
-    Raises:
-        click.ClickException: if a label is neither a class's name nor, all alike, its position.
-    """
+    """Return (B,) int32 positions, or if `multi_label` (B, classes) float32 of 0 and 1."""
     index = _index(all_names(labels), class_names)
     if index is None:
         for line, label in zip(lines, labels):
@@ -82,7 +67,7 @@ def class_indices(rows, labels, lines, class_names, multi_label):
 
 
 def _index(names, class_names):
-    """Return a dict of name → position, or None where some name has none."""
+    """Return a dict of name → position; None unless all are class names, or all are positions."""
     index = {name: position for position, name in enumerate(class_names)}
     if all(name in index for name in names):
         return index

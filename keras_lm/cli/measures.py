@@ -9,13 +9,7 @@ from keras_lm.cli.runs import without_blank
 
 
 def measure(task, examples, batch_size):
-    """Return a dict of measures.
-
-    Args:
-        task: a `TextClassifier`, `TextRegressor`, `MaskedLM` or `CausalLM`.
-        examples: `keras_lm.cli.examples.Examples`.
-        batch_size: int.
-    """
+    """Return a dict of measures of a task on `keras_lm.cli.examples.Examples`."""
     if isinstance(task, tasks.CausalLM):
         return _measure_language_model(task, examples.texts["text"], batch_size)
     results = {"texts": len(examples.lines)}

@@ -12,12 +12,7 @@ KNOWN_ORDER = ("text", "text_pair")
 
 
 class TaskModel:
-    """A task that answers.
-
-    Args:
-        task: `keras_lm.tasks.Task`.
-        text_pair: bool. Whether the user has second texts for a task that takes both forms.
-    """
+    """A `keras_lm.tasks.Task`; `text_pair` only matters if it takes both texts and pairs."""
 
     def __init__(self, task, text_pair=False):
         self.task = task
@@ -30,15 +25,7 @@ class TaskModel:
 
 
 class SavedModel:
-    """A signature of an exported SavedModel.
-
-    Args:
-        folder: `Path` with `saved_model.pb`.
-        signature: str.
-
-    Raises:
-        click.ClickException: if it has no such signature, or one that does not take strings.
-    """
+    """A signature of an exported SavedModel; `folder` is that of one version."""
 
     def __init__(self, folder, signature):
         import tensorflow as tf
@@ -57,7 +44,6 @@ class SavedModel:
         self.inputs = string_inputs(signature, {n: spec.dtype.name for n, spec in specs.items()})
 
     def answer(self, columns):
-        """See `TaskModel.answer`."""
         import tensorflow as tf
 
         tensors = {name: tf.constant(encoded(column)) for name, column in columns.items()}
@@ -68,16 +54,7 @@ class SavedModel:
 
 
 class LiteRTModel:
-    """A `.tflite` file under LiteRT's interpreter.
-
-    Args:
-        path: `Path`.
-        signature: str.
-
-    Raises:
-        click.ClickException: if the interpreter is not installed, the file is damaged, or it has no
-            such signature.
-    """
+    """A `.tflite` file under LiteRT's interpreter."""
 
     def __init__(self, path, signature):
         import numpy as np
@@ -104,7 +81,6 @@ class LiteRTModel:
         self.inputs = string_inputs(signature, dtypes)
 
     def answer(self, columns):
-        """See `TaskModel.answer`."""
         import numpy as np
 
         try:
@@ -114,15 +90,7 @@ class LiteRTModel:
 
 
 class ServedModel:
-    """A model on a server; over REST it needs no TensorFlow.
-
-    Args:
-        client: `keras_lm.serving.client.Client`.
-        signature: str.
-
-    Raises:
-        click.ClickException: if the server does not answer, or the signature is not one of strings.
-    """
+    """A model that a `Client` asks; over REST it needs no TensorFlow."""
 
     def __init__(self, client, signature):
         self.client = client
@@ -139,7 +107,6 @@ class ServedModel:
         self.inputs = string_inputs(signature, dtypes)
 
     def answer(self, columns):
-        """See `TaskModel.answer`."""
         return self._ask(self.client.predict, columns, self.signature)
 
     def _ask(self, method, *arguments):
@@ -152,15 +119,7 @@ class ServedModel:
 
 
 def string_inputs(signature, dtypes):
-    """Return the names of a signature's inputs, `text` first.
-
-    Args:
-        signature: str.
-        dtypes: dict of an input's name → the name of its dtype.
-
-    Raises:
-        click.ClickException: if they are not all strings.
-    """
+    """Return the names of a signature's inputs, `text` first; all have to be strings."""
     if set(dtypes.values()) != {"string"}:
         listed = ", ".join(f"{name} ({dtype})" for name, dtype in dtypes.items())
         raise click.ClickException(

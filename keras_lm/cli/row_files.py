@@ -30,14 +30,8 @@ GUESSES = {
 class Rows:
     """Rows from a file, from standard input or from the command line; iterate once.
 
-    Args:
-        name: str, for messages.
-        lines: iterator of `(line number, dict)`.
-        columns: list of str, or None to take those of the first row.
-        size: int, bytes that reading goes through; None where that is unknown.
-        position: callable, how many of them are read.
-
-    Iterating yields `(line number, dict)`.
+    Iterating yields `(line number, dict)`. `columns=None` takes those of the first row. `size` is
+    the number of bytes, None if unknown, and `position` returns how many of them are read.
     """
 
     def __init__(self, name, lines, columns=None, size=None, position=lambda: 0):
@@ -59,13 +53,8 @@ class Rows:
     def find(self, role, given=None, required=True):
         """Return the column for a role: what the user named, or a name that is usual for it.
 
-        Args:
-            role: str, such as `"text"`; its option is `--text`.
-            given: str or None, what the user named.
-            required: bool. False returns None where no column looks like it.
-
-        Raises:
-            click.UsageError: if there is no such column.
+        If there is none, raise an error; but return None if the user named none and `required` is
+        False.
         """
         candidates = [given] if given else GUESSES.get(role, (role,))
         found = next((name for name in candidates if name in self.columns), None)
@@ -79,17 +68,13 @@ class Rows:
         return found
 
     def value(self, line, row, column):
-        """Return what a row has in a column.
-
-        Raises:
-            click.ClickException: if it has no such column, or null in it.
-        """
+        """Return what a row has in a column; raise an error if that is nothing or null."""
         if row.get(column) is None:
             raise self.error(line, f"no {column!r}.")
         return row[column]
 
     def text(self, line, row, column):
-        """The same for a column that holds strings."""
+        """Return what a row has in a column; raise an error if that is no string."""
         value = self.value(line, row, column)
         if not isinstance(value, str):
             raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, and not a string.")
@@ -98,14 +83,9 @@ class Rows:
 
 @contextlib.contextmanager
 def open_rows(path, format=None):
-    """Yield the `Rows` of a file.
+    """Yield the `Rows` of a file; a path of `"-"` is standard input.
 
-    Args:
-        path: str, `"-"` for standard input.
-        format: `"csv"`, `"tsv"`, `"jsonl"` or `"lines"`; None to tell by the suffix.
-
-    Raises:
-        click.ClickException: if the file cannot be read, or not as this format.
+    Without a `format`, the suffix says what a file is, and standard input is lines.
     """
     if path == "-":
         name, stream = "standard input", sys.stdin.buffer
@@ -128,16 +108,7 @@ def open_rows(path, format=None):
 
 
 def open_input(texts, path, format):
-    """Return a context with the `Rows` of texts from the command line, a file or standard input.
-
-    Args:
-        texts: sequence of str, perhaps empty.
-        path: str or None.
-        format: see `open_rows`.
-
-    Raises:
-        click.UsageError: if there are both texts and a path, or there is nothing at all.
-    """
+    """Return a context with the `Rows` of texts from the command line, a file or standard input."""
     if texts and path:
         raise click.UsageError("texts are given and --input, too: choose one.")
     if texts:
@@ -149,16 +120,7 @@ def open_input(texts, path, format):
 
 
 def choose_columns(rows, inputs, given):
-    """Return a dict of a model's input → the column that it is read from.
-
-    Args:
-        rows: `Rows`.
-        inputs: list of str.
-        given: dict of `"text"` and others → the column that the user named for it, or None.
-
-    Raises:
-        click.UsageError: if there is no column for an input.
-    """
+    """Return a dict of a model's input → the column that it is read from."""
     if len(inputs) == 1:  # whatever it is called
         return {inputs[0]: rows.find("text", given["text"])}
     if rows.columns == ["text"]:
@@ -170,14 +132,7 @@ def choose_columns(rows, inputs, given):
 
 
 def batches(rows, columns, batch_size, label):
-    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
-
-    Args:
-        rows: `Rows`.
-        columns: dict of a model's input → the column that it is read from.
-        batch_size: int.
-        label: str, before the progress bar.
-    """
+    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings."""
     read = 0
     with progress(rows.size, label) as advance:
         while batch := list(itertools.islice(rows, batch_size)):

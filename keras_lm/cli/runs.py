@@ -18,14 +18,9 @@ from keras_lm.files import replacing
 
 
 class Run:
-    """A run that can be interrupted at any time.
+    """A run that can be interrupted at any time, and continued with the same `settings` only.
 
-    Args:
-        output: `Path` of the preset to be written at the end.
-        settings: dict of what decides how it goes: a run with other settings cannot go on.
-
-    Raises:
-        click.ClickException: if the folder holds a run with other settings.
+    `output` is the `Path` of the preset to be written at the end.
     """
 
     def __init__(self, output, settings):
@@ -53,21 +48,11 @@ class Run:
                 new.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
     def fit(self, task, documents, validation=None, minutes=5.0, **options):
-        """Train, from where an earlier command was interrupted.
+        """Train from where an earlier command was interrupted; return a dict of metric → values.
 
-        Args:
-            task: `keras_lm.tasks.CausalLM`.
-            documents: see `keras_lm.data.token_windows`.
-            validation: the same, or None.
-            minutes: float. How often to save where the run is.
-            **options: of `keras_lm.training.fit_windows`.
-
-        Returns:
-            dict from metrics to lists of values, one an epoch.
-
-        Raises:
-            click.ClickException: if it is interrupted and can go on, the memory is full, or the
-                loss is no longer a number. Where nothing was saved, the folder goes.
+        `documents` and `validation`: see `keras_lm.data.token_windows`; other arguments: see
+        `keras_lm.training.fit_windows`. The folder is removed if training fails before anything was
+        saved, or if the loss is no longer a number.
         """
         state = self.folder / "state.safetensors"
         try:
@@ -110,7 +95,6 @@ class Run:
         return data.read_token_shards(folder, task.tokenizer)
 
     def remove(self):
-        """Remove the folder: the run has ended."""
         shutil.rmtree(self.folder)
 
 

@@ -14,15 +14,7 @@ def find_versions(folder):
 
 
 def find_version(path, version=None):
-    """Return the folder of a SavedModel, or None where there is none.
-
-    Args:
-        path: `Path`.
-        version: int, or None for the latest.
-
-    Raises:
-        click.ClickException: if there are versions, but not this one.
-    """
+    """Return the folder of a SavedModel, by default the latest version; None if there is none."""
     if (path / SAVED_MODEL).is_file():
         if version is not None:
             raise click.UsageError(f"{path} is one version already: leave --version out.")

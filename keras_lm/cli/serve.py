@@ -63,12 +63,7 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine):
 
 
 def announce(server, names):
-    """Print where the models are, and a request to try.
-
-    Args:
-        server: what `launch` returns.
-        names: the models' names.
-    """
+    """Print where the models are, and a request to try."""
     from keras_lm.serving.client import Client
 
     click.echo(f"REST:   {server.rest_url}")
@@ -83,13 +78,7 @@ def announce(server, names):
 
 
 def curl_line(rest_url, name, signatures):
-    """Return a command that asks a model something, or about itself where it takes no text.
-
-    Args:
-        rest_url: str.
-        name: str. The model's name.
-        signatures: dict, see `Client.metadata`.
-    """
+    """Return a command that asks a model something, or about itself if it takes no text."""
     url = f"{rest_url}/v1/models/{name}"
     inputs = signatures.get("serving_default", {}).get("inputs", {})
     if not inputs or any(column["dtype"] != "DT_STRING" for column in inputs.values()):

@@ -26,7 +26,6 @@ class TaskChoice(click.Choice):
     """One of some tasks; `causal_lm` is `causal-lm`."""
 
     def convert(self, value, param, ctx):
-        """Return the name as `TASKS` has it."""
         return super().convert(str(value).replace("_", "-"), param, ctx)
 
 
@@ -54,10 +53,9 @@ class PresetFolder(click.Path):
 
 
 def together(*decorators):
-    """One decorator of several, in the order in which `--help` shows them."""
+    """Return one decorator of several, in the order in which `--help` shows them."""
 
     def decorate(command):
-        """Give a command all of them."""
         for decorator in reversed(decorators):
             command = decorator(command)
         return command
@@ -109,11 +107,7 @@ batch_size_option = click.option(
 
 
 def parse_class_names(ctx, param, value):
-    """Callback of `--class-names`: `"bad,good"` → a list.
-
-    Raises:
-        click.BadParameter: if a name is empty or stands there twice.
-    """
+    """Callback of `--class-names`: `"bad,good"` → a list."""
     if value is None:
         return None
     names = [name.strip() for name in value.split(",")]

@@ -16,18 +16,7 @@ def open_source(source):
 
 
 def choose_task(checkpoint, name):
-    """Return the class of the task to load from a checkpoint.
-
-    Args:
-        checkpoint: `keras_lm.converters.Checkpoint`.
-        name: str, a name in `TASKS`, or None for what the checkpoint has a head for.
-
-    Returns:
-        The class; None if `name` is None and there is no such head.
-
-    Raises:
-        click.ClickException: if `name` needs a trained classification head and there is none.
-    """
+    """Return the class of the task `name`; for None what the checkpoint has a head for, or None."""
     if name is None:
         return presets.stated_task(checkpoint)
     cls = getattr(tasks, TASKS[name])
@@ -42,16 +31,7 @@ def choose_task(checkpoint, name):
 
 
 def load_task(source, cls=None, **arguments):
-    """Load a task with a tokenizer, and say what the library warned of.
-
-    Args:
-        source: str.
-        cls: a task's class; None for the one that the source holds.
-        **arguments: see `Task.from_preset`.
-
-    Raises:
-        click.ClickException: if `cls` is None and the source holds no task.
-    """
+    """Load a task with a tokenizer, by default the source's own; print the library's warnings."""
     checkpoint = open_source(source)
     cls = cls or presets.stated_task(checkpoint)
     if cls is None:

@@ -39,12 +39,7 @@ def notes():
 
 @contextlib.contextmanager
 def progress(size, label):
-    """Yield `advance(n)`, which moves a bar on a terminal's standard error, and nothing elsewhere.
-
-    Args:
-        size: int, or None where nobody knows: then there is no bar.
-        label: str.
-    """
+    """Yield `advance(n)`; it moves a bar if standard error is a terminal and the size is known."""
     if size is None or not sys.stderr.isatty():
         yield lambda n: None
         return
@@ -64,7 +59,7 @@ def say_rows(pairs):
 
 
 def megabytes(path):
-    """Size of a file, or of all files in a folder, as text."""
+    """Return the size of a file, or of all files in a folder, as text."""
     return f"{files.size(path) / 1e6:.1f} MB"
 
 
@@ -76,11 +71,7 @@ def first_line(error):
 
 @contextlib.contextmanager
 def json_lines(path):
-    """Yield `write(rows)` for a JSONL file, or for standard output where `path` is None.
-
-    Args:
-        path: `Path` or None. The file appears when all rows are written.
-    """
+    """Yield `write(rows)` to standard output, or to a JSONL file that appears at the end."""
     with contextlib.ExitStack() as stack:
         if path is None:
             stream = sys.stdout.buffer
@@ -96,7 +87,7 @@ def json_lines(path):
 
 
 def json_line(row):
-    """One object as a line of UTF-8."""
+    """Return an object as a line of UTF-8."""
     try:
         return json.dumps(row, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair has no UTF-8, and JSON an escape for it

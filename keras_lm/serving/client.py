@@ -1,6 +1,6 @@
 """A client for TF Serving and for the embedded server: strings in, numpy arrays out.
 
-REST needs `requests` alone; TensorFlow is imported only where a `grpc://` server is asked.
+REST needs `requests` alone; TensorFlow is imported only if a `grpc://` server is asked.
 """
 
 import json
@@ -55,9 +55,10 @@ class ServerError(Exception):
 class Client:
     """Asks one model of a server, over REST or gRPC.
 
+    Methods raise `ServerError` if the server refuses, or does not answer.
+
     Args:
-        url: `"http://HOST:PORT"` for REST (by custom port 8501), `"grpc://HOST:PORT"` for gRPC
-            (8500).
+        url: `"http://HOST:PORT"` for REST (usually 8501), `"grpc://HOST:PORT"` for gRPC (8500).
         model: str. The name that the server knows the model by.
         version: int. None asks the latest that the server has loaded.
         timeout: float. Seconds to wait for an answer.
@@ -87,16 +88,14 @@ class Client:
         self._signatures = {}
 
     def predict(self, inputs, signature="serving_default"):
-        """Ask a signature of the model.
+        """Return a dict of the outputs as numpy arrays, of the dtypes that the model declares.
+
+        Strings are `str`, and `bytes` if the output's name ends in `_bytes`.
 
         Args:
-            inputs: dict of name → list or array, a row per example. Those for which the signature
-                has a default may be left out.
+            inputs: dict of name → list or array, a row per example; those that have a default may
+                be left out.
             signature: str. Which of the model's signatures to call.
-
-        Returns:
-            dict of name → numpy array, of the dtypes that the model declares; strings are `str`,
-            and `bytes` where the name ends in `_bytes`.
 
         Raises:
             ServerError: if the server refuses, or does not answer.
@@ -117,15 +116,10 @@ class Client:
         return self._transport.predict(inputs, signature, expected)
 
     def metadata(self):
-        """Return the model's signatures.
+        """Return a dict of signature → `{"method": str, "inputs": columns, "outputs": columns}`.
 
-        Returns:
-            dict of signature name → `{"method": str, "inputs": columns, "outputs": columns}`, and
-            columns is a dict of name → `{"dtype": "DT_STRING", "shape": [-1]}`; a shape that is not
-            known is None. An optional input has a `"default"`, an array.
-
-        Raises:
-            ServerError: if the server refuses, or does not answer.
+        Columns are a dict of name → `{"dtype": "DT_STRING", "shape": [-1]}`; a shape that is not
+        known is None. An optional input has a `"default"`, an array.
         """
         signatures = self._transport.signatures()
         # TensorFlow keeps one for itself, to initialise tables.
@@ -134,11 +128,8 @@ class Client:
     def status(self):
         """Return what the server says about the model's versions.
 
-        Returns:
-            list of `{"version": int, "state": str, "error": str}`; state `"AVAILABLE"` answers.
-
-        Raises:
-            ServerError: if the server refuses, or does not answer.
+        This is a list of `{"version": int, "state": str, "error": str}`; a version answers if its
+        state is `"AVAILABLE"`.
         """
         return self._transport.status()
 

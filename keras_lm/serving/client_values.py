@@ -85,7 +85,7 @@ def from_json(value, dtype):
 
 
 def from_tensor(name, array):
-    """Return the array of an output over gRPC as REST gives it: strings as `str`."""
+    """Return the array of an output over gRPC as REST returns it: strings as `str`."""
     if array.dtype == object and not name.endswith("_bytes"):
         texts = [item.decode("utf-8", "replace") for item in array.ravel()]
         return np.array(texts, dtype=object).reshape(array.shape)

@@ -60,11 +60,7 @@ def free_ports(host):
 
 
 def model_config(models):
-    """Return TF Serving's `ModelServerConfig` in text form.
-
-    Args:
-        models: dict of name → path.
-    """
+    """Return TF Serving's `ModelServerConfig` for a dict of name → path, in text form."""
 
     config = model_server_config_pb2.ModelServerConfig()
     for name, path in models.items():
@@ -112,11 +108,7 @@ class ChildServer:
             raise
 
     def wait(self):
-        """Return when the server has ended by itself.
-
-        Raises:
-            LaunchError: if it failed.
-        """
+        """Block until the server ends by itself, and raise a `LaunchError` that says how."""
         self.process.wait()
         self._check()
 
@@ -131,7 +123,6 @@ class ChildServer:
         self.folder.cleanup()
 
     def kill(self):
-        """End the server by force."""
         self.process.kill()
         self.process.wait()
 
@@ -203,7 +194,6 @@ class DockerServer(ChildServer):
 
     @staticmethod
     def problem():
-        """Return why it cannot be used here, or None."""
         if not shutil.which("docker"):
             return "docker is not on PATH"
         try:
@@ -218,7 +208,6 @@ class DockerServer(ChildServer):
         return "docker's engine does not answer" if done.returncode else None
 
     def command(self, folder):
-        """Write the configuration into a folder, and return the command line."""
         inside = {name: Path("/models") / name for name in self.plan.models}
         (folder / "models.config").write_text(model_config(inside), encoding="ascii")
         mounts = [(folder, "/config")]
@@ -236,14 +225,12 @@ class DockerServer(ChildServer):
         return command + self._flags("/config/models.config", 8501, 8500)
 
     def failure(self, exit_code, last_words):
-        """Return the exception for a container that ended with an exit code which is not 0."""
         if exit_code in (125, 126, 127):  # docker's own: no image, no network, no such program
             reason = next((line for line in self.last_lines if "rror" in line), "no reason given")
             return CannotStart(f"docker cannot start {IMAGE} ({reason})", exit_code)
         return super().failure(exit_code, last_words)
 
     def kill(self):
-        """End the container by force."""
         subprocess.run(["docker", "kill", self.container], capture_output=True)
         super().kill()
 
@@ -259,7 +246,6 @@ class EmbeddedServer:
 
     @staticmethod
     def problem():
-        """Return why it cannot be used here, or None."""
         needed = ["starlette", "uvicorn", "grpc", "tensorflow_serving"]
         missing = [name for name in needed if find_spec(name) is None]
         if missing:
@@ -269,7 +255,6 @@ class EmbeddedServer:
         return None
 
     def start(self):
-        """Load the models and listen."""
         from keras_lm.serving.server import Server  # imports TensorFlow
 
         plan = self.plan

@@ -13,9 +13,8 @@ BY_NUMBER = {code.value[0]: code for code in StatusCode}
 class ServingError(Exception):
     """A request that cannot be answered, or a version that cannot be loaded.
 
-    Args:
-        code: `grpc.StatusCode`; the same codes as TensorFlow's, of which HTTP's follow.
-        message: str, what is wrong. Where TF Serving has words for it, they are alike.
+    `code` is a `grpc.StatusCode`, the same codes as TensorFlow's, of which HTTP's follow. If TF
+    Serving has words for what is wrong, the message is like them.
     """
 
     def __init__(self, code, message):

@@ -22,12 +22,7 @@ TENSORFLOW = 1  # the older way of saying model_platform: "tensorflow"
 
 
 def add_services(server, models):
-    """Register both services.
-
-    Args:
-        server: `grpc.Server`.
-        models: `Models`.
-    """
+    """Register both services over `Models` with a `grpc.Server`."""
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         PredictionService(models), server
     )
@@ -59,11 +54,7 @@ def _answering(method):
 
 
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Runs models.
-
-    Args:
-        models: `Models`.
-    """
+    """Runs models."""
 
     def __init__(self, models):
         self._models = models
@@ -85,14 +76,14 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     @_answering
     def Classify(self, request):
-        """Run a signature that gives classes and scores for tf.Examples."""
+        """Run a signature that returns classes and scores for tf.Examples."""
         _check_spec(request)
         with self._lease(request.model_spec) as saved_model:
             return messages.classify(saved_model, request)
 
     @_answering
     def Regress(self, request):
-        """Run a signature that gives a number for each tf.Example."""
+        """Run a signature that returns a number for each tf.Example."""
         _check_spec(request)
         with self._lease(request.model_spec) as saved_model:
             return messages.regress(saved_model, request)
@@ -107,7 +98,6 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     @_answering
     def GetModelMetadata(self, request):
-        """Tell a version's signatures."""
         _check_spec(request)
         if not request.metadata_field:
             raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
@@ -126,18 +116,13 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
-    """Tells which versions are served, and changes it.
-
-    Args:
-        models: `Models`.
-    """
+    """Tells which versions are served, and changes it."""
 
     def __init__(self, models):
         self._models = models
 
     @_answering
     def GetModelStatus(self, request):
-        """Tell the state of a model's versions."""
         _check_spec(request)
         spec = request.model_spec
         version = spec.version.value if spec.HasField("version") else None

@@ -21,18 +21,7 @@ def type_name(data_type):
 
 
 class SavedModel:
-    """A SavedModel in memory.
-
-    Args:
-        folder: `pathlib.Path` of one version; its name is the version's number.
-
-    Attributes:
-        number: int, the version.
-        signature_defs: dict of all `SignatureDef` messages by name.
-
-    Raises:
-        ServingError: if it cannot be loaded, for instance because it uses an unknown operation.
-    """
+    """A SavedModel in memory; the name of its folder is the version's number."""
 
     def __init__(self, folder):
         self.number = int(folder.name)
@@ -47,19 +36,9 @@ class SavedModel:
             raise ServingError(code, str(error)) from error
 
     def run(self, name, inputs, output_names=()):
-        """Run a signature.
+        """Run a signature on a dict of arrays, and return those of `output_names`, or all if empty.
 
-        Args:
-            name: str, a key of `signature_defs`.
-            inputs: dict of arrays by input name. Inputs with a default are optional.
-            output_names: the outputs to return. Empty means all.
-
-        Returns:
-            dict of arrays by output name; strings are arrays of `bytes` objects.
-
-        Raises:
-            ServingError: if inputs are missing, unknown, or of another type or shape than the
-                signature says; and for whatever fails while it runs.
+        Inputs with a default are optional. Strings are arrays of `bytes` objects.
         """
         signature = self.signature_defs[name]
         inputs = _complete(inputs, signature)
@@ -144,19 +123,10 @@ def _check_output_names(names, signature):
 
 
 def classify(saved_model, name, examples):
-    """Run a signature that takes tf.Examples and gives `classes`, `scores` or both.
+    """Run a signature on serialised tf.Examples, and return the arrays (classes, scores).
 
-    Args:
-        saved_model: `SavedModel`.
-        name: str, the signature; empty for the default one.
-        examples: list of bytes, serialised tf.Examples.
-
-    Returns:
-        (classes, scores), an array of bytes and one of floats, one row an example. `classes` are
-        empty strings, or `scores` zeros, where the signature does not give them.
-
-    Raises:
-        ServingError: if the signature, or what it gives, has another form.
+    Both are (examples, classes). If the signature does not return them, `classes` are empty bytes,
+    or `scores` are zeros. An empty `name` is the default signature.
     """
     signature = _signature_of_examples(saved_model, name, "classification")
     names = [alias for alias in ("classes", "scores") if alias in signature.outputs]
@@ -196,19 +166,7 @@ def classify(saved_model, name, examples):
 
 
 def regress(saved_model, name, examples):
-    """Run a signature that takes tf.Examples and gives `outputs`, a number for each.
-
-    Args:
-        saved_model: `SavedModel`.
-        name: str, the signature; empty for the default one.
-        examples: list of bytes, serialised tf.Examples.
-
-    Returns:
-        Array of floats, as many as examples.
-
-    Raises:
-        ServingError: if the signature, or what it gives, has another form.
-    """
+    """Run a signature on serialised tf.Examples, and return its `outputs`, (examples,) float32."""
     signature = _signature_of_examples(saved_model, name, "regression")
     if len(signature.outputs) != 1:
         raise invalid("Expected one output Tensor.")

@@ -6,8 +6,8 @@
     {"results": [number, …]}                of Regress
     {"error": message}
 
-A row is a bare value where the signature has one output, else an object by name; so are the
-columns. Strings are text, or `{"b64": "…"}` where the output's name ends in `_bytes`. Numbers that
+A row is a bare value if the signature has one output, else an object by name; so are the
+columns. Strings are text, or `{"b64": "…"}` if the output's name ends in `_bytes`. Numbers that
 are none are written as `NaN`, `Infinity` and `-Infinity`.
 """
 
@@ -26,16 +26,7 @@ CHUNK = 2**16
 
 
 def write_outputs(outputs, by_row):
-    """Return the body that answers a request for Predict.
-
-    Args:
-        outputs: dict of arrays by output name.
-        by_row: bool, whether the request had the row format.
-
-    Raises:
-        ServingError: if an output has no counterpart in JSON, or rows are asked for and outputs
-            differ in their number.
-    """
+    """Return the body that answers a request for Predict, `by_row` if it had the row format."""
     if by_row:
         _check_batch(outputs)
     columns = {name: _to_lists(name, array) for name, array in outputs.items()}

@@ -4,7 +4,7 @@
     {"inputs": column(s), "signature_name": …}                              by columns
     {"examples": [features, features], "context": features, "signature_name": …}
 
-A row is a bare value where the signature has one input, else an object by name; so are the columns.
+A row is a bare value if the signature has one input, else an object by name; so are the columns.
 Strings are text or, for other bytes, `{"b64": "…"}`. `NaN`, `Infinity` and `-Infinity` are numbers,
 as in TF Serving, though not in JSON. What is sent back stands in `json_answers`.
 """
@@ -38,14 +38,7 @@ FLOATS = {types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE}
 
 
 def parse(body):
-    """Return the JSON object in the body of a request.
-
-    Args:
-        body: bytes. Those that are no UTF-8 inside of strings are kept as they are.
-
-    Raises:
-        ServingError: if it is no JSON, or no object.
-    """
+    """Return the JSON object in a body; bytes in strings that are no UTF-8 are kept as they are."""
     if not body:
         raise invalid("JSON Parse error: The document is empty")
     try:
@@ -90,18 +83,7 @@ def signature_name(document):
 
 
 def read_inputs(document, signature):
-    """Return the arrays in a request, and whether it has the row format.
-
-    Args:
-        document: dict, the request.
-        signature: `SignatureDef`.
-
-    Returns:
-        (dict of arrays by input name, bool).
-
-    Raises:
-        ServingError: if it has neither form, or values of another type than the signature says.
-    """
+    """Return a dict of the arrays in a request, and whether it has the row format."""
     if "instances" in document and "inputs" in document:
         raise invalid(
             f"JSON Value: {_show(document)} Not formatted correctly expecting only one of 'inputs' "
@@ -309,14 +291,7 @@ def _show(value):
 
 
 def read_examples(document):
-    """Return the serialised tf.Examples of a request, each with the features of its context.
-
-    Args:
-        document: dict, the request.
-
-    Raises:
-        ServingError: if there are none, or a feature is neither numbers nor strings.
-    """
+    """Return the serialised tf.Examples of a request, each with the features of its context."""
     # Serialised messages are merged by writing one after the other; the later feature counts.
     context = _read_example(document["context"]) if "context" in document else b""
     if "examples" not in document:

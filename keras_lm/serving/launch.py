@@ -15,13 +15,9 @@ from keras_lm.serving.engines import ENGINES, CannotStart, LaunchError, open_soc
 
 @dataclass(frozen=True)
 class Plan:
-    """What to serve, and where.
+    """What to serve, and where; a port of 0 is a free one.
 
-    Attributes:
-        models: dict of name → absolute `Path` of the folder of its versions; see `find_models`.
-        host: str. The address to listen at.
-        rest_port: int. 0 is a free one.
-        grpc_port: int. 0 is a free one.
+    `models` is a dict of name → absolute `Path` of the folder of its versions; see `find_models`.
     """
 
     models: dict
@@ -31,18 +27,7 @@ class Plan:
 
 
 def find_models(folders, names=()):
-    """Look at the folders of exported models, before anything starts.
-
-    Args:
-        folders: list of paths; each holds numbered versions, as `task.export` writes them.
-        names: list of str. A name per folder; by default the folder's name.
-
-    Returns:
-        dict of name → absolute `Path`.
-
-    Raises:
-        LaunchError: if a folder is missing or holds no version, or names do not fit.
-    """
+    """Check folders of numbered versions, and return a dict of name → absolute `Path`."""
     if names and len(names) != len(folders):
         raise LaunchError(
             f"--name is given {len(names)} times for {len(folders)} folders: give it once for each "
@@ -80,16 +65,9 @@ def find_models(folders, names=()):
 def launch(plan, engine="auto", say=print):
     """Start the first engine that works, and say which it is and why not another.
 
-    Args:
-        plan: `Plan`.
-        engine: `"auto"`, or one of `"binary"`, `"docker"`, `"embedded"` and no other.
-        say: function of one str, called with what a person should read.
-
-    Returns:
-        The running server: `rest_url`, `grpc_address`, `wait()` for its end, `stop()`.
-
-    Raises:
-        LaunchError: if no engine starts, or a port is taken.
+    An `engine` other than `"auto"` is the only one tried. The server that is returned has
+    `rest_url`, `grpc_address`, `wait()` for its end, and `stop()`. Raises a `LaunchError` if no
+    engine starts, or a port is taken.
     """
     if plan.rest_port == plan.grpc_port != 0:
         raise LaunchError(f"--rest-port and --grpc-port are both {plan.rest_port}: choose two.")
@@ -115,11 +93,7 @@ def launch(plan, engine="auto", say=print):
 
 
 def check_port(option, host, port):
-    """Raise an error for a port that is not available, before a model is loaded.
-
-    Raises:
-        LaunchError: if another program listens there, or this one may not.
-    """
+    """Raise a `LaunchError` for a port that is not available, before a model is loaded."""
     with open_socket(host) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one just left is free
         try:

@@ -36,15 +36,7 @@ FIELDS = {
 
 
 def predict(saved_model, request):
-    """Return the `PredictResponse` to a `PredictRequest`.
-
-    Args:
-        saved_model: `inference.SavedModel`.
-        request: `PredictRequest`; the model it names has been looked up.
-
-    Raises:
-        ServingError: if the request does not fit the signature, or running it fails.
-    """
+    """Return the `PredictResponse` to a `PredictRequest`, whose model has been looked up."""
     name = request.model_spec.signature_name or DEFAULT_SIGNATURE
     if name not in saved_model.signature_defs:
         raise ServingError(
@@ -60,7 +52,7 @@ def predict(saved_model, request):
 
 
 def classify(saved_model, request):
-    """Return the `ClassificationResponse` to a `ClassificationRequest`; see `predict`."""
+    """Return the `ClassificationResponse` to a `ClassificationRequest`."""
     response = classification_pb2.ClassificationResponse()
     _fill_spec(response.model_spec, saved_model, request.model_spec)
     _classify(saved_model, request.model_spec, _read_examples(request.input), response.result)
@@ -68,7 +60,7 @@ def classify(saved_model, request):
 
 
 def regress(saved_model, request):
-    """Return the `RegressionResponse` to a `RegressionRequest`; see `predict`."""
+    """Return the `RegressionResponse` to a `RegressionRequest`."""
     response = regression_pb2.RegressionResponse()
     _fill_spec(response.model_spec, saved_model, request.model_spec)
     _regress(saved_model, request.model_spec, _read_examples(request.input), response.result)
@@ -76,7 +68,7 @@ def regress(saved_model, request):
 
 
 def multi_inference(saved_model, request):
-    """Return the `MultiInferenceResponse` to a `MultiInferenceRequest`; see `predict`."""
+    """Return the `MultiInferenceResponse` to a `MultiInferenceRequest`."""
     response = inference_pb2.MultiInferenceResponse()
     seen = set()
     for task in request.tasks:
@@ -144,15 +136,7 @@ def _read_examples(source):
 
 
 def read_tensor(alias, tensor):
-    """Return the array in a `TensorProto`.
-
-    Args:
-        alias: str, the input's name, for the error.
-        tensor: `TensorProto`.
-
-    Raises:
-        ServingError: if it has no valid type or shape, or other values than they ask for.
-    """
+    """Return the array in a `TensorProto`; `alias` is the input's name, for the error."""
     sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
     field = FIELDS.get(tensor.dtype)
     sent = len(getattr(tensor, field)) if field else 0
@@ -172,9 +156,6 @@ def write_tensor(array):
     """Return the `TensorProto` of an array, its values where TF Serving puts them.
 
     TensorFlow's own function puts them into `tensor_content`, of which most clients know nothing.
-
-    Args:
-        array: array; strings are arrays of `bytes` objects.
     """
     data_type = (tf.string if array.dtype == object else tf.as_dtype(array.dtype)).as_datatype_enum
     if data_type not in FIELDS:

@@ -4,16 +4,7 @@ from tensorflow_serving.apis import get_model_status_pb2
 
 
 def response(models, name, version=None):
-    """Return the `GetModelStatusResponse` about a model.
-
-    Args:
-        models: `Models`.
-        name: str, the model.
-        version: int, only this one.
-
-    Raises:
-        ServingError: if there is no such version.
-    """
+    """Return the `GetModelStatusResponse` about a model, or about one version of it."""
     message = get_model_status_pb2.GetModelStatusResponse()
     for number, state, error in models.status(name, version):
         status = message.model_version_status.add(

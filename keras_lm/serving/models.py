@@ -24,11 +24,8 @@ logger = logging.getLogger("keras_lm.serving")
 class ModelConfig:
     """What is to be served under one name.
 
-    Attributes:
-        folder: `pathlib.Path` of the numbered versions.
-        latest: int, how many of the newest versions to serve; None for all.
-        versions: tuple of the versions to serve, in place of the newest.
-        labels: dict of version numbers by label.
+    `latest` is how many of the newest versions to serve, or None for all; `versions`, if there are
+    any, are served in their place. `labels` is a dict of label → version number.
     """
 
     name: str
@@ -48,14 +45,9 @@ class ModelConfig:
 class Version:
     """One version of a model, in memory or not.
 
-    Attributes:
-        number: int.
-        folder: `pathlib.Path`.
-        state: str, the name of one of TF Serving's states.
-        error: `ServingError`, why it could not be loaded, or None.
-        saved_model: `SavedModel` while it is in memory, else None.
-        users: int, the requests that it answers now.
-        files: what was in its folder when it was loaded.
+    `state` is the name of one of TF Serving's states, `error` why it could not be loaded, `users`
+    the number of requests that it answers now, and `files` what was in its folder when it was
+    loaded.
     """
 
     number: int
@@ -96,16 +88,7 @@ class Models:
 
     @contextlib.contextmanager
     def lease(self, name, version=None, label=None):
-        """Hold a version in memory and give its `SavedModel`.
-
-        Args:
-            name: str, the model.
-            version: int. Left out, the newest that is available.
-            label: str, in place of the version.
-
-        Raises:
-            ServingError: if there is no such version.
-        """
+        """Hold a version in memory, by default the newest available, and yield its `SavedModel`."""
         if not name:
             raise invalid("ModelSpec has no name specified.")
         with self._lock:
@@ -132,18 +115,7 @@ class Models:
         return available[number]
 
     def status(self, name, version=None):
-        """Return the state of a model's versions, the newest first.
-
-        Args:
-            name: str, the model.
-            version: int, only this one.
-
-        Returns:
-            list of (number, state, `ServingError` or None).
-
-        Raises:
-            ServingError: if there is none.
-        """
+        """Return (number, state, `ServingError` or None) of each version, the newest first."""
         with self._lock:
             model = self._models.get(name)
             found = (
@@ -165,13 +137,9 @@ class Models:
     def configure(self, configs):
         """Serve these models from now on, and no others; return once they are loaded.
 
-        Args:
-            configs: list of `ModelConfig`. A label may stand for a version only that is available
-                already.
-
-        Raises:
-            ServingError: if a label stands for something else, and nothing is changed; or if a new
-                model did not become available.
+        A label may stand only for a version that is available already; otherwise nothing is
+        changed, and a `ServingError` is raised. One is also raised if a new model did not become
+        available.
         """
         with self._changing:
             for config in configs:
@@ -295,26 +263,13 @@ def _describe_failure(model):
 
 
 def check_name(name):
-    """Check that a model's name can stand in a URL path.
-
-    Raises:
-        ValueError: if it cannot.
-    """
+    """Raise a `ValueError` if a model's name cannot stand in a URL path."""
     if not isinstance(name, str) or not name or set(name) & set("/:"):
         raise ValueError(f"name={name!r}: a model's name has no / and no : and is not empty.")
 
 
 def check_folder(folder):
-    """Check that a folder has versions.
-
-    Args:
-        folder: `pathlib.Path`.
-
-    Raises:
-        FileNotFoundError: if it does not exist, or no version is in it.
-        NotADirectoryError: if it is a file.
-        ValueError: if it is a version itself.
-    """
+    """Raise an error if a folder does not exist, has no versions, or is one itself."""
     shown = repr(str(folder))
     if not folder.exists():
         raise FileNotFoundError(f"folder={shown} does not exist.")

@@ -9,15 +9,7 @@ ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&"}
 
 
 def render(model_names, grpc_address):
-    """Return the page on which a person asks the served models.
-
-    Args:
-        model_names: list of str.
-        grpc_address: str, `"HOST:PORT"`, for the commands that the page shows.
-
-    Returns:
-        str, HTML.
-    """
+    """Return the HTML of the page on which a person asks the served models."""
     config = json.dumps({"models": list(model_names), "grpc_address": grpc_address})
     return _page().replace('"CONFIG"', config.translate(str.maketrans(ESCAPES)))
 

@@ -51,13 +51,7 @@ LARGEST_UNZIPPED = 2**28  # bytes; a few kilobytes of gzip can be more than fits
 
 
 def make_application(models, workers, grpc_address):
-    """Return the ASGI application.
-
-    Args:
-        models: `Models`.
-        workers: `concurrent.futures.Executor` whose threads run the models.
-        grpc_address: str, for the page.
-    """
+    """Return the ASGI application; the threads of the executor `workers` run the models."""
 
     async def application(scope, receive, send):
         request = Request(scope, receive)

@@ -37,8 +37,7 @@ class Server:
         folders: path of a folder of numbered versions, such as `task.export` writes; or a list of
             such paths; or a dict of them by name. A model without a name is called like its folder.
         host: str, the address to listen on.
-        rest_port: int, the port for REST. 0 takes a free one.
-        grpc_port: int, the port for gRPC. 0 takes a free one.
+        rest_port, grpc_port: int. 0 takes a free one.
         poll_seconds: float, how often to look for new versions.
 
     Raises:
@@ -88,10 +87,7 @@ class Server:
         return f"{host}:{self._ports[port]}"
 
     def start(self):
-        """Load the models and begin to answer; return once both ports do.
-
-        Returns:
-            This server.
+        """Load the models and begin to answer; return this server once both ports do.
 
         Raises:
             OSError: if a port is taken.

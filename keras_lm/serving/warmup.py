@@ -21,13 +21,8 @@ ANSWERS = {
 def warm_up(saved_model, folder):
     """Answer the requests in a version's warm-up file, if it has one.
 
-    Args:
-        saved_model: `inference.SavedModel`.
-        folder: `pathlib.Path` of the version.
-
-    Raises:
-        ServingError: if the file cannot be read, has more than 1,000 records, or one of them
-            cannot be answered. Like in TF Serving, the version is then not served.
+    A `ServingError` for the file or one of its requests means that the version is not served, as in
+    TF Serving.
     """
     path = folder / FILE
     if not path.exists():

@@ -69,11 +69,7 @@ def demo_command(output, **options):
 
 
 def check_packages():
-    """Complain about everything that is missing, with the commands that install it.
-
-    Raises:
-        click.ClickException: If a package which the demo needs is not installed.
-    """
+    """Complain about everything that is missing, with the commands that install it."""
     missing = [name for name in REQUIRED if find_spec(name) is None]
     if missing:
         commands = dict.fromkeys(REQUIRED[name] for name in missing)
@@ -84,11 +80,7 @@ def check_packages():
 
 
 def prepare_output(output):
-    """Make the folder and claim it by a marker file.
-
-    Raises:
-        click.ClickException: If the folder holds something that is not a demo's output.
-    """
+    """Make the folder and claim it by a marker file; refuse one with other contents."""
     if output.is_dir() and any(output.iterdir()) and not (output / MARKER).exists():
         raise click.ClickException(
             f"{output} is not empty and not the output of an earlier demo (it has no {MARKER}); "

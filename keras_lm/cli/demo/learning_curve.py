@@ -8,16 +8,7 @@ class StepHistory(keras.callbacks.Callback):
     """Keeps the loss of every step, and an accuracy measured every so many steps.
 
     Keras reports the mean loss since the epoch began; this takes the steps out of it again.
-
-    Args:
-        measure: callable without arguments, the accuracy by now.
-        every: int. Steps between two measurements; there is one before the first step.
-
-    Example:
-
-        history = StepHistory(measure=lambda: accuracy_of(task, texts, labels), every=50)
-        task.fit(more_texts, more_labels, callbacks=[history])
-        history.losses  # one float a step
+    `measure` returns the accuracy by now; it is also called once before the first step.
     """
 
     def __init__(self, measure, every):
@@ -49,13 +40,7 @@ def smooth(values, window):
 
 
 def draw_learning_curve(history, baseline, path):
-    """Draw loss (left axis) and held-out accuracy (right axis) over steps.
-
-    Args:
-        history: `StepHistory` of a finished `fit`.
-        baseline: float. Accuracy of the classifier to beat, drawn as a line.
-        path: where the PNG goes.
-    """
+    """Draw loss (left axis) and held-out accuracy (right axis) over steps, as a PNG."""
     from matplotlib.figure import Figure  # without pyplot: needs no display, keeps no state
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")

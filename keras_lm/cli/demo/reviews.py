@@ -18,21 +18,7 @@ class Split:
 
 
 def load_reviews(held_out, train_examples=None, seed=0):
-    """Read and split the sentences; the same seed holds out the same ones.
-
-    Args:
-        held_out: int. How many sentences to keep for measuring.
-        train_examples: int. How many of the others to train on; None for all.
-        seed: int. Decides the order, and so the split.
-
-    Returns:
-        A `Split`.
-
-    Example:
-
-        split = load_reviews(held_out=1000)
-        len(split.train_texts)  # 7530
-    """
+    """Return a `Split` of the sentences; the same seed holds out the same ones."""
     import pandas
 
     # Found, not imported: importing the package reads the whole file.
@@ -50,14 +36,7 @@ def load_reviews(held_out, train_examples=None, seed=0):
 
 
 def bag_of_words_accuracy(split):
-    """Held-out accuracy of logistic regression on tf-idf of words and word pairs.
-
-    Args:
-        split: `Split`.
-
-    Returns:
-        A float between 0 and 1.
-    """
+    """Return the held-out accuracy of logistic regression on tf-idf of words and word pairs."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

