@@ -17,14 +17,9 @@ from keras_lm.registry import BACKBONES, register
 class Input:
     """One entry of the dict that a backbone takes.
 
-    Args:
-        shape: tuple without the batch axis.
-        dtype: str.
-        default: what to use for a missing input: an int that fills (B, S), or a callable that
-            computes it from the input called `like`. None: the input is required.
-        like: str, the input from which the default takes its shape.
-        is_state: bool. Whether it is state, which an earlier call returned under the same key; if
-            missing, the initial state.
+    `shape` is without the batch axis. `default` fills a missing input: an int fills (B, S), a
+    callable computes it from the input called `like`, and with None the input is required. With
+    `is_state` it is what an earlier call returned under the same key, by default the initial state.
 
     Example:
 
@@ -63,9 +58,7 @@ class Backbone(keras.Model):
     missing inputs and returns the outputs, without internals such as `hidden_states`.
 
     Class attributes:
-
-    - `SIZES`: dict of a published size's name → its arguments, and `PUBLISHED`: where its
-      weights are;
+    - `SIZES`: dict of a size's name → its arguments, and `PUBLISHED`: where its weights are;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
@@ -75,10 +68,7 @@ class Backbone(keras.Model):
         inputs: dict of name → `Input`.
         dtype: a dtype policy or its name.
 
-    Attributes:
-        symbolic: dict, what `forward` returns for symbolic inputs, such as `hidden_states`: a list
-            of `KerasTensor`s (B, S, D), the embedding and then each block's output.
-        blocks: list of layers with `attention_probabilities(x, bias)`, where there is attention.
+    A model with attention has `blocks`, layers with `attention_probabilities(x, bias)`.
     """
 
     SIZES = {}
@@ -103,11 +93,7 @@ class Backbone(keras.Model):
         self.input_fields = inputs
 
     def finish(self, config):
-        """End a constructor: keep the arguments and build all layers in one symbolic call.
-
-        Args:
-            config: dict of the constructor's arguments, except `dtype` and `name`.
-        """
+        """End a constructor: keep all arguments but `dtype` and `name`, and build the layers."""
         self.config = config
         inputs = {
             name: keras.Input(field.shape, dtype=field.dtype, name=name)
@@ -120,16 +106,10 @@ class Backbone(keras.Model):
         self.built = True
 
     def forward(self, **inputs):
-        """The network; see the class."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it computes.")
 
     def compute(self, inputs, training=None):
-        """Return all that `forward` computes, hidden states too, for the inputs of a call.
-
-        Args:
-            inputs: dict, what calling takes.
-            training: bool. Whether to apply dropout.
-        """
+        """Return all that `forward` computes for the inputs of a call, hidden states too."""
         computed = self.forward(**self.complete(inputs), training=training)
         return computed | self._outputs(computed)
 
@@ -164,12 +144,10 @@ class Backbone(keras.Model):
 
     @property
     def inputs(self):
-        """The symbolic inputs, as a list."""
         return list(self.input.values())
 
     @property
     def outputs(self):
-        """The symbolic outputs, as a list."""
         return keras.tree.flatten(self.output)
 
     @property
@@ -190,16 +168,13 @@ class Backbone(keras.Model):
 
     @classmethod
     def from_preset(cls, source, load_weights=True, **overrides):
-        """Load a backbone from a preset, a published checkpoint or a size name.
+        """Load a backbone, of the class that `source` calls for.
 
         Args:
             source: a folder (a keras_lm preset or a published checkpoint), `"hf://owner/name"`, or
                 the name of a size such as `"bert_base_en_uncased"`.
-            load_weights: bool. False gives random weights; a size name needs it.
+            load_weights: bool. False for random weights; a size name needs it.
             **overrides: arguments of the class to change, such as `dropout` or `dtype`.
-
-        Returns:
-            A `Backbone` of the class that the checkpoint calls for.
 
         Raises:
             FileNotFoundError: if `source` is neither a folder nor a known name.
@@ -217,11 +192,8 @@ class Backbone(keras.Model):
     def save_to_preset(self, folder):
         """Write configuration and weights to `folder` as a keras_lm preset, in one step.
 
-        Args:
-            folder: path. Created, or replaced if it holds a preset.
-
-        Raises:
-            FileExistsError: if `folder` holds anything else, which is left as it is.
+        The folder is created, or replaced if it holds a preset. If it holds anything else, it is
+        left as it is, and `FileExistsError` is raised.
         """
         presets.save(folder, backbone=self)
 
@@ -233,14 +205,7 @@ class Backbone(keras.Model):
         return cls(**config)
 
     def with_vocabulary_size(self, vocabulary_size):
-        """Return a copy with more rows in the token embedding; the new ones are random.
-
-        Args:
-            vocabulary_size: int, at least the current one.
-
-        Raises:
-            ValueError: if it is smaller.
-        """
+        """Return a copy whose token embedding has more rows, not fewer; new ones are random."""
         rows = self.config["vocabulary_size"]
         if vocabulary_size < rows:
             raise ValueError(f"vocabulary_size={vocabulary_size} is less than the current {rows}.")
@@ -255,23 +220,11 @@ class Backbone(keras.Model):
     # === Heads ===
 
     def make_head(self, kind, **options):
-        """Return this model's head of a `kind`, as an unbuilt layer.
-
-        Args:
-            kind: str, what a task asks for: `"classification"`, `"token"`, …
-            **options: what the kind needs, such as `num_classes`.
-
-        Raises:
-            ValueError: if the model has no such head.
-        """
+        """Return the head of a `kind` such as `"token"`, with its `options`: an unbuilt layer."""
         raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.")
 
     def attention_probabilities(self, inputs):
-        """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
-
-        Raises:
-            ValueError: if the model has no attention, or none with heads.
-        """
+        """Return the attention probabilities, a list of (B, N, S, T) float32, one per block."""
         if "attention_biases" not in self.symbolic:
             raise ValueError(
                 f"{type(self).__name__} has no attention with heads to look at: see hidden_states."
@@ -289,12 +242,7 @@ class Backbone(keras.Model):
         return super().__call__(self.complete(inputs), *args, **kwargs)
 
     def complete(self, inputs):
-        """Return `inputs` as `forward` takes them: tensors, with missing ones filled in.
-
-        Raises:
-            ValueError: if a key is unknown or required and missing, a row is too long, or the state
-                is not one of this model.
-        """
+        """Return `inputs` as `forward` takes them: checked tensors, missing ones filled in."""
         required = [name for name, field in self.input_fields.items() if field.is_required]
         names = required + [name for name in self.input_fields if name not in required]
         if not isinstance(inputs, dict):
@@ -343,17 +291,9 @@ class Backbone(keras.Model):
         return next((name for name, field in self.input_fields.items() if field.is_state), None)
 
     def initial_state(self, batch_size, length=0):
-        """Return the state before any token, as `forward` takes it.
+        """Return the state before any token as `forward` takes it: nested tensors, each (B, …).
 
-        Args:
-            batch_size: int or int32 scalar, B.
-            length: int or int32 scalar. Tokens to make room for, if the state has slots.
-
-        Returns:
-            A nested structure of tensors, each (B, …).
-
-        Raises:
-            ValueError: if the model has no state.
+        `length` is how many tokens to make room for, if there are slots. Both may be int32 scalars.
         """
         raise ValueError(f"{type(self).__name__} has no state: it reads whole texts at once.")
 
@@ -366,27 +306,15 @@ class Backbone(keras.Model):
         return state
 
     def fit_state(self, state, rows):
-        """Return a caller's state for `rows` rows: cut, or filled up with initial states.
-
-        Raises:
-            ValueError: if the state has another structure or other shapes.
-        """
+        """Return a caller's state for `rows` rows: cut, or filled up with initial states."""
         return fit_rows(state, rows, self.state_spec(), self.state_name)
 
     def make_room(self, state, inputs):
-        """Return a caller's state with room for the tokens of `inputs`, if the state has slots.
-
-        Raises:
-            ValueError: if there are more tokens than positions.
-        """
+        """Return a caller's state with room for the tokens of `inputs`, if the state has slots."""
         return state
 
     def state_spec(self):
-        """Return what a caller's state looks like: `keras.KerasTensor`s, None where a size varies.
-
-        Raises:
-            ValueError: if the model has no state.
-        """
+        """Return a caller's state as `keras.KerasTensor`s, None for sizes that vary."""
         small, large = (self.pack_state(self.initial_state(size, size)) for size in (1, 2))
 
         def spec(a, b):
@@ -397,10 +325,7 @@ class Backbone(keras.Model):
 
 
 class WordBackbone(Backbone):
-    """A model with a vector per word, for texts of any length, with simple heads.
-
-    A text is classified by the mean of its word vectors, a word by its own.
-    """
+    """A model with a vector per word, for texts of any length; heads read their mean, or each."""
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
     LEARNING_RATE = 1e-3

@@ -1,8 +1,5 @@
 """BERT: a bidirectional Transformer encoder over token, position and segment embeddings.
 
-Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformers for Language
-Understanding", https://arxiv.org/abs/1810.04805.
-
 Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
 
@@ -39,28 +36,22 @@ class BertBackbone(Backbone):
     """The encoder of BERT.
 
     Args:
-        vocabulary_size: int. V.
-        num_layers: int. Blocks.
+        vocabulary_size, num_layers, hidden_dim: int. V, the number of blocks, and D.
         num_heads: int. Attention heads per block; must divide `hidden_dim`.
-        hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
         dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
         attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         activation: str. `"gelu"` (erf) or `"gelu_tanh"` (google-research's own code), or another
             activation of Keras.
-        max_sequence_length: int. Positions that have an embedding.
-        num_segments: int. Segments that have an embedding.
+        max_sequence_length, num_segments: int. Positions and segments that have an embedding.
         layer_norm_epsilon: float.
         use_pooler: bool. False for a checkpoint that has no weights for `pooled_output`.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
 
     Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
-    last two are optional. Returns `sequence_output` (B, S, D) and, with a pooler,
-    `pooled_output` (B, D): dense and tanh on the first token.
-
-    Raises:
-        ValueError: if `num_heads` does not divide `hidden_dim`.
+    last two are optional. Returns `sequence_output` (B, S, D) and, with a pooler, `pooled_output`
+    (B, D): dense and tanh on the first token.
 
     Example:
 
@@ -69,7 +60,7 @@ class BertBackbone(Backbone):
         )
         backbone({"token_ids": [[2, 7, 3]]})["pooled_output"].shape  # (1, 16)
 
-    Source: https://arxiv.org/abs/1810.04805, section 3.
+    Source: Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")

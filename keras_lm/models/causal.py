@@ -13,26 +13,21 @@ from keras_lm.packers import Template
 
 
 class CausalBackbone(Backbone):
-    """A Transformer whose tokens attend only to earlier ones; the base class of the GPTs.
-
-    A subclass defines its layers, `token_embedding` among them, and `forward`.
+    """A causal Transformer. A subclass defines its layers, with a `token_embedding`, and `forward`.
 
     Args:
         dtype: a dtype policy or its name.
 
-    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`. The mask is optional, and so
-    is the cache, which is empty by default. Returns `sequence_output` (B, S, D) of these tokens,
-    and the `cache` with them in it:
+    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
+    the mask and the cache are optional. Returns `sequence_output` (B, S, D) of these tokens, and
+    the `cache` with them in it:
 
         {"keys": (B, L, N, T, H), "values": (B, L, N, T, H),
          "padding_mask": (B, T) int32, 1 where a slot holds a real token,
          "length": (B,) int32, how many slots are in use, padding among them}
 
     Tokens go into the cache's free slots; if there are too few, it grows. Positions count real
-    tokens only, so prompts may be padded on either side.
-
-    Raises:
-        ValueError: if an input is unknown or missing, or there are more tokens than positions.
+    tokens only, so prompts may be padded on either side; more of them than positions are an error.
 
     Example:
 
@@ -65,12 +60,7 @@ class CausalBackbone(Backbone):
         }
 
     def make_cache(self, batch_size, slots):
-        """Return an empty cache, as a call takes and returns it.
-
-        Args:
-            batch_size: int or int32 scalar. B.
-            slots: int or int32 scalar. T, the number of tokens to make room for.
-        """
+        """Return an empty cache with T = `slots` free slots, as a call takes and returns it."""
         return self.pack_state(self.initial_state(batch_size, slots))
 
     def pack_state(self, state):

@@ -1,8 +1,5 @@
 """CoVe: the encoder of a translation model, which gives words vectors in context.
 
-McCann et al. 2017, "Learned in Translation: Contextualized Word Vectors",
-https://arxiv.org/abs/1708.00107.
-
 Shapes: B batch, S words, V vocabulary, E width of a word vector, D both directions of a layer.
 """
 
@@ -26,20 +23,15 @@ class CoveBackbone(WordBackbone):
     """The two-layer bidirectional LSTM of CoVe, over word vectors.
 
     Its checkpoint holds no word vectors; it was trained on GloVe's (`glove.840B.300d`), with words
-    split by Moses. So there are two forms:
-
-    - without a table (`vocabulary_size=0`) the model takes `word_vectors`;
-    - with a table it takes `token_ids`, so that a task over it takes strings. `from_preset` makes
-      this form if a file of word vectors lies beside the checkpoint; `with_word_vectors` makes it
-      otherwise.
-
-    The paper's features, the word vector concatenated with the top layer, are those of
+    split by Moses. Without a table (`vocabulary_size=0`) the model takes `word_vectors`. With a
+    table it takes `token_ids`, so that a task over it takes strings: `from_preset` makes this form
+    if a file of word vectors lies beside the checkpoint, and `with_word_vectors` otherwise. The
+    paper's features, the word vector concatenated with the top layer, are those of
     `FeatureExtractor` with `layers="concat_embedding_last"`.
 
     Args:
-        num_layers: int.
-        embedding_dim: int. E.
-        hidden_dim: int. D; each direction has half of it.
+        num_layers, embedding_dim: int. The number of layers, and E.
+        hidden_dim: int. D, an even number: each direction has half of it.
         vocabulary_size: int. V, or 0 for a model that takes word vectors.
         dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
         dtype: a dtype policy or its name.
@@ -48,9 +40,6 @@ class CoveBackbone(WordBackbone):
     with `token_ids` (B, S) int32 in place of the first. The mask is optional. Returns
     `sequence_output` (B, S, D), the top layer, zero in padding. `hidden_states` are the word
     vectors and each layer.
-
-    Raises:
-        ValueError: if `hidden_dim` is odd.
 
     Example:
 
@@ -62,7 +51,7 @@ class CoveBackbone(WordBackbone):
         )
         task.export("exported")  # strings in, features out
 
-    Source: sections 3 and 4 of the paper; salesforce/cove, `MTLSTM`.
+    Source: McCann et al. 2017, https://arxiv.org/abs/1708.00107, sections 3 and 4; salesforce/cove.
     """
 
     tokenizer_class = WordTokenizer
@@ -119,14 +108,7 @@ class CoveBackbone(WordBackbone):
         return {"sequence_output": x, "hidden_states": hidden_states}
 
     def with_word_vectors(self, word_vectors):
-        """Return a copy with a table of word vectors, which takes `token_ids`.
-
-        Args:
-            word_vectors: `keras_lm.models.WordVectorBackbone` of the same `embedding_dim`.
-
-        Raises:
-            ValueError: if the vectors have another width.
-        """
+        """Return a copy that takes `token_ids`, with the table of a `WordVectorBackbone`."""
         width, found = self.config["embedding_dim"], word_vectors.config["embedding_dim"]
         if found != width:
             raise ValueError(

@@ -1,12 +1,9 @@
 """DistilBERT: half of BERT's blocks, distilled from the whole model.
 
-Sanh et al. 2019, "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter",
-https://arxiv.org/abs/1910.01108.
-
 Differs from BERT: no segments and no pooler, so a classifier has its own dense layer with ReLU on
 the first token; positions may be sines, which are not trained.
 
-Shapes: B batch, S sequence, D hidden, V vocabulary.
+Shapes: B batch, S sequence, D hidden.
 """
 
 import keras
@@ -39,10 +36,7 @@ from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SinusoidalPositionEmbedding(PositionEmbedding):
-    """Positions as alternating sines and cosines, not trained; arguments as its base class.
-
-    Source: https://arxiv.org/abs/1706.03762, section 3.5.
-    """
+    """Alternating sines and cosines, not trained: https://arxiv.org/abs/1706.03762, section 3.5."""
 
     def build(self, input_shape):
         self.embeddings = self.add_weight(
@@ -62,10 +56,7 @@ def _sinusoids(shape, dtype=None):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ReluPooledClassifier(PooledClassifier):
-    """Dense, ReLU, dropout and a linear layer on the first token; arguments as its base class.
-
-    Source: Hugging Face, `DistilBertForSequenceClassification`.
-    """
+    """Dense, ReLU, dropout and logits: Hugging Face's `DistilBertForSequenceClassification`."""
 
     def build(self, outputs_shape, inputs_shape=None):
         super().build(outputs_shape)
@@ -77,26 +68,13 @@ class DistilBertBackbone(Backbone):
     """The encoder of DistilBERT.
 
     Args:
-        vocabulary_size: int. V.
-        num_layers: int. Blocks.
-        num_heads: int. Attention heads per block; must divide `hidden_dim`.
-        hidden_dim: int. D.
-        intermediate_dim: int. Width inside a block's feed-forward network.
-        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
-            block adds.
-        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
         classifier_dropout: float, or None for `dropout`. Fraction dropped of a text classifier's
             input; the published sizes have 0.2.
-        activation: str. See `keras_lm.layers.get_activation`.
-        max_sequence_length: int. Positions that have an embedding.
         sinusoidal: bool. Whether positions are sines, which are not trained.
-        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+        Other arguments: as `BertBackbone`.
 
-    Call: `backbone({"token_ids": …, "padding_mask": …})`, each (B, S) int32; the second may be left
-    out. Returns `sequence_output` (B, S, D).
-
-    Raises:
-        ValueError: if `num_heads` does not divide `hidden_dim`.
+    Call: `backbone({"token_ids": …, "padding_mask": …})`, each (B, S) int32; the second is
+    optional. Returns `sequence_output` (B, S, D).
 
     Example:
 
@@ -105,7 +83,7 @@ class DistilBertBackbone(Backbone):
         )
         backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
 
-    Source: https://arxiv.org/abs/1910.01108, section 3.
+    Source: Sanh et al. 2019, https://arxiv.org/abs/1910.01108, section 3.
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0")

@@ -1,7 +1,5 @@
 """ELMo: words from their characters, read by a forward and a backward recurrent language model.
 
-Peters et al. 2018, "Deep contextualized word representations", https://arxiv.org/abs/1802.05365.
-
 Shapes: B batch, S words, C characters of a word, W all words of a batch and two, D width of one
 direction, U units of a cell, L layers, T steps: the words of a sentence and its two boundaries.
 """
@@ -41,37 +39,27 @@ class ElmoBackbone(WordBackbone):
     """The bidirectional language model of ELMo.
 
     Args:
-        num_layers: int. L, recurrent layers in each direction.
+        num_layers, cell_dim, characters_per_word: int. L (in each direction), U and C.
         hidden_dim: int. D, the width of a word, and of one direction of a hidden state.
-        cell_dim: int. U.
         filters: list of `(width, number)`, of the character convolution.
-        embedding_dim: int. Width of a character.
-        num_highways: int. Highway layers after the filters.
+        embedding_dim, num_highways: int. Width of a character, and number of highway layers.
         vocabulary_size: int. Characters; see `keras_lm.tokenizers.CharacterTokenizer`.
-        characters_per_word: int. C.
-        activation: str, `"relu"` or `"tanh"`, of the filters.
-        cell_clip: float. Cell values are clipped to ± this; None or 0 for no clipping.
-        projection_clip: float. The same for a projection's values.
+        activation: `"relu"` or `"tanh"`, of the filters.
+        cell_clip, projection_clip: float. The values of cells, and of projections, are clipped to ±
+            this; None or 0 for no clipping.
         residual: bool. Add a recurrent layer's input to its output, from the second layer on.
-        project_words: bool. Whether a projection follows the highways; else the filters are D.
-        project_cells: bool. Whether a projection follows the cells; else D is U.
+        project_words, project_cells: bool. Whether a projection follows the highways (else there
+            must be D filters), and the cells (else D must be U).
         dropout: float. Fraction of the inputs of each recurrent layer dropped in training.
         dtype: a dtype policy or its name.
 
     Call: `backbone({"character_ids": …, "padding_mask": …, "states": …})`, the first (B, S, C)
-    int32 without sentence boundaries, the mask (B, S); all but the first are optional. A word of
-    zeros is padding, at any position. The model adds a sentence's boundaries and removes them
-    again. It returns `sequence_output` (B, S, 2D), the top layer, both directions concatenated and
-    zero in padding, and `states`:
-
-        {"hidden": (B, L, 2D), "cell": (B, L, 2U)}
-
-    from which a later call continues, row by row. That call may have more rows, which start from
-    zero, or fewer: the states of the others are returned unchanged.
-
-    Raises:
-        ValueError: if the widths of `filters`, `hidden_dim` and `cell_dim` do not agree where there
-            is no projection between them.
+    int32 without sentence boundaries, which the model adds and removes again, the mask (B, S); all
+    but the first are optional. A word of zeros is padding, at any position. Returns
+    `sequence_output` (B, S, 2D), the top layer, both directions concatenated and zero in padding,
+    and the `states`, `{"hidden": (B, L, 2D), "cell": (B, L, 2U)}`, from which a later call
+    continues, row by row. That call may have more rows, which start from zero, or fewer: the states
+    of the others are returned unchanged.
 
     Example:
 
@@ -81,7 +69,8 @@ class ElmoBackbone(WordBackbone):
         ids = CharacterTokenizer()(["two words"]).to_tensor()
         backbone({"character_ids": ids})["sequence_output"].shape  # (1, 2, 32)
 
-    Source: sections 3.1 and 3.4; allenai/bilm-tf; AllenNLP's `ElmoLstm`, also for the states.
+    Source: Peters et al. 2018, https://arxiv.org/abs/1802.05365, sections 3.1 and 3.4;
+    allenai/bilm-tf; AllenNLP's `ElmoLstm`, also for the states.
     """
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 </S>:0 <S>:0 $B:0")
@@ -209,14 +198,8 @@ class ElmoBackbone(WordBackbone):
         """Look frequent words up in a table instead of computing them from their characters.
 
         Outputs are the same, but faster. Call this before `predict` and `export`, and again when
-        the weights have changed; see `keras_lm.layers.CharacterCNN.cache_words`.
-
-        Args:
-            character_ids: (V, C) int32, such as `tokenizer.tokenize_words(words)`; None for no
-                cache.
-
-        Raises:
-            ValueError: if it has another shape, or no rows.
+        the weights have changed. `character_ids` are (V, C) int32, such as
+        `tokenizer.tokenize_words(words)`; None for no table.
         """
         if character_ids is not None:
             rows, *columns = ops.shape(character_ids)
@@ -244,14 +227,8 @@ class ElmoBackbone(WordBackbone):
     def save_to_allennlp(self, folder):
         """Write `options.json` and `weights.hdf5` for AllenNLP and bilm-tf, both or none.
 
-        `from_preset` reads them too. These formats have no row for padding among the characters.
-
-        Args:
-            folder: path. Created if missing.
-
-        Raises:
-            FileExistsError: if `folder` is not empty.
-            ValueError: if the model's character ids are not ELMo's.
+        `folder` must be empty or missing, and the character ids ELMo's. `from_preset` reads these
+        files too. They have no row for padding among the characters.
         """
         write_allennlp(folder, _options(self.config), _tensors(self.weights))
 

@@ -1,10 +1,6 @@
 """The forward half of ELMo: a language model that reads words by their characters.
 
-Peters et al. 2018, "Deep contextualized word representations", https://arxiv.org/abs/1802.05365,
-section 3.1: one of the two language models whose likelihoods ELMo's training adds.
-
-Shapes: B batch, S words, C characters of a word, D hidden, U units of a cell, L layers, V words of
-the list.
+Shapes: B batch, S words, C characters, D hidden, U units of a cell, L layers, V vocabulary.
 """
 
 import keras
@@ -27,15 +23,11 @@ class ElmoForwardBackbone(WordBackbone):
 
     Args:
         vocabulary_size: int. V.
-        num_layers, hidden_dim, cell_dim, filters, embedding_dim, num_highways: see `ElmoBackbone`.
-        num_characters: int. Its `vocabulary_size`.
-        characters_per_word, activation, cell_clip, projection_clip, residual, project_words,
-            project_cells, dropout: see `ElmoBackbone`.
-        dtype: a dtype policy or its name.
-        name: str.
+        num_characters: int. The `vocabulary_size` of the `ElmoBackbone`.
+        Other arguments: as `ElmoBackbone`.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "states": …})`, the first two (B, S) int32;
-    all but the first may be left out. A sentence begins with `<S>` and ends with `</S>`, which are
+    all but the first are optional. A sentence begins with `<S>` and ends with `</S>`, which are
     words of the list. Returns `sequence_output` (B, S, D), zero at padding, and the `states` after
     the last word: `{"hidden": (B, L, D), "cell": (B, L, U)}`.
 
@@ -43,6 +35,8 @@ class ElmoForwardBackbone(WordBackbone):
 
         task = keras_lm.tasks.BidirectionalLM.from_preset("my-bilm").forward_language_model()
         type(task.backbone)  # ElmoForwardBackbone
+
+    Source: Peters et al. 2018, https://arxiv.org/abs/1802.05365, section 3.1.
     """
 
     tokenizer_class = WordTokenizer
@@ -132,12 +126,7 @@ class ElmoForwardBackbone(WordBackbone):
 
     @classmethod
     def from_elmo(cls, elmo, words):
-        """Return the forward half of an `ElmoBackbone`, with copies of its weights.
-
-        Args:
-            elmo: `ElmoBackbone`.
-            words: list of str, V, with `<S>` and `</S>` as the begin and the end of a sentence.
-        """
+        """Return a copy of the forward half of `elmo`; `words` (V) include `<S>` and `</S>`."""
         config = elmo.get_config()
         config |= {"num_characters": config["vocabulary_size"], "vocabulary_size": len(words)}
         del config["name"]

@@ -1,8 +1,7 @@
 """The layers of ELMo: sentences as two directions read them, and the recurrent layer of both.
 
 Shapes: B batch, S words, C characters of a word, W all words of a batch and two, D width of one
-direction (of the input and of the projection), U units, T steps: the words of a sentence and its
-two boundaries.
+direction, U units, T steps: the words of a sentence and its two boundaries.
 """
 
 import keras
@@ -22,13 +21,7 @@ from keras_lm.tokenizers.characters.characters import (
 
 @keras.saving.register_keras_serializable("keras_lm")
 class BoundaryWords(keras.layers.Layer):
-    """Stack all words of a batch as rows, after the two boundaries of a sentence.
-
-    Args:
-        characters_per_word: int. C.
-
-    Call: `layer(character_ids)` with (B, S, C) int32 returns (2 + B·S, C).
-    """
+    """Stack all words (B, S, C), after the two boundaries of a sentence: (2 + B·S, C)."""
 
     def __init__(self, characters_per_word, **kwargs):
         super().__init__(**kwargs)
@@ -53,13 +46,11 @@ class ReadingOrder(keras.layers.Layer):
     """Compute which word each direction reads at each step, and where a word's outputs are.
 
     Words move together, so that padding follows them wherever it was; the forward direction then
-    reads from the start of the sentence to its end, the other one from its end.
+    reads from the start of the sentence to its end, the other one from its end. Returns a dict:
 
-    Call: `layer(character_ids, padding_mask)` with (B, S, C) and (B, S) returns a dict, of int32:
-
-    - `steps` (2, T, B): a row of the output of `BoundaryWords`;
+    - `steps` (2, T, B) int32: a row of the output of `BoundaryWords`;
     - `is_real` (T, B, 1) bool: whether there is still something to read;
-    - `places` (2, B, S): the row of each word in the outputs (T·B, D), -1 for padding;
+    - `places` (2, B, S) int32: the row of each word in the outputs (T·B, D), -1 for padding;
     - `places_with_boundaries` (2, B, T): the same for the sentence's start, words and end.
     """
 
@@ -109,10 +100,7 @@ class ReadingOrder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TakeRows(keras.layers.Layer):
-    """Concatenate the words that both directions read.
-
-    Call: `layer(words, steps)` with (W, D) and int32 (2, T, B) returns (T, B, 2D).
-    """
+    """Concatenate the `words` (W, D) that both directions read at `steps` (2, T, B): (T, B, 2D)."""
 
     def call(self, words, steps):
         both = [ops.take(words, step, axis=0) for step in ops.unstack(steps, 2)]
@@ -124,11 +112,7 @@ class TakeRows(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SideBySide(keras.layers.Layer):
-    """Concatenate the outputs of both directions for each word.
-
-    Call: `layer(outputs, places)` with (T, B, 2D) and (2, B, S), see `ReadingOrder`; returns
-    (B, S, 2D), zero where the place is -1.
-    """
+    """Take both directions' `outputs` (T, B, 2D) at `places`: (B, S, 2D), zero where one is -1."""
 
     def call(self, outputs, places):
         rows = ops.reshape(outputs, (-1, outputs.shape[-1]))
@@ -145,19 +129,12 @@ class SideBySide(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ProjectedLSTM(keras.layers.Layer):
-    """The weights and the step of an LSTM whose output is projected.
+    """The weights and the step of an LSTM whose output is projected; D is U without a projection.
 
     The gates are, in this order, input, candidate, forget and output, as in TensorFlow 1's
-    `LSTMCell`, which also adds 1 to the bias of the forget gate.
-
-    Args:
-        units: int. U, the width of the cell.
-        projection_dim: int. D, or None for no projection; D is U then.
-        cell_clip: float. Cell values are clipped to ± this; None or 0 for no clipping.
-        projection_clip: float. The same for the projection's values.
-
-    Source: Sak et al. 2014, "Long Short-Term Memory Recurrent Neural Network Architectures for
-    Large Scale Acoustic Modeling", https://arxiv.org/abs/1402.1128, section 2.
+    `LSTMCell`, which also adds 1 to the bias of the forget gate. The values of the cell, and of the
+    projection, are clipped to ± their clip; None or 0 for no clipping. Source: Sak et al. 2014,
+    https://arxiv.org/abs/1402.1128, section 2.
     """
 
     def __init__(self, units, projection_dim=None, cell_clip=None, projection_clip=None, **kwargs):
@@ -189,16 +166,7 @@ class ProjectedLSTM(keras.layers.Layer):
         return ops.reshape(ops.add(gates, self.bias + forget), (*shape[:-1], 4 * self.units))
 
     def step(self, gates, hidden, cell):
-        """One step.
-
-        Args:
-            gates: (B, 4U), what calling returned for the step's input.
-            hidden: (B, D), the output of the step before.
-            cell: (B, U), float32: it is a sum over all steps.
-
-        Returns:
-            `(hidden, cell)` after the step.
-        """
+        """One step; `gates` are what calling returned, `cell` is float32: a sum over all steps."""
         gates = gates + ops.matmul(hidden, ops.cast(self.recurrent_kernel, hidden.dtype))
         let_in, candidate, keep, let_out = ops.split(ops.cast(gates, "float32"), 4, axis=-1)
         cell = ops.sigmoid(keep) * cell + ops.sigmoid(let_in) * ops.tanh(candidate)
@@ -222,21 +190,15 @@ class ProjectedLSTM(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ProjectedLSTMs(keras.layers.Layer):
-    """`ProjectedLSTM`s side by side in one loop, one a direction, each over its own sequence.
+    """`ProjectedLSTM`s side by side in one loop, N directions, each over its own sequence.
 
-    The caller chooses which of them reads from the left, by the order of the steps; in all of
-    them, padding follows the real steps.
-
-    Args:
-        units, projection_dim, cell_clip, projection_clip: see `ProjectedLSTM`.
-        residual: bool. Add the input to the output; the state is without it.
-        dropout: float. Fraction of the input dropped in training.
-        directions: names of N layers.
+    The order of the steps says which of them reads from the left; in all of them, padding follows
+    the real steps. `residual` adds the input to the output, but not to the state.
 
     Call: `lstm(x, is_real, state=None)` with `x` (T, B, N·D), `is_real` (T, B, 1) bool, and the
-    state `{"hidden": (B, N·D), "cell": (B, N·U)}`, all with the directions concatenated; the
-    default state is zero. Returns the outputs (T, B, N·D), undefined in padding, and the state
-    after each row's last real step.
+    state `{"hidden": (B, N·D), "cell": (B, N·U)}`, zero by default, all with the directions
+    concatenated. Returns the outputs (T, B, N·D), undefined in padding, and the state after each
+    row's last real step.
     """
 
     def __init__(

@@ -30,17 +30,9 @@ POOLINGS = ("first", "mean", "max", "none")
 class FeatureBackbone(Backbone):
     """Vectors made of another backbone's hidden states, for a linear layer on top.
 
-    Args:
-        backbone: `keras_lm.models.Backbone`. The blocks after the last chosen state do not run.
-        layers, pooling, normalize, regularization, layer_norm, num_mixes, feature_dropout: see
-            `keras_lm.tasks.FeatureExtractor`.
-
-    Call: `backbone(inputs)` returns a dict of float32: `pooled_output` (B, D), or with pooling
-    `"none"` `sequence_output` (B, S, D); several vectors have an axis before the last.
-
-    Raises:
-        ValueError: if `layers` or `pooling` has another value, the backbone has too few layers, or
-            they differ in width and cannot be mixed or stacked.
+    Blocks after the last chosen state do not run. Arguments and errors: see
+    `keras_lm.tasks.FeatureExtractor`. A call returns a dict of float32: `pooled_output` (B, D), or
+    with pooling `"none"` `sequence_output` (B, S, D); several vectors have an axis before the last.
     """
 
     def __init__(
@@ -133,15 +125,7 @@ class FeatureBackbone(Backbone):
         return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
 
     def make_head(self, kind, **options):
-        """Return a linear layer on the vectors, as an unbuilt layer.
-
-        Args:
-            kind: `"classification"`, or with pooling `"none"` `"token_classification"`.
-            **options: see `keras_lm.layers.PooledClassifier`.
-
-        Raises:
-            ValueError: if there is not one vector per text, or per token.
-        """
+        """Return a linear layer on the vectors, if there is one per text, or one per token."""
         heads = {"classification": PooledClassifier, "token_classification": EachTokenClassifier}
         suits = "token_classification" if self.pooling == "none" else "classification"
         if kind != suits or self.gives_several:
@@ -160,7 +144,6 @@ class FeatureBackbone(Backbone):
     max_sequence_length = property(lambda self: self.backbone.max_sequence_length)
 
     def get_arguments(self):
-        """Return the arguments except backbone and name, JSON-serializable."""
         return dict(self.arguments)
 
     def get_config(self):

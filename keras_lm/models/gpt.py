@@ -1,8 +1,5 @@
 """GPT: the Transformer's decoder, pretrained as a language model and fine-tuned.
 
-Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training",
-https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf.
-
 Shapes: B batch, S sequence, D hidden.
 """
 
@@ -26,28 +23,11 @@ from keras_lm.tokenizers.byte_pair import GPTTokenizer
 
 @keras.saving.register_keras_serializable("keras_lm")
 class GPTBackbone(CausalBackbone):
-    """The decoder of GPT, with layer normalisation after each residual sum.
+    """The decoder of GPT, called like `CausalBackbone`. It normalises after each residual sum.
 
     Args:
         vocabulary_size: int. V.
-        num_layers: int. Blocks L.
-        num_heads: int. Attention heads per block; must divide `hidden_dim`.
-        hidden_dim: int. D.
-        intermediate_dim: int. Width inside a block's feed-forward network.
-        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
-            block adds.
-        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
-        activation: str. See `keras_lm.layers.get_activation`.
-        max_sequence_length: int. Positions that have an embedding.
-        layer_norm_epsilon: float.
-        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
-
-    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first are optional. Returns `sequence_output` (B, S, D) and the `cache`, from
-    which a later call goes on (see `keras_lm.models.CausalBackbone`).
-
-    Raises:
-        ValueError: if `num_heads` does not divide `hidden_dim`.
+        Other arguments: as `GPT2Backbone`.
 
     Example:
 
@@ -56,7 +36,8 @@ class GPTBackbone(CausalBackbone):
         )
         backbone({"token_ids": [[5, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
 
-    Source: "Improving Language Understanding by Generative Pre-Training", sections 3.1 and 4.1.
+    Source: Radford et al. 2018, sections 3.1 and 4.1,
+    https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf.
     """
 
     # Start, delimiter and extract, by the names in openai/finetune-transformer-lm.
@@ -203,15 +184,7 @@ OPENAI_NAMES = NameTable(
 
 
 def gpt_config(checkpoint, cls):
-    """Return the arguments that Hugging Face's GPT and GPT-2 share, except the activation.
-
-    Args:
-        checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: the backbone class.
-
-    Raises:
-        ValueError: if the output matrix is not tied to the token embedding.
-    """
+    """Return the arguments that Hugging Face's GPT and GPT-2 share, except the activation."""
     require_only(checkpoint, cls, {"tie_word_embeddings": True})
     config = checkpoint.config
     return {

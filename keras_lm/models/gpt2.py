@@ -1,9 +1,6 @@
 """GPT-2: a Transformer decoder with layer normalisation before each part of a block.
 
-Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
-https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf.
-
-Shapes: B batch, S sequence, D hidden, N heads, H per head.
+Shapes: B batch, S sequence, D hidden.
 """
 
 import keras
@@ -40,10 +37,8 @@ class GPT2Backbone(CausalBackbone):
     """The decoder of GPT-2.
 
     Args:
-        vocabulary_size: int. V.
-        num_layers: int. Blocks L.
+        vocabulary_size, num_layers, hidden_dim: int. V, the number of blocks, and D.
         num_heads: int. Attention heads per block; must divide `hidden_dim`.
-        hidden_dim: int. D.
         intermediate_dim: int. Width inside a block's feed-forward network.
         dropout: float. Fraction dropped in training of the embeddings and of what each part of a
             block adds.
@@ -53,12 +48,7 @@ class GPT2Backbone(CausalBackbone):
         layer_norm_epsilon: float.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
 
-    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first are optional. Returns `sequence_output` (B, S, D), after the final norm,
-    and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
-
-    Raises:
-        ValueError: if `num_heads` does not divide `hidden_dim`.
+    Call: like `CausalBackbone`; `sequence_output` (B, S, D) is that after the final norm.
 
     Example:
 
@@ -67,8 +57,8 @@ class GPT2Backbone(CausalBackbone):
         )
         backbone({"token_ids": [[5, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
 
-    Source: "Language Models are Unsupervised Multitask Learners", section 2.3, and openai/gpt-2,
-    `src/model.py`.
+    Source: openai/gpt-2, `src/model.py`; Radford et al. 2019, section 2.3,
+    https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf.
     """
 
     tokenizer_class = BytePairTokenizer
@@ -236,15 +226,7 @@ KERAS_HUB_NAMES = NameTable(
 
 
 def huggingface_config(checkpoint, cls):
-    """Return the arguments that GPT-2's `config.json` states.
-
-    Args:
-        checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: the backbone class.
-
-    Raises:
-        ValueError: if the model computes anything that GPT-2 does not.
-    """
+    """Return the arguments in GPT-2's `config.json`, if it asks for nothing that GPT-2 lacks."""
     known = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
     require_only(checkpoint, cls, known | {"add_cross_attention": False})
     activation = checkpoint.config.get("activation_function", "gelu_new")

@@ -1,12 +1,7 @@
 """GPT-3: a larger GPT-2 in which every other block attends only to the last tokens.
 
-Brown et al. 2020, "Language Models are Few-Shot Learners", https://arxiv.org/abs/2005.14165.
-
 Differs from GPT-2: blocks alternate between dense and locally banded attention. OpenAI published
-neither code nor weights, and the paper states neither the width of the band nor which kind is
-first.
-
-Shapes: B batch, S sequence, D hidden.
+neither code nor weights, and the paper states neither the band's width nor which kind is first.
 """
 
 import keras
@@ -18,34 +13,14 @@ from keras_lm.models.gpt2 import NAMES, GPT2Backbone, huggingface_config
 
 @keras.saving.register_keras_serializable("keras_lm")
 class GPT3Backbone(GPT2Backbone):
-    """The decoder of GPT-3.
-
-    A folder in Hugging Face's GPT-2 format loads as a GPT-3 if its `config.json` has
-    `attention_windows`.
+    """The decoder of GPT-3. It is called like `GPT2Backbone`.
 
     Args:
-        vocabulary_size: int. V.
-        num_layers: int. Blocks L.
-        num_heads: int. Attention heads per block; must divide `hidden_dim`.
-        hidden_dim: int. D.
-        intermediate_dim: int. Width inside a block's feed-forward network.
         attention_windows: sequence of ints and Nones, repeated over the blocks: how many tokens one
-            attends to, itself included; None for all before it. The default alternates, dense
-            first, with the band of GPT-Neo.
-        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
-            block adds.
-        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
-        activation: str. See `keras_lm.layers.get_activation`.
-        max_sequence_length: int. Positions that have an embedding.
-        layer_norm_epsilon: float.
-        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
-
-    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first are optional. Returns `sequence_output` (B, S, D), after the final norm,
-    and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
-
-    Raises:
-        ValueError: if `num_heads` does not divide `hidden_dim`, or a window is less than 1.
+            attends to, itself included, at least 1; None for all before it. The default alternates,
+            dense first, with the band of GPT-Neo. A folder in Hugging Face's GPT-2 format loads as
+            a GPT-3 if its `config.json` has them.
+        Other arguments: as `GPT2Backbone`.
 
     Example:
 
@@ -59,8 +34,8 @@ class GPT3Backbone(GPT2Backbone):
         )
         backbone({"token_ids": [[5, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
 
-    Source: https://arxiv.org/abs/2005.14165, section 2.1; the band is that of the Sparse
-    Transformer, https://arxiv.org/abs/1904.10509.
+    Source: Brown et al. 2020, https://arxiv.org/abs/2005.14165, section 2.1; the band is that of
+    the Sparse Transformer, https://arxiv.org/abs/1904.10509.
     """
 
     SIZES = {}

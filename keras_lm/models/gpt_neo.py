@@ -1,12 +1,7 @@
 """GPT-Neo: EleutherAI's open replication of GPT-3, with its dense and banded blocks.
 
-Black et al. 2021, "GPT-Neo: Large Scale Autoregressive Language Modeling with Mesh-Tensorflow",
-https://doi.org/10.5281/zenodo.5297715.
-
 Differs from GPT-3: attention scores are not divided by the square root of the heads' width, and
 query, key and value have no biases.
-
-Shapes: B batch, S sequence, D hidden.
 """
 
 import keras
@@ -51,30 +46,11 @@ class GPTNeoBlock(CausalPreNormBlock):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class GPTNeoBackbone(GPT3Backbone):
-    """The decoder of GPT-Neo.
+    """The decoder of GPT-Neo. It is called like `GPT2Backbone`.
 
     Args:
-        vocabulary_size: int. V.
-        num_layers: int. Blocks L.
-        num_heads: int. Attention heads per block; must divide `hidden_dim`.
-        hidden_dim: int. D.
-        intermediate_dim: int. Width inside a block's feed-forward network.
-        attention_windows: sequence of ints and Nones, repeated over the blocks: how many tokens one
-            attends to, itself included; None for all before it.
-        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
-            block adds.
-        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
-        activation: str. See `keras_lm.layers.get_activation`.
-        max_sequence_length: int. Positions that have an embedding.
-        layer_norm_epsilon: float.
-        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
-
-    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32;
-    all but the first are optional. Returns `sequence_output` (B, S, D), after the final norm,
-    and the `cache`, from which a later call goes on (see `keras_lm.models.CausalBackbone`).
-
-    Raises:
-        ValueError: if `num_heads` does not divide `hidden_dim`, or a window is less than 1.
+        attention_windows: as `GPT3Backbone`.
+        Other arguments: as `GPT2Backbone`.
 
     Example:
 
@@ -83,7 +59,8 @@ class GPTNeoBackbone(GPT3Backbone):
         )
         backbone({"token_ids": [[5, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
 
-    Source: https://github.com/EleutherAI/gpt-neo.
+    Source: Black et al. 2021, https://doi.org/10.5281/zenodo.5297715;
+    https://github.com/EleutherAI/gpt-neo.
     """
 
     SIZES = {}

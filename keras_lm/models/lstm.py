@@ -1,9 +1,5 @@
 """A stack of LSTMs: the language model and the encoder that Transformers are compared with.
 
-Hochreiter and Schmidhuber 1997, "Long Short-Term Memory", https://doi.org/10.1162/neco.1997.9.8.1735;
-as a language model Zaremba et al. 2014, "Recurrent Neural Network Regularization",
-https://arxiv.org/abs/1409.2329.
-
 Differs from AWD-LSTM (`ulmfit.py`): all layers have the same width and dropout; weights and words
 are not dropped, and the loss has no penalties; the heads are plain, and texts are read without
 special tokens.
@@ -25,26 +21,19 @@ class LSTMBackbone(WordBackbone):
     """A stack of LSTMs over words, in both directions with `bidirectional=True`.
 
     With `CausalLM` it is the LSTM language model, whose output layer is tied to the word embedding
-    (Press and Wolf 2017, https://arxiv.org/abs/1608.05859). With `TextClassifier` and
-    `TokenClassifier` it is the (bi)LSTM that classifies texts and tags words, trained from scratch.
-    A model that predicts words in both directions needs a stack per direction: see
-    `BidirectionalLM` over `ElmoBackbone`.
+    (https://arxiv.org/abs/1608.05859); with `TextClassifier` or `TokenClassifier`, the (bi)LSTM
+    that is trained from scratch. To predict words in both directions takes a stack per direction:
+    see `BidirectionalLM` over `ElmoBackbone`.
 
     Args:
-        vocabulary_size: int. V.
-        num_layers: int. Stacked LSTMs.
+        vocabulary_size, num_layers: int. V, and the number of stacked LSTMs.
         hidden_dim: int. D, also of a word. The paper's models are 200, 650 and 1500 wide.
-        bidirectional: bool. Whether one half of each layer reads backwards.
+        bidirectional: bool. Whether one half of each layer reads backwards; D must then be even.
         dropout: float. Fraction dropped in training before each layer and each head; the same
             features for all tokens of a text.
         dtype: a dtype policy or its name.
 
-    Call: `backbone({"token_ids": …, "padding_mask": …, "states": …})`, the first two (B, S) int32;
-    all but the first are optional; the default states are zero. Returns `sequence_output`
-    (B, S, D), which is zero at padding, and the `states` after the last token.
-
-    Raises:
-        ValueError: if `hidden_dim` cannot be halved for two directions.
+    Call: like `AWDLSTMBackbone`; `sequence_output` is (B, S, D).
 
     Example:
 
@@ -57,8 +46,9 @@ class LSTMBackbone(WordBackbone):
         task.fit(texts)
         task.generate("the film")
 
-    Source: Zaremba et al., sections 3 and 4.1. There dropout differs between tokens, and the output
-    layer is not tied.
+    Source: Hochreiter and Schmidhuber 1997, https://doi.org/10.1162/neco.1997.9.8.1735; Zaremba et
+    al. 2014, https://arxiv.org/abs/1409.2329, sections 3 and 4.1. There dropout differs between
+    tokens, and the output layer is not tied.
     """
 
     tokenizer_class = WordTokenizer

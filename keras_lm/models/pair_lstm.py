@@ -1,8 +1,5 @@
 """The baseline of GLUE: a bidirectional LSTM with attention between the two texts of a pair.
 
-Wang et al. 2018, "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
-Understanding", https://arxiv.org/abs/1804.07461.
-
 Shapes: B batch, S words of both texts, E width of a word, D both directions of a layer.
 """
 
@@ -33,23 +30,15 @@ class PairLSTMBackbone(Backbone):
     A single text has nothing to attend to, and is compared with zeros.
 
     Args:
-        vocabulary_size: int. Words in the embedding. Omit it with a language model.
-        embedding_dim: int. E of the embedding.
-        hidden_dim: int. D, of each layer; each direction has half of it.
+        vocabulary_size: int. Words in the embedding; None with a language model.
         num_layers: int. Layers of the first LSTM; the second, after the attention, has one.
-        language_model: `keras_lm.models.Backbone` with a vector for each word, or its
-            configuration; None for an embedding.
+        language_model: `Backbone` with a vector per word, or its configuration, or None.
         pooled_dim: int. Width of `pooled_output`.
-        dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
-        dtype: a dtype policy or its name.
+        Other arguments: as `CoveBackbone`.
 
     Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, (B, S) int32 each, with
     1 in `segment_ids` at the second text; over ELMo with `character_ids` in place of the first.
     Returns `sequence_output` (B, S, D), zero in padding, and `pooled_output`.
-
-    Raises:
-        ValueError: if `hidden_dim` is odd, or not exactly one of `vocabulary_size` and
-            `language_model` is given.
 
     Example:
 
@@ -61,8 +50,8 @@ class PairLSTMBackbone(Backbone):
             class_names=["entailment", "neutral", "contradiction"],
         )
 
-    Source: section 5 of the paper; the attention is that of Seo et al. 2016,
-    https://arxiv.org/abs/1611.01603, without its trainable similarity.
+    Source: Wang et al. 2018, https://arxiv.org/abs/1804.07461, section 5; the attention is that of
+    Seo et al. 2016, https://arxiv.org/abs/1611.01603, without its trainable similarity.
     """
 
     LEARNING_RATE = 1e-3
@@ -149,7 +138,6 @@ class PairLSTMBackbone(Backbone):
 
     @property
     def max_sequence_length(self):
-        """The language model's."""
         return self.language_model.max_sequence_length if self.language_model else None
 
     @property
@@ -164,12 +152,10 @@ class PairLSTMBackbone(Backbone):
 
     @property
     def packer_class(self):
-        """One that also marks which text a word belongs to."""
         return PairCharacterPacker if "character_ids" in self.input_names else Packer
 
     @property
     def tokenizer_class(self):
-        """The language model's."""
         return self.language_model.tokenizer_class if self.language_model else WordTokenizer
 
     def get_config(self):
@@ -184,11 +170,7 @@ class PairLSTMBackbone(Backbone):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TextMask(keras.layers.Layer):
-    """Mask the words of one text: `layer(segment_ids, padding_mask)`, (B, S) int32 each.
-
-    Args:
-        segment: int.
-    """
+    """Mask the words of one text: `layer(segment_ids, padding_mask)`, (B, S) int32 each."""
 
     def __init__(self, segment, **kwargs):
         super().__init__(**kwargs)
@@ -203,12 +185,7 @@ class TextMask(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TwoWayLSTM(keras.layers.Layer):
-    """A bidirectional LSTM: `layer(x, padding_mask)` returns (B, S, D), zero in padding.
-
-    Args:
-        hidden_dim: int. D; each direction has half of it.
-        dropout: float. Fraction of the input dropped in training.
-    """
+    """A bidirectional LSTM: `layer(x, padding_mask)` returns (B, S, D), zero in padding."""
 
     def __init__(self, hidden_dim, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
@@ -233,11 +210,7 @@ class TwoWayLSTM(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class AttendAcross(keras.layers.Layer):
-    """Concatenate each word with what it attends to in the other text.
-
-    Call: `layer(own, other, mask)` with (B, S, D) twice and the other's mask (B, S); returns
-    (B, S, 2D).
-    """
+    """Concatenate a text's words with what they attend to in the other text: (B, S, 2D)."""
 
     def call(self, own, other, mask):
         scores = ops.matmul(own, ops.transpose(other, (0, 2, 1)))  # (B, S, S)
@@ -251,10 +224,7 @@ class AttendAcross(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ComparePair(keras.layers.Layer):
-    """Max-pool both texts to u and v, and combine them as [u; v; |u - v|; u · v].
-
-    Call: `layer(first, second, first_mask, second_mask)`, (B, S, D) and (B, S); returns (B, 4D).
-    """
+    """Max-pool both texts to u and v, and combine them as [u; v; |u - v|; u · v], (B, 4D)."""
 
     def call(self, first, second, first_mask, second_mask):
         u, v = self._largest(first, first_mask), self._largest(second, second_mask)

@@ -1,14 +1,10 @@
 """RoBERTa: BERT's network, trained longer, on more text, by masking alone; and XLM-R, the same.
 
-Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach",
-https://arxiv.org/abs/1907.11692; Conneau et al. 2019, "Unsupervised Cross-lingual Representation
-Learning at Scale", https://arxiv.org/abs/1911.02116.
-
 Differs from BERT: positions count real tokens, and padding has its own; texts are wrapped in `<s>`
 and `</s>`, with two `</s>` between a pair, and all are of one segment; there is no next-sentence
 head, so a classifier has its own dense layer on the first token.
 
-Shapes: B batch, S sequence, D hidden, V vocabulary.
+Shapes: B batch, S sequence, D hidden.
 """
 
 import os
@@ -47,17 +43,7 @@ from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CountedPositionEmbedding(keras.layers.Layer):
-    """Learned positions that count real tokens; padding has the position before the first.
-
-    Args:
-        max_sequence_length: int. Positions of real tokens.
-        hidden_dim: int. Width D of a vector.
-        first_position: int. Row of the first real token's embedding.
-
-    Call: `layer(padding_mask)` with (B, S) int32, 1 = real; returns (B, S, D).
-
-    Source: fairseq, `LearnedPositionalEmbedding`.
-    """
+    """Learned positions that count real tokens, as in fairseq's `LearnedPositionalEmbedding`."""
 
     def __init__(self, max_sequence_length, hidden_dim, first_position=2, **kwargs):
         super().__init__(**kwargs)
@@ -90,10 +76,7 @@ class CountedPositionEmbedding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class FirstTokenClassifier(PooledClassifier):
-    """Dropout, dense, tanh, dropout and a linear layer on `<s>`; arguments as its base class.
-
-    Source: fairseq, `RobertaClassificationHead`.
-    """
+    """Dropout, dense, tanh, dropout and logits on `<s>`: fairseq's `RobertaClassificationHead`."""
 
     uses_pooler = False
 
@@ -110,12 +93,7 @@ class RobertaTokenizer:
 
     @staticmethod
     def from_files(folder, **overrides):
-        """Return a `BytePairTokenizer` or a `SentencePieceTokenizer`, by the files in a folder.
-
-        Raises:
-            FileNotFoundError: if there are files of neither.
-            ValueError: if a file is damaged or not supported by the tokenizer.
-        """
+        """Return a `BytePairTokenizer` or a `SentencePieceTokenizer`, by a folder's files."""
         dictionary = os.path.join(folder, "dict.txt")
         try:
             if os.path.isfile(dictionary):
@@ -146,31 +124,13 @@ def _fairseq_tokenizer(folder, dictionary, **overrides):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class RobertaBackbone(Backbone):
-    """The encoder of RoBERTa and of XLM-R.
+    """The encoder of RoBERTa and of XLM-R. It is called like `BertBackbone`.
 
     Args:
-        vocabulary_size: int. V.
-        num_layers: int. Blocks.
-        num_heads: int. Attention heads per block; must divide `hidden_dim`.
-        hidden_dim: int. D.
-        intermediate_dim: int. Width inside a block's feed-forward network.
-        dropout: float. Fraction dropped in training of the embeddings and of what each part of a
-            block adds.
-        attention_dropout: float, or None for `dropout`. The same for attention probabilities.
-        activation: str. See `keras_lm.layers.get_activation`.
         max_sequence_length: int. The longest text; the table has `first_position` more rows.
         first_position: int. Row of the first token's position; the row before is for padding.
         num_segments: int. Segments that have an embedding, 0 for a checkpoint without any.
-        layer_norm_epsilon: float.
-        use_pooler: bool. Whether the checkpoint has weights for `pooled_output`.
-        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
-
-    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
-    last two are optional. Returns `sequence_output` (B, S, D) and, with a pooler,
-    `pooled_output` (B, D): dense and tanh on the first token.
-
-    Raises:
-        ValueError: if `num_heads` does not divide `hidden_dim`.
+        Other arguments: as `BertBackbone`.
 
     Example:
 
@@ -179,7 +139,8 @@ class RobertaBackbone(Backbone):
         )
         backbone({"token_ids": [[0, 7, 2]]})["sequence_output"].shape  # (1, 3, 16)
 
-    Source: https://arxiv.org/abs/1907.11692, section 2.
+    Source: Liu et al. 2019, https://arxiv.org/abs/1907.11692, section 2; XLM-R: Conneau et al.
+    2019, https://arxiv.org/abs/1911.02116.
     """
 
     TEMPLATE = Template(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")

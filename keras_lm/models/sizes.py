@@ -1,8 +1,4 @@
-"""How large a model is, from its arguments alone: nothing is built, so any size will do.
-
-Shapes: V vocabulary, L blocks, D hidden, I inside the feed-forward network, T positions, U units of
-a cell, C characters of a word, E width of an embedding.
-"""
+"""How large a model is, from its arguments alone: nothing is built, so any size will do."""
 
 import inspect
 
@@ -11,23 +7,15 @@ _TRAINING_BYTES = 4 * 4
 
 
 def estimate(cls, **arguments):
-    """Return parameters, memory and FLOPs of a backbone, without building it.
+    """Return parameters, memory and FLOPs of a backbone, from its class and arguments.
 
-    Args:
-        cls: a subclass of `Backbone`.
-        **arguments: those of its constructor, such as `cls.SIZES["gpt3_175b"]`.
-
-    Returns:
-        dict of `parameters`, an exact int; `memory`, a dict of bytes: the weights in float32 and in
-        bfloat16, training in float32 (weights, gradients and Adam's two moments, without
-        activations), and the cache of one full sequence in float32 for models that have one;
-        `flops_per_token`, a dict: `forward`, two per weight of the blocks (and of the output matrix
-        of a causal model) and four per channel and attended token, for the last token of a full
-        sequence; and `training`, three times as many. A token of ELMo is a word with all of its
-        characters: each filter counts at each position.
-
-    Raises:
-        ValueError: if there is no estimate for `cls`.
+    The dict has `parameters`, an exact int; `memory`, a dict of bytes: the weights in float32 and
+    in bfloat16, training in float32 (weights, gradients and Adam's two moments, without
+    activations), and the cache of one full sequence in float32 for models that have one; and
+    `flops_per_token`, a dict: `forward`, two per weight of the blocks (and of the output matrix of
+    a causal model) and four per channel and attended token, for the last token of a full sequence;
+    and `training`, three times as many. A token of ELMo is a word with all of its characters: each
+    filter counts at each position.
 
     Example:
 
@@ -60,13 +48,7 @@ def estimate(cls, **arguments):
 
 
 def _transformer(beside, is_causal=True):
-    """Return how to count a Transformer.
-
-    Args:
-        beside: callable from its arguments to the number of parameters other than the blocks and
-            the embeddings of tokens and positions.
-        is_causal: bool. Whether it has an output matrix and a cache.
-    """
+    """Return how to count a Transformer; `beside` counts all but blocks, tokens and positions."""
 
     def count(config):
         layers, width = config["num_layers"], config["hidden_dim"]

@@ -1,10 +1,6 @@
 """TagLM: a recurrent tagger that also reads a language model's vector of each word.
 
-Peters et al. 2017, "Semi-supervised sequence tagging with bidirectional language models",
-https://arxiv.org/abs/1705.00108.
-
-Shapes: B batch, S words, C characters of a word, V words of a list, E width of a word, D both
-directions of a layer.
+Shapes: B batch, S words, V words of a list, E width of a word, D both directions of a layer.
 """
 
 import keras
@@ -19,11 +15,7 @@ UNKNOWN = "<unk>"  # as in word vectors
 
 
 class SpelledWordPacker(CharacterPacker):
-    """A `CharacterPacker` that adds `token_ids` (B, S), the words' ids in a list.
-
-    Attributes:
-        words, lowercase: set by a subclass; see `TagLMBackbone`.
-    """
+    """A `CharacterPacker` that adds `token_ids` (B, S): ids in `words`, which a subclass sets."""
 
     words = (UNKNOWN,)
     lowercase = False
@@ -50,31 +42,22 @@ class TagLMBackbone(WordBackbone):
     The language model is frozen, runs without dropout and determines the inputs. Over one that
     reads characters (ELMo's), words are embedded by a character convolution, and with `words` also
     by a table, as in the paper; over one that reads word ids, by a table alone. `with_word_vectors`
-    fills the table. The CRF over labels is `TokenClassifier(…, crf=True)`. The paper's layers are
-    LSTMs or GRUs, depending on the task; these are LSTMs.
+    fills the table, which stays trainable. The CRF over labels is `TokenClassifier(…, crf=True)`.
+    The paper's layers are LSTMs or GRUs, depending on the task; these are LSTMs.
 
     Args:
-        language_model: `keras_lm.models.Backbone` with a vector for each word, such as
-            `ElmoBackbone`; or its configuration.
+        language_model: `Backbone` with a vector per word, such as ELMo's, or its configuration.
         words: list of V str, including `<unk>`, for the table beside the characters; None for
-            characters alone.
-        lowercase: bool. Whether to look words up in lower case, as for `glove.6B`. Characters keep
-            their case.
+            characters alone, or for a language model with its own list of words.
+        lowercase: bool. Look words up in lower case, as for `glove.6B`; characters keep their case.
         embedding_dim: int. E, of the characters' word embedding, and of the table.
-        hidden_dim: int. D, of each layer; each direction has half of it.
-        num_layers: int. Layers; the language model's vectors join the first one's output.
+        num_layers: int, 2 or more. The language model's vectors join the first layer's output.
         filters: list of `(width, number)`, of the character convolution.
-        dropout: float. Fraction of the layers' inputs, and of a head's, dropped in training.
-        dtype: a dtype policy or its name.
+        Other arguments: as `CoveBackbone`.
 
     Call: `backbone(inputs)` with the inputs of the language model, and with `words` `token_ids`
     (B, S) int32 beside its `character_ids`. Returns `sequence_output` (B, S, D), zero in padding.
-    `hidden_states` are the words (B, S, E), or (B, S, 2E) with characters and a table, and each
-    layer.
-
-    Raises:
-        ValueError: if `hidden_dim` is odd, `num_layers` is less than 2, `words` lacks `<unk>`, or
-            the language model has its own list of words.
+    `hidden_states` are the words, E wide (2E with characters and a table), and each layer.
 
     Example:
 
@@ -89,7 +72,7 @@ class TagLMBackbone(WordBackbone):
             crf="bio",
         )
 
-    Source: sections 2.1 to 2.3 of the paper.
+    Source: Peters et al. 2017, https://arxiv.org/abs/1705.00108, sections 2.1 to 2.3.
     """
 
     # The language model decides the format of its inputs.
@@ -190,12 +173,10 @@ class TagLMBackbone(WordBackbone):
 
     @property
     def max_sequence_length(self):
-        """The language model's."""
         return self.language_model.max_sequence_length
 
     @property
     def packer_class(self):
-        """The language model's, or one that also numbers the words."""
         if self.config["words"] is None:
             return self.language_model.packer_class
         attributes = {name: self.config[name] for name in ("words", "lowercase")}
@@ -205,18 +186,7 @@ class TagLMBackbone(WordBackbone):
         return {k: v for k, v in super().get_config().items() if k != "vocabulary_size"}
 
     def with_word_vectors(self, word_vectors):
-        """Initialise the table of words with published vectors, which stay trainable.
-
-        Args:
-            word_vectors: `keras_lm.models.WordVectorBackbone` of the same width and vocabulary:
-                `words`, or else the language model's.
-
-        Returns:
-            The backbone itself.
-
-        Raises:
-            ValueError: if there is no table, or it has another shape.
-        """
+        """Fill the table from a `WordVectorBackbone` of its words; return the backbone itself."""
         own = self.embed_words and self.embed_words.embeddings
         table = word_vectors.word_embedding.embeddings
         if own is None or own.shape != table.shape:

@@ -1,9 +1,5 @@
 """ULMFiT: a stack of LSTMs as a language model, AWD-LSTM, fine-tuned into a classifier.
 
-Howard and Ruder 2018, "Universal Language Model Fine-tuning for Text Classification",
-https://arxiv.org/abs/1801.06146, over the network of Merity et al. 2017, "Regularizing and
-Optimizing LSTM Language Models" (AWD-LSTM), https://arxiv.org/abs/1708.02182.
-
 Shapes: B batch, S sequence, E width of the embedding and of the output, V vocabulary.
 """
 
@@ -27,15 +23,11 @@ from keras_lm.tokenizers.words import WordTokenizer
 class AWDLSTMBackbone(Backbone):
     """The AWD-LSTM that ULMFiT pretrains and fine-tunes.
 
-    Its state is explicit: a list with a dict `{"hidden": (B, width), "cell": (B, width)}` per
-    layer. Padding, on either side, does not change it.
-
     Args:
-        vocabulary_size: int. V.
-        num_layers: int. Stacked LSTMs.
+        vocabulary_size, num_layers: int. V, and the number of stacked LSTMs.
         hidden_dim: int. Width of all layers except the last.
         embedding_dim: int. E, width of the embedding and of the last layer.
-        bidirectional: bool. Whether one half of each layer reads backwards.
+        bidirectional: bool. Whether one half of each layer reads backwards; widths are even then.
         dropout: float. Fraction dropped in training between the layers. All dropouts except those
             of weights and of words drop the same features of all tokens of a text.
         embedding_dropout: float. Fraction of the vocabulary's words whose embedding is zero.
@@ -51,11 +43,10 @@ class AWDLSTMBackbone(Backbone):
         dtype: a dtype policy or its name.
 
     Call: `backbone({"token_ids": …, "padding_mask": …, "states": …})`, the first two (B, S) int32;
-    all but the first are optional; the default states are zero. Returns `sequence_output`
-    (B, S, E), which is zero at padding, and the `states` after the last token.
-
-    Raises:
-        ValueError: if widths cannot be halved for two directions.
+    all but the first are optional. Returns `sequence_output` (B, S, E), which is zero at padding,
+    and the `states` after the last token: for each layer
+    `{"hidden": (B, width), "cell": (B, width)}`, zero by default. Padding, on either side, does not
+    change them.
 
     Example:
 
@@ -65,8 +56,9 @@ class AWDLSTMBackbone(Backbone):
         first = backbone({"token_ids": [[5, 7, 3]]})
         backbone({"token_ids": [[4, 8]], "states": first["states"]})["sequence_output"]
 
-    Source: AWD-LSTM, sections 2 to 4; ULMFiT, section 3.1 and appendix; fastai 2.7,
-    `fastai/text/models/awdlstm.py`.
+    Source: ULMFiT: Howard and Ruder 2018, https://arxiv.org/abs/1801.06146, section 3.1 and
+    appendix; AWD-LSTM: Merity et al. 2017, https://arxiv.org/abs/1708.02182, sections 2 to 4;
+    fastai 2.7, `fastai/text/models/awdlstm.py`.
     """
 
     TEMPLATE = Template(single="xxbos:0 $A:0", pair="xxbos:0 $A:0 xxfld:0 $B:0")
@@ -178,20 +170,12 @@ class AWDLSTMBackbone(Backbone):
     def with_vocabulary(self, old, new):
         """Return a copy for another vocabulary, such as that of a target task's texts.
 
-        A word in both keeps its embedding; a new one starts from the mean of all.
-
-        Args:
-            old: list of V str, the current words by id: `tokenizer.vocabulary`.
-            new: list of str, the new words by id.
-
-        Raises:
-            ValueError: if `old` has more words than the embedding has rows.
+        A word in both `old` and `new`, lists of words by id, keeps its embedding; a new one starts
+        from the mean of all (ULMFiT, section 3.2; fastai 2.7, `match_embeds`).
 
         Example:
 
             backbone = backbone.with_vocabulary(tokenizer.vocabulary, target_tokenizer.vocabulary)
-
-        Source: ULMFiT, section 3.2; fastai 2.7, `match_embeds`.
         """
         table = ops.convert_to_numpy(self.token_embedding.embeddings)
         if len(old) > len(table):

@@ -16,16 +16,7 @@ LONGEST = 2**30  # tokens, more than any text has
 
 @keras.saving.register_keras_serializable("keras_lm")
 class WordDropout(keras.layers.Layer):
-    """Drop words of the vocabulary: in a batch, all occurrences of a word or none.
-
-    Args:
-        vocabulary_size: int. V.
-        rate: float. Fraction of the words dropped in training.
-
-    Call: `layer(x, token_ids)` with the embeddings (B, S, E) of (B, S) int32 returns (B, S, E).
-
-    Source: AWD-LSTM, section 4.3.
-    """
+    """Drop words, each in all of its places in a batch or none: AWD-LSTM, section 4.3."""
 
     def __init__(self, vocabulary_size, rate, **kwargs):
         super().__init__(**kwargs)
@@ -50,15 +41,10 @@ class WordDropout(keras.layers.Layer):
 class ActivationPenalty(keras.layers.Layer):
     """Dropout before a head, and training penalties for large or quickly changing outputs.
 
-    Args:
-        rate: float. Fraction of features dropped in training, the same for all tokens of a text.
-        activation_penalty: float α. Factor of the mean square of the outputs after the dropout.
-        slowness_penalty: float β. Factor of the mean square of the difference between the outputs
-            of neighbouring tokens, before the dropout.
-
-    Call: `layer(x, padding_mask=None)` with (B, S, E) returns (B, S, E); padding adds nothing.
-
-    Source: AWD-LSTM, section 4.6 (AR and TAR).
+    They are `activation_penalty` times the mean square of the outputs after the dropout, and
+    `slowness_penalty` times that of the difference between neighbouring tokens' outputs before it:
+    AWD-LSTM, section 4.6 (AR and TAR). Dropout drops the same features for all tokens of a text;
+    padding adds nothing.
     """
 
     def __init__(self, rate, activation_penalty, slowness_penalty, **kwargs):
@@ -87,14 +73,7 @@ class ActivationPenalty(keras.layers.Layer):
 
 
 class AWDLSTMHead(CausalLMHead):
-    """The next token's logits: the product with the token embedding, and a bias.
-
-    Args:
-        token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
-        output_dropout, activation_penalty, slowness_penalty: see `AWDLSTMBackbone`.
-
-    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
-    """
+    """The next token's logits, (B, S, V) float32: product with the token embedding, and bias."""
 
     def __init__(
         self,
@@ -124,18 +103,9 @@ class AWDLSTMHead(CausalLMHead):
 class ConcatPoolingClassifier(keras.layers.Layer):
     """The last token's output concatenated with max and mean pooling, then small dense layers.
 
-    Long texts are read whole, but only their last outputs are pooled.
-
-    Args:
-        num_classes: int. Width of the logits.
-        classifier_dims: list of int. Widths of the layers in between.
-        pooled_length, pooled_chunk: see `AWDLSTMBackbone`. Of a text of n tokens, those from the
-            first multiple of `pooled_chunk` that is n - `pooled_length` or more are pooled.
-        output_dropout, activation_penalty, slowness_penalty: see `AWDLSTMBackbone`.
-        dropout: float. Fraction of the layers in between dropped in training.
-
-    Call: `head(outputs, inputs)` → (B, classes) float32. `inputs` holds `padding_mask` (B, S).
-
+    Long texts are read whole, but only their last outputs are pooled: of a text of n tokens, those
+    from the first multiple of `pooled_chunk` that is n - `pooled_length` or more. `dropout` is that
+    of the layers in between; other arguments: see `AWDLSTMBackbone`. Returns (B, classes) float32.
     Source: ULMFiT, section 3.3; fastai 2.7, `fastai/text/models/core.py`.
     """
 

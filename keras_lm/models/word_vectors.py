@@ -1,8 +1,5 @@
 """Word vectors: one vector per word, whatever its context (word2vec, GloVe, fastText).
 
-Mikolov et al. 2013, https://arxiv.org/abs/1310.4546; Pennington et al. 2014,
-https://aclanthology.org/D14-1162; Bojanowski et al. 2017, https://arxiv.org/abs/1607.04606.
-
 Shapes: B batch, S words, V vocabulary, E width of a vector.
 """
 
@@ -22,19 +19,16 @@ class WordVectorBackbone(WordBackbone):
     (`.vec`), gzipped or not. The tokenizer is then the file's word list; if that is lower-case, as
     that of `glove.6B`, load it with `Tokenizer.from_preset(folder, lowercase=True)`. To load part
     of a large file, read it with `keras_lm.converters.read_word_vectors` and pass the vectors to
-    `from_vectors`.
-
-    The heads are the usual baselines: a linear layer on the mean of a text's words, or on each word
-    for a tagger. `backbone.trainable = False` freezes the vectors.
+    `from_vectors`. The heads are a linear layer on the mean of a text's words, or on each word.
+    `backbone.trainable = False` freezes the vectors.
 
     Args:
-        vocabulary_size: int. V.
-        embedding_dim: int. E.
+        vocabulary_size, embedding_dim: int. V and E.
         dropout: float. Fraction of a head's input dropped in training.
         dtype: a dtype policy or its name.
 
-    Call: `backbone({"token_ids": …, "padding_mask": …})`, (B, S) int32 each; the mask may be left
-    out. Returns `sequence_output` (B, S, E).
+    Call: `backbone({"token_ids": …, "padding_mask": …})`, (B, S) int32 each; the mask is optional.
+    Returns `sequence_output` (B, S, E).
 
     Example:
 
@@ -45,7 +39,8 @@ class WordVectorBackbone(WordBackbone):
         )
         task = keras_lm.tasks.TextClassifier(backbone, tokenizer=tokenizer, num_classes=2)
 
-    Source: the references above.
+    Source: Mikolov et al. 2013, https://arxiv.org/abs/1310.4546; Pennington et al. 2014,
+    https://aclanthology.org/D14-1162; Bojanowski et al. 2017, https://arxiv.org/abs/1607.04606.
     """
 
     tokenizer_class = WordTokenizer
@@ -75,15 +70,7 @@ class WordVectorBackbone(WordBackbone):
 
     @classmethod
     def from_vectors(cls, vectors, **options):
-        """Return a backbone with the vectors of an array.
-
-        Args:
-            vectors: (V, E) float, one row per word of the tokenizer.
-            **options: further arguments of the class.
-
-        Raises:
-            ValueError: if the array is not two-dimensional.
-        """
+        """Return a backbone with `vectors` (V, E), one row per word of the tokenizer."""
         if vectors.ndim != 2:
             raise ValueError(
                 f"vectors has the shape {vectors.shape}: pass two axes, a row for each word."
