@@ -8,15 +8,12 @@ UNITS = ("line", "file")
 
 
 def read_documents(files, document="line"):
-    """Return the documents of text files, in their order.
+    """Return a `tf.data.Dataset` of the documents of text files, in their order.
 
     Args:
         files: see `find_files`. What ends in `.gz` is decompressed.
-        document: `"line"`: each line is a document, blank ones are skipped; or `"file"`: each file
-            is one, and must fit into memory.
-
-    Returns:
-        `tf.data.Dataset` of strings.
+        document: `"line"` (blank lines are skipped) or `"file"`, each of which must fit into
+            memory.
 
     Raises:
         FileNotFoundError: if there is no such file.

@@ -1,10 +1,4 @@
-"""Documents → windows of tokens → batches, all in `tf.data`.
-
-The order of an epoch depends on its number and a seed alone, so that an interrupted run continues
-with the very next batch: `epoch_batches(..., seed, epoch).skip(batches_done)`.
-
-Shapes: B batch, S sequence.
-"""
+"""Documents → windows of tokens → batches, all in `tf.data`. Shapes: B batch, S sequence."""
 
 import tensorflow as tf
 
@@ -15,12 +9,12 @@ SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
 
 
 def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
-    """Cut documents, one after the other, into windows of tokens.
+    """Return a `tf.data.Dataset` of windows of (S + 1,) int32 tokens, in the order of the corpus.
 
-    Each document is followed by the tokenizer's end-of-document token (its role `"eos"`), and one
-    precedes the first. A window holds S + 1 tokens: S to read, and each one's next token to
-    predict. Its last token is also the first of the next window, so that each token of the corpus
-    is predicted once. There is no padding, and documents may begin anywhere in a window.
+    Documents follow each other, each with an `"eos"` token after it, and one before the first. Of a
+    window, S tokens are read, and each one's next token is predicted. Its last token is also the
+    first of the next window, so that each token is predicted once. There is no padding, and
+    documents may begin anywhere in a window.
 
     Args:
         documents: `tf.data.Dataset` of strings, alone or in batches (B,), or a list of strings.
@@ -28,20 +22,16 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
         sequence_length: int, S.
         drop_remainder: bool. False keeps the shorter window at the end.
 
-    Returns:
-        `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus.
-
     Raises:
-        ValueError: if `sequence_length` is not positive, `documents` are not strings, or the
-            tokenizer has no `"eos"` token.
+        ValueError: if an argument is not as above.
 
     Example:
 
         documents = keras_lm.data.read_documents("corpus/*.txt")
         windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=128)
 
-    Source: GPT-2's training data; GPT-3, https://arxiv.org/abs/2005.14165, appendix B (documents
-    are packed, separated by a token, without a mask).
+    Source: GPT-2's training data; GPT-3, arXiv:2005.14165, appendix B (documents are packed,
+    separated by a token, without a mask).
     """
     if sequence_length < 1:
         raise ValueError(f"sequence_length={sequence_length}: pass 1 or more.")
@@ -75,16 +65,14 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
 
 
 def window_batches(windows, batch_size, drop_remainder=False):
-    """Return batches of windows as `fit` and `evaluate` of a `CausalLM` take them.
+    """Return a `tf.data.Dataset` of batches as `fit` and `evaluate` of a `CausalLM` take them.
+
+    They are `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels of padding are
+    `keras_lm.objectives.IGNORED`.
 
     Args:
         windows: `tf.data.Dataset` of (S + 1,) int32; the last may be shorter, and is padded.
-        batch_size: int, B.
-        drop_remainder: bool. Whether to drop the last batch if it is not full.
-
-    Returns:
-        `tf.data.Dataset` of `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels
-        of padding are `keras_lm.objectives.IGNORED`.
+        batch_size, drop_remainder: as `tf.data.Dataset.batch` takes them.
     """
     batches = windows.padded_batch(
         batch_size,
@@ -102,19 +90,16 @@ def window_batches(windows, batch_size, drop_remainder=False):
 
 
 def epoch_batches(windows, batch_size, seed=0, epoch=0):
-    """Return the batches of one epoch, in an order that depends on `seed` and `epoch` alone.
+    """Return the batches of one epoch as `window_batches` does, with the windows shuffled.
 
-    Up to 65,536 windows are shuffled as a whole, more in blocks of this size. Windows that do not
-    fill a batch are dropped, different ones in each epoch.
+    The order depends on `seed` and `epoch` alone, so that an interrupted run continues with the
+    very next batch: `epoch_batches(..., seed, epoch).skip(batches_done)`. Up to 65,536 windows are
+    shuffled as a whole, more in blocks of this size. Windows that do not fill a batch are dropped,
+    different ones in each epoch.
 
     Args:
         windows: finite, deterministic `tf.data.Dataset` of (S + 1,) int32.
-        batch_size: int, B.
-        seed: int.
-        epoch: int, from 0.
-
-    Returns:
-        See `window_batches`.
+        batch_size, seed, epoch: int. Epochs count from 0.
 
     Raises:
         ValueError: if `batch_size` is not positive.

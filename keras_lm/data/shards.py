@@ -1,9 +1,7 @@
 """Windows of tokens on disk: tokenized once, read in every epoch and every run.
 
-A folder of shards holds `tokens-00000-of-00004.tfrecord`, …, each record a `tf.train.Example` with
-the feature `token_ids`, and `tokens.json`, which records how they were made.
-
-Shapes: S sequence.
+A folder holds `tokens-00000-of-00004.tfrecord`, …, each record a `tf.train.Example` with the
+feature `token_ids`, (S + 1,) for S tokens to predict, and `tokens.json`, on how they were made.
 """
 
 import hashlib
@@ -20,19 +18,14 @@ INDEX = "tokens.json"
 
 
 def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards=1):
-    """Tokenize documents and write their windows as TFRecord files.
+    """Tokenize documents, write their windows as TFRecord files, and return how many there are.
 
     Windows go to the shards in turn, so that each shard is a fair sample of the corpus.
 
     Args:
-        documents: see `token_windows`.
-        tokenizer: see `token_windows`.
-        sequence_length: int, S; a record holds S + 1 tokens.
+        documents, tokenizer, sequence_length: as `token_windows` takes them.
         folder: path, created when all is written. Existing shards are replaced.
         num_shards: int.
-
-    Returns:
-        int: how many windows were written.
 
     Raises:
         FileExistsError: if `folder` holds something else.
@@ -75,16 +68,12 @@ def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards
 
 
 def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1):
-    """Return the windows that `write_token_shards` wrote.
+    """Return the windows of `write_token_shards`: a dataset of known length, in a fixed order.
 
     Args:
         folder: path.
-        tokenizer: `keras_lm.tokenizers.Tokenizer` that must have made the tokens; None for any.
-        worker: int, from 0. The index of this worker; each gets equally many windows of its own.
-        num_workers: int.
-
-    Returns:
-        `tf.data.Dataset` of (S + 1,) int32 with known length, in the same order each time.
+        tokenizer: `Tokenizer` that must have made the tokens; None for any.
+        worker, num_workers: int. Which worker reads, from 0; each has as many windows of its own.
 
     Raises:
         FileNotFoundError: if there are no shards, or one is missing.

@@ -30,17 +30,9 @@ def drop_unfinished(text):
 
 
 def in_original(text, starts, ends, unit):
-    """Turn spans of bytes in `valid_utf8(text)` into spans in the text as it was given.
+    """Turn ragged (B, S) spans of bytes in `valid_utf8(text)` into spans in the text as given.
 
     A span that begins or ends within a character includes all of it when counted in characters.
-
-    Args:
-        text: (B,) string tensor.
-        starts, ends: ragged (B, S) int64 tensors.
-        unit: `"byte"` or `"character"`.
-
-    Returns:
-        `(starts, ends)`, shaped as they were.
     """
     codes, places = tf.strings.unicode_decode_with_offsets(text, "UTF-8")
     rows = codes.with_row_splits_dtype(tf.int64).row_splits
@@ -76,15 +68,10 @@ def in_original(text, starts, ends, unit):
 
 
 def covering(sizes, characters, left):
-    """Find the characters from which tokens come that cover all that is left of a text.
+    """Return `(starts, ends)` of tokens that cover all that is left of a text, in its bytes.
 
-    Args:
-        sizes: ragged (B, S) int64, how much of what is left each token covers.
-        characters: ragged (B, N) strings, the characters of the text.
-        left: int64 of all characters, how much is left of each.
-
-    Returns:
-        `(starts, ends)`, ragged (B, S) int64: places in the bytes of `characters`.
+    `characters` are ragged (B, N) strings of a character each, `left` is how much is left of each,
+    and ragged (B, S) `sizes` is how much of what is left each token covers; numbers are int64.
     """
     # All texts one after the other, so that one search does for all.
     left_ends, token_ends = tf.cumsum(left), tf.cumsum(sizes.values)

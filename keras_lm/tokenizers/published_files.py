@@ -20,17 +20,7 @@ def read_json(folder, name):
 
 
 def read_lines(path, argument, remedy):
-    """Return the lines of a file.
-
-    Args:
-        path: path.
-        argument: str. What the user knows the file as, for messages.
-        remedy: str. What to give in its place.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not UTF-8.
-    """
+    """Return the lines of a UTF-8 file that the user passed as `argument`."""
     if not os.path.isfile(path):
         raise FileNotFoundError(
             f"`{argument}` names the file {os.fspath(path)!r}, which does not exist; {remedy}"
@@ -66,15 +56,7 @@ def content(token):
 
 
 def in_order(ids, path):
-    """Return the entries of a dict from entry to id, in the order of their ids.
-
-    Args:
-        ids: dict.
-        path: path of the file that it comes from, for messages.
-
-    Raises:
-        ValueError: if the ids are not the numbers from 0 without a gap.
-    """
+    """Return a dict's entries in the order of their ids; ValueError if these are not 0, 1, 2, …"""
     entries = sorted(ids, key=ids.get)
     check_ids(entries, ids, path)
     return entries
@@ -91,13 +73,7 @@ def check_ids(entries, ids, path):
 
 
 def described_tokens(config, tokenizer, who):
-    """Return the added tokens that are described in full, as a list of objects.
-
-    Args:
-        config: dict of `tokenizer_config.json`.
-        tokenizer: dict of `tokenizer.json`.
-        who: str, the class that cannot do what it must refuse.
-    """
+    """Return the added tokens that tokenizer_config.json and tokenizer.json describe in full."""
     described = list(tokenizer.get("added_tokens", []))
     described += [{**t, "id": int(i)} for i, t in config.get("added_tokens_decoder", {}).items()]
     for token in described:
@@ -119,14 +95,7 @@ def append(vocabulary, added, path):
 
 
 def refuse(where, settings, supported, who):
-    """Raise ValueError for a setting that is there and has another than the supported values.
-
-    Args:
-        where: str, for the message.
-        settings: dict.
-        supported: dict from the name of a setting to the values that are supported.
-        who: str, the class that supports them.
-    """
+    """Raise ValueError if a setting is there and has none of its supported values."""
     for name, values in supported.items():
         if name in settings and settings[name] not in values:
             raise ValueError(

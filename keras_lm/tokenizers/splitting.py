@@ -24,15 +24,9 @@ def check_splitter(splitter):
 
 
 def split_words(text, splitter, whole=()):
-    """Return the words of (B,) texts as a ragged (B, S) tensor of strings.
+    """Return the words of (B,) texts as ragged (B, S) strings, bytes that are not UTF-8 as letters.
 
-    Bytes that are not UTF-8 are letters like any other.
-
-    Args:
-        text: (B,) string tensor.
-        splitter: `"punctuation"` splits at white space and makes every punctuation mark a word;
-            `"whitespace"` splits at white space alone.
-        whole: list of str, words that stay in one piece wherever they are spelled out.
+    For `splitter` see `CharacterTokenizer`. Words in `whole` stay in one piece wherever they occur.
     """
     parted = [_literal(word) for word in sorted(whole, key=len, reverse=True)]
     if splitter == "punctuation":
@@ -44,16 +38,7 @@ def split_words(text, splitter, whole=()):
 
 
 def words_and_places(text, splitter):
-    """Return the words of (B,) texts, and their offsets in the original text.
-
-    Args:
-        text: (B,) string tensor.
-        splitter: as above.
-
-    Returns:
-        `(words, starts, ends)`: ragged (B, S) strings with U+FFFD for invalid UTF-8, and their
-        places in characters, ragged (B, S) int64.
-    """
+    """Return ragged (B, S) `(words, starts, ends)`, in characters of the (B,) original texts."""
     valid = offsets.valid_utf8(text)
     # NUL is the end of a text to the kernel.
     valid = tf.strings.regex_replace(valid, r"\x{0}", "\x01")
@@ -75,18 +60,11 @@ NUM_CODE_POINTS = 0x1F000
 
 
 def split_bytes(text, splitter):
-    """Split as `split_words` does, with operations that LiteRT has.
+    """Split as `split_words` does, with operations that LiteRT has: it has no regular expressions.
 
-    There are no regular expressions there, so characters are read from their bytes and looked up.
-
-    Args:
-        text: (B,) string tensor.
-        splitter: as above.
-
-    Returns:
-        `(bytes, starts, ends, row_splits)`, all int32: the bytes of all texts and four spaces;
-        where words start and end among them, the last of these an empty word that belongs to no
-        text; and the row splits of the (B, S) words, without that last one.
+    Returns `(bytes, starts, ends, row_splits)`, all int32: the bytes of all texts and four spaces;
+    where words start and end among them, the last of these an empty word that belongs to no text;
+    and the row splits of the (B, S) words, without that last one.
     """
     with tf.init_scope():  # a constant, also where this is traced
         kinds = tf.constant(_kinds(splitter))
@@ -117,18 +95,10 @@ def split_bytes(text, splitter):
 
 
 def words_and_places_lite(text, splitter):
-    """`words_and_places` with operations that LiteRT has.
+    """Return what `words_and_places` does, in int32 and with operations that LiteRT has.
 
     Bytes that are no UTF-8 stay in the words, and places count of them those that could begin a
-    character.
-
-    Args:
-        text: (B,) string tensor, of one row or more.
-        splitter: as above.
-
-    Returns:
-        `(words, starts, ends, strings)`: the same, int32, and the N words of all texts with an
-        empty one after them, (N + 1,).
+    character. Returns also the N words of all texts, at least one, and an empty one: (N + 1,).
     """
     data, starts, ends, row_splits = split_bytes(text, splitter)
     # The empty word goes into the last text.

@@ -11,11 +11,7 @@ from keras_lm.tokenizers import offsets, ragged
 
 
 class _Vocabulary:
-    """Entries and their ids, in plain Python.
-
-    A `tf.Module` tracks every list and dict that it holds; this class hides tens of thousands of
-    strings from it, and so from checkpoints.
-    """
+    """Entries and their ids, hidden from `tf.Module`, which would put them into checkpoints."""
 
     def __init__(self, tokens, special_tokens, additional_special_tokens):
         self.tokens = list(tokens)
@@ -72,10 +68,9 @@ def as_tensor(values, dtype):
 class Tokenizer(tf.Module):
     """Strings to ids and back, as TensorFlow graph operations.
 
-    Subclasses implement `_tokenize`, from a (B,) string tensor to a ragged (B, S) int32 tensor, and
-    `_join`, from a ragged (B, S) tensor of vocabulary entries to (B,) strings, or `_detokenize`,
-    from one of ids.
-    A tokenizer is stateless and runs eagerly, in `tf.data` and inside exported graphs.
+    Subclasses implement `_tokenize`, from (B,) strings to ragged (B, S) int32 ids, and `_join`,
+    from ragged (B, S) entries to (B,) strings, or `_detokenize`, from ragged (B, S) ids. A
+    tokenizer is stateless and runs eagerly, in `tf.data` and inside exported graphs.
 
     Args:
         vocabulary: list of str, the entries in the order of their ids.
@@ -110,16 +105,19 @@ class Tokenizer(tf.Module):
     def from_preset(cls, source, **overrides):
         """Return the tokenizer of a preset or of a published checkpoint.
 
-        Args:
-            source: a preset folder, a folder with a published checkpoint, `hf://owner/name`, or
-                a size name.
-            **overrides: constructor arguments that replace the source's.
+        `source` is the folder of one, `hf://owner/name` or a size name; `overrides` are constructor
+        arguments that replace its own.
         """
         return presets.load_tokenizer(source, cls, **overrides)
 
     @classmethod
     def from_files(cls, folder, **overrides):
-        """Return the tokenizer that a folder with published vocabulary files describes."""
+        """Return the tokenizer that a folder with published vocabulary files describes.
+
+        `overrides` are constructor arguments that replace the files'. Raises FileNotFoundError if
+        there is no vocabulary of this kind, and ValueError if a file is damaged or asks for
+        something that the class does not do.
+        """
         raise NotImplementedError(f"{cls.__name__} cannot read published files.")
 
     @classmethod
@@ -136,14 +134,7 @@ class Tokenizer(tf.Module):
         raise NotImplementedError(f"{type(self).__name__} has no configuration.")
 
     def with_special_tokens(self, tokens):
-        """Return the same tokenizer with further special tokens; new ones get the last ids.
-
-        Args:
-            tokens: list of str. Ordinary text is never tokenized to them.
-
-        Raises:
-            NotImplementedError: if the vocabulary of this kind of tokenizer cannot grow.
-        """
+        """Return the same tokenizer with further special tokens, the new ones with the last ids."""
         raise NotImplementedError(f"{type(self).__name__} cannot take further tokens.")
 
     def _tokenize(self, text, parse_special):
@@ -159,16 +150,12 @@ class Tokenizer(tf.Module):
         return self._join(self.tokens(ids))
 
     def __call__(self, text, parse_special=False):
-        """Turn text into ids, adding no special tokens.
+        """Turn text into int32 ids, adding no special tokens.
 
-        Args:
-            text: a string, or a list, array, tensor or ragged tensor of strings.
-            parse_special: True recognises all special tokens that are spelled out in the text, a
-                list only those in it. With False, users cannot inject special tokens by typing
-                `[SEP]`.
-
-        Returns:
-            int32 ids: a 1-D tensor for one string, else a ragged tensor of one more dimension.
+        One string becomes a 1-D tensor; lists, arrays and tensors of strings become a ragged tensor
+        of one more dimension. `parse_special=True` recognises all special tokens that are spelled
+        out in the text, a list only those in it; with False, users cannot inject them by typing
+        `[SEP]`.
         """
         text = as_tensor(text, tf.string)
         if text.dtype != tf.string:
@@ -188,20 +175,12 @@ class Tokenizer(tf.Module):
         return ids
 
     def tokenize_with_offsets(self, text, unit="byte"):
-        """Turn text into ids with their offsets in the text.
+        """Turn a string, or strings in one dimension, into `(ids, starts, ends)`.
 
-        Args:
-            text: a string, or a list, array or tensor of strings in one dimension.
-            unit: `"byte"` for offsets in bytes of the original UTF-8 text, as in
-                `tf.strings.substr`, `"character"` in characters, as in Python.
-
-        Returns:
-            `(ids, starts, ends)`, ids in int32 and offsets in int64: 1-D tensors for one string,
-            else ragged (B, S) tensors. A token is `text[start:end]`.
-
-        Raises:
-            ValueError: if `unit` is neither, or `text` has more dimensions.
-            NotImplementedError: if this kind of tokenizer has no offsets.
+        A token is `text[start:end]`: with `unit="byte"` in bytes of the original UTF-8 text, as in
+        `tf.strings.substr`, with `"character"` in characters, as in Python. Ids are int32 and
+        offsets int64, 1-D for one string and else ragged (B, S). Raises NotImplementedError if this
+        kind of tokenizer has no offsets.
         """
         if unit not in offsets.UNITS:
             raise ValueError(f"`unit` is {unit!r}; it must be one of {offsets.UNITS}.")
@@ -221,16 +200,10 @@ class Tokenizer(tf.Module):
         return tf.gather(self._entries, as_tensor(ids, tf.int32))
 
     def word_starts(self, ids):
-        """Return which pieces begin a word.
+        """Return which of the (…, S) pieces, packed or not, begin a word: bool of the same shape.
 
-        The first piece of a row does, and pieces before or after a special token. The others follow
-        `begins_word` and `ends_word`.
-
-        Args:
-            ids: (…, S) int32, packed or not: lists, a dense or a ragged tensor.
-
-        Returns:
-            bool tensor of the same shape.
+        The first piece of a row does, and special tokens, the unknown one aside, and pieces after
+        them. The others follow `begins_word` and `ends_word`.
 
         Example:
 
@@ -268,14 +241,7 @@ class Tokenizer(tf.Module):
         return False
 
     def detokenize(self, ids):
-        """Turn ids into text, leaving out special tokens.
-
-        Args:
-            ids: integers of one text, or of a batch: lists, a dense or a ragged tensor.
-
-        Returns:
-            A string tensor (ragged beyond two dimensions) of one dimension less.
-        """
+        """Turn (…, S) ids into (…) strings without special tokens, ragged beyond two dimensions."""
         return self._by_text(ids, self._detokenize)
 
     def _by_text(self, ids, function):

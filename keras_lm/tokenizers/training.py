@@ -1,8 +1,4 @@
-"""Learn a vocabulary from a corpus, with the trainers that others keep well.
-
-`tokenizers` and `sentencepiece` do the learning; the result is one of our tokenizers. The same
-corpus gives the same vocabulary, in every process.
-"""
+"""Learn a vocabulary from a corpus; the same corpus gives the same one, in every process."""
 
 import collections
 import gzip
@@ -41,32 +37,25 @@ def train_vocabulary(
     """Learn a vocabulary from a corpus and return its tokenizer.
 
     Args:
-        kind: `"wordpiece"` (BERT), `"byte_pair"` (GPT-2, RoBERTa), `"unigram"` (SentencePiece as
-            in ALBERT, T5, XLNet) or `"sentencepiece_bpe"`.
+        kind: `"wordpiece"` (BERT), `"byte_pair"` (GPT-2, RoBERTa), `"unigram"` (SentencePiece as in
+            ALBERT, T5, XLNet) or `"sentencepiece_bpe"`.
         vocabulary_size: int, entries at most, special tokens included. SentencePiece keeps to it
-            exactly, the others have fewer where the corpus is small.
-        files: paths or glob patterns of text files in UTF-8, one or a list; each line is a
-            text. What ends in `.gz` is decompressed.
-        texts: instead of files, an iterable of strings, or a `tf.data.Dataset` of single strings
-            or batches.
+            exactly, the others have fewer if the corpus is small.
+        files: see `keras_lm.data.find_files`; each line is a text in UTF-8. `.gz` is decompressed.
+        texts: instead of files, an iterable of strings, or a `tf.data.Dataset` of these or batches.
         lowercase: bool. Lower-case text first; not for byte pairs.
         special_tokens: dict from role (`"pad"`, `"unknown"`, `"cls"`, `"sep"`, `"mask"`, `"bos"`,
-            `"eos"`; these two not for WordPiece) to the entry that is to play it. None means those
-            of BERT for WordPiece, of GPT-2 for byte pairs, of T5 for SentencePiece.
-
-    Returns:
-        `WordPieceTokenizer`, `BytePairTokenizer` or `SentencePieceTokenizer`.
+            `"eos"`; these two not for WordPiece) to its entry. None means those of BERT for
+            WordPiece, of GPT-2 for byte pairs, of T5 for SentencePiece.
 
     Raises:
-        ImportError: if the package that learns is not installed.
+        ImportError: if the package that learns, `tokenizers` or `sentencepiece`, is not installed.
         FileNotFoundError: if no file is found.
-        ValueError: if an argument is out of range, the corpus is empty, or it is too small for
-            the size, or the size too small for its characters.
+        ValueError: if an argument is out of range, or the corpus is empty or does not fit the size.
 
     Example:
 
         tokenizer = train_vocabulary("wordpiece", 30_000, files="corpus/*.txt", lowercase=True)
-        tokenizer.vocabulary_size
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` is {kind!r}; it must be one of {KINDS}.")
@@ -105,8 +94,6 @@ def train_vocabulary(
 
 
 class _Lines:
-    """The lines of files, and the names of these."""
-
     def __init__(self, files):
         self.paths = find_files(files)
 
@@ -119,8 +106,6 @@ class _Lines:
 
 
 class _Texts:
-    """Strings of an iterable, or of a dataset in batches or alone."""
-
     def __init__(self, texts):
         if isinstance(texts, (str, bytes)):
             raise ValueError("`texts` is one string; give a list of them, or `files` for a path.")

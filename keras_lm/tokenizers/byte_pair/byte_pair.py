@@ -41,22 +41,20 @@ class BytePairTokenizer(Tokenizer):
     Args:
         vocabulary: list of str, the entries with each byte as the character that GPT-2 writes for
             it (`"Ġthe"`), or the path of a `vocab.json`.
-        merges: list of str, the pairs to join, separated by a space (`"Ġ t"`), in order of rank;
-            or the path of a `merges.txt`.
-        cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token: str, the
-            entry in this role, or None.
+        merges: list of str, the pairs to join, separated by a space (`"Ġ t"`), in order of rank; or
+            the path of a `merges.txt`.
+        cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token: str or
+            None.
         additional_special_tokens: list of str, entries that plain text is never tokenized to.
-        added_tokens: list of str, entries that are recognised anywhere in text, before it is split
-            into words.
+        added_tokens: list of str, entries that are found anywhere in text before it is split.
         lstrip_tokens: list of str, special and added tokens that include white space before them.
         rstrip_tokens: list of str, those that include white space after them.
-        add_prefix_space: bool. Add a space before text that begins with none, so that its first
-            word is tokenized as within a sentence.
+        add_prefix_space: bool. Add a space before text that begins with none, as if in a sentence.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
-        ValueError: if the vocabulary is empty, holds an entry twice, or lacks a special token or
-            (without an unknown token) a byte; or if the merges do not fit it.
+        ValueError: as `Tokenizer`, or if the merges do not fit the vocabulary, or it lacks a byte
+            and there is no unknown token.
 
     Example:
 
@@ -116,7 +114,6 @@ class BytePairTokenizer(Tokenizer):
                 )
 
     def _build(self, whole):
-        """Make the tables: bytes of entries, words that are entries, and the model that merges."""
         entries = self._vocabulary.tokens
         ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole)
         last = last_ranks({t: tuple(t) for t in entries if t not in whole}, ranks)
@@ -139,14 +136,7 @@ class BytePairTokenizer(Tokenizer):
         self._make_tables(spellings, words, pieces, BYTES)
 
     def _make_tables(self, spellings, words, pieces, byte_characters):
-        """Make the graph's lookup tables.
-
-        Args:
-            spellings: list of bytes, the text of each entry.
-            words: dict from word to id, the words that are entries.
-            pieces: list, see `PieceMerger`; those beyond the vocabulary are unknown tokens.
-            byte_characters: dict, see `PieceMerger`.
-        """
+        """Make the graph's tables; pieces beyond the vocabulary are unknown tokens."""
         whole = {*self._vocabulary.all_special_tokens, *self._rules.added_tokens}
         words = words | {TOKEN + t.encode(): self._vocabulary.ids[t] for t in whole}
         self._has_unknown = len(pieces) > self.vocabulary_size
@@ -206,11 +196,9 @@ class BytePairTokenizer(Tokenizer):
         return tf.strings.regex_replace(parts, "^[^ ]", r" \0") if self.add_prefix_space else parts
 
     def _part_tokens(self, text, tokens):
-        """Split texts at tokens that are spelled out: leftmost first, then longest.
+        """Split texts into (B, P) parts at spelled out tokens: leftmost first, then longest.
 
-        Returns:
-            A ragged (B, P) tensor. Parts that are tokens, with the white space that they include,
-            begin with the byte `TOKEN`.
+        Parts that are tokens, with the white space that they include, begin with the byte `TOKEN`.
         """
         spelled = "|".join(
             (f"[{S}]*" if token in self._rules.lstrip_tokens else "")
@@ -266,16 +254,10 @@ class BytePairTokenizer(Tokenizer):
         return self._merge(words)
 
     def tokenize_lite(self, text):
-        """Return ids as calling does, with operations that LiteRT has.
+        """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
 
         The ids are the same for all text without added tokens, which are not looked for. A word
         takes at most as many rounds of merging as it has bytes, and memory is linear in the text.
-
-        Args:
-            text: (B,) string tensor.
-
-        Returns:
-            A ragged (B, S) int32 tensor.
         """
         if self._rules.lite is None:
             with tf.init_scope():
@@ -300,18 +282,10 @@ class BytePairTokenizer(Tokenizer):
     # === Ids to text ===
 
     def detokenize(self, ids, partial=False):
-        """Turn ids into text, leaving out special tokens.
+        """Turn ids into text as `Tokenizer` does; bytes that make no character become U+FFFD.
 
-        A character of several bytes may be spread over several ids. Bytes that make no character
-        become U+FFFD.
-
-        Args:
-            ids: integers of one text, or of a batch: lists, a dense or a ragged tensor.
-            partial: bool. True for ids that will be continued: if they end within a character, its
-                bytes are held back, so that the text is a prefix of the continued text.
-
-        Returns:
-            A string tensor (ragged beyond two dimensions) of one dimension less.
+        `partial=True` is for ids that will be continued: if they end within a character, its bytes
+        are held back, so that the text is a prefix of the continued text.
         """
         return self._by_text(ids, lambda ids: self._detokenize(ids, partial))
 
@@ -322,7 +296,6 @@ class BytePairTokenizer(Tokenizer):
     # === Files ===
 
     def get_config(self):
-        """Return the constructor's arguments as JSON-able values, without vocabulary and merges."""
         rules = self._rules
         return {
             **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
@@ -334,12 +307,10 @@ class BytePairTokenizer(Tokenizer):
         }
 
     def save_assets(self, folder):
-        """Write `vocab.json` and `merges.txt` into an existing folder."""
         byte_pair_files.write(folder, self._vocabulary.ids, self._rules.merges)
 
     @classmethod
     def from_assets(cls, folder, config):
-        """Return the tokenizer whose `save_assets(folder)` and `get_config()` these are."""
         paths = (os.path.join(folder, name) for name in ("vocab.json", "merges.txt"))
         return cls(*paths, **config)
 
@@ -348,25 +319,15 @@ class BytePairTokenizer(Tokenizer):
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads `vocab.json` and `merges.txt` (OpenAI: `encoder.json` and `vocab.bpe`) or else
-        `tokenizer.json`, and the settings of `tokenizer_config.json`, `special_tokens_map.json`,
-        `added_tokens.json` and `tokenizer.json`, where they exist. Without them, a vocabulary with
-        `<s>` has the special tokens of RoBERTa, and one with `<|endoftext|>` those of GPT-2.
-
-        Args:
-            folder: str.
-            **overrides: constructor arguments that replace the files', such as `add_prefix_space`.
-
-        Raises:
-            FileNotFoundError: if there is no byte-level BPE.
-            ValueError: if a file is damaged, belongs to another vocabulary, or asks for something
-                that this class does not do.
+        `tokenizer.json`, and the settings of Hugging Face's JSON files, if they exist. Without
+        them, a vocabulary with `<s>` has the special tokens of RoBERTa, and one with
+        `<|endoftext|>` those of GPT-2.
         """
         vocabulary, merges, settings = byte_pair_files.read_folder(folder, cls.KIND, cls.__name__)
         return cls(vocabulary, merges, **{**settings, **overrides})
 
 
 def _split(text):
-    """Split (B,) strings at the byte `PART`, without empty pieces, into a ragged (B, P) tensor."""
     return ragged.split(text, PART)
 
 

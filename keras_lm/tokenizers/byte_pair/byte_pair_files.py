@@ -59,16 +59,9 @@ def spelling(entry):
 
 
 def check_merges(merges, entries, whole, end=""):
-    """Return a dict from pair to rank of merges that fit a vocabulary.
+    """Return a dict from pair to rank; ValueError if merges are damaged or do not fit the entries.
 
-    Args:
-        merges: list of str, pairs separated by a space.
-        entries: list of str.
-        whole: set of entries that need no merge.
-        end: str, what single symbols may end with.
-
-    Raises:
-        ValueError: if a merge is not a pair or comes twice, or if merges and entries do not fit.
+    Neither the entries in `whole` need a merge, nor single symbols, which may end with `end`.
     """
     known, ranks, made = set(entries), {}, set()
     for rank, merge in enumerate(merges):
@@ -125,13 +118,7 @@ def read_merges(path):
 
 
 def write(folder, ids, merges):
-    """Write `vocab.json` and `merges.txt` into an existing folder.
-
-    Args:
-        folder: path.
-        ids: dict from entry to id.
-        merges: list of str.
-    """
+    """Write `vocab.json` and `merges.txt` into an existing folder."""
     # Written as bytes: text mode would turn line ends into the platform's.
     with open(os.path.join(folder, "vocab.json"), "wb") as file:
         file.write(json.dumps(ids, ensure_ascii=False).encode())
@@ -143,17 +130,7 @@ def write(folder, ids, merges):
 
 
 def read_folder(folder, end, who):
-    """Return the entries, the merges and the settings of a folder, as arguments of a tokenizer.
-
-    Args:
-        folder: path.
-        end: str. What entries that end words must end with, or `""` for byte-level BPE.
-        who: str, the class that reads.
-
-    Raises:
-        FileNotFoundError: if there is no BPE of this kind.
-        ValueError: if a file is damaged or asks for something that the class does not do.
-    """
+    """Return entries, merges and settings of a folder with a BPE whose words end in `end`."""
     tokenizer = read_json(folder, "tokenizer.json")
     config = read_json(folder, "tokenizer_config.json")
     vocabulary, merges, path = _vocabulary_and_merges(folder, tokenizer)

@@ -30,16 +30,7 @@ TAIL = 4  # spaces after the last text: each byte has three after it, and no lis
 
 
 class LiteBytePair:
-    """`BytePairTokenizer` in integer operations.
-
-    Args:
-        ids: dict from entry to id.
-        merges: list of str, pairs separated by a space.
-        last: dict from entry to the number of the merge that completes it, -1 for single bytes;
-            for those entries that words turn into.
-        unknown_id: int, what bytes without an entry become, or None.
-        add_prefix_space: bool.
-    """
+    """`BytePairTokenizer` in integer operations; `last` is what `last_ranks` returns."""
 
     def __init__(self, ids, merges, last, unknown_id, add_prefix_space):
         self._add_prefix_space = add_prefix_space
@@ -87,12 +78,7 @@ class LiteBytePair:
 
 
 def valid_utf8(text):
-    """Return the bytes of (B,) strings, with those of U+FFFD for invalid UTF-8.
-
-    Returns:
-        `(data, row_splits)`, int32: the bytes of all texts and `TAIL` spaces; and where the texts
-        begin and end.
-    """
+    """Return bytes of (B,) strings and `TAIL` spaces, U+FFFD for invalid UTF-8, and row splits."""
     texts = tf_text.ByteSplitter().split(text)
     row_splits = tf.cast(texts.row_splits, tf.int32)
     data = tf.concat([tf.cast(texts.values, tf.int32), [32] * TAIL], 0)
@@ -118,12 +104,11 @@ def valid_utf8(text):
 
 
 def characters(data, is_first):
-    """Find the characters that are not ASCII.
+    """Find the characters that are not ASCII: `(places, codes, sizes, lengths, inside)`.
 
-    Returns:
-        `(places, codes, sizes, lengths, inside)`: (C,) int32, where they begin, their code points,
-        how many bytes of them are there, and how many there must be, the last of these no such
-        character; and a flag for each byte that is not the first one of its character.
+    The first four are (C,) int32: where they begin, their code points, how many bytes of them are
+    there, and how many there must be. The last of the C is no such character. `inside` flags each
+    byte that is not the first one of its character.
     """
     with tf.init_scope():  # constants, also where this is traced
         lengths, lowest, highest, bases = (tf.constant(x, tf.int32) for x in _first_bytes())
@@ -147,11 +132,10 @@ def characters(data, is_first):
 
 
 def _first_bytes():
-    """Return tables for the first byte of a character.
+    """Return tables (256,) for the first byte of a character.
 
-    Returns:
-        Tables (256,): the length in bytes, 0 for a byte that begins none; the lowest and the
-        highest second byte; and how much bytes summed up are above the code point.
+    These are its length in bytes, 0 for a byte that begins none; the lowest and the highest second
+    byte; and how much bytes summed up are above the code point.
     """
     lengths, lowest, highest, bases = np.zeros([4, 256], np.int32)
     for length, first, last, base in (
@@ -188,12 +172,7 @@ class WordSplitter:
         self._rules = tf.constant(_begins_word(*np.indices([6, 6, 6])).reshape(-1))
 
     def __call__(self, data, is_first):
-        """Return a flag for each byte that begins a word.
-
-        Args:
-            data: (N,) int32, bytes of valid UTF-8, the last ones `TAIL` spaces.
-            is_first: (N,) bool, whether a text begins here, or ends and nothing follows.
-        """
+        """Flag where words begin; `data` ends in `TAIL` spaces, and `is_first` flags row splits."""
         places, code, size, _, inside = characters(data, is_first)
         kind = tf.gather(self._of_ascii, data)
         # All bytes of a character are of its kind.

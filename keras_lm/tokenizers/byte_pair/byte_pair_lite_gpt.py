@@ -29,17 +29,7 @@ CHANGEABLE = (range(0xD800), range(0xE000, 0x32400), range(0xE0000, 0xE1000))
 
 
 class LiteGPT:
-    """`GPTTokenizer` in integer operations.
-
-    Args:
-        letters: str, the letters that the vocabulary spells.
-        ids: dict from entry to id.
-        merges: list of str, pairs separated by a space.
-        last: dict from entry to the number of the merge that completes it, -1 for single letters;
-            for those entries that words turn into.
-        unknown_id: int, what letters without an entry become.
-        part_words: function that cleans (B,) strings and puts the byte FF where words part.
-    """
+    """`GPTTokenizer` in integer operations; `last` is what `last_ranks` returns."""
 
     def __init__(self, letters, ids, merges, last, unknown_id, part_words):
         made = sorted((entry for entry in last if last[entry] >= 0), key=last.get)
@@ -62,7 +52,6 @@ class LiteGPT:
         self._make_tables({t: symbols[t] for t in letters}, part_words)
 
     def _make_tables(self, letters, part_words):
-        """Make the tables of what each character becomes."""
         dropped = unicode_ranges.characters(unicode_ranges.BERT_DROPPED + " FDD0-FDEF")
         dropped = {ord(character) for character in dropped}
         codes = [code for codes in CHANGEABLE for code in codes if code not in dropped]

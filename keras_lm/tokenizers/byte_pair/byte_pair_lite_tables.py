@@ -1,7 +1,6 @@
 """Tables and steps of byte-pair encoding that LiteRT can run: gathers, sums and scatters.
 
-Tensors without a value crash some of LiteRT's kernels, so lists here end with something that
-belongs to no text.
+Some of LiteRT's kernels crash on empty tensors, so lists end with what belongs to no text.
 """
 
 import numpy as np
@@ -12,11 +11,7 @@ WINDOW = 4096  # places that are tried at once
 
 
 class CodePointTable:
-    """A number for every code point, in blocks of 256 of which equal ones are stored once.
-
-    Args:
-        values: (0x110000,) array of integers.
-    """
+    """A number for every code point, in blocks of 256 of which equal ones are stored once."""
 
     def __init__(self, values):
         blocks, numbers = np.unique(values.reshape(-1, 256), axis=0, return_inverse=True)
@@ -31,15 +26,7 @@ class CodePointTable:
 
 
 class PairTable:
-    """Numbers of pairs of numbers: a sparse table whose rows are fitted into each other.
-
-    Args:
-        pairs: list of (row, column). They have the numbers from `first` on, in their order.
-        first: int.
-        num_columns: int.
-
-    Reference: Tarjan and Yao 1979, "Storing a Sparse Table".
-    """
+    """Numbers of (row, column) pairs: Tarjan and Yao 1979, "Storing a Sparse Table"."""
 
     def __init__(self, pairs, first, num_columns):
         pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
@@ -81,11 +68,7 @@ def _displace(pairs, num_rows):
 
 
 class Trie:
-    """Finds texts among bytes.
-
-    Args:
-        texts: dict from bytes to a number.
-    """
+    """Finds the keys of a dict from bytes to numbers among bytes."""
 
     def __init__(self, texts):
         nodes, pairs, self.longest = {b"": 0}, [], max(map(len, texts), default=0)
@@ -99,13 +82,9 @@ class Trie:
         self.lengths = tf.constant([len(text) for text in nodes], tf.int32)
 
     def __call__(self, data, starts, ends, whole=True):
-        """Return the nodes of the longest texts that stand at some places, 0 where none does.
+        """Return (W,) nodes of the longest keys that stand at `starts`, 0 if there is none.
 
-        Args:
-            data: (N,) int32 bytes.
-            starts: (W,) int32.
-            ends: (W,) int32, above `starts`.
-            whole: bool. Take only texts that stand there from the start to the end.
+        `whole` takes only keys that reach from the start to the end.
         """
         size = tf.size(starts)
 
@@ -133,30 +112,20 @@ class Trie:
 class PairMerger:
     """Merges symbols by BPE: the pair that comes first in a list, then the next.
 
-    Symbols are numbers: first those that words begin with, then what pairs become, in the order in
-    which BPE prefers them. Each symbol comes out of one pair only.
-
-    Args:
-        num_symbols: int, how many there are before merging.
-        pairs: list of (left, right), symbols.
+    Symbols are numbers: first the `num_symbols` that words begin with, then what pairs become, in
+    the order in which BPE prefers them. Each symbol comes out of one pair only.
     """
 
     def __init__(self, num_symbols, pairs):
         self._pairs = PairTable(pairs, num_symbols, num_symbols + len(pairs))
 
     def __call__(self, symbols, words):
-        """Merge what can be merged.
+        """Merge (T,) symbols of words that are numbered in order; the last symbol does not count.
 
         In each round, every word does what BPE does next: it merges the first of its pairs, at all
         of its places. So there are fewer rounds than the longest word has symbols, and no more than
-        there are pairs. Words that are done take no part in further rounds.
-
-        Args:
-            symbols: (T,) int32. The last one does not count.
-            words: (T,) int32, the number of the word that each of them is in, in order.
-
-        Returns:
-            (T,) int32: symbols in the place of their first one, and -1 in the others and the last.
+        there are pairs. Returns symbols in the place of their first one, and -1 in the others and
+        the last.
         """
         num_words = words[-1] + 1
 

@@ -9,8 +9,6 @@ the rank of the last merge as its negative score:
   would have used them up. So an entry that does not come out of its own symbols never comes out.
 - If two neighbours spell such an entry, the merges so far are the first ones of making that entry
   alone, and the only one that is left is that of these two.
-
-The operation merges a word of n characters in O(n log n) steps and O(n) memory.
 """
 
 import itertools
@@ -25,15 +23,7 @@ BPE = 2  # type of a model
 
 
 def last_ranks(words, ranks):
-    """Return the rank of the merge that completes each word, for those that BPE completes.
-
-    Args:
-        words: dict from entry to the tuple of symbols that BPE starts from.
-        ranks: dict from a pair of symbols to the rank of its merge.
-
-    Returns:
-        A dict from entry to rank; -1 for an entry of one symbol.
-    """
+    """Return the rank of the last merge of each entry that BPE completes, -1 for single symbols."""
     found = {}
     none = len(ranks)
     for entry, word in words.items():
@@ -54,11 +44,8 @@ def last_ranks(words, ranks):
 class PieceMerger(tf.Module):
     """Splits words into pieces by BPE, in the graph.
 
-    Args:
-        pieces: list with a piece an id: a pair of its spelling and its score, or None for an id
-            that words never turn into.
-        byte_characters: dict from each byte to the character that stands for it in the pieces;
-            without it, words are taken as the characters they are.
+    `pieces` has each id's spelling and score, or None for an id that words never turn into. With
+    `byte_characters`, pieces are spelled in these, else in the characters of words.
     """
 
     def __init__(self, pieces, byte_characters=None, name=None):

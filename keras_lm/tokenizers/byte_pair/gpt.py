@@ -30,16 +30,9 @@ class GPTTokenizer(BytePairTokenizer):
     Args:
         vocabulary: list of str, the entries, or the path of a `vocab.json`. Those that end a word
             end in `</w>`.
-        merges: list of str, the pairs to join, separated by a space, in order of rank; or the path
-            of a `merges.txt`.
+        merges: as in `BytePairTokenizer`, whose errors are raised here, too.
         unknown_token: str, what unknown letters become.
-        **arguments: other roles' entries, `additional_special_tokens`, `added_tokens`,
-            `lstrip_tokens` and `rstrip_tokens`, as `BytePairTokenizer` takes them.
-
-    Raises:
-        FileNotFoundError: if a vocabulary file does not exist.
-        ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, or if
-            the merges do not fit it.
+        **arguments: other arguments of `BytePairTokenizer`, but for `add_prefix_space`.
 
     Example:
 
@@ -60,7 +53,6 @@ class GPTTokenizer(BytePairTokenizer):
         super().__init__(vocabulary, merges, unknown_token=unknown_token, **arguments)
 
     def _build(self, whole):
-        """Make the tables: text of entries, words that are entries, and the model that merges."""
         entries = self._vocabulary.tokens
         ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole, END)
         symbols = {t: _symbols(t) for t in entries if t not in whole and t != END}
@@ -134,18 +126,10 @@ class GPTTokenizer(BytePairTokenizer):
         return self._merge(words + LAST)
 
     def tokenize_lite(self, text):
-        """Return ids as calling does, with operations that LiteRT has.
+        """Return ids as `BytePairTokenizer.tokenize_lite` does.
 
-        The ids are the same for all text without added tokens, which are not looked for; but for
-        letters with several marks of the rare kinds that are not taken off, where these stand in
-        another order than Unicode's canonical one. A word takes at most as many rounds of merging
-        as it has letters, and memory is linear in the text.
-
-        Args:
-            text: (B,) string tensor.
-
-        Returns:
-            A ragged (B, S) int32 tensor.
+        The ids also differ for letters with several marks of the rare kinds that are not taken off,
+        if these stand in another order than Unicode's canonical one.
         """
         return super().tokenize_lite(text)
 
@@ -169,7 +153,6 @@ class GPTTokenizer(BytePairTokenizer):
         return tf.strings.strip(ragged.join(tf.gather(self._spellings, ids)))
 
     def get_config(self):
-        """Return the constructor's arguments as JSON-able values, without vocabulary and merges."""
         config = super().get_config()
         del config["add_prefix_space"]
         return config

@@ -24,25 +24,20 @@ class CharacterTokenizer(Tokenizer):
 
     A word is a row of `characters_per_word` ids as AllenNLP numbers them: 259 (the word begins),
     each byte plus 1, 260 (the word ends), and 261 to the end of the row. Longer words lose what
-    follows `characters_per_word` - 2 bytes. Text is taken as it is: any bytes, no
-    lower-casing. Sentence boundaries are added by the model.
+    follows `characters_per_word` - 2 bytes. Text is taken as it is: any bytes, no lower-casing. The
+    model adds sentence boundaries.
 
-    Calling gives one dimension more than other tokenizers do: for a batch of texts a ragged
-    (B, S, C) tensor whose rows of words differ in length and whose C is uniform, so that
-    `ids.to_tensor()` is the `character_ids` of an ELMo model, with 0 where there is no word.
+    Calling returns one dimension more than with other tokenizers: for a batch a ragged (B, S, C)
+    tensor with uniform C, so that `ids.to_tensor()` is the `character_ids` of an ELMo model, with 0
+    where there is no word.
 
-    Published ELMo models saw text split as in the One Billion Word Benchmark: `do n't`, `'s`.
-    The splitters here are simpler. Whoever has words already, or a better splitter, hands over
-    words instead of text: `tokenize_words(words)` takes strings of any shape, a word each.
+    Published ELMo models saw text split as in the One Billion Word Benchmark: `do n't`, `'s`. The
+    splitters here are simpler; words from a better one go to `tokenize_words(words)`.
 
     Args:
         characters_per_word: int, C, at least 3.
         splitter: `"punctuation"` splits text at white space and makes each punctuation mark a word
-            of its own; `"whitespace"` splits at white space alone, for text that is split already
-            and joined by spaces.
-
-    Raises:
-        ValueError: if an argument is out of range.
+            of its own; `"whitespace"` splits at white space alone, for text that is split already.
 
     Example:
 
@@ -74,16 +69,10 @@ class CharacterTokenizer(Tokenizer):
         return splitting.split_words(as_tensor(text, tf.string), self.splitter)
 
     def tokenize_words(self, words, parse_special=False):
-        """Turn words into ids, without splitting them.
+        """Turn (…) strings, each a word, into (…, C) int32 ids, without splitting them.
 
-        Args:
-            words: strings, a word each: a list, array, tensor or ragged tensor of any rank, such
-                as (B, S). White space and punctuation in them are characters like others.
-            parse_special: True makes the words `<S>` and `</S>` sentence boundaries, a list of
-                them only these.
-
-        Returns:
-            int32 ids with a last dimension C more.
+        White space and punctuation in words are characters like others. `parse_special=True` makes
+        the words `<S>` and `</S>` sentence boundaries, a list of them only these.
         """
         words = as_tensor(words, tf.string)
         if words.dtype != tf.string:
@@ -121,15 +110,7 @@ class CharacterTokenizer(Tokenizer):
         return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
     def tokenize_lite(self, text, splitter=None):
-        """Return ids as calling does, with operations that LiteRT has.
-
-        Args:
-            text: (B,) string tensor.
-            splitter: another than the tokenizer's own.
-
-        Returns:
-            A ragged (B, S, C) int32 tensor.
-        """
+        """Return ragged (B, S, C) ids of (B,) texts as calling does, by operations of LiteRT."""
         data, starts, ends, row_splits = splitting.split_bytes(text, splitter or self.splitter)
         lengths = tf.minimum(ends - starts, self.characters_per_word - 2)
         # In the frame of a word, only the places of its bytes are neither begin, end nor fill.
@@ -141,15 +122,7 @@ class CharacterTokenizer(Tokenizer):
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
 
     def detokenize(self, ids):
-        """Turn ids into words, leaving out padding and sentence boundaries.
-
-        Args:
-            ids: integers (S, C) of one text or (B, S, C) of a batch: lists, a dense or a ragged
-                tensor.
-
-        Returns:
-            Words: strings (S,), or a ragged (B, S) tensor of them.
-        """
+        """Turn (S, C) or (B, S, C) ids into (S,) or ragged (B, S) words, without `<S>`, `</S>`."""
         ids = as_tensor(ids, tf.int32)
         if ids.shape.rank not in (2, 3):
             raise ValueError(f"`ids` has the shape {ids.shape}; it must be (S, C) or (B, S, C).")
@@ -165,14 +138,7 @@ class CharacterTokenizer(Tokenizer):
         return ragged.keep(ids.with_values(self.words(data)), is_word)
 
     def words(self, ids):
-        """Return the word of each row of characters, `<S>` and `</S>` too; padding is empty.
-
-        Args:
-            ids: integers (…, C), a tensor.
-
-        Returns:
-            Strings (…).
-        """
+        """Return the (…) words of (…, C) characters, `<S>` and `</S>` too; padding is empty."""
         is_byte = (ids > PAD) & (ids < BEGIN_SENTENCE)
         letters = tf.gather(self._bytes, tf.where(is_byte, ids - 1, 0))
         words = tf.strings.reduce_join(tf.where(is_byte, letters, b""), axis=-1)
@@ -181,14 +147,6 @@ class CharacterTokenizer(Tokenizer):
         return words
 
     def word_starts(self, ids):
-        """Return True for each word.
-
-        Args:
-            ids: (…, S, C) int32: lists, a dense or a ragged tensor.
-
-        Returns:
-            bool tensor (…, S).
-        """
         ids = as_tensor(ids, tf.int32)
         if isinstance(ids, tf.RaggedTensor) and ids.shape.rank > 2:
             return ids.with_values(self.word_starts(ids.values))
@@ -196,7 +154,6 @@ class CharacterTokenizer(Tokenizer):
         return tf.ones_like(first[..., 0], tf.bool)
 
     def get_config(self):
-        """Return the constructor's arguments as JSON-able values."""
         return {"characters_per_word": self.characters_per_word, "splitter": self.splitter}
 
     def save_assets(self, folder):
@@ -204,23 +161,11 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def from_assets(cls, folder, config):
-        """Return the tokenizer whose `get_config()` this is."""
         return cls(**config)
 
     @classmethod
     def from_files(cls, folder, **overrides):
-        """Return the tokenizer that the `options.json` of a published ELMo describes.
-
-        It may be called `NAME_options.json`, as the published ones are.
-
-        Args:
-            folder: str.
-            **overrides: constructor arguments, such as `splitter`, that win over the file.
-
-        Raises:
-            FileNotFoundError: if there is no `options.json` of a model that reads characters.
-            ValueError: if the file is no JSON, or numbers characters in another way.
-        """
+        """Return the tokenizer of a published ELMo's `options.json`, or `NAME_options.json`."""
         found = {
             path: _read_options(path) for path in glob.glob(f"{glob.escape(folder)}/*options.json")
         }

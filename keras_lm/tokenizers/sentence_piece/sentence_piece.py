@@ -30,23 +30,21 @@ class SentencePieceTokenizer(Tokenizer):
     """SentencePiece, unigram or BPE, in the graph: normalise, then find the best pieces.
 
     The ids equal those of the `sentencepiece` package, and with ALBERT's or XLNet's settings those
-    of the models' own code. These settings become part of the model's table of characters, so they
-    cost no time and hold wherever the model runs.
-
-    Text that spells a special token gives ordinary pieces, also where the model was trained to see
-    a token there (`user_defined_symbols`).
+    of the models' own code. Settings that change text become part of the model's table of
+    characters, so they cost no time and hold wherever the model runs. Text that spells a special
+    token becomes ordinary pieces, even if the model was trained to see a token there
+    (`user_defined_symbols`).
 
     Args:
-        model: path of a model file such as `spiece.model`, or its bytes.
+        model: path of a model file such as `spiece.model`, or its bytes; it names the unknown
+            token.
         lowercase: bool. Lower-case text first.
         strip_accents: bool. Decompose characters (NFKD) and drop combining marks first.
         straighten_quotes: bool. Make `` and '' one straight double quote first.
-        collapse_whitespace: bool. Take every white space of Unicode for a space, and several for
-            one.
+        collapse_whitespace: bool. Take every white space of Unicode for a space, several for one.
         split_digit_commas: bool. Split the comma from pieces that end in a digit and a comma, and
             the number into pieces anew, as ALBERT and XLNet do.
-        cls_token, sep_token, pad_token, mask_token, bos_token, eos_token: str, the entries that
-            play these roles, or None. The unknown token is the model's.
+        cls_token, sep_token, pad_token, mask_token, bos_token, eos_token: str or None.
         additional_special_tokens: list of str, entries that plain text never turns into.
         added_tokens: list of str, entries that follow the model's own, such as T5's extra ids.
             Those that are not special are found in text before it is split.
@@ -208,20 +206,11 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, ids.with_values(starts), ids.with_values(ends)
 
     def tokenize_lite(self, text):
-        """Return ids as calling does, with operations that LiteRT has.
+        """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
 
         The ids are the same for all text of valid UTF-8 without added tokens, which are not looked
-        for.
-
-        Args:
-            text: (B,) string tensor.
-
-        Returns:
-            A ragged (B, S) int32 tensor.
-
-        Raises:
-            ValueError: if the model is not a unigram model, for which alone LiteRT has a kernel
-                that gives the right ids.
+        for. Raises ValueError if the model is not a plain unigram model, for which alone LiteRT has
+        a kernel that returns the right ids.
         """
         if not isinstance(self._matcher, tf_text.FastSentencepieceTokenizer):
             raise ValueError(
@@ -251,7 +240,6 @@ class SentencePieceTokenizer(Tokenizer):
     # === Files ===
 
     def get_config(self):
-        """Return the constructor's arguments as JSON-able values, without the model."""
         return {
             **dataclasses.asdict(self._rules.preparation),
             "split_digit_commas": self._rules.split_digit_commas,
@@ -261,13 +249,11 @@ class SentencePieceTokenizer(Tokenizer):
         }
 
     def save_assets(self, folder):
-        """Write `spiece.model`, as it was read, into an existing folder."""
         with open(os.path.join(folder, "spiece.model"), "wb") as file:
             file.write(self._data)
 
     @classmethod
     def from_assets(cls, folder, config):
-        """Return the tokenizer whose `save_assets(folder)` and `get_config()` these are."""
         return cls(os.path.join(folder, "spiece.model"), **config)
 
     @classmethod
@@ -275,20 +261,10 @@ class SentencePieceTokenizer(Tokenizer):
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads the model (`spiece.model`, `sentencepiece.bpe.model`, `tokenizer.model` and the names
-        that google-research and KerasHub use) and the settings of `tokenizer_config.json`,
-        `special_tokens_map.json`, `added_tokens.json` and `tokenizer.json`, where they exist. What
-        these do not state follows from the family of the model.
-
-        Args:
-            folder: str.
-            family: `"albert"`, `"xlnet"`, `"t5"`, `"xlm_roberta"` (whose ids are not its model's),
-                or `"plain"` for SentencePiece and nothing else. None takes what the configurations
-                in the folder say, and without any, `"plain"`.
-            **overrides: constructor arguments, such as `lowercase`, that win over the files.
-
-        Raises:
-            FileNotFoundError: if there is no model.
-            ValueError: if a file is damaged or asks for something that this class does not do.
+        that google-research and KerasHub use) and the settings of Hugging Face's JSON files, if
+        they exist. What these do not state follows from the family: `"albert"`, `"xlnet"`, `"t5"`,
+        `"xlm_roberta"` (whose ids are not its model's), or `"plain"` for SentencePiece and nothing
+        else. None takes what the configurations in the folder say, and without any, `"plain"`.
         """
         data, settings = sentence_piece_files.read_folder(folder, family)
         return cls(data, **{**settings, **overrides})
@@ -320,15 +296,9 @@ def _prepared(proto, preparation, special):
 
 
 def _part_tokens(text, tokens, swallowing=()):
-    """Part (B,) texts where tokens are spelled out: leftmost first, then longest.
+    """Part (B,) texts of valid UTF-8 where tokens are spelled out: leftmost first, then longest.
 
-    Args:
-        text: (B,) string tensor of valid UTF-8.
-        tokens: list of str.
-        swallowing: tokens among them that take the white space around them along.
-
-    Returns:
-        A ragged (B, P) tensor. Parts that are tokens begin with the byte `TOKEN`.
+    Parts that are tokens begin with the byte `TOKEN`; `swallowing` ones take white space along.
     """
 
     def spelled(some):

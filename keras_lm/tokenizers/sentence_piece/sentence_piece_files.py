@@ -137,7 +137,7 @@ Model = _message_class()
 
 
 def read_model(model):
-    """Return the bytes of a model, of which its path may be given."""
+    """Return the bytes of a model, given these or its path."""
     if isinstance(model, (str, os.PathLike)):
         if not os.path.isfile(model):
             raise FileNotFoundError(
@@ -183,12 +183,7 @@ def parse_model(data, name="`model`"):
 
 
 def read_folder(folder, family=None):
-    """Return the model's bytes and the settings of a folder, for `SentencePieceTokenizer`.
-
-    Args:
-        folder: str.
-        family: str, a key of `FAMILIES`, or None to take what the files say.
-    """
+    """Return a folder's model as bytes, and settings; the files say the family if it is None."""
     paths = [os.path.join(folder, name) for name in MODEL_FILES]
     path = next((path for path in paths if os.path.isfile(path)), None)
     if path is None:
@@ -271,10 +266,7 @@ def _family(folder, config):
 
 
 def _in_fairseq_order(model, path):
-    """Return XLM-R's model with its pieces in the order of fairseq's ids, which it was trained on.
-
-    They are those of the model one higher, but for the first four, and a mask token comes last.
-    """
+    """Return XLM-R's model with its pieces in the order of fairseq's ids, its right ones."""
     names = [piece.piece for piece in model.pieces[:3]]
     if names != ["<unk>", "<s>", "</s>"]:
         raise ValueError(

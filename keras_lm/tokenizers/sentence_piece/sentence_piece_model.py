@@ -11,15 +11,12 @@ PLAIN = {"nbest_size": 0, "alpha": 1.0, "add_bos": False, "add_eos": False, "rev
 
 
 class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
-    """A model of SentencePiece as a resource that its operations take.
+    """A serialized `ModelProto` as a resource that SentencePiece's operations take.
 
     TF Text's own class makes one that TensorFlow drops together with its cache of operations, which
     `tf.random.set_seed` and others clear; from then on a tokenizer fails. This one has a name that
     follows from the model, and lives as long as the process: models of two SavedModels are the same
     only if they are equal.
-
-    Args:
-        model: bytes, a serialized `ModelProto`.
     """
 
     def __init__(self, model):
@@ -39,16 +36,11 @@ class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
         return tf.RaggedTensor.from_row_splits(ids, tf.cast(splits, tf.int64), validate=False)
 
     def pieces_with_offsets(self, text):
-        """Return the pieces of (B,) texts, and in which bytes they begin and end.
-
-        Returns:
-            Three (T,) tensors, in which the texts follow each other: string, int64, int64.
-        """
+        """Return the (T,) pieces of (B,) texts, and in which bytes they begin and end."""
         pieces, _, starts, ends = operations.sentencepiece_tokenize_with_offsets_op(
             self.resource_handle, text, out_type=tf.string, **PLAIN
         )
         return pieces, tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
 
     def string_to_id(self, pieces):
-        """Return the (T,) int32 ids of (T,) pieces."""
         return operations.sentencepiece_string_to_id_op(self.resource_handle, pieces)

@@ -48,14 +48,7 @@ BYTES = [bytes([i]) for i in range(256)]
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """The preparation of text before SentencePiece, in the order of the reference.
-
-    Args:
-        lowercase: bool. Lower-case each character.
-        strip_accents: bool. Decompose (NFKD) and drop combining marks.
-        straighten_quotes: bool. Make `` and '' one straight double quote.
-        collapse_whitespace: bool. Make every white space of Unicode a plain space.
-    """
+    """Text preparation in the order of the reference, with settings of `SentencePieceTokenizer`."""
 
     lowercase: bool = False
     strip_accents: bool = False
@@ -120,15 +113,7 @@ def _lower(text):
 
 @functools.lru_cache(maxsize=8)
 def compose(charsmap, prepare):
-    """Return the table of rules for `prepare` followed by `charsmap`.
-
-    Args:
-        charsmap: bytes, a model's `precompiled_charsmap`, which may be empty.
-        prepare: `Preparation`.
-
-    Raises:
-        ValueError: if the table is damaged.
-    """
+    """Return the rules for `prepare` and then `charsmap`, bytes; ValueError if it is damaged."""
     table = _Table(charsmap)
     groups = {}  # first character → the longer keys that begin with it
     for key in table.rules:
@@ -205,7 +190,6 @@ class _Table:
         return node ^ ((unit >> 10) << ((unit & 0x200) >> 6))
 
     def _children(self, node):
-        """Return a dict from label to child."""
         return self._children_at.get(self._base(node), {})
 
     def _text(self, node):
@@ -216,7 +200,6 @@ class _Table:
         return self._texts[start : self._texts.index(0, start)].decode()
 
     def apply(self, text):
-        """Return a text normalised by the table."""
         if text in self.rules:
             return self.rules[text]
         if len(text) == 1 and text not in self.left_out:
@@ -265,7 +248,6 @@ class _Table:
         tree[None] = True
 
     def to_bytes(self):
-        """Return the changed table."""
         self._added, self._is_base = np.zeros(0, np.int64), np.zeros(0, bool)  # appended
         self._starts, self._places, self._leaves = {}, {}, {}
         base, _ = self._write(self._changes, 0)

@@ -18,12 +18,7 @@ def with_comma(pieces):
 
 
 def number_last(model, ids):
-    """Number some of a model's pieces anew, after all others, whose ids stay.
-
-    Args:
-        model: parsed model, which is changed.
-        ids: list of int.
-    """
+    """Change a parsed model: number some pieces anew, after all others, whose ids stay."""
     for i in ids:
         model.pieces.add().CopyFrom(model.pieces[i])
         # The old place is that of an entry that no text gives: no piece holds this character.
@@ -34,11 +29,7 @@ def number_last(model, ids):
 class CommaSplits(tf.Module):
     """Splits the comma from pieces that end in a digit and a comma, and renumbers them.
 
-    Such pieces are rare. One comparison finds them, because the model numbers them last.
-
-    Args:
-        tokenizer: `SentencePieceTokenizer`, whose model has done so.
-        ids: list of int, the ids of these pieces in the vocabulary.
+    Such pieces are rare, and one comparison finds them, because `number_last` put them last.
     """
 
     def __init__(self, tokenizer, ids):
@@ -77,11 +68,7 @@ class CommaSplits(tf.Module):
         return self._replace(lengths, ids, places, self._lengths)[0]
 
     def _replace(self, values, ids, places, table):
-        """Put rows of a table in place of the values of those (T,) ids at (P,) places.
-
-        Returns:
-            The values, and how far those after 0, 1, … P places move, (P + 1,).
-        """
+        """Put a table's rows at (P,) places; return also how far values after 0 … P places move."""
         # What lies between two places is a row and copied as a whole, because places are few.
         size = tf.size(values, tf.int64)
         starts, ends = tf.concat([[0], places + 1], 0), tf.concat([places, [size]], 0)

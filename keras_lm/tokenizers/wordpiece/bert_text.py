@@ -23,13 +23,7 @@ WORD_ENDS = (
 
 
 def clean(text, lowercase, strip_accents, dropped=DROPPED + SENTINELS):
-    """Return (B,) strings of valid UTF-8 without invisible and dropped characters.
-
-    Args:
-        text: (B,) string tensor.
-        lowercase, strip_accents: bool.
-        dropped: str, the inside of the character class to drop.
-    """
+    """Return (B,) strings of valid UTF-8 without the characters of the class `dropped`."""
     text = tf.strings.regex_replace(text, f"[{dropped}]+", "")
     if lowercase:
         text = tf.strings.lower(text, encoding="utf-8")
@@ -46,16 +40,7 @@ def where_not(text, pattern, function):
 
 
 def visible_lengths(characters, clean, unit="BYTE"):
-    """Return the length of each character in clean text, 0 for white space.
-
-    Args:
-        characters: ragged (B, N) strings of a character each.
-        clean: function of (M,) strings.
-        unit: `"BYTE"` or `"UTF8_CHAR"`, what to count.
-
-    Returns:
-        int64, one for each of `characters.values`.
-    """
+    """Return the int64 length of each of (B, N) characters in clean text, 0 for white space."""
     different, which = tf.unique(characters.values)
     left = tf.strings.regex_replace(clean(different), f"[{SPACES}]+", "")
     return tf.gather(tf.cast(tf.strings.length(left, unit), tf.int64), which)

@@ -23,9 +23,9 @@ ROLES = wordpiece_files.ROLES
 class WordPieceTokenizer(Tokenizer):
     """BERT's tokenizer, in the graph: clean, split at white space and punctuation, match pieces.
 
-    The ids equal those of BERT's own code and of Hugging Face's `tokenizers`, also where text is
+    The ids equal those of BERT's own code and of Hugging Face's `tokenizers`, also if text is
     hostile: invalid UTF-8 is replaced, control characters vanish, and a word of more than
-    `max_word_length` characters becomes one unknown token. Where these two disagree: marks and
+    `max_word_length` characters becomes one unknown token. If these two disagree: marks and
     punctuation are those of `tokenizers`, a capital sigma that ends a word becomes a final sigma as
     in BERT's own code, and U+2B820 to U+2B91F are ideographs as there.
 
@@ -36,14 +36,12 @@ class WordPieceTokenizer(Tokenizer):
         cls_token, sep_token, pad_token, mask_token: str, or None if the vocabulary has none.
         unknown_token: str. What words become that the pieces cannot spell.
         additional_special_tokens: list of str, entries that plain text never turns into.
-        added_tokens: list of str, entries that text turns into wherever they occur, before it is
-            split into words.
+        added_tokens: list of str, entries that are found anywhere in text before it is split.
         max_word_length: int, 1 to 1000, in characters.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
-        ValueError: if the vocabulary is empty, is not UTF-8, holds an entry twice or lacks a
-            special token.
+        ValueError: as `Tokenizer`, or if the file is not UTF-8.
 
     Example:
 
@@ -215,18 +213,12 @@ class WordPieceTokenizer(Tokenizer):
         return ids, *offsets.covering(ids.with_values(sizes), characters, left)
 
     def tokenize_lite(self, text):
-        """Return ids as calling does, with operations that LiteRT has.
+        """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
 
         There is no kernel for regular expressions there, so TF Text's own normaliser cleans. It
-        differs on rare text: control characters part words instead of vanishing, words may be up
-        to four times `max_word_length` long, added tokens are not looked for, and lower-casing
-        also folds compatible forms (ß becomes ss, and … three dots).
-
-        Args:
-            text: (B,) string tensor.
-
-        Returns:
-            A ragged (B, S) int32 tensor.
+        differs on rare text: control characters part words instead of vanishing, words may be up to
+        four times `max_word_length` long, added tokens are not looked for, and lower-casing also
+        folds compatible forms (ß becomes ss, and … three dots).
         """
         normalizer = tf_text.FastBertNormalizer(lower_case_nfd_strip_accents=self.lowercase)
         ids = self._match(normalizer.normalize(text))[0]
@@ -253,7 +245,6 @@ class WordPieceTokenizer(Tokenizer):
         return not token.startswith("##")
 
     def get_config(self):
-        """Return the constructor's arguments as JSON-able values, without the vocabulary."""
         return {
             "lowercase": self.lowercase,
             "strip_accents": self.strip_accents,
@@ -264,14 +255,12 @@ class WordPieceTokenizer(Tokenizer):
         }
 
     def save_assets(self, folder):
-        """Write `vocab.txt` into an existing folder."""
         # Written as bytes: text mode would turn line ends into the platform's.
         with open(os.path.join(folder, "vocab.txt"), "wb") as file:
             file.writelines(token.encode() + b"\n" for token in self._vocabulary.tokens)
 
     @classmethod
     def from_assets(cls, folder, config):
-        """Return the tokenizer whose `save_assets(folder)` and `get_config()` these are."""
         return cls(os.path.join(folder, "vocab.txt"), **config)
 
     @classmethod
@@ -279,18 +268,9 @@ class WordPieceTokenizer(Tokenizer):
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads `vocab.txt` (KerasHub: `vocabulary.txt`) or else the vocabulary in `tokenizer.json`,
-        and the settings of `tokenizer_config.json`, `special_tokens_map.json`,
-        `added_tokens.json` and `tokenizer.json`, where they exist. Where none of them states the
+        and the settings of Hugging Face's JSON files, if they exist. If none of them states the
         casing, the vocabulary tells it: a single entry with an upper-case letter, special and
         bracketed ones aside, makes it cased.
-
-        Args:
-            folder: str.
-            **overrides: constructor arguments, such as `lowercase`, that win over the files.
-
-        Raises:
-            FileNotFoundError: if there is no vocabulary.
-            ValueError: if a file asks for something that this class does not do.
         """
         vocabulary, settings = wordpiece_files.read_folder(folder)
         return cls(vocabulary, **{**settings, **overrides})

@@ -3,12 +3,9 @@
 They stand in fastai 2.7, `fastai/text/core.py`, and run in this order:
 
 - HTML: `<br />` ends a line, `#39;`, `quot;` and the like become what they stand for;
-- `xxrep`: a character three times or more becomes `xxrep 3 c`;
-- `xxwrep`: a word three times or more becomes `xxwrep 3 word`;
+- a character three times or more becomes `xxrep 3 c`, then a word `xxwrep 3 word`;
 - spaces around `/`, `#` and the backslash;
-- `xxup`: WORD becomes `xxup word`;
-- `xxmaj`: Word becomes `xxmaj word`;
-- lower case.
+- WORD becomes `xxup word`, then Word `xxmaj word`, then all is lower case.
 
 What differs: of HTML's named characters only `lt`, `gt` and `apos` are known, no numbered ones; and
 two runs of words one after the other are both replaced. `xxbos` is added by the packer.
@@ -36,12 +33,7 @@ TRIPLES = "|".join(
 
 
 def apply_rules(text, markers):
-    """Return text with words from `markers` in it, in lower case.
-
-    Args:
-        text: (B,) strings, valid UTF-8.
-        markers: dict from each of `MARKERS` to the word that is to stand for it in the text.
-    """
+    """Return (B,) strings of valid UTF-8 by the rules; `markers` maps `MARKERS` to their words."""
     for before, after in HTML:
         text = tf.strings.regex_replace(text, before, after.replace("xxunk", markers["xxunk"]))
     rows = tf.where(tf.strings.regex_full_match(text, rf"(?s).*(?:{TRIPLES}).*"))

@@ -15,18 +15,17 @@ TEXTS_AT_A_TIME = 1024
 def learn_words(texts, vocabulary_size, splitter="punctuation", min_count=1):
     """Return the most frequent words of a corpus, as a bidirectional language model predicts them.
 
+    `<S>`, `</S>` and `<UNK>` come first, then the words from the most frequent to the rarest,
+    equally frequent ones in the order of their characters.
+
     Args:
         texts: iterable of strings, or a `tf.data.Dataset` of single strings.
         vocabulary_size: int. Words at most, the three special ones included.
         splitter: see `keras_lm.tokenizers.CharacterTokenizer`; take that of the model.
         min_count: int. Words that are rarer are left out.
 
-    Returns:
-        list of str: `<S>`, `</S>`, `<UNK>`, and the words from the most frequent to the rarest,
-        equally frequent ones in the order of their characters.
-
     Raises:
-        ValueError: if the size leaves no room for a word, there is none, or `splitter` is unknown.
+        ValueError: if there is no word, or no room for one, or `splitter` is unknown.
 
     Example:
 

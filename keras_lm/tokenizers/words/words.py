@@ -38,8 +38,6 @@ SENTINEL = "\ufdd0"
 class WordTokenizer(Tokenizer):
     """Words and their ids, in the graph: split text, look the words up.
 
-    A word that is not in the list becomes the unknown token.
-
     Args:
         vocabulary: list of str, or the path of a file: `.json` with a list, fastai's `.pkl` with a
             list, GloVe's `glove*.txt` or fastText's `.vec` (see
@@ -48,18 +46,14 @@ class WordTokenizer(Tokenizer):
         pad_token, bos_token, eos_token: str, or None if the vocabulary has none.
         additional_special_tokens: list of str, entries that plain text never turns into.
         lowercase: bool. Lower-case text first.
-        rules: None, or `"fastai"` for those of `keras_lm.tokenizers.words.fastai_rules`: capitals,
-            repetitions and some HTML become `xxmaj`, `xxup`, `xxrep`, `xxwrep` and lower case, as
-            in the vocabularies of ULMFiT.
-        splitter: `"punctuation"` splits text at white space and makes each punctuation mark a word
-            of its own; `"whitespace"` splits at white space alone. fastai, CoVe and TagLM used
-            spaCy, Moses and the Penn Treebank's rules; for text split by these and joined by
-            spaces, `"whitespace"` gives their words.
+        rules: None, or `"fastai"` for those of `keras_lm.tokenizers.words.fastai_rules` (`xxmaj`
+            and the like), as in the vocabularies of ULMFiT.
+        splitter: see `CharacterTokenizer`. fastai, CoVe and TagLM used spaCy, Moses and the Penn
+            Treebank's rules; pass text split by these and joined by spaces with `"whitespace"`.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
-        ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, a
-            file is damaged, or an argument has another value.
+        ValueError: as `Tokenizer`, or if a file is damaged or an argument has another value.
 
     Example:
 
@@ -116,15 +110,7 @@ class WordTokenizer(Tokenizer):
             )
 
     def tokenize_words(self, words):
-        """Turn words into ids, without splitting them and without rules.
-
-        Args:
-            words: strings, a word each: a list, array, tensor or ragged tensor of any rank, such
-                as (B, S).
-
-        Returns:
-            int32 ids of the same shape.
-        """
+        """Turn strings of any shape, each a word, into ids, without splitting and without rules."""
         words = as_tensor(words, tf.string)
         if words.dtype != tf.string:
             raise ValueError(f"`words` must hold strings; it is a tensor of {words.dtype.name}.")
@@ -139,9 +125,9 @@ class WordTokenizer(Tokenizer):
     def tokenize_lite(self):
         """A function that returns what calling does, with operations that LiteRT has.
 
-        It takes a (B,) string tensor, and perhaps another `splitter`. There `lowercase` knows
-        ASCII's letters alone, bytes that are no UTF-8 stay as they are, and words of more than 64
-        bytes are unknown. With fastai's rules there is none.
+        It takes (B,) strings, and perhaps another `splitter`. There `lowercase` knows ASCII's
+        letters alone, bytes that are no UTF-8 stay as they are, and words of more than 64 bytes are
+        unknown. With fastai's rules there is none.
         """
         if self.rules is not None:
             raise AttributeError("fastai's rules need operations that LiteRT does not have")
@@ -184,7 +170,6 @@ class WordTokenizer(Tokenizer):
         return ragged.join(entries, " ")
 
     def get_config(self):
-        """Return the constructor's arguments as JSON-able values, without the vocabulary."""
         return {
             **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
             "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
@@ -194,14 +179,12 @@ class WordTokenizer(Tokenizer):
         }
 
     def save_assets(self, folder):
-        """Write `words.json`, a list, into an existing folder."""
         # Not a word a line: fastai's lists hold the end of a line as a word.
         with open(os.path.join(folder, "words.json"), "w", encoding="utf-8") as file:
             json.dump(self._vocabulary.tokens, file, ensure_ascii=False, indent=0)
 
     @classmethod
     def from_assets(cls, folder, config):
-        """Return the tokenizer whose `save_assets(folder)` and `get_config()` these are."""
         return cls(os.path.join(folder, "words.json"), **config)
 
     @classmethod
@@ -209,17 +192,10 @@ class WordTokenizer(Tokenizer):
         """Return the tokenizer that a published word list describes.
 
         Reads `words.json`, fastai's `itos*.pkl` (no code in it can run) or a file of word vectors,
-        see `keras_lm.converters.read_word_vectors`. Special tokens are found by their usual names;
-        fastai's `xxmaj` and the like turn its rules on. Word vectors have none: `<unk>` and `<pad>`
-        come first here, with the ids 0 and 1, and the n-th word, counted from 0, has the id n + 2.
-
-        Args:
-            folder: str.
-            **overrides: constructor arguments, such as `splitter`, that win over what is found.
-
-        Raises:
-            FileNotFoundError: if there is no such file.
-            ValueError: if there are several, or one is damaged or has no unknown token.
+        see `keras_lm.converters.read_word_vectors`; a folder with several is an error. Special
+        tokens are found by their usual names; fastai's `xxmaj` and the like turn its rules on. Word
+        vectors have none: `<unk>` and `<pad>` come first here, with the ids 0 and 1, and the n-th
+        word, counted from 0, has the id n + 2.
         """
         folder = os.fspath(folder)
         paths = [p for name in FILES for p in glob.glob(os.path.join(glob.escape(folder), name))]
@@ -255,7 +231,6 @@ def _sentinel(id):
 
 
 def _read(path):
-    """Return the words of a file."""
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(

@@ -2,9 +2,7 @@
 
 A word is the sum of its bytes, each times a number that depends on its place. These sums are
 sorted, and a word's is found among them by halving. They are so wide that no two words of a list
-share one.
-
-Shapes: W words, L bytes of a word, V entries.
+share one. Shapes: W words, L bytes of a word, V entries.
 """
 
 import numpy as np
@@ -17,13 +15,7 @@ FACTOR_BITS = 48  # 64 products with 9 bits more stay below 2 ** 63
 
 
 class WordFinder:
-    """A list of words, found by their bytes.
-
-    Args:
-        words: dict of bytes → id.
-        unknown_id: int.
-        lowercase: bool. Lower-case the letters of ASCII first.
-    """
+    """A dict from words, as bytes, to ids; `lowercase` knows the letters of ASCII alone."""
 
     def __init__(self, words, unknown_id, lowercase):
         words = {word: id for word, id in words.items() if 0 < len(word) <= LONGEST}
@@ -46,12 +38,7 @@ class WordFinder:
         self.unknown_id = unknown_id
 
     def tokenize(self, text, splitter):
-        """Return the ids of the words of (B,) texts, ragged (B, S) int32.
-
-        Args:
-            text: (B,) string tensor.
-            splitter: see `keras_lm.tokenizers.splitting`.
-        """
+        """Return the ids of the words of (B,) texts, ragged (B, S) int32."""
         data, starts, ends, row_splits = splitting.split_bytes(text, splitter)
         place = tf.range(LONGEST)[tf.newaxis, :]
         is_byte = place < (ends - starts)[:, tf.newaxis]  # (W, L)
