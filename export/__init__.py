@@ -17,16 +17,13 @@ FORMATS = {"saved_model": export_saved_model, "litert": export_tflite}
 
 
 def export(task, path, format="saved_model"):
-    """Write a task as one artefact that takes strings; what `task.export` calls.
+    """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer.
-        path: for `"saved_model"` the folder of all versions, in which the next one is created; for
-            `"litert"` the `.tflite` file, which is replaced if it exists.
+        path: for `"saved_model"` the folder of all versions, in which the next one is created and
+            returned; for `"litert"` the `.tflite` file, which is replaced if it exists.
         format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (phones).
-
-    Returns:
-        `pathlib.Path` of what was written: the version's folder, or the file.
 
     Raises:
         ValueError: if `format` is unknown, the task has no tokenizer, the graph holds an operation
@@ -36,7 +33,6 @@ def export(task, path, format="saved_model"):
         IsADirectoryError: if `path` of a `.tflite` is a folder.
 
     Example:
-
         folder = keras_lm.export.export(task, "exported")  # exported/1
         serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
         serve(text=tf.constant(["a text"]))

@@ -27,8 +27,8 @@ class CheckReport:
     Args:
         differences: dict from the name of an output to the largest difference of its numbers,
             relative for numbers larger than 1; 0 for strings.
-        load_seconds: float. Time to load the model, without imports.
-        first_call_seconds: float. Time of the first batch, which is slower than the others.
+        load_seconds, first_call_seconds: float. The time to load the model, without imports, and
+            that of the first batch, which is slower than the others.
         num_bytes: int. Size of the file, or of all files in the folder.
     """
 
@@ -43,7 +43,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
 
     The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
     TensorFlow Text's kernels), but not this library. A `.tflite` is compared with the task's
-    `answer_lite`.
+    `answer_lite`. Returns a `CheckReport`.
 
     Args:
         path: what `task.export` returned: a version's folder, or a `.tflite` file.
@@ -53,18 +53,12 @@ def check(path, task, texts, tolerance=None, batch_size=32):
             for a `.tflite`, whose kernels are others.
         batch_size: int.
 
-    Returns:
-        `CheckReport`, with `differences`, `load_seconds`, `first_call_seconds`, `num_bytes`.
-
     Raises:
-        ExportCheckError: if outputs or strings differ, numbers differ by more than `tolerance` or
-            are NaN, or the process fails; it is a ValueError.
+        ExportCheckError: if answers differ or are NaN, or the process fails; it is a ValueError.
         FileNotFoundError: if there is not an exported model at `path`.
-        ValueError: if `texts` is empty or lacks a column, or a `.tflite` has no answers, as that of
-            a `CausalLM`.
+        ValueError: if `texts` is empty or lacks a column, or a `.tflite` gives tokens, not answers.
 
     Example:
-
         keras_lm.export.check(task.export("exported"), task, ["a text", "another"])
     """
     path = Path(path)
@@ -125,7 +119,6 @@ def _ask(path, batches):
 
 
 def _compare(served, expected, tolerance):
-    """Return the largest difference of each output."""
     if set(served) != set(expected):
         raise ExportCheckError(f"served are {sorted(served)}, but the task has {sorted(expected)}.")
     differences = {}

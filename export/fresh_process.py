@@ -11,7 +11,7 @@ import time
 
 
 def load_saved_model(path):
-    """Return `serving_default` as a function of arrays that gives a dict of arrays."""
+    """Return `serving_default` as a function of arrays to a dict of arrays, and seconds to load."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
 

@@ -12,31 +12,17 @@ TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 def local_path(path):
-    """Return `path` as a `pathlib.Path`.
-
-    Raises:
-        ValueError: if it is a URL, which would silently become a local folder.
-    """
+    """Return a `Path`; raise a ValueError for a URL, which would silently become a local folder."""
     if "://" in os.fspath(path):
         raise ValueError(f"path={os.fspath(path)!r} is a URL: export to a local path, then upload.")
     return Path(path)
 
 
 def write_version(folder, write):
-    """Create the next numbered version in a folder, atomically.
+    """Create the next numbered version in a folder, atomically, and return its `Path`.
 
-    `write` works in a hidden folder, which is renamed when complete. If anything fails, it is
-    removed. Several processes may do this at once: each gets its own number.
-
-    Args:
-        folder: path of the folder of all versions; created if missing.
-        write: callable that takes a `Path` and creates a folder there.
-
-    Returns:
-        `Path` of the new version.
-
-    Raises:
-        NotADirectoryError: if `folder`, or what should hold it, is a file.
+    `write` creates a folder at a hidden `Path`, which is renamed when complete, and removed if
+    anything fails. Several processes may do this at once: each gets its own number.
     """
     folder = local_path(folder)
     made = _make_folders(folder)

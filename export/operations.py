@@ -59,14 +59,9 @@ TEXT_OPERATIONS = frozenset(
 
 
 def check(meta_graph, layer_names=()):
-    """See that TF Serving's stock binary has all operations of a graph and its functions.
+    """See that TF Serving's stock binary has all operations of a graph; else raise a ValueError.
 
-    Args:
-        meta_graph: `MetaGraphDef`.
-        layer_names: names of Keras layers, to tell them from the numbers that TensorFlow appends.
-
-    Raises:
-        ValueError: naming each operation that is missing there, its layer and the remedy.
+    `layer_names` tell the numbers in names of layers from those that TensorFlow appends.
     """
     graph = _Graph(meta_graph.graph_def)
     problems = {}
@@ -115,7 +110,6 @@ class _Graph:
                 yield name, node
 
     def called(self, node):
-        """Return the names of the functions that a node calls."""
         names = [node.op]
         for value in node.attr.values():
             names += [value.func.name, *(f.name for f in value.list.func)]

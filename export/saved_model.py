@@ -16,26 +16,25 @@ METHODS = {
 def export_saved_model(task, path):
     """Write the next numbered version of a task as a SavedModel, ready for TF Serving.
 
-    Its signatures, where B is the number of texts and S that of columns:
+    Its signatures, for B texts of S columns, in which strings are padded with empty ones:
 
     - `serving_default` takes `text`, a string tensor [None], and for a task with `text_pair=True`
       also `text_pair`; a `MultipleChoice` takes `text` and `choices` [None, None], a row of choices
-      for each text, padded with empty strings. It returns what `task.answer` returns.
-    - `words`, of a `TokenClassifier`, takes `text` [None, None], the words of each text, padded
-      with empty strings, and returns the same without `start` and `end`.
+      for each text. It returns what `task.answer` returns.
+    - `words`, of a `TokenClassifier`, takes `text` [None, None], the words of each text, and
+      returns the same without `start` and `end`.
     - `tokenize` takes the same as `serving_default` and returns what the model reads, including
-      special tokens: `tokens` (B, S), strings that are empty in padding, and `token_ids` (B, S),
-      int32.
+      special tokens: `tokens` (B, S), strings, and `token_ids` (B, S), int32.
     - `tokens` takes the packed inputs of the task, int32 [None, None] each ([None, None, None] for
       choices), and returns its raw outputs: a dict as it is, a tensor as `logits` (`embedding` from
       a `FeatureExtractor`).
     - `classify`, of a `TextClassifier`, and `regress`, of a `TextRegressor`, are for TF Serving's
-      methods of these names. Both take `inputs`, a string tensor [None] of serialized
-      `tf.Example`s with the features `text` and optionally `text_pair`, one string each. `classify`
-      returns `classes` and `scores`, (B, classes) each, `regress` returns `outputs` (B,).
+      methods of these names. Both take `inputs`, a string tensor [None] of serialized `tf.Example`s
+      with the features `text` and optionally `text_pair`, one string each. `classify` returns
+      `classes` and `scores`, (B, classes) each, `regress` returns `outputs` (B,).
 
-    A `CausalLM` has others, where B is the number of prompts, L that of blocks, N of heads of width
-    H, T of slots in a cache, V of entries in the vocabulary:
+    A `CausalLM` has `tokens` and these, for B prompts, L blocks, N heads of width H, T slots in a
+    cache and V entries in the vocabulary:
 
     - `serving_default` takes `prompt`, a string tensor [None], and returns the dict of
       `task.answer`: `text` (B,), the likeliest continuations, `num_tokens` (B,), how many tokens
@@ -46,35 +45,20 @@ def export_saved_model(task, path):
       ends ("" for none). All but `prompt` have defaults in the signature: TF Serving fills them in
       over gRPC, while its REST API wants all of them.
     - `score` takes `text` and returns what `CausalLM.score` returns.
-    - `next_token` is a step for clients that decode by themselves. It takes `token_ids` (B, S) and
+    - `next_token` is a step for clients that decode by themselves. It takes `token_ids` and
       `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values` (B, L, N, T, H),
-      float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32. It returns the `logits`
-      (B, V) of the token after the last real one of each row, and the cache with the new tokens,
-      grown if it had no free slots. By default there is no padding, and the cache is empty.
+      float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32; or the `states_…` of a
+      recurrent model. It returns the `logits` (B, V) of the token after the last real one of each
+      row, and the cache with the new tokens, grown if it had no free slots. By default there is no
+      padding, and the cache is empty.
     - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), what is
-      read of it; `detokenize` takes `token_ids` and `padding_mask` and returns `text` (B,).
-    - `tokens` is as above.
+      read of it; `detokenize` takes the last two and returns `text` (B,).
 
     Half precision is served as float32. A batch of no rows gives outputs of no rows, except that
-    `MaskedLM` refuses it.
-
-    The folder holds each weight once, and neither Python, XLA nor training operations. It includes
-    `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`, which TF Serving reads;
-    beside the versions, a `models.config` to start TF Serving with is written if there is none.
-
-    Args:
-        task: `keras_lm.tasks.Task` with a tokenizer.
-        path: the folder of all versions, whose name is the model's in TF Serving. Existing versions
-            are not touched.
-
-    Returns:
-        `pathlib.Path` of the version's folder, `path/<number>`.
-
-    Raises:
-        ValueError: if the task has no tokenizer, its graph holds an operation that TF Serving does
-            not have (the message names it and its layer), or `path` ends in a name that TF Serving
-            cannot give to a model.
-        NotADirectoryError: if `path` is a file.
+    `MaskedLM` refuses it. The folder holds each weight once, and neither Python, XLA nor training
+    operations. It includes `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`,
+    which TF Serving reads; beside the versions, a `models.config` to start TF Serving with is
+    written if there is none. Arguments, result and errors: see `export`.
     """
     offer = task.signatures
     offer.texts()  # an error, before anything is written, where strings cannot be taken
@@ -102,7 +86,6 @@ def export_saved_model(task, path):
 
 
 def _set_defaults(folder, defaults):
-    """Set the default values of signatures' inputs."""
     file = folder / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:

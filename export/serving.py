@@ -51,14 +51,7 @@ MODELS = """\
 
 
 def model_name(folder):
-    """Return the name that TF Serving gives a model: that of its folder of versions.
-
-    Args:
-        folder: path of the folder of all versions.
-
-    Raises:
-        ValueError: if that cannot be the name of a model.
-    """
+    """Return the name that TF Serving gives a model: that of its folder of versions."""
     name = Path(os.path.abspath(folder)).name
     # It stands in addresses, /v1/models/NAME:predict, and in protocol buffers, which are UTF-8.
     if not re.fullmatch(r"[^:\x00-\x1f\x7f\ud800-\udfff]+", name):
@@ -71,12 +64,7 @@ def model_name(folder):
 
 
 def write_warmup(folder, logs):
-    """Write the requests that TF Serving runs before it offers a version to clients.
-
-    Args:
-        folder: `Path` of a version.
-        logs: list of `PredictionLog`, such as `log` returns.
-    """
+    """Write the `PredictionLog`s that TF Serving replays before it offers a version to clients."""
     path = folder / WARMUP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -85,13 +73,9 @@ def write_warmup(folder, logs):
 
 
 def log(name, signature, inputs):
-    """Return the `PredictionLog` of a request.
+    """Return the `PredictionLog` of a request, whose inputs are a dict of arrays.
 
-    Args:
-        name: str, of the model.
-        signature: str. `"classify"` and `"regress"` are asked by TF Serving's methods of these
-            names, which take an example a row; all others by Predict.
-        inputs: dict of arrays.
+    TF Serving's methods `"classify"` and `"regress"` take an example a row; all others are Predict.
     """
     found = prediction_log_pb2.PredictionLog()
     method = signature if signature in EXAMPLE_METHODS else "predict"
@@ -110,11 +94,7 @@ def log(name, signature, inputs):
 
 
 def write_batching(folder):
-    """Write how TF Serving should join requests into batches.
-
-    Args:
-        folder: `Path` of a version.
-    """
+    """Write how TF Serving should join requests to a version into batches."""
     (folder / BATCHING_FILE).write_text(BATCHING)
 
 
@@ -122,10 +102,6 @@ def write_models_config(folder, name):
     """Write the list of models that TF Serving can be started with, if there is none.
 
     TF Serving ignores the file when it looks for versions, which are numbers.
-
-    Args:
-        folder: `Path` of the folder of all versions.
-        name: str, of the model.
     """
     path = folder / "models.config"
     if path.exists():  # people edit it

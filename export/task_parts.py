@@ -6,12 +6,8 @@ import tensorflow as tf
 def module_of(*functions, lookups=()):
     """Return a `tf.Module` that tracks only what traced functions read.
 
-    Keras objects would add optimizer slots, seeds, and a second copy of weights.
-
-    Args:
-        *functions: `ConcreteFunction`s, whose variables are taken.
-        lookups: list of `keras_lm.tokenizers.Tokenizer`s. Lookup tables and other resources that
-            they hold are made anew wherever the module is loaded.
+    Keras objects would add optimizer slots, seeds, and a second copy of weights. Tables of the
+    tokenizers in `lookups` are made anew when the module is loaded.
     """
     module = tf.Module()
     module.lookups = list(lookups)

@@ -31,32 +31,23 @@ TEXT_OPERATIONS = {
 
 
 def export_tflite(task, path):
-    """Write a task as a `.tflite` that takes strings.
+    """Write a task as a `.tflite` that takes strings; the file is replaced in one step.
 
     Its signature `serving_default` takes `text`, a string tensor [None], and for a task with
-    `text_pair=True` also `text_pair`; it gives what `task.answer_lite` gives. It holds LiteRT's own
-    operations and TF Text's, and no other (no Flex).
+    `text_pair=True` also `text_pair`; it returns what `task.answer_lite` returns. It holds LiteRT's
+    own operations and TF Text's, and no other (no Flex).
 
     Of a `CausalLM` it holds a step for clients that decode by themselves. Its signature
-    `next_token` takes `token_ids` and `padding_mask` (B, S), int32, and a cache as the signature of
-    this name in a SavedModel does, but with free slots for the new tokens: it does not grow.
-    `tokenize`, where the tokenizer has `tokenize_lite`, takes `prompt`, a string tensor [None], and
-    gives `token_ids` and `padding_mask` (B, S); an empty prompt has no tokens there.
+    `next_token` is as that of a SavedModel, but takes a cache with free slots for the new tokens:
+    it does not grow. `tokenize`, if the tokenizer has `tokenize_lite`, takes `prompt`, a string
+    tensor [None], and returns `token_ids` and `padding_mask` (B, S); an empty prompt has no tokens
+    there.
 
     Rows are padded as by the task. If a model does not convert with a variable length, every row
     has `sequence_length` columns, which is slower for short texts.
 
-    Args:
-        task: `keras_lm.tasks.Task` with a tokenizer that has `tokenize_lite`.
-        path: the file, replaced in one step where it exists.
-
-    Returns:
-        `pathlib.Path` of the file.
-
-    Raises:
-        ValueError: if the task has no such tokenizer, computes in half precision, or something in
-            it has no kernel in LiteRT, as in `MaskedLM`.
-        IsADirectoryError: if `path` is a folder.
+    A ValueError is raised if the task computes in half precision, something in it has no kernel in
+    LiteRT, as in `MaskedLM`, or it is no `CausalLM` and its tokenizer has no `tokenize_lite`.
     """
     path = local_path(path)
     if path.is_dir():

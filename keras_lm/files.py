@@ -17,18 +17,7 @@ def replacing(path):
     """Yield a temporary path to write a file or a folder to, and move it to `path` at the end.
 
     Until then it is in a hidden folder beside `path`, which is always removed; if anything fails,
-    `path` is unchanged.
-
-    Args:
-        path: path; its parent folder is created if missing.
-
-    Raises:
-        IsADirectoryError, NotADirectoryError: if a file is to replace a folder, or the reverse.
-
-    Example:
-
-        with replacing(folder / "run.json") as new:
-            new.write_text("{}")
+    `path` is unchanged. A file cannot replace a folder, nor a folder a file.
     """
     path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,12 +32,7 @@ def replacing(path):
 
 @contextlib.contextmanager
 def hidden(folder, name):
-    """Yield a new hidden folder in an existing one, and remove it with all that is in it.
-
-    Args:
-        folder: `Path`.
-        name: str, the prefix of the hidden folder's name, after the dot.
-    """
+    """Yield a new folder named `.NAME-…` in an existing one, and remove it with its content."""
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
         yield Path(temporary)
 
@@ -76,10 +60,7 @@ def _exchange(new, path, old):
 
 
 def sync(path):
-    """Sync a file, or a folder with all its content, to disk.
-
-    Without it, a power cut may leave an empty file under the new name.
-    """
+    """Sync a file or a folder to disk; else a power cut may leave an empty file in its place."""
     path = Path(path)
     for each in [*path.rglob("*"), path]:
         _sync_one(each)
@@ -94,16 +75,7 @@ def _sync_one(path):
 
 
 def require_free(folder, reason, marker=None):
-    """Raise an error if a folder must not be replaced.
-
-    Args:
-        folder: `Path` to write.
-        reason: str, for the message: "exists and …".
-        marker: str, the file that marks a folder that may be replaced; None for none.
-
-    Raises:
-        FileExistsError: if `folder` is a file, or a non-empty folder without the marker.
-    """
+    """Raise a FileExistsError if `folder` is a file, or not empty and without the file `marker`."""
     is_ours = marker is not None and (folder / marker).is_file()
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not is_ours):
         raise FileExistsError(f"{folder} exists and {reason}: choose another folder.")
@@ -120,11 +92,7 @@ def size(path):
 
 
 def numbered(folder):
-    """Return the entries of a folder that are named by numbers, a dict of number → `Path`.
-
-    Args:
-        folder: `Path`. If it cannot be read, it has no versions.
-    """
+    """Return the entries of a folder that numbers name, as a dict of number → `Path`."""
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
@@ -142,11 +110,8 @@ def find_versions(folder):
 def find_files(files):
     """Return the paths that match paths and glob patterns, without duplicates, sorted per pattern.
 
-    Args:
-        files: path or glob pattern (`**` reaches into folders), or a list of these.
-
-    Raises:
-        FileNotFoundError: if one of them names no file.
+    `files` is one of these or a list; `**` reaches into folders. A FileNotFoundError names one
+    without a match.
     """
     patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     paths = []

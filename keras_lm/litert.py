@@ -2,19 +2,10 @@
 
 
 def open_interpreter(model):
-    """Return an interpreter of a `.tflite`; keep it as long as a signature's runner is used.
+    """Return an interpreter of a `.tflite`, its path or its content as bytes.
 
-    Args:
-        model: path of the file, or its content as bytes.
-
-    Raises:
-        ImportError: if there is no interpreter here: `pip install 'keras-lm[litert]'`.
-        ValueError, RuntimeError: if the model is damaged.
-
-    Example:
-
-        interpreter = open_interpreter("classifier.tflite")
-        interpreter.get_signature_runner("serving_default")(text=np.array([b"a text"]))
+    Keep it as long as a signature's runner is used. An ImportError means that there is none here:
+    `pip install 'keras-lm[litert]'`.
     """
     from ai_edge_litert.interpreter import InterpreterWithCustomOps
     from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS

@@ -4,15 +4,7 @@ BACKBONES, TASKS, TOKENIZERS = {}, {}, {}
 
 
 def register(cls, classes):
-    """Add a class to one of the tables above; a later class of the same name replaces a user's.
-
-    Args:
-        cls: class.
-        classes: dict of a class's name → class.
-
-    Raises:
-        ValueError: if a class of this library has that name.
-    """
+    """Add a class to a table above, where it may replace a user's class, but not this library's."""
     known = classes.get(cls.__name__)
     if known is not None and _is_ours(known) and cls.__module__ != known.__module__:
         raise ValueError(
@@ -23,7 +15,7 @@ def register(cls, classes):
 
 
 def sizes():
-    """Return the names of all published sizes, a dict of name → class of backbone."""
+    """Return a dict of the name of each published size → class of backbone."""
     return {name: cls for cls in BACKBONES.values() for name in vars(cls).get("SIZES", {})}
 
 

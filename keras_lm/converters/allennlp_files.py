@@ -9,16 +9,7 @@ from keras_lm import files
 
 
 def write_allennlp(folder, options, tensors):
-    """Write `options.json` and `weights.hdf5`, both or none.
-
-    Args:
-        folder: path. Created if missing.
-        options: dict, the content of `options.json`.
-        tensors: dict of a dataset's path in the HDF5 file → array.
-
-    Raises:
-        FileExistsError: if `folder` is not empty; it is left as it is.
-    """
+    """Write `options.json` and `weights.hdf5`, both or none, to a new or empty folder."""
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not empty")
     with files.replacing(folder) as new:

@@ -11,18 +11,7 @@ class CheckpointError(ValueError):
 
 
 def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:
-    """Return `path` if there is a file with content.
-
-    Args:
-        path: the file to read.
-        named_by: the file that refers to it, for the message.
-
-    Raises:
-        CheckpointError: there is no such file, it is empty, or it is a git-LFS pointer.
-
-    Example:
-        require_file(folder / "model-00002-of-00002.safetensors", named_by=str(index))
-    """
+    """Return `path`; raise a CheckpointError if it is missing, empty or a git-LFS pointer."""
     if not path.is_file():
         reason = f", named by {named_by}," if named_by else ""
         raise CheckpointError(f"{path}{reason} is missing. Copy it into the folder.")
@@ -39,11 +28,7 @@ def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:
 
 
 def read_json(path: pathlib.Path) -> dict:
-    """Parse a JSON object, for example `read_json(folder / "config.json")`.
-
-    Raises:
-        CheckpointError: the file is missing, not JSON, or not a JSON object.
-    """
+    """Return the JSON object in a file; raise a CheckpointError if there is none."""
     require_file(path)
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -60,11 +45,7 @@ def read_json(path: pathlib.Path) -> dict:
 
 
 def read_shard_index(path: pathlib.Path) -> dict:
-    """Return the `weight_map` of an index file: tensor names to the files beside it.
-
-    Raises:
-        CheckpointError: the file has no such map, or the map points outside of the folder.
-    """
+    """Return the `weight_map` of an index file: tensor names to the files beside it."""
     weight_map = read_json(path).get("weight_map")
     if not isinstance(weight_map, dict):
         raise CheckpointError(f'{path} has no "weight_map". Copy or download it again.')

@@ -14,15 +14,14 @@ class Checkpoint:
     """An opened checkpoint.
 
     Attributes:
-        source: what the user gave, for messages.
-        folder: the local folder.
+        source, folder: what the user gave, for messages, and the local folder.
         format: "keras_lm", "huggingface", "google" (variable names of TensorFlow 1, OpenAI's GPT-2
-            too), "model_garden", "openai" (GPT's shards), "allennlp" (ELMo), "keras_hub",
-            "fastai", "fairseq", "cove" or "word_vectors".
+            too), "model_garden", "openai" (GPT's shards), "allennlp" (ELMo), "keras_hub", "fastai",
+            "fairseq", "cove" or "word_vectors".
         config: the parsed configuration file; `{}` if there is none.
-        tensors: tensor names to arrays, each read on access; `tensors.shape(name)` reads nothing.
-            KerasHub's task weights are included, as `task/…`.
-        variable_names: for "model_garden", object paths to the names of the variables, which do not
+        tensors: names → arrays, each read on access; `tensors.shape(name)` reads nothing.
+            KerasHub's task weights are `task/…`.
+        variable_names: for "model_garden", object paths → names of the variables, which do not
             depend on how the objects were nested; otherwise empty.
     """
 
@@ -48,12 +47,10 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
 
     Raises:
         FileNotFoundError: there is no such folder.
-        CheckpointError: nothing in the folder is recognised, or a file is missing, damaged or of
-            another kind.
+        CheckpointError: nothing is recognised, or a file is missing, damaged or of another kind.
 
     Example:
         checkpoint = open_checkpoint("downloads/uncased_L-12_H-768_A-12")
-        checkpoint.format                              # "google"
         checkpoint.config["hidden_size"]               # 768
         checkpoint.tensors["bert/pooler/dense/bias"]   # a NumPy array
     """
@@ -79,11 +76,7 @@ def find_folder(source: str) -> pathlib.Path:
         source: a folder, or `hf://owner/name[@revision]`.
 
     Raises:
-        FileNotFoundError: there is no such folder.
-        CheckpointError: the repository cannot be fetched.
-
-    Example:
-        find_folder("~/downloads/bert").name  # "bert"
+        FileNotFoundError, CheckpointError: there is no such folder, or it cannot be fetched.
     """
     if source.startswith(hub.PREFIX):
         return hub.fetch(source)

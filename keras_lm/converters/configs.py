@@ -10,16 +10,7 @@ ACTIVATIONS = {
 
 
 def require_only(checkpoint, cls, known):
-    """Raise an error if `config.json` needs something that a model does not support.
-
-    Args:
-        checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: the backbone class.
-        known: dict of a key → the only value that the backbone supports, which is also the default.
-
-    Raises:
-        ValueError: if a key has another value.
-    """
+    """Raise a ValueError if `config.json` has another value for a key of `known` than `known`."""
     for key, only in known.items():
         value = checkpoint.config.get(key, only)
         if value != only:

@@ -15,16 +15,11 @@ class Converter:
 
     Args:
         matches: callable `(checkpoint)` that returns how well a checkpoint matches this model: 0 or
-            False for not at all, `STATED` if its configuration names the model. The best match is
-            taken: a model with files like another's checks for more tensors, and neither needs to
-            know of the other.
+            False for not at all, `STATED` if its configuration names the model; see `signs`. The
+            best match is taken, so a model with files like another's checks for more tensors.
         config: callable `(checkpoint) -> dict` of the backbone's arguments.
         names: `NameTable` for the backbone and all its heads.
         labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
-
-    Example:
-
-        Converter(lambda checkpoint: signs(checkpoint, "bert", ["embeddings.weight"]), …)
     """
 
     matches: Callable
@@ -38,13 +33,10 @@ def signs(checkpoint, model_type, tensors, prefix=""):
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        model_type: str or tuple of str, allowed values of `model_type` in the configuration.
-        tensors: list of str, names of tensors that it must have if that key is missing.
-        prefix: str, an optional prefix of these names.
-
-    Returns:
-        `STATED` if the configuration has one of these types, 0 if it has another; without a type
-        the number of `tensors` if all are there, else 0.
+        model_type: str or tuple of str. If the configuration has a `model_type`, the result is
+            `STATED` if it is one of these, else 0.
+        tensors, prefix: list of str, and str. Without a `model_type`, the result is the number of
+            `tensors` if all are there, with or without the prefix, else 0.
     """
     stated = checkpoint.config.get("model_type")
     if stated is not None:

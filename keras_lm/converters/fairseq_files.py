@@ -13,11 +13,7 @@ FUSED = ".in_proj_"
 
 
 def find_fairseq(folder: pathlib.Path) -> pathlib.Path | None:
-    """Return the checkpoint in a folder, or None if no file has one of fairseq's names.
-
-    Raises:
-        CheckpointError: there are several, and none is the best or the last of a run.
-    """
+    """Return the checkpoint in a folder, or None if no file has one of fairseq's names."""
     for name in NAMES:
         if (folder / name).is_file():
             return folder / name
@@ -35,14 +31,7 @@ def read_fairseq(path: pathlib.Path) -> tuple[dict, dict[str, Entry]]:
 
     The configuration is the plain values of `args`, as files have it up to fairseq 0.10, or of the
     `model` part of `cfg`, whose `_name` is then `arch`. Queries, keys and values are three tensors,
-    as they are since 0.9, where an older file has them in one.
-
-    Raises:
-        CheckpointError: as `read_torch` does, or the file states no configuration.
-
-    Example:
-        config, entries = read_fairseq(folder / "model.pt")
-        config["encoder_layers"]  # 12
+    as they are since 0.9, also if an older file has them in one.
     """
     root, places = open_torch(path)
     stated = root.get("args") or root.get("cfg") if isinstance(root, dict) else None

@@ -224,11 +224,7 @@ def _name_of_config(folder: pathlib.Path) -> str:
 
 
 def _read_first(folder: pathlib.Path, readers: Readers) -> dict[str, Entry]:
-    """Read the first of the files that exists.
-
-    Raises:
-        CheckpointError: none of them is there.
-    """
+    """Read the first of the files that exists; raise a CheckpointError if none does."""
     for name, read in readers.items():
         if (folder / name).is_file():
             return read(folder / name)

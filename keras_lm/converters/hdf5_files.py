@@ -17,14 +17,7 @@ OLD_LAYERS = "_layer_checkpoint_dependencies"
 
 
 def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[str, Entry]:
-    """Open one HDF5 file of weights; a tensor is keyed by `prefix` and its path in the file.
-
-    Raises:
-        CheckpointError: missing, a git-LFS pointer, truncated or not an HDF5 file.
-
-    Example:
-        read_hdf5(folder / "model.weights.h5")  # {"layers/dense/vars/0": (shape, read), ...}
-    """
+    """Open an HDF5 file of weights; a tensor is keyed by `prefix` and its path in the file."""
     require_file(path, named_by)
     entries = {}
 
@@ -42,11 +35,7 @@ def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[
 
 
 def read_hdf5_shards(index: pathlib.Path) -> dict[str, Entry]:
-    """Open the shards that Keras's `model.weights.json` names.
-
-    Raises:
-        CheckpointError: as `read_hdf5`, or a layer that the index places in a shard is not there.
-    """
+    """Open the shards that Keras's `model.weights.json` names."""
     entries = {}
     files: dict[str, dict[str, Entry]] = {}
     for layer, shards in read_shard_index(index).items():

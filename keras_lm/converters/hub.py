@@ -25,12 +25,6 @@ def fetch(source: str) -> pathlib.Path:
 
     Only one set of weights is downloaded, and nothing that is in huggingface_hub's cache. Its
     environment variables (HF_HOME, HF_HUB_OFFLINE, HF_TOKEN …) apply.
-
-    Raises:
-        CheckpointError: there is no such repository or revision, or it cannot be reached.
-
-    Example:
-        folder = fetch("hf://google-bert/bert-base-uncased@main")
     """
     name, _, revision = source.removeprefix(PREFIX).partition("@")
     try:

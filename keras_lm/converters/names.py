@@ -32,21 +32,17 @@ class NameTable:
 
     Args:
         names: dict of our layer's path → their layer's name, or a tuple of names whose tensors are
-            joined. `{i}`, `{j}` and `{k}` stand for the first, second and third number in our
-            path (of a block, of a layer in it, …) on both sides. An entry for a whole variable
-            path wins over its layer's.
+            joined. `{i}`, `{j}` and `{k}` stand for the first, second and third number in our path
+            on both sides. An entry for a whole variable path wins over its layer's.
         leaves: dict of the last part of our variable paths (`kernel`, `gamma`, …) → what their
             tensor's name has after the layer's.
-        layout: callable `(path, array) -> array`, applied to each of their tensors; it brings
-            kernels into Keras's (in, out) form. If omitted: as stored.
-        join: callable `(path, arrays) -> array` of the tensors that make one variable. If omitted:
-            joined on the last axis.
+        layout: callable `(path, array) -> array` that brings kernels into Keras's (in, out) form.
+        join: callable `(path, arrays) -> array` of a variable's parts; by default on the last axis.
         prefix: regular expression for what their names may begin with.
         spellings: dict of an older spelling → the spelling in `names`, as substrings.
         ignored: regular expression for their tensors without information: buffers, tied copies.
 
     Example:
-
         names = NameTable({"block_{i}/norm": "layer.{i}.norm"}, leaves={"gamma": ".weight"})
         names.sources("block_3/norm/gamma")  # ("layer.3.norm.weight",)
     """
@@ -60,7 +56,7 @@ class NameTable:
     ignored: str = r"(?!)"
 
     def sources(self, path):
-        """Return their names for our `path` as a tuple, empty where the table has none."""
+        """Return their names for our `path` as a tuple, empty if the table has none."""
         numbers = dict(zip(LETTERS, INDEX.findall(path)))
         letters = iter(numbers)
         pattern = INDEX.sub(lambda found: f"_{next(letters, found[1])}/", path)
@@ -85,7 +81,7 @@ class NameTable:
         return resolved
 
     def array(self, path, tensors, resolved=None):
-        """Return the array for our `path`, or None where one of its tensors is missing."""
+        """Return the array for our `path`, or None if one of its tensors is missing."""
         resolved = self.resolve(tensors) if resolved is None else resolved
         sources = self.sources(path)
         if not sources or any(source not in resolved for source in sources):
@@ -94,18 +90,9 @@ class NameTable:
         return parts[0] if len(parts) == 1 else self.join(path, parts)
 
     def load(self, variables, tensors):
-        """Assign each variable its tensors.
+        """Assign each variable its tensors, and return `(missing, unused)`, both sorted.
 
-        Args:
-            variables: list of `keras.Variable`.
-            tensors: mapping of their names → arrays.
-
-        Returns:
-            `(missing, unused)`: the paths of our variables without tensors, which keep their
-            values, and the names of unused tensors, both sorted.
-
-        Raises:
-            ValueError: if a tensor has another shape than its variable.
+        The missing are paths of variables, whose values stay; the unused are names of tensors.
         """
         resolved = self.resolve(tensors)
         missing, used = [], set()

@@ -24,24 +24,9 @@ HEAD_DIM = 64  # the published model's, which no file states
 
 
 def read_openai_shards(folder: pathlib.Path, hparams: dict) -> tuple[dict, dict[str, Entry]]:
-    """Open the shards without reading their values.
+    """Return the sizes under OpenAI's names, and the arrays (`positions`, `h0/attn/c_attn/w`, …).
 
-    Args:
-        folder: where `params_shapes.json` lies.
-        hparams: what a `hparams.json` states, of which `n_head` counts; `{}` where there is none,
-            as in what OpenAI published.
-
-    Returns:
-        `(config, entries)`: the sizes under OpenAI's names, and the arrays as `positions`, `tokens`
-        and `h0/attn/c_attn/w` and the like.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, or they do not fit together.
-
-    Example:
-        config, entries = read_openai_shards(folder, {})
-        config["n_layer"]     # 12
-        entries["tokens"][0]  # (40478, 768)
+    Values are not read. Of `hparams` only `n_head` counts; it is `{}` for what OpenAI published.
     """
     shapes = _read_shapes(folder / SHAPES)
     num_layers, rest = divmod(len(shapes) - 2, len(BLOCK))

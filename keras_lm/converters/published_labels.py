@@ -18,9 +18,8 @@ class Labels:
     Args:
         num_classes: int.
         class_names: list of str, or None if the checkpoint only numbers them.
-        problem_type: `"single_label_classification"`, `"multi_label_classification"` or
-            `"regression"`, Hugging Face's words; or `"token_classification"` or
-            `"multiple_choice"`, where the head is of another form.
+        problem_type: one of `ONE_TEXT`, Hugging Face's words; or `"token_classification"` or
+            `"multiple_choice"`, whose heads are of another form.
     """
 
     num_classes: int
@@ -31,10 +30,8 @@ class Labels:
 def huggingface_labels(checkpoint, weight):
     """Return the `Labels` of a Hugging Face classifier, or None if there is none.
 
-    Args:
-        checkpoint: `keras_lm.converters.Checkpoint`.
-        weight: str, the name of the tensor (classes, D) that gives the logits. Heads of other tasks
-            use the same name, so the architecture decides where it is stated.
+    `weight` names the tensor (classes, D) of the logits. Heads of other tasks use the same name, so
+    the architecture decides, if the configuration states it.
     """
     config = checkpoint.config
     architectures = config.get("architectures") or ["ForSequenceClassification"]

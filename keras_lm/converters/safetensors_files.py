@@ -14,14 +14,7 @@ from keras_lm.converters.tensors import Entry
 
 
 def read_safetensors(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
-    """Open one `.safetensors` file; only its header is read.
-
-    Raises:
-        CheckpointError: missing, a git-LFS pointer, truncated or not a safetensors file.
-
-    Example:
-        shape, read = read_safetensors(folder / "model.safetensors")["pooler.dense.bias"]
-    """
+    """Open a `.safetensors` file, of which only the header is read."""
     require_file(path, named_by)
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
@@ -45,10 +38,7 @@ def _read_tensor(path: pathlib.Path, name: str) -> np.ndarray:
 def write_safetensors(folder: pathlib.Path, arrays: dict, max_shard_bytes: int) -> None:
     """Write `model.safetensors`, or shards of it and their index, into an existing folder.
 
-    Args:
-        folder: where to.
-        arrays: name → NumPy array.
-        max_shard_bytes: of one file; a larger array has a file of its own.
+    `arrays` is a dict of NumPy arrays; one larger than `max_shard_bytes` has a file of its own.
     """
     shards, size = [{}], 0
     for name, array in arrays.items():

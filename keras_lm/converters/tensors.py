@@ -14,13 +14,7 @@ Entry = tuple[tuple[int, ...], Callable[[], np.ndarray]]
 class LazyTensors(Mapping):
     """Names and shapes at once, values on access: `tensors["bert/pooler/dense/kernel"]`.
 
-    Values are not cached, so that a large checkpoint is never in memory as a whole, and files are
-    not kept open.
-
-    Example:
-        tensors = LazyTensors({"bias": ((3,), lambda: np.zeros(3))})
-        tensors.shape("bias")  # (3,)
-        tensors["bias"]        # array([0., 0., 0.])
+    Values are not cached, so that memory never holds a large checkpoint, and no file is kept open.
     """
 
     def __init__(self, entries: dict[str, Entry]):
@@ -43,26 +37,18 @@ class LazyTensors(Mapping):
         return f"LazyTensors({len(self)} tensors)"
 
     def renamed(self, names: dict[str, str]) -> "LazyTensors":
-        """The same tensors, those in `names` under the name that it gives them."""
+        """Return the same tensors, those in `names` under the name that it gives them."""
         return LazyTensors({names.get(name, name): entry for name, entry in self._entries.items()})
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, without reading it; KeyError if there is none of that name."""
+        """Return the shape of a tensor without reading it."""
         return self._entries[name][0]
 
 
 def read_shards(
     index: pathlib.Path, read_file: Callable[..., dict[str, Entry]]
 ) -> dict[str, Entry]:
-    """Open the shards that an index names, each with `read_file(path, named_by=index)`.
-
-    Raises:
-        CheckpointError: what `read_file` raises, or a shard lacks a tensor that the index places
-            there.
-
-    Example:
-        read_shards(folder / "model.safetensors.index.json", read_safetensors)
-    """
+    """Open the shards that an index names, each with `read_file(path, named_by=index)`."""
     weight_map = read_shard_index(index)
     shards = {
         shard: read_file(index.parent / shard, named_by=str(index))

@@ -34,11 +34,7 @@ def find_checkpoints(folder: pathlib.Path) -> list[str]:
 
 
 def choose_checkpoint(folder: pathlib.Path) -> str:
-    """The folder's only prefix, or the one that its `checkpoint` file names.
-
-    Raises:
-        CheckpointError: there are several, and no `checkpoint` file names one of them.
-    """
+    """The folder's only prefix, or the one that its `checkpoint` file names."""
     prefixes = find_checkpoints(folder)
     if len(prefixes) == 1:
         return prefixes[0]
@@ -61,17 +57,10 @@ def choose_checkpoint(folder: pathlib.Path) -> str:
 def read_tf_checkpoint(
     folder: pathlib.Path, prefix: str
 ) -> tuple[str, dict[str, Entry], dict[str, str]]:
-    """Open one checkpoint; names and shapes are read, values are not.
+    """Open a checkpoint without reading values; return `(format, entries, variable_names)`.
 
-    Returns:
-        `(format, entries, variable_names)`: "google" with the names of the file, or "model_garden"
-        with object paths and a dict from these to the names that the variables had.
-
-    Raises:
-        CheckpointError: the index or a data shard is missing, damaged or a git-LFS pointer.
-
-    Example:
-        format, entries, _ = read_tf_checkpoint(folder, "bert_model.ckpt")
+    The format is "google", with names as in the file, or "model_garden", with object paths;
+    `variable_names` is then a dict from these to the names that the variables had, else empty.
     """
     require_file(folder / f"{prefix}.index", named_by="its data file")
     matches = [DATA_FILE.fullmatch(path.name) for path in folder.iterdir()]

@@ -11,16 +11,10 @@ from keras_lm.converters.names import transpose_kernels
 def torch_lstm(ours, theirs, layer="l0"):
     """Return the entries of a `NameTable` for one direction of one layer.
 
-    Args:
-        ours: str, the path of our `keras_lm.layers.LSTM`.
-        theirs: str, the prefix of their names, including a final dot.
-        layer: str, their suffix: `"l0"` for the first layer, `"l0_reverse"` backwards.
-
-    Returns:
-        dict of variable path → name, or tuple of names.
+    `ours` is the path of our `LSTM`, `theirs` the prefix of their names with the final dot, and
+    `layer` their suffix: `"l0"` for the first layer, `"l0_reverse"` backwards.
 
     Example:
-
         names = torch_lstm("lstm_0", "rnn.") | torch_lstm("lstm_1", "rnn.", "l1")
         NameTable(names, {}, layout=transpose_torch_lstm, join=join_torch_lstm)
     """

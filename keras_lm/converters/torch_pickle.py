@@ -4,13 +4,11 @@ A pickle is a program. Here it runs in an unpickler that knows a fixed list of n
 rebuilding, storages, plain containers) and refuses every other one, so a file can describe tensors
 and nothing else. Both layouts are read:
 
-- a zip archive (since PyTorch 1.6): `data.pkl` describes the tensors, `data/KEY` holds the bytes of
-  a storage;
+- a zip archive (since PyTorch 1.6): `data.pkl` describes the tensors, `data/KEY` holds a storage;
 - the older one: four pickles in a row (magic number, version, system, tensors), then the list of
   storage keys, then for each its length and its bytes.
 
-Bytes are copied out of a memory map when a tensor is asked for. Files of big-endian machines,
-TorchScript archives and sparse or quantized tensors are refused.
+Files of big-endian machines, TorchScript archives and sparse or quantized tensors are refused.
 """
 
 import functools
@@ -38,24 +36,13 @@ def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
 
     `{"state_dict": …}` and `{"model": …}` are unwrapped, and a `module.` before every name
     (DataParallel's) is dropped. Entries that are not tensors are ignored.
-
-    Raises:
-        CheckpointError: missing, damaged, of another format, or the file asks for anything but
-            tensors and plain containers.
-
-    Example:
-        shape, read = read_torch(folder / "pytorch_model.bin")["bert.pooler.dense.bias"]
     """
     root, places = open_torch(path, named_by)
     return entries_of(root, places, path)
 
 
 def open_torch(path: pathlib.Path, named_by: str = "") -> tuple[object, Places]:
-    """Return what was pickled, tensors as `Tensor`, and where their storages lie in the file.
-
-    Raises:
-        CheckpointError: as `read_torch` does.
-    """
+    """Return what was pickled, tensors as `Tensor`, and where their storages lie in the file."""
     require_file(path, named_by)
     with path.open("rb") as file:
         start = file.read(len(LEGACY_START))
@@ -79,7 +66,7 @@ def open_torch(path: pathlib.Path, named_by: str = "") -> tuple[object, Places]:
 
 
 def entries_of(root, places: Places, path: pathlib.Path) -> dict[str, Entry]:
-    """Return the tensors of the state dict in what `open_torch` gave; see `read_torch`."""
+    """Return the tensors of the state dict in what `open_torch` returned; see `read_torch`."""
     return {
         name: (_check(tensor, places, name, path), functools.partial(_read, path, tensor, places))
         for name, tensor in _flat_names(root, path).items()
@@ -172,7 +159,6 @@ def _require_little_endian(little: bool) -> None:
 
 
 def _flat_names(root, path: pathlib.Path) -> dict[str, Tensor]:
-    """The state dict in what was pickled, unwrapped."""
     for _ in range(3):
         inner = [root[key] for key in WRAPPERS if isinstance(root, dict) and key in root]
         if not inner or not isinstance(inner[0], dict):
@@ -194,11 +180,7 @@ def _flat_names(root, path: pathlib.Path) -> dict[str, Tensor]:
 
 
 def _check(tensor: Tensor, places: Places, name: str, path: pathlib.Path) -> tuple[int, ...]:
-    """The tensor's shape, once it is certain that all of it lies within its storage.
-
-    Raises:
-        CheckpointError: it does not, or its numbers are no numbers.
-    """
+    """Return the tensor's shape; raise a CheckpointError if it reaches beyond its storage."""
     storage, numbers = tensor.storage, (tensor.offset, *tensor.shape, *tensor.strides)
     if not isinstance(storage, Storage) or len(tensor.shape) != len(tensor.strides):
         raise CheckpointError(f"{path}: {name!r} is not a well-formed tensor. The file is damaged.")

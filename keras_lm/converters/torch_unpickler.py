@@ -156,14 +156,7 @@ OPTIONS = {("argparse", "Namespace"), ("fastcore.foundation", "L")}
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """Loads one pickle of a PyTorch file; `storages` lists what it refers to.
-
-    Raises:
-        CheckpointError: from `load`, naming the global that the file asks for and may not have.
-
-    Example:
-        root = RestrictedUnpickler(io.BytesIO(data)).load()
-    """
+    """Loads one pickle of a PyTorch file; `storages` lists what it refers to."""
 
     def __init__(self, file):
         # Strings of Python 2 are bytes: UTF-8 is what PyTorch itself takes them for.

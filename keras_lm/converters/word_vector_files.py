@@ -34,7 +34,7 @@ LONGEST_LINE = 2**20
 
 
 def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
-    """Read words and their vectors.
+    """Read words and their vectors: return a list of V str, and an array (V, E) float32.
 
     `<unk>` and `<pad>` come first, with vectors of zeros, unless the file itself has them. Of a
     word that stands there twice the first vector is kept, with a warning.
@@ -43,12 +43,8 @@ def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
         path: a file of word2vec (text or binary), GloVe or fastText (`.vec`), gzipped or not.
         limit: how many words to read, or None for all. Files begin with the most frequent ones.
 
-    Returns:
-        `(words, vectors)`: a list of V str, and an array (V, E) float32.
-
     Raises:
-        CheckpointError: the file is of another kind, cut off, or a line has another number of
-            numbers than the first; the message names the line.
+        CheckpointError: the file is of another kind, cut off or damaged; the message says where.
 
     Example:
         words, vectors = read_word_vectors("glove.6B.100d.txt", limit=50_000)
@@ -59,11 +55,7 @@ def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
 
 
 def find_word_vectors(folder: pathlib.Path) -> pathlib.Path | None:
-    """Return the file with word vectors in a folder, or None; its first lines identify it.
-
-    Raises:
-        CheckpointError: there are several.
-    """
+    """Return the only file of word vectors in a folder, or None if there is none."""
     candidates = [path for path in sorted(folder.iterdir()) if ENDINGS.search(path.name)]
     # One number after a word is more often its count than its vector.
     found = [
@@ -80,11 +72,7 @@ def find_word_vectors(folder: pathlib.Path) -> pathlib.Path | None:
 
 
 def open_word_vectors(path: str | pathlib.Path) -> "WordVectors":
-    """Return the file opened, nothing of it read but its first lines.
-
-    Raises:
-        CheckpointError: it is missing or of another kind.
-    """
+    """Return the file opened, nothing of it read but its first lines."""
     path = require_file(pathlib.Path(path).expanduser())
     found = _recognise(path)
     if found is None:
@@ -100,14 +88,7 @@ def open_word_vectors(path: str | pathlib.Path) -> "WordVectors":
 
 @dataclasses.dataclass(frozen=True)
 class WordVectors:
-    """A file of word vectors.
-
-    Attributes:
-        path: where it is.
-        embedding_dim: E.
-        num_rows: the number of words in the first line, None without such a line.
-        is_binary: whether it is in word2vec's binary form.
-    """
+    """An opened file of word vectors; `num_rows` is the number in its first line, if it has one."""
 
     path: pathlib.Path
     embedding_dim: int
@@ -129,7 +110,7 @@ class WordVectors:
         return [token for token in SPECIAL_TOKENS if token not in first] + list(first)
 
     def vectors(self, words: list[str], limit: int | None = None) -> np.ndarray:
-        """Return the vectors (V, E) of what `words` gave with the same limit."""
+        """Return the vectors (V, E) of what `words` returned with the same limit."""
         places = {word: row for row, word in enumerate(words)}
         vectors = np.zeros((len(words), self.embedding_dim), "float32")
         rows = self._rows(limit)
@@ -276,7 +257,6 @@ def _recognise(path):
 
 
 def _is_row(line, size):
-    """Whether a line holds a word and its numbers."""
     numbers = line.rstrip(b" \r\n").rsplit(b" ", size)[1:]
     return len(numbers) == size and all(map(_is_number, numbers)) and _is_text(line)
 

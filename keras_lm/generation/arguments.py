@@ -6,15 +6,7 @@ from keras_lm.generation.options import OPTIONS, check_options
 
 
 def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences):
-    """Check the arguments that choose between greedy decoding, sampling and beam search.
-
-    Args:
-        temperature, top_k, top_p: the caller's, or None.
-        num_beams, length_penalty, num_return_sequences: the caller's.
-
-    Raises:
-        ValueError: if one is out of range, or has no effect with the others.
-    """
+    """Check the range of the arguments, and that none is without effect given the others."""
     for name, value in {
         "num_beams": num_beams,
         "num_return_sequences": num_return_sequences,
@@ -41,29 +33,14 @@ def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_retur
 
 
 def all_options(**values):
-    """Return the checked options, with defaults for those that are None; see `OPTIONS`.
-
-    Raises:
-        ValueError: naming the option, the value and what is allowed.
-    """
+    """Return the options of `OPTIONS`, checked, with defaults for those that are None."""
     given = {name: value for name, value in values.items() if value is not None}
     check_options(**given)
     return {name: option.default for name, option in OPTIONS.items()} | given
 
 
 def split_stop(stop, vocabulary_size):
-    """Split `stop` into strings and token ids.
-
-    Args:
-        stop: str, int, or a list of these; None for nothing.
-        vocabulary_size: int.
-
-    Returns:
-        `(strings, ids)`: a list of bytes and a list of int.
-
-    Raises:
-        ValueError: if a string is empty, an id is not in the vocabulary, or one is neither.
-    """
+    """Split `stop` (str, int, list of these, or None) into lists of bytes and of token ids."""
     if stop is None:
         return [], []
     strings, ids = [], []
@@ -84,15 +61,7 @@ def split_stop(stop, vocabulary_size):
 
 
 def per_row(options, rows):
-    """Return each option as an array with a value per row.
-
-    Args:
-        options: dict of numbers, or lists of `rows` of them.
-        rows: int.
-
-    Raises:
-        ValueError: if a list has another length.
-    """
+    """Return each option, a number or a list of `rows` numbers, as an array (rows,)."""
     arrays = {}
     for name, value in options.items():
         array = np.asarray(value, OPTIONS[name].dtype)

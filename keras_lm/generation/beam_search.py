@@ -18,12 +18,9 @@ IMPOSSIBLE = -1e9
 class Beams(NamedTuple):
     """The loop's variables beside the `State` of the B · K beams.
 
-    Args:
-        scores: (B, K) float32, the log-likelihood of each beam.
-        done_scores: (B, K) float32, those of the finished texts, divided by their length to the
-            power of the penalty; `IMPOSSIBLE` where there is none.
-        done_ids: (B, K, T) int32, the finished texts, the best first.
-        done_numbers: (B, K) int32, how many new tokens each has.
+    `scores` (B, K) are the log-likelihoods of the beams, `done_scores` (B, K) those of the finished
+    texts, divided by their length to the power of the penalty, or `IMPOSSIBLE`; `done_ids` (B, K,
+    T) are these texts, the best first, and `done_numbers` (B, K) how many new tokens they have.
     """
 
     scores: tf.Tensor
@@ -33,23 +30,14 @@ class Beams(NamedTuple):
 
 
 def search(model, token_ids, padding_mask, options, ending, num_beams, length_penalty, sequences=1):
-    """Continue prompts by beam search.
+    """Continue prompts by beam search; return as `decoding.sample`, the best continuation first.
 
     At each step the likeliest 2 K continuations of all beams of a prompt are candidates. Those
     among the first K that end are finished texts; the likeliest K that do not are the next beams. A
     text's score is its log-likelihood divided by its number of tokens, the ending one included, to
-    the power of the penalty. A prompt is done when it has K finished texts and no beam, at its
-    current length, scores better than the worst of them.
-
-    Args:
-        model, token_ids, padding_mask, ending: see `decoding.sample`.
-        options: `Options` of the B rows; those of sampling are ignored.
-        num_beams: int or int32 scalar, K.
-        length_penalty: float or float32 scalar; above 0 it favours longer texts, below shorter.
-        sequences: int or int32 scalar, at most K: how many texts to return per prompt.
-
-    Returns:
-        `(token_ids, number)` as `decoding.sample`, the best continuation of a prompt first.
+    the power of `length_penalty`: above 0 it favours longer texts, below shorter. A prompt is done
+    when it has K finished texts and no beam, at its current length, scores better than the worst of
+    them. `num_beams` is K; `sequences`, at most K, is how many texts to return per prompt.
 
     Source: https://arxiv.org/abs/1609.08144, section 7, without its coverage penalty; stopping is
     that of Hugging Face's `generate` with `early_stopping=False`.

@@ -13,12 +13,7 @@ import tensorflow as tf
 
 
 def border(context, wholes):
-    """Return how many tokens a context shares with all of its continuations.
-
-    Args:
-        context: (length,) int array, the tokens of a context.
-        wholes: list of C such arrays, the tokens of the context together with each continuation.
-    """
+    """Return how many tokens a context shares with `wholes`: it together with each continuation."""
     return min(_shared(context, whole) for whole in wholes)
 
 
@@ -28,16 +23,12 @@ def _shared(a, b):
 
 
 def pack(wholes, borders):
-    """Lay out texts for `scores`.
+    """Lay out texts, B lists of int arrays, of which those of a row share the first tokens.
 
-    Args:
-        wholes: list of B lists of int arrays.
-        borders: list of B ints, 1 or more: how many first tokens the texts of a row share.
-
-    Returns:
-        dict of int32 arrays: `context_ids` and `context_mask` (B, P), all shared tokens except the
-        last, padded on the left; `token_ids` and `padding_mask` (R, S), that token and all after
-        it, padded on the right; and `of_context` (R,), the row of each one's context.
+    `borders` says how many, 1 or more. Returns what `scores` takes, in int32: `context_ids` and
+    `context_mask` (B, P), all shared tokens except the last, padded on the left; `token_ids` and
+    `padding_mask` (R, S), that token and all after it, padded on the right; and `of_context` (R,),
+    the row of each one's context.
     """
     contexts = [row[0][: n - 1] for row, n in zip(wholes, borders, strict=True)]
     rest = [whole[n - 1 :] for row, n in zip(wholes, borders, strict=True) for whole in row]
@@ -59,15 +50,7 @@ def pack(wholes, borders):
 
 
 def scores(task, context_ids, context_mask, token_ids, padding_mask, of_context):
-    """Return the log-likelihood of continuations given their contexts, in the graph.
-
-    Args:
-        task: `keras_lm.tasks.CausalLM`.
-        context_ids, context_mask, token_ids, padding_mask, of_context: see `pack`.
-
-    Returns:
-        (R,) float32.
-    """
+    """Return the log-likelihood (R,) of continuations given their contexts; see `pack`."""
     length = tf.shape(context_ids)[1] + tf.shape(token_ids)[1]
     state = task.initial_state(tf.shape(context_ids)[0], length)
     _, state = task.read(context_ids, context_mask, state)

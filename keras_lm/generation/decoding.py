@@ -23,11 +23,9 @@ from keras_lm.generation.options import repeat_rows
 class Ending(NamedTuple):
     """What ends a text before its maximum length.
 
-    Args:
-        token_ids: (number of them,) int32; the text ends before any of these.
-        strings: (P, K) string, those of each prompt, or (K,) for all; the text ends before any of
-            these. An empty one stands for none.
-        detokenize: callable from ragged (B, S) ids to (B,) strings; None if there are no strings.
+    It ends before any of `token_ids` (number of them,), and any of `strings`, (P, K) for each of P
+    prompts or (K,) for all, of which an empty one stands for none. `detokenize` turns ragged (B, S)
+    ids into (B,) strings; None if there are no strings.
     """
 
     token_ids: tf.Tensor
@@ -39,10 +37,7 @@ class Ending(NamedTuple):
         return tf.reduce_any(token[..., tf.newaxis] == self.token_ids, axis=-1)
 
     def is_text(self, token_ids, padding_mask, begin, end):
-        """Return whether the texts in columns `begin` to `end` of (B, T) contain a string, (B,).
-
-        It is called for each new token, and looks only at the last tokens that can hold a string.
-        """
+        """Return whether the texts in columns `begin` to `end` of (B, T) contain a string, (B,)."""
         nothing = tf.zeros(tf.shape(token_ids)[:1], tf.bool)
         if self.detokenize is None:
             return nothing
@@ -60,13 +55,8 @@ class Ending(NamedTuple):
 class State(NamedTuple):
     """The loop's variables.
 
-    Args:
-        end: int32 scalar, the column of the next token.
-        token_ids: (B, T) int32, prompts and new tokens.
-        padding_mask: (B, T) int32, 1 where there is a token.
-        number: (B,) int32, new tokens so far.
-        is_done: (B,) bool.
-        model_state: the model's, after all tokens except the newest.
+    `end` is the column of the next token; `token_ids` and `padding_mask` (B, T) hold prompts and
+    new tokens; `number` (B,) counts the new ones; `model_state` is after all tokens but the newest.
     """
 
     end: tf.Tensor
@@ -78,19 +68,10 @@ class State(NamedTuple):
 
 
 def sample(model, token_ids, padding_mask, options, ending, sequences=1):
-    """Continue prompts.
+    """Continue prompts (B, P), padded on the left; each has at least one token.
 
-    Args:
-        model: see above.
-        token_ids: (B, P) int32, the prompts, padded on the left; at least one token in each.
-        padding_mask: (B, P) int32, 1 = real.
-        options: `Options` of the B rows.
-        ending: `Ending`.
-        sequences: int or int32 scalar N, how many continuations per prompt.
-
-    Returns:
-        `(token_ids, number)`: the new tokens, (B · N, longest) int32, and how many each row has;
-        the continuations of a prompt are adjacent.
+    Returns the new tokens, (B · N, longest), for N = `sequences` adjacent continuations of each
+    prompt, and how many each row has.
     """
     begin, state, logits = start(model, token_ids, padding_mask, options.max_new_tokens, sequences)
     rows = tf.shape(token_ids)[0]
@@ -111,15 +92,9 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1):
 
 
 def start(model, token_ids, padding_mask, max_new_tokens, sequences=1):
-    """Read the prompts, each once.
+    """Read the prompts once; return the column of the first new token, a `State`, and its logits.
 
-    Args:
-        model, token_ids, padding_mask, sequences: see `sample`.
-        max_new_tokens: (B,) int32.
-
-    Returns:
-        `(begin, state, logits)`: the column of the first new token, a `State` of B · N rows, and
-        (B · N, V) logits of the first new token.
+    The state and the logits (B · N, V) have N = `sequences` rows for each prompt.
     """
     rows, begin = tf.unstack(tf.shape(token_ids))
     room = tf.reduce_max(tf.concat([max_new_tokens, [0]], axis=0))
@@ -148,14 +123,7 @@ def read_newest(model, state):
 
 
 def sampling_step(begin, options, ending, noise):
-    """Return the function that picks each row's next token and appends it.
-
-    Args:
-        begin: int32 scalar, the column of the first new token.
-        options: `Options` of the B rows.
-        ending: `Ending`.
-        noise: (B, number) float32 in [0, 1), for each new token.
-    """
+    """Return the function that picks each row's next token, given `noise` (B, number)."""
 
     def step(logits, state):
         logits = process(logits, state, options)

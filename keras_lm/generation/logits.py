@@ -13,18 +13,9 @@ BANNED = tf.float32.min
 
 
 def penalize_repetition(logits, token_ids, padding_mask, penalty):
-    """Make tokens that have occurred less likely.
+    """Make tokens that have occurred less likely, by a penalty (B,); 1 changes nothing.
 
-    A positive logit is divided by the penalty, a negative one multiplied.
-
-    Args:
-        logits: (B, V) float32.
-        token_ids: (B, T) int32, prompt and what followed.
-        padding_mask: (B, T) int32, 1 where there is a token.
-        penalty: (B,) float32; 1 changes nothing.
-
-    Returns:
-        (B, V) float32.
+    A positive logit of (B, V) is divided by it, a negative one multiplied. `token_ids` are (B, T).
 
     Source: CTRL, https://arxiv.org/abs/1909.05858, section 4.1; the rule for negative logits is
     that of Hugging Face's `RepetitionPenaltyLogitsProcessor`.
@@ -39,17 +30,9 @@ def penalize_repetition(logits, token_ids, padding_mask, penalty):
 
 
 def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
-    """Ban each token that would complete an n-gram that the row already holds.
+    """Ban each token that would complete an n-gram that the row (B, T) already holds.
 
-    Args:
-        logits: (B, V) float32.
-        token_ids: (B, T) int32, prompt and what followed.
-        padding_mask: (B, T) int32, 1 where there is a token.
-        end: int32 scalar, the column of the next token.
-        size: (B,) int32, n; 0 bans nothing, 1 every token that has occurred.
-
-    Returns:
-        (B, V) float32.
+    `size` (B,) is n; 0 bans nothing, 1 every token that has occurred. `end` is the next column.
 
     Source: https://arxiv.org/abs/1705.04304, section 2.5, for n = 3.
     """
@@ -73,7 +56,7 @@ def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
 
 
 def _marked(token_ids, chosen, vocabulary_size):
-    """(B, V) bools: whether a token occurs in the row where `chosen` (B, T)."""
+    """Return (B, V) bools: whether a token occurs in the row where `chosen` (B, T)."""
     places = tf.where(chosen)  # (number, 2): row, column
     tokens = tf.cast(tf.gather_nd(token_ids, places), tf.int64)
     cells = tf.stack([places[:, 0], tokens], axis=1)

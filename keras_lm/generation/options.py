@@ -1,7 +1,4 @@
-"""Options of generation, each with a value for each row of the batch.
-
-Shapes: B batch.
-"""
+"""Options of generation, each with a value for each of the B rows of a batch."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,14 +12,7 @@ from keras_lm.layers.backend import require
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option.
-
-    Args:
-        dtype: str.
-        default: the default value.
-        allowed: callable from an array or a tensor to one of bools.
-        words: str, the allowed values, for errors.
-    """
+    """An option: `allowed` maps arrays or tensors to bools; `words` says the same, for errors."""
 
     dtype: str
     default: float
@@ -65,14 +55,7 @@ class Options(NamedTuple):
 
 
 def check_options(**values):
-    """Check options outside of the graph.
-
-    Args:
-        **values: by the names of `OPTIONS`, numbers or lists of them.
-
-    Raises:
-        ValueError: if one is not a number, not an integer where it must be, or out of range.
-    """
+    """Check options outside of the graph, numbers or lists of them by the names of `OPTIONS`."""
     for name, value in values.items():
         option, array = OPTIONS[name], np.asarray(value)
         kinds = "iu" if "int" in option.dtype else "iuf"
@@ -86,12 +69,7 @@ def check_options(**values):
 def batch_options(rows, **values):
     """Return `Options` in the graph, with defaults for those that are not given.
 
-    Args:
-        rows: int32 scalar tensor, B.
-        **values: by the names of `OPTIONS`: numbers or tensors, each a scalar, (1,) or (B,).
-
-    Raises:
-        tf.errors.InvalidArgumentError: when it runs, if a value is out of range.
+    `values` are scalars, (1,) or (B,). One out of range is an error when the graph runs.
     """
     batch = {}
     for name, option in OPTIONS.items():

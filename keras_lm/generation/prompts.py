@@ -9,14 +9,9 @@ from keras_lm.tokenizers import ragged
 
 
 def align(token_ids, room):
-    """Align the last tokens of each row on the right.
+    """Align the last `room` (B,) tokens of each row of ragged (B, S) on the right.
 
-    Args:
-        token_ids: ragged (B, S) int32.
-        room: (B,) int32, how many tokens of each row are kept: its last ones.
-
-    Returns:
-        `(token_ids, padding_mask)`, (B, P) int32 each, P at least 1; 0 in padding, on the left.
+    Returns `(token_ids, padding_mask)`, (B, P) with P at least 1, and 0 in padding, on the left.
     """
     length = tf.minimum(tf.cast(token_ids.row_lengths(), tf.int32), room)
     columns = tf.reduce_max(tf.concat([length, [1]], axis=0))

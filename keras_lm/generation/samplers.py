@@ -14,15 +14,10 @@ LEAST_TEMPERATURE = 1e-6
 
 
 def uniform_noise(seed, sequence, number):
-    """Return random numbers for each row that depend only on its seed and its sequence.
+    """Return random numbers (B, number) in [0, 1) that depend only on a row's seed and sequence.
 
-    Args:
-        seed: (B,) int64; `FRESH_SEED` draws a new one.
-        sequence: (B,) int64, the index among the continuations of a prompt.
-        number: int32 scalar, how many. A larger number starts with the same values.
-
-    Returns:
-        (B, number) float32 in [0, 1).
+    `seed` is (B,) int64, `FRESH_SEED` for a new one; `sequence` (B,) int64 is the index among the
+    continuations of a prompt. A larger `number` starts with the same values.
     """
     fresh = tf.random.uniform(tf.shape(seed), maxval=tf.int64.max, dtype=tf.int64)
     seeds = tf.stack([tf.where(seed == FRESH_SEED, fresh, seed), sequence], axis=1)
@@ -35,23 +30,13 @@ def uniform_noise(seed, sequence, number):
 
 
 def pick(logits, temperature, top_k, top_p, noise):
-    """Pick a token for each row: the likeliest, or a random one.
+    """Pick a token (B,) for each row of logits (B, V): the likeliest, or a random one.
 
-    The `top_k` likeliest tokens are kept, and of these the fewest that hold `top_p` of their
-    probability; one of them is drawn.
+    With a `temperature` above 0, the `top_k` likeliest tokens are kept (0 keeps all), and of these
+    the fewest that hold `top_p` of their probability (1 keeps all); `noise` in [0, 1) chooses one.
 
-    Args:
-        logits: (B, V) float32.
-        temperature: (B,) float32, by which logits are divided; 0 picks the likeliest token.
-        top_k: (B,) int32; 0 keeps all.
-        top_p: (B,) float32; 1 keeps all.
-        noise: (B,) float32 in [0, 1).
-
-    Returns:
-        (B,) int32.
-
-    Source: top-k, https://arxiv.org/abs/1805.04833, section 5.4; top-p,
-    https://arxiv.org/abs/1904.09751, section 3.1.
+    Source: https://arxiv.org/abs/1805.04833, section 5.4 (top-k); https://arxiv.org/abs/1904.09751,
+    section 3.1 (top-p).
     """
     return tf.cond(
         tf.reduce_any(temperature > 0),

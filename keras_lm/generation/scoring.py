@@ -13,21 +13,11 @@ def token_scores(log_likelihood, token_ids, window, stride):
     """Return the log-likelihood of each token given those before it, except the first of a row.
 
     A text longer than the window is read in several. The first scores all its tokens; each further
-    one begins `stride` tokens later and scores the last `stride` tokens, so that each of them has
-    at least `window - stride` tokens before it.
+    one begins `stride` tokens later, 1 to `window`, and scores the last `stride` tokens, so that
+    each of them has at least `window - stride` tokens before it. `log_likelihood` takes
+    `(token_ids, padding_mask, targets)`, (R, S) each, and returns (R, S); `token_ids` is ragged.
 
-    Args:
-        log_likelihood: callable from `(token_ids, padding_mask, targets)`, (R, S) int32 each, to
-            the log-likelihood of the targets, (R, S) float32.
-        token_ids: ragged (B, None) int32.
-        window: int, how many tokens the model reads at once.
-        stride: int32 scalar, from 1 to `window`.
-
-    Returns:
-        Ragged (B, None) float32, a row one shorter than that of `token_ids`, or empty.
-
-    Source: the evaluation of language models with overlapping windows, as in
-    https://arxiv.org/abs/1809.10853, section 4.3.
+    Source: overlapping windows as in https://arxiv.org/abs/1809.10853, section 4.3.
     """
     splits = tf.cast(token_ids.row_splits, tf.int32)
     targets = tf.maximum(splits[1:] - splits[:-1] - 1, 0)  # (B,): tokens to score

@@ -9,14 +9,10 @@ NOWHERE = 2**31 - 1
 
 
 def first_place(text, stops):
-    """Return the byte of a text at which the first of several strings begins.
+    """Return the byte (B,) at which the first of several strings begins in a text, or `NOWHERE`.
 
-    Args:
-        text: (B,) string, equally many for each prompt, one prompt after the other.
-        stops: (P, K) string; or (K,) for all texts. An empty one stands for none.
-
-    Returns:
-        (B,) int32; `NOWHERE` if the text contains none.
+    `text` (B,) has equally many for each prompt, one prompt after the other. `stops` is (P, K), or
+    (K,) for all texts; an empty one stands for none.
     """
     stops = tf.convert_to_tensor(stops, tf.string)
     stops = stops[tf.newaxis] if stops.shape.rank == 1 else stops
@@ -39,14 +35,7 @@ def first_place(text, stops):
 
 
 def cut(text, stops):
-    """Return each text up to where the first of several strings begins.
-
-    Args:
-        text, stops: see `first_place`.
-
-    Returns:
-        (B,) string.
-    """
+    """Return each text up to where the first of several strings begins; see `first_place`."""
     return tf.strings.substr(text, tf.zeros(tf.shape(text), tf.int32), first_place(text, stops))
 
 

@@ -161,11 +161,7 @@ def _divide(arguments, cls, backbone_class):
 
 
 def _with_stated(mine, stated):
-    """Complete the task's arguments with those that the checkpoint states for such a head.
-
-    Returns:
-        `(arguments, is_fresh)`: whether the stored classification head does not fit the task.
-    """
+    """Return the arguments, completed with stated ones, and whether the stored head is unfit."""
     if stated is None:
         return mine, True
     classes = mine.get("num_classes")
@@ -180,11 +176,7 @@ def _with_stated(mine, stated):
 def _load_weights(checkpoint, names, model, fresh):
     """Copy the checkpoint's tensors into a model, and warn of missing and unused ones.
 
-    Args:
-        checkpoint: `Checkpoint`.
-        names: `NameTable`.
-        model: a backbone or a task.
-        fresh: list of str, paths of variables that keep their random values.
+    `fresh` lists the paths of variables that keep their random values.
     """
     variables = [v for v in model.weights if "seed_generator" not in v.path]
     needed = {v.path for v in _network(model).weights}

@@ -16,14 +16,11 @@ class _SameNames(NameTable):
 
 
 def recognise(checkpoint, cls=object):
-    """Return the class of a checkpoint's backbone, and its `Converter`.
-
-    If several models match, the one with the best match is taken; see `Converter.matches`.
+    """Return the class of a checkpoint's backbone, and its `Converter`: the best match.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: class of backbone. Only this one and its subclasses are considered, which chooses one
-            of two models in a folder.
+        cls: class of backbone, to consider only it and its subclasses if a folder has two models.
 
     Raises:
         CheckpointError: if no model matches, or several match equally well.
@@ -91,8 +88,7 @@ def stated_arguments(checkpoint, cls):
     """Return the arguments of a task that a checkpoint states, or None without such a head.
 
     Args:
-        checkpoint: `keras_lm.converters.Checkpoint`.
-        cls: class of the task.
+        checkpoint, cls: `keras_lm.converters.Checkpoint`, and class of the task.
     """
     if checkpoint.format == "keras_lm":
         stored = checkpoint.config.get("task")

@@ -22,7 +22,7 @@ def save(folder, backbone, task=None, tokenizer=None):
         folder: path.
         backbone: `Backbone`; None for a tokenizer alone.
         task: `Task`, or None for the backbone alone.
-        tokenizer: `Tokenizer` to save with a backbone alone; a task has its own.
+        tokenizer: `Tokenizer` to save with a backbone or alone; a task has its own.
 
     Raises:
         FileExistsError: if `folder` holds anything but a preset.

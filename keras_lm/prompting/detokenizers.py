@@ -18,7 +18,6 @@ class Detokenizer:
         part: list of the same, which split them again.
 
     Example:
-
         wikitext("3 @,@ 000 men , and more")       # 3,000 men, and more
         wikitext.restore("3,000 men, and more")    # 3 @,@ 000 men , and more
 
@@ -30,11 +29,7 @@ class Detokenizer:
         self._part = [(re.compile(pattern), new) for pattern, new in part]
 
     def __call__(self, text):
-        """Return tokens as plain text, line by line.
-
-        Args:
-            text: str, tokens with spaces between them.
-        """
+        """Return tokens with spaces between them as plain text, line by line."""
         return "\n".join(self._joined(" ".join(line.split())) for line in text.split("\n"))
 
     def _joined(self, line):
@@ -44,11 +39,7 @@ class Detokenizer:
         return plain if self.restore(plain) == line else line
 
     def restore(self, text):
-        """Return plain text as tokens with one space between them.
-
-        Args:
-            text: str, whose lines were joined.
-        """
+        """Return plain text, whose lines were joined, as tokens with one space between them."""
         for pattern, new in self._part:
             text = pattern.sub(new, text)
         return text

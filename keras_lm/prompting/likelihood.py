@@ -14,12 +14,10 @@ def choose(task, contexts, choices, normalization="tokens", answer_context="Answ
     Args:
         task: `keras_lm.tasks.CausalLM`.
         contexts: list of B strings.
-        choices: list of B lists of strings; see `CausalLM.score_continuations`. Each includes the
-            space before it.
+        choices: list of B lists of strings, each with the space before it.
         normalization: compensates for the length or frequency of choices. `"tokens"` divides a
             log-likelihood by its number of tokens; `"unconditional"` divides the likelihood by that
-            after `answer_context`, as GPT-3 does for ARC, OpenBookQA and RACE; None compares
-            likelihoods as they are.
+            after `answer_context`, as GPT-3 does for ARC, OpenBookQA and RACE; None does neither.
         answer_context: str, for `"unconditional"`: a neutral context before an answer.
         batch_size: int, contexts at a time.
 
@@ -32,7 +30,6 @@ def choose(task, contexts, choices, normalization="tokens", answer_context="Answ
         ValueError: if `normalization` is unknown, or as `CausalLM.score_continuations` does.
 
     Example:
-
         choose(task, ["The capital of France is"], [[" Paris", " Rome"]])["labels"]
 
     Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2.4.
@@ -56,12 +53,7 @@ def choose(task, contexts, choices, normalization="tokens", answer_context="Answ
 
 
 def compare(compared, found):
-    """Return the result of `choose`.
-
-    Args:
-        compared: (B, C) float array, larger for better choices, -inf where there is none.
-        found: dict of `scores` and `num_tokens`, see `CausalLM.score_continuations`.
-    """
+    """Return the result of `choose` for scores (B, C) to compare, -inf if there is no choice."""
     odds = np.exp(compared - compared.max(axis=1, keepdims=True))
     return {
         "labels": compared.argmax(axis=1),

@@ -12,23 +12,18 @@ def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8):
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
-        documents: list of str, each scored by itself; a string is a single document. Long ones are
-            read in windows, see `CausalLM.score`.
-        detokenizer: callable from a document to plain text, `wikitext` or `penn_treebank`; None for
-            plain text.
-        stride: int; see `CausalLM.score`.
-        batch_size: int.
+        documents: list of str, each scored by itself; a string is a single document.
+        detokenizer: callable such as `wikitext` from a document to plain text; None for plain text.
+        stride, batch_size: int; see `CausalLM.score`, which reads long documents in windows.
 
     Returns:
-        dict of floats and ints: `perplexity`; `bits_per_byte`, by the bytes of the documents as
-        given; `log_likelihood`, the natural logarithm; `num_tokens`, words and ends of lines; and
-        `num_model_tokens`.
+        dict of `perplexity`, `bits_per_byte` (of the documents as given), `log_likelihood` (the
+        natural logarithm), `num_tokens` (words and ends of lines) and `num_model_tokens`.
 
     Raises:
         ValueError: if there is no word in the documents, or as `CausalLM.score` does.
 
     Example:
-
         perplexity(task, Path("wiki.test.tokens").read_text(), wikitext)["perplexity"]
 
     Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.1.

@@ -6,25 +6,23 @@ import numpy as np
 
 
 class Prompt:
-    """A task described in text: zero-shot, one-shot or few-shot.
+    """A task described in text: an instruction, examples (zero, one or a few) and a query.
 
-    The prompt is the instruction, the examples and the query. The query is written like an example
-    without its last field, the output, so that the model's continuation is the answer.
+    The query is written like an example without its last field, the output, so that the model's
+    continuation is the answer.
 
     Args:
         instruction: str, the start of the prompt; may be empty.
         examples: list of `(input, output)` pairs, or of dicts keyed by the fields of `template`.
-            Empty for zero-shot, one for one-shot, several for few-shot.
         template: str with fields in braces, the format of an example. The last field is the output.
             Text after it is part of the examples, and ends an answer.
         separator: str, between instruction, examples and query.
 
     Raises:
-        ValueError: if `template` has fewer than two fields, a field without a name or one twice,
-            or an example does not fit it; `examples[i]` says which.
+        ValueError: if `template` has fewer than two fields, a field without a name or one twice, or
+            an example does not fit it; `examples[i]` says which.
 
     Example:
-
         prompt = Prompt(
             "Translate English to French:",
             [("sea otter", "loutre de mer"), ("peppermint", "menthe poivrée")],
@@ -55,7 +53,7 @@ class Prompt:
 
     @property
     def stop(self):
-        """The text after an answer, str: an answer ends before it."""
+        """The text before which an answer ends."""
         return self.tail + self.separator
 
     @property
@@ -65,27 +63,16 @@ class Prompt:
         return before[len(before.rstrip(" ")) :]
 
     def shots(self, number):
-        """Return the same prompt with its first examples only.
-
-        Args:
-            number: int. 0 is zero-shot.
-
-        Raises:
-            ValueError: if there are fewer examples.
-        """
+        """Return the same prompt with its first `number` examples only; 0 is zero-shot."""
         if not 0 <= number <= len(self.examples):
             raise ValueError(f"number={number}, but the prompt has {len(self.examples)} examples.")
         return Prompt(self.instruction, self.examples[:number], self.template, self.separator)
 
     def text(self, query, num_examples=None):
-        """Return the prompt for a query; spaces at its end are left to the answer.
+        """Return the prompt for a query, a str or a dict of all fields except the output.
 
-        Args:
-            query: str, or a dict keyed by all fields except the output.
-            num_examples: int, how many of the first examples to use; by default all.
-
-        Raises:
-            ValueError: if the query does not fit the template.
+        By default all examples are used, else the first `num_examples`. Spaces at the end of the
+        prompt are left to the answer.
         """
         query = self._fill(self._named(query, self.fields[:-1], "query"), "query")
         examples = [self._written(x) + self.tail for x in self.examples[:num_examples]]
@@ -95,22 +82,10 @@ class Prompt:
         return self.separator.join(written)
 
     def pack(self, task, queries, endings=None, max_new_tokens=0):
-        """Return the prompt for each query, with as many examples as fit.
+        """Return the prompt for each query, with as many examples as fit; put the best ones first.
 
-        The first examples are used, so put the best ones first. They must fit into the task's
-        window minus its bos token, the new tokens, and the longest ending.
-
-        Args:
-            task: `keras_lm.tasks.CausalLM`, whose tokenizer and window are used.
-            queries: list of queries as `text` takes them.
-            endings: list of lists of str, the possible answers to each query.
-            max_new_tokens: int, how many tokens the model is to generate.
-
-        Returns:
-            list of str.
-
-        Raises:
-            ValueError: if a query does not fit even without examples.
+        They must fit into the window of `task`, a `CausalLM`, minus its bos token, the new tokens,
+        and the longest of the query's `endings`: a list of possible answers to each query.
         """
         task.require_tokenizer()
         queries = query_list(queries)
@@ -141,7 +116,6 @@ class Prompt:
         return [self.text(query, int(n)) for query, n in zip(queries, low, strict=True)]
 
     def _named(self, value, fields, name):
-        """A query or an example as a dict."""
         if isinstance(value, dict):
             return value
         values = [value] if isinstance(value, str) else value
@@ -202,11 +176,7 @@ def _parse(template):
 
 
 def query_list(queries):
-    """Return queries as a list.
-
-    Raises:
-        ValueError: if there is a single one outside of a list, or none.
-    """
+    """Return queries as a list; raise a ValueError for a single query, or none."""
     if isinstance(queries, (str, bytes, dict)):
         raise ValueError(f"queries={queries!r} is a single query: pass a list, such as [query].")
     queries = list(queries)

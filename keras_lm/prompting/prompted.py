@@ -8,20 +8,15 @@ from keras_lm.tasks.classes import check_classes
 
 
 class Prompted:
-    """A causal language model with a prompt.
-
-    Each query gets as many of the prompt's examples as fit; see `Prompt.pack`.
+    """A causal language model with a prompt; each query gets as many of its examples as fit.
 
     Args:
         task: `keras_lm.tasks.CausalLM`.
         prompt: `Prompt`.
-        class_names: list of str, the classes of `classify`; by default the different outputs of the
-            prompt's examples, sorted.
-        normalization: see `choose`.
-        answer_context: see `choose`.
+        class_names: list of str, for `classify`; by default the outputs of the examples, sorted.
+        normalization, answer_context: see `choose`.
 
     Example:
-
         prompt = Prompt(
             examples=[("a joy", "good"), ("dull and loud", "bad")],
             template="Review: {text}\\nIt was {label}.",
@@ -42,20 +37,11 @@ class Prompted:
         self.comparison = {"normalization": normalization, "answer_context": answer_context}
 
     def answer(self, queries, max_new_tokens=None, **options):
-        """Answer in the model's own words.
+        """Return a list of answers in the model's own words, stripped of white space.
 
-        An answer ends before the separator of the prompt's examples.
-
-        Args:
-            queries: list of queries as `Prompt.text` takes them.
-            max_new_tokens: int; see `CausalLM.generate`.
-            **options: of `CausalLM.generate`. GPT-3 used `num_beams=4, length_penalty=0.6`.
-
-        Returns:
-            list of str, stripped of white space; lists of them for several sequences.
-
-        Raises:
-            ValueError: if there is no room for a query, or as `CausalLM.generate` does.
+        An answer ends before the separator of the prompt's examples. Queries are as in
+        `Prompt.text`, and options as in `CausalLM.generate`; GPT-3 used `num_beams=4,
+        length_penalty=0.6`. If there are several sequences, each query has a list of answers.
         """
         if max_new_tokens is None:
             max_new_tokens = self.task.default_max_new_tokens
@@ -65,18 +51,10 @@ class Prompted:
         return [x.strip() if isinstance(x, str) else [y.strip() for y in x] for x in answers]
 
     def choose(self, queries, choices, batch_size=8):
-        """Choose the likeliest of some answers to each query.
+        """Choose the likeliest of some answers to each query; return what `choose` returns.
 
-        Args:
-            queries: list of B queries as `Prompt.text` takes them.
-            choices: list of B lists of strings, without spaces before them.
-            batch_size: int.
-
-        Returns:
-            dict of numpy arrays; see `keras_lm.prompting.choose`.
-
-        Raises:
-            ValueError: if a query and its choices do not fit, or as `choose` does.
+        Queries are as in `Prompt.text`; `choices` is a list of strings for each, without spaces
+        before them.
         """
         queries, choices = query_list(queries), list(choices)
         if len(queries) != len(choices):
@@ -90,18 +68,9 @@ class Prompted:
         return choose(self.task, contexts, choices, batch_size=batch_size, **self.comparison)
 
     def classify(self, queries, batch_size=8):
-        """Choose the likeliest class of each query.
+        """Choose the likeliest class of each query, as `TextClassifier.classify` does of each text.
 
-        Args:
-            queries: list of what `Prompt.text` takes.
-            batch_size: int.
-
-        Returns:
-            dict of numpy arrays, as `TextClassifier.classify` gives it: `labels` (B,), names of
-            classes, and `scores` (B, classes), in the order of `class_names`.
-
-        Raises:
-            ValueError: if there is no class, or no room for a query.
+        Returns `labels` (B,), names, and `scores` (B, classes) in the order of `class_names`.
         """
         names = self.class_names or self.prompt.output_names
         if not names:

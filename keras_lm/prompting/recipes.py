@@ -1,4 +1,4 @@
-"""Zero-shot tasks of GPT-2 and GPT-3, as in their papers."""
+"""Zero-shot tasks of GPT-2 ("Language Models are Unsupervised Multitask Learners") and GPT-3."""
 
 import re
 
@@ -24,24 +24,19 @@ WORD = re.compile(r"\w+(?:['’-]\w+)*")
 
 
 def summarize(task, texts, max_new_tokens=100, num_sentences=3, top_k=2, cue="\nTL;DR:", **options):
-    """Summarize texts by continuing them after `TL;DR:`.
+    """Summarize texts by continuing them after `TL;DR:`; return a list of str.
 
     Args:
-        task: `keras_lm.tasks.CausalLM`.
-        texts: list of str. One that is too long for the window is truncated at its end.
-        max_new_tokens: int, how many tokens to generate.
+        task, texts: `keras_lm.tasks.CausalLM`, and list of str, truncated at the end if too long.
         num_sentences: int, how many of the generated sentences to keep.
         top_k: int, how many of the likeliest tokens to sample from.
         cue: str, the text to add after each text.
-        **options: of `CausalLM.generate`, such as `seed`.
-
-    Returns:
-        list of str.
+        max_new_tokens, **options: of `CausalLM.generate`, such as `seed`.
 
     Raises:
         ValueError: as `CausalLM.generate` does.
 
-    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.6.
+    Source: GPT-2, section 3.6.
     """
     task.require_tokenizer()
     window = task.backbone.max_sequence_length
@@ -60,22 +55,14 @@ def summarize(task, texts, max_new_tokens=100, num_sentences=3, top_k=2, cue="\n
 
 
 def translate(task, texts, examples, max_new_tokens=None, **options):
-    """Translate sentences: `english = french` pairs, followed by `english =`.
+    """Translate by `english = french` pairs; return the first sentence generated for each text.
 
     Args:
-        task: `keras_lm.tasks.CausalLM`.
-        texts: list of str.
+        task, texts: `keras_lm.tasks.CausalLM`, and list of str.
         examples: list of `(text, translation)`, of which as many as fit are used.
-        max_new_tokens: int; see `CausalLM.generate`.
-        **options: of `CausalLM.generate`; greedy decoding by default, as in the paper.
+        max_new_tokens, **options: of `CausalLM.generate`; greedy by default, as in the paper.
 
-    Returns:
-        list of str, the first sentence that is generated for each.
-
-    Raises:
-        ValueError: as `Prompted.answer` does.
-
-    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.7.
+    Source: GPT-2, section 3.7.
     """
     prompted = Prompted(task, Prompt(examples=examples, template="{input} = {output}"))
     answers = prompted.answer(texts, max_new_tokens, **options)
@@ -83,53 +70,38 @@ def translate(task, texts, examples, max_new_tokens=None, **options):
 
 
 def answer_questions(task, questions, examples=(), context="", max_new_tokens=None, **options):
-    """Answer questions, each after other questions with their answers.
-
-    For reading comprehension, pass the text as `context`, and the earlier questions about it with
-    their answers as the examples.
+    """Answer questions, each after other questions with their answers; return a list of str.
 
     Args:
-        task: `keras_lm.tasks.CausalLM`.
-        questions: list of str.
+        task, questions: `keras_lm.tasks.CausalLM`, and list of str.
         examples: list of `(question, answer)`, of which as many as fit are used.
-        context: str, the text that the questions are about; may be empty.
-        max_new_tokens: int; see `CausalLM.generate`.
-        **options: of `CausalLM.generate`; greedy decoding by default, as in the paper.
+        context: str, the text that the questions are about. For reading comprehension, the examples
+            are earlier questions about it.
+        max_new_tokens, **options: of `CausalLM.generate`; greedy by default, as in the paper.
 
-    Returns:
-        list of str, one line each.
-
-    Raises:
-        ValueError: as `Prompted.answer` does.
-
-    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", sections 3.5 and 3.8.
+    Source: GPT-2, sections 3.5 and 3.8.
     """
     prompt = Prompt(context, examples, template="Q: {question}\nA: {answer}")
     return Prompted(task, prompt).answer(questions, max_new_tokens, **options)
 
 
 def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_tokens=5):
-    """Predict the missing last word of passages.
+    """Predict the missing last word of passages; it is empty if the model generates no word.
 
     The likeliest next tokens are each completed to a word, greedily; the answer is the likeliest of
     these words that is not a stop word.
 
     Args:
-        task: `keras_lm.tasks.CausalLM`.
-        texts: list of str, without a space at the end.
+        task, texts: `keras_lm.tasks.CausalLM`, and list of str without a space at the end.
         stop_words: collection of str in lower case, such as `STOP_WORDS`, which are never last
             words. Without any, the answer is the greedy one.
         num_candidates: int, how many tokens to try if there are stop words.
         max_new_tokens: int, the maximum number of tokens of a word.
 
-    Returns:
-        list of str, empty if the model generates no word.
-
     Raises:
         ValueError: as `CausalLM.generate` does.
 
-    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 3.3 (LAMBADA),
-    which does not describe how its filter finds other words.
+    Source: GPT-2, section 3.3 (LAMBADA), which does not describe how its filter finds other words.
     """
     texts = query_list(texts)
     if not stop_words:
@@ -162,32 +134,25 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
 
 
 def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8):
-    """Choose what fills the blank in a text, by likelihood.
+    """Choose what fills the blank in a text, by likelihood; return what `choose` returns.
 
     Args:
-        task: `keras_lm.tasks.CausalLM`.
-        texts: list of B strings, each with one blank in it.
+        task, batch_size: see `choose`.
+        texts, blank: list of B strings, each with one `blank` in it.
         choices: list of B lists of str.
-        blank: str, the mark of a blank.
         partial: bool. False compares the likelihood of a choice and all text after it, given the
             text before (the Children's Book Test); True only that of the text after the choice, for
             choices that differ in frequency (Winograd schemas).
-        batch_size: int.
-
-    Returns:
-        dict of numpy arrays; see `choose`.
 
     Raises:
         ValueError: if a text does not have one blank, or as `choose` does.
 
     Example:
-
         text = "The trophy does not fit into the suitcase because the _ is too big."
         fill_blank(task, [text], [["trophy", "suitcase"]], partial=True)["labels"]
 
-    Source: GPT-2, "Language Models are Unsupervised Multitask Learners", sections 3.2 and 3.4;
-    GPT-3, https://arxiv.org/abs/2005.14165, section 3.4; the partial evaluation is that of
-    https://arxiv.org/abs/1806.02847, section 3.1.
+    Source: GPT-2, sections 3.2 and 3.4; GPT-3, https://arxiv.org/abs/2005.14165, section 3.4;
+    partial: https://arxiv.org/abs/1806.02847, section 3.1.
     """
     parts = [text.split(blank) for text in query_list(texts)]
     for i, part in enumerate(parts):
@@ -213,19 +178,14 @@ def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8):
 
 
 def first_sentences(text, number):
-    """Return the first sentences of a text; the end of a line ends a sentence, too.
-
-    Args:
-        text: str.
-        number: int.
-    """
+    """Return the first sentences of a text; the end of a line ends a sentence, too."""
     text = text.strip()
     ends = [found.end() for found in SENTENCE_END.finditer(text)]
     return text[: ends[number - 1]].rstrip() if len(ends) >= number else text
 
 
 def first_word(text):
-    """Return the first word of a text, without punctuation; empty where there is none."""
+    """Return the first word of a text, without punctuation; empty if there is none."""
     found = WORD.search(text)
     return found.group() if found else ""
 

@@ -16,21 +16,17 @@ from keras_lm.files import replacing
 class TrainingCheckpoint(keras.callbacks.Callback):
     """Save the state of a run: weights, optimizer, random seeds and step.
 
-    The weights include companions of the task's objectives, such as a generator or a teacher.
-
-    The file is replaced atomically: if the run is killed, it holds the old state or the new one.
-    The data are not part of it: skip as many batches as `restore` returns steps.
+    The weights include companions of the task's objectives, such as a generator or a teacher. The
+    file is replaced atomically. It has no data: skip as many batches as `restore` returns steps.
 
     Args:
         path: of the file.
         settings: JSON-serializable dict of what else determines the run, such as its batch size; a
             run with other settings cannot continue from this file.
         minutes: float. Minutes between two saves, at the end of a step.
-        carried: list of `keras.Variable`, state of the run beside the model and its optimizer, such
-            as the states of a recurrent network.
+        carried: list of `keras.Variable`, state of the run beside the model and its optimizer.
 
     Example:
-
         checkpoint = keras_lm.training.TrainingCheckpoint("run.safetensors", {"batch_size": 8})
         done = checkpoint.restore(task)
         task.fit(batches.skip(done), callbacks=[checkpoint])
@@ -46,17 +42,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._step_before_epoch = 0
 
     def restore(self, model):
-        """Restore a compiled model to the saved state.
-
-        Args:
-            model: `keras.Model` with the architecture and optimizer of the run.
-
-        Returns:
-            int: how many steps are done; 0 if nothing was saved yet.
-
-        Raises:
-            ValueError: if the file is damaged, or of another model or other settings.
-        """
+        """Restore a compiled model, and return how many steps are done: 0 if nothing was saved."""
         if not self.path.is_file():
             return 0
         variables = self._variables(model)

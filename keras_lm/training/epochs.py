@@ -19,26 +19,14 @@ class OneRun(keras.callbacks.CallbackList):
         """Wait: the next epoch is another call."""
 
     def end(self):
-        """End the run."""
         super().on_train_end()
 
 
 def fit_epochs(task, batches, steps, epochs, done, validation_data, callbacks, verbose):
-    """Train on different batches in each epoch, starting from any step.
+    """Train on different batches in each epoch, starting from step `done` of the whole run.
 
-    Args:
-        task: compiled `keras_lm.tasks.Task`.
-        batches: callable `(epoch, first)` that returns a `tf.data.Dataset` of an epoch's batches
-            from the step `first` on.
-        steps: int, how many an epoch has.
-        epochs: int.
-        done: int, how many steps of the whole run are done.
-        validation_data: `tf.data.Dataset` or None.
-        callbacks: list of Keras callbacks, for which this is one call of `fit`.
-        verbose: as in Keras.
-
-    Returns:
-        dict from metrics to lists of their values, one for each (rest of an) epoch.
+    `batches(epoch, first)` returns a dataset of an epoch's `steps` batches, from the step `first`
+    on. For the callbacks this is one call of `fit`. Returns the history of each (rest of an) epoch.
     """
     run = OneRun(
         callbacks,

@@ -13,7 +13,7 @@ _FROZEN_FOR_NOW = weakref.WeakKeyDictionary()  # task → variables that `Gradua
 
 
 def layer_groups(task):
-    """Return the trainable variables of a task by depth, the lowest first.
+    """Return lists of the trainable variables of a task by depth, the lowest first; none is empty.
 
     The groups are the embeddings, each numbered layer of the backbone, and the head. Weights after
     the last layer, such as a final norm, belong to its group; weights that the head shares with the
@@ -21,13 +21,6 @@ def layer_groups(task):
 
     Args:
         task: `keras_lm.tasks.Task`.
-
-    Returns:
-        list of lists of `keras.Variable`, none of them empty.
-
-    Example:
-
-        [len(group) for group in layer_groups(task)]
     """
     backbone = task.backbone
     while hasattr(backbone, "backbone"):  # a feature extractor has a backbone of its own
@@ -51,13 +44,10 @@ class DiscriminativeAdamW(AdamW):
     """`AdamW` with a learning rate per variable: lower for lower layers.
 
     Args:
-        multipliers: dict of a variable's path → float, the factor of its learning rate; 1 by
-            default.
-        learning_rate: float or schedule; see `AdamW`.
-        **kwargs: other arguments of `AdamW`.
+        multipliers: dict of a variable's path → the factor of its learning rate; 1 by default.
+        Other arguments: as `AdamW`.
 
     Example:
-
         optimizer = DiscriminativeAdamW.for_task(task, learning_rate=SlantedTriangular(4e-3))
         task.compile(optimizer=optimizer)
 
@@ -72,13 +62,8 @@ class DiscriminativeAdamW(AdamW):
     def for_task(cls, task, factor=2.6, **kwargs):
         """Return an optimizer whose rate decreases from each group of layers to the one below.
 
-        Args:
-            task: `keras_lm.tasks.Task`; its groups are those of `layer_groups`.
-            factor: float. The ratio of a group's rate to that of the group below.
-            **kwargs: arguments of `AdamW`; `learning_rate` is that of the head.
-
-        Raises:
-            ValueError: if `factor` is not positive.
+        The groups are those of `layer_groups`. `factor` is the ratio of a group's rate to that of
+        the group below, and `learning_rate` that of the head.
         """
         if not factor > 0:
             raise ValueError(f"factor={factor} is not positive.")
@@ -106,13 +91,9 @@ class GradualUnfreezing(keras.callbacks.Callback):
     restored by the next run with this callback. Use one object per call of `fit`.
 
     Args:
-        epochs_per_group: int. Epochs until the next group is unfrozen.
-
-    Raises:
-        ValueError: if `epochs_per_group` is less than 1.
+        epochs_per_group: int, 1 or more. Epochs until the next group is unfrozen.
 
     Example:
-
         task.fit(texts, labels, epochs=4, callbacks=[GradualUnfreezing()])
 
     Source: ULMFiT, https://arxiv.org/abs/1801.06146, section 3.3; groups: `layer_groups`.

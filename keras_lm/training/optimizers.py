@@ -26,7 +26,6 @@ class AdamW(keras.optimizers.AdamW):
         **kwargs: other arguments of `keras.optimizers.AdamW`.
 
     Example:
-
         task.compile(optimizer=keras_lm.training.AdamW(learning_rate=5e-5))
 
     Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101; BERT, section A.2, and

@@ -9,17 +9,13 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Rise linearly from zero to the peak, then fall linearly to zero.
 
     Args:
-        peak: float. The highest learning rate.
+        peak: float above 0. The highest learning rate.
         total_steps: int, or None: each call of a task's `fit` then sets it to the number of its
             steps. Until it is known, the rate stays at the peak.
-        warmup: float. Fraction of `total_steps` spent rising, rounded down to whole steps.
+        warmup: float in [0, 1). Fraction of `total_steps` spent rising, rounded down to a step.
         start: int. The step of the optimizer at which the schedule begins.
 
-    Raises:
-        ValueError: if `warmup` is not in [0, 1), or `peak` or `total_steps` is not positive.
-
     Example:
-
         schedule = WarmupLinearDecay(peak=1e-4, total_steps=100)
         [float(schedule(step)) for step in (0, 10, 55, 100)]  # [0, 1e-4, 5e-5, 0]
 
@@ -40,15 +36,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.is_planned_by_fit = total_steps is None
 
     def plan(self, start, total_steps):
-        """Set the steps of one call of `fit`, unless the user did.
-
-        Args:
-            start: int. The step of the optimizer at which the schedule begins.
-            total_steps: int, or None if unknown: the rate stays at the peak.
-
-        Returns:
-            bool: whether the schedule changed, so that the train step must be retraced.
-        """
+        """Set the steps of a call of `fit`, unless the user did; return whether they changed."""
         if not self.is_planned_by_fit or (start, total_steps) == (self.start, self.total_steps):
             return False
         self.start, self.total_steps = start, total_steps
@@ -78,17 +66,10 @@ class SlantedTriangular(WarmupLinearDecay):
     """Rise linearly to the peak in a few steps, then fall slowly, from and to a low rate.
 
     Args:
-        peak: float. The highest learning rate.
-        total_steps: int, or None to let `fit` set it; see `WarmupLinearDecay`.
-        warmup: float. Fraction of the steps spent rising.
-        ratio: float. The peak divided by the lowest rate.
-        start: int. The step of the optimizer at which the schedule begins.
-
-    Raises:
-        ValueError: if `ratio` is less than 1, or as `WarmupLinearDecay` does.
+        ratio: float, 1 or more. The peak divided by the lowest rate.
+        Other arguments: as `WarmupLinearDecay`.
 
     Example:
-
         task.compile(optimizer=AdamW(SlantedTriangular(peak=4e-3)))
 
     Source: ULMFiT, https://arxiv.org/abs/1801.06146, equation 3.
@@ -111,15 +92,9 @@ class SlantedTriangular(WarmupLinearDecay):
 
 
 def plan(model, start, total_steps):
-    """Set the steps of a compiled model's schedule, unless the user did.
+    """Set the steps of a compiled model's schedule, and return it; None if there is none to set.
 
-    Args:
-        model: compiled `keras.Model`.
-        start: int. The step at which the schedule begins, counted from now.
-        total_steps: int, or None if unknown: the rate stays at the peak.
-
-    Returns:
-        The schedule, or None if the model has no `WarmupLinearDecay`.
+    It begins `start` steps from now; if `total_steps` is None, the rate stays at the peak.
     """
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # loss scaling
     schedule = getattr(optimizer, "_learning_rate", None)
@@ -134,13 +109,7 @@ def plan(model, start, total_steps):
 
 
 class Plan:
-    """Spreads the schedule over all steps of a run, instead of those of each call of `fit`.
-
-    Args:
-        model: compiled `keras.Model`.
-        done: int. How many of the steps are done.
-        total_steps: int.
-    """
+    """Spreads the schedule over all steps of a run, instead of those of each call of `fit`."""
 
     def __init__(self, model, done, total_steps):
         self.schedule = plan(model, -done, total_steps)

@@ -33,25 +33,14 @@ def fit_streams(
 
     Args:
         task: compiled `keras_lm.tasks.CausalLM` over a recurrent backbone.
-        windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus; see
-            `keras_lm.data.token_windows`.
+        windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus.
         batch_size: int, B. Windows at the end that do not fill all streams are dropped.
-        epochs: int.
-        validation_windows: the same for `val_…` after each epoch, or None.
-        checkpoint, minutes: see `fit_windows`; the carried states are saved, too.
-        callbacks: list of Keras callbacks.
-        verbose: as in Keras.
-
-    Returns:
-        dict from metrics to lists of their values, one for each (rest of an) epoch of
-        this call.
+        Other arguments: as `fit_windows`.
 
     Raises:
-        ValueError: if the backbone has no states, the windows do not fill a batch, or the
-            checkpoint is damaged or of another model or other settings.
+        ValueError: if the backbone has no states, or as `fit_windows` does.
 
     Example:
-
         windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=70)
         keras_lm.training.fit_streams(task, windows, batch_size=64, epochs=3)
 
@@ -93,36 +82,22 @@ def fit_sentences(
 
     Each epoch shuffles the sentences and cuts them into B parts. A step reads the next sentence of
     each, in both directions starting from the states after the previous sentences; gradients stop
-    at the ends of a sentence (truncated back-propagation through time). The sentences are held in
-    memory.
-
-    With a `checkpoint`, an interrupted run continues in the middle of its streams, and ends with
-    the same weights as without an interruption; see `fit_windows`. It trains on one device.
+    at the ends of a sentence. All are held in memory. A `checkpoint` is as in `fit_streams`.
 
     Args:
         task: compiled `keras_lm.tasks.BidirectionalLM` with a tokenizer.
-        sentences: list of strings, or `tf.data.Dataset` of these, such as
-            `keras_lm.data.read_documents(files)` of files with a sentence per line.
-        batch_size: int, B. Sentences that do not fill all streams are dropped, different ones in
-            each epoch.
-        epochs: int.
+        sentences: list of strings, or `tf.data.Dataset` of these.
+        batch_size: int, B. Sentences that do not fill all streams are dropped, others in each
+            epoch.
         seed: int, of the order of the sentences.
         validation_sentences: the same for `val_…` after each epoch, in their own order, or None.
-        checkpoint, minutes: see `fit_windows`; the carried states are saved, too.
-        callbacks: list of Keras callbacks.
-        verbose: as in Keras.
-
-    Returns:
-        dict from metrics to lists of their values, one for each (rest of an) epoch of
-        this call.
+        Other arguments: as `fit_windows`.
 
     Raises:
-        ValueError: if there are fewer sentences than streams, the task has no tokenizer, or the
-            checkpoint is damaged or of another model or other settings.
+        ValueError: if there are fewer sentences than streams, or as `fit_windows` does.
 
     Example:
-
-        sentences = keras_lm.data.read_documents("corpus/*.txt")
+        sentences = keras_lm.data.read_documents("corpus/*.txt")  # with a sentence per line
         keras_lm.training.fit_sentences(task, sentences, batch_size=128, epochs=10)
 
     Source: ELMo, https://arxiv.org/abs/1802.05365, section 3.4; allenai/bilm-tf, `training.py`,
@@ -158,7 +133,7 @@ def fit_sentences(
 
 
 def _streams(windows, batch_size):
-    """Windows in the order of the corpus → (steps, B, S + 1): rows continue in the next step."""
+    """Return windows as (steps, B, S + 1), so that a row continues in the next step."""
     windows = np.stack(list(windows.as_numpy_iterator()) or [np.zeros(1, "int32")])
     steps = len(windows) // batch_size
     if not steps or windows.shape[1] < 2:
@@ -171,7 +146,7 @@ def _streams(windows, batch_size):
 
 
 def _batches(streams):
-    """(steps, B, S + 1) → a dataset of inputs and labels, (B, S) each."""
+    """Return a dataset of inputs and labels, (B, S) each, of (steps, B, S + 1) tokens."""
 
     def split(batch):
         inputs = {"token_ids": batch[:, :-1], "padding_mask": tf.ones_like(batch[:, 1:])}
@@ -181,7 +156,7 @@ def _batches(streams):
 
 
 def _strings(sentences, batch_size, name):
-    """A list or a dataset as an array of bytes."""
+    """Return a list or a dataset as an array of bytes."""
     if isinstance(sentences, tf.data.Dataset):
         sentences = list(sentences.as_numpy_iterator())
     if len(sentences) < batch_size:
@@ -193,7 +168,7 @@ def _strings(sentences, batch_size, name):
 
 
 def _sentence_streams(task, sentences, batch_size, first=0):
-    """Sentences in order → packed batches from the first: rows continue in the next batch."""
+    """Return packed batches from the first, whose rows continue in the next batch."""
     steps = len(sentences) // batch_size
     rows = sentences[: steps * batch_size].reshape(batch_size, steps).T[first:]
     batches = tf.data.Dataset.from_tensor_slices(tf.constant(rows.tolist(), tf.string))
@@ -208,15 +183,8 @@ def _sentence_streams(task, sentences, batch_size, first=0):
 class CarriedState(keras.callbacks.Callback):
     """The state carried from step to step, in variables: one for training, one for evaluation.
 
-    Every epoch and every evaluation starts from the initial state.
-
-    Args:
-        backbone: `keras_lm.models.Backbone` with a state.
-        batch_size: int, B.
-
-    Attributes:
-        variables: list of `keras.Variable`, the state of training.
-        goes_on: bool. Whether the next epoch continues an interrupted one.
+    Every epoch and every evaluation starts from the initial state, unless the epoch `goes_on` where
+    an interrupted one stopped. `variables` are the state of training.
     """
 
     def __init__(self, backbone, batch_size):

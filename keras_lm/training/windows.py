@@ -28,16 +28,13 @@ def fit_windows(
     Args:
         task: compiled `keras_lm.tasks.CausalLM`, made in the same way each time.
         windows: `tf.data.Dataset` of (S + 1,) int32; see `keras_lm.data.token_windows`.
-        batch_size: int, B.
-        epochs: int.
+        batch_size, epochs: int.
         seed: int, of the order of the windows. Weights and dropout follow
             `keras.utils.set_random_seed`, called before the task is made.
-        validation_windows: the same for the loss after each epoch, or None.
-        checkpoint: path of the file to save the state of the run to, and to continue from if it
-            exists; None saves nothing.
+        validation_windows: the same for `val_…` after each epoch, or None.
+        checkpoint: path of the file to save the run to, and to continue from if it exists, or None.
         minutes: float. How often to save, besides after each epoch.
-        callbacks: list of Keras callbacks.
-        verbose: as in Keras.
+        callbacks, verbose: as in Keras.
 
     Returns:
         dict from metrics to lists of their values, one for each (rest of an) epoch of this call.
@@ -47,7 +44,6 @@ def fit_windows(
             model or other settings.
 
     Example:
-
         task = keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer)
         task.compile(optimizer=keras_lm.training.AdamW(learning_rate=5e-4))
         windows = keras_lm.data.read_token_shards("tokens", tokenizer)
