@@ -16,15 +16,10 @@ class Attention(keras.layers.Layer):
     `raw_scores` for scores other than the product of query and key.
 
     Args:
-        num_heads: int. N; must divide D if `head_dim` is None.
+        num_heads: int, N; must divide D if `head_dim` is None.
         dropout: float. Fraction of attention probabilities dropped in training.
         output_stddev: float. Standard deviation of the output kernel's initial values.
-        head_dim: int, or None for D / N. H.
-
-    Raises:
-        ValueError: when built, if `head_dim` is None and `num_heads` does not divide D.
-
-    Source: https://arxiv.org/abs/1706.03762, section 3.2.2.
+        head_dim: int, H, or None for D / N.
     """
 
     def __init__(self, num_heads, dropout=0.0, output_stddev=0.02, head_dim=None, **kwargs):
@@ -46,23 +41,19 @@ class Attention(keras.layers.Layer):
         return self.num_heads * self.head_dim
 
     def build_output(self, hidden_dim):
-        """Build the dropout and the output projection to the width D."""
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.output_dense = self.make_output(hidden_dim)
         self.output_dense.build((None, None, self.num_heads * self.head_dim))
 
     def make_scale(self):
-        """Return what the scores are multiplied by."""
         return self.head_dim**-0.5
 
     def make_projection(self, units, name):
-        """Return the layer that projects to queries, keys or values, or several at once."""
         return Dense(
             units, kernel_initializer=truncated_normal(), dtype=self.dtype_policy, name=name
         )
 
     def make_output(self, units):
-        """Return the layer from all heads, (B, S, N·H), to (B, S, D)."""
         return Dense(
             units,
             kernel_initializer=truncated_normal(self.output_stddev),
@@ -79,8 +70,7 @@ class Attention(keras.layers.Layer):
     def raw_scores(self, query, key):
         """Return the scores (B, N, S, T) of queries (B, N, S, H) and keys (B, N, T, H).
 
-        An override may take more keyword arguments, such as positions, which `attend` and the like
-        pass on.
+        An override may take more keyword arguments, such as positions, which `attend` passes on.
         """
         return ops.matmul(query * self.scale, ops.swapaxes(key, -1, -2))
 
@@ -114,15 +104,13 @@ class Attention(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SelfAttention(Attention):
-    """Self-attention.
+    """Self-attention; arguments are those of `Attention`.
 
     Query, key and value come from one product with a kernel of shape (D, 3·N·H): query first, then
-    key, then value, each with its heads one after the other. Arguments are those of `Attention`.
+    key, then value, each with its heads one after the other.
 
-    Call: `layer(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S,
-    S), `head_mask` (N,) or (B, N), a factor of each head's output; returns (B, S, D).
-    `layer.scores(x, bias)` returns the (B, N, S, S) float32 before the softmax, including the bias,
-    and `layer.probabilities(x, bias)` those after it.
+    Call: `layer(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to
+    (B, N, S, S), `head_mask` (N,) or (B, N), a factor of each head's output; returns (B, S, D).
 
     Example:
 
@@ -143,7 +131,7 @@ class SelfAttention(Attention):
         return self.split_heads(self.query_key_value(x), 3)
 
     def scores(self, x, bias=None, **more):
-        """Return the scores (B, N, S, S) before the softmax, float32."""
+        """Return the scores (B, N, S, S) before the softmax, with the bias, float32."""
         query, key, _ = self.project(x)
         return self.biased_scores(query, key, bias, **more)
 
@@ -162,13 +150,12 @@ class SelfAttention(Attention):
 class CausalSelfAttention(SelfAttention):
     """Self-attention that returns its keys and values, and continues from earlier ones.
 
-    Arguments are those of `Attention`.
+    Arguments are those of `Attention`, and the causal mask is part of `bias`.
 
-    Call: `layer(x, bias=None, past=None, write=None, head_mask=None)`, `x` (B, S, D). Without a
-    past it is `SelfAttention`; the causal mask is part of `bias`. `past` is `(keys, values)`, each
-    (B, N, T, H); `write(old, new)` returns one of them with the new ones (B, N, S, H) written into
-    it, and `bias` is broadcastable to (B, N, S, T). Returns `(output, keys, values)`: (B, S, D),
-    and the keys and values that were attended to.
+    Call: `layer(x, bias=None, past=None, write=None, head_mask=None)`, `x` (B, S, D). `past` is
+    `(keys, values)`, each (B, N, T, H); `write(old, new)` returns one of them with the new ones
+    (B, N, S, H) written into it, and `bias` is broadcastable to (B, N, S, T). Returns the output
+    (B, S, D), and the keys and the values that were attended to.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.3.
     """
@@ -193,11 +180,9 @@ class CrossAttention(Attention):
     The query has its own kernel, (D, N·H); key and value come from one product of the source with a
     kernel of shape (width of the source, 2·N·H), key first. Arguments are those of `Attention`.
 
-    Call: `layer(x, source=None, bias=None, past=None, head_mask=None)`, `x` (B, S, D), `source`
-    (B, T, its width), `bias` broadcastable to (B, N, S, T), `head_mask` (N,) or (B, N); returns
-    (B, S, D). To decode in a loop, compute `past = layer.keys_and_values(source)` once, each
-    (B, N, T, H), and pass it instead of the source. `layer.scores(x, source, bias)` and
-    `layer.probabilities(x, source, bias)` return (B, N, S, T) float32.
+    Call: `layer(x, source=None, bias=None, past=None, head_mask=None)` as `SelfAttention`, with
+    `source` (B, T, its width) and `bias` broadcastable to (B, N, S, T). To decode in a loop,
+    compute `past = layer.keys_and_values(source)` once and pass it instead of the source.
 
     Example:
 
@@ -221,12 +206,10 @@ class CrossAttention(Attention):
         return self.split_heads(self.key_value(source), 2)
 
     def scores(self, x, source, bias=None, **more):
-        """Return the scores (B, N, S, T) before the softmax, float32."""
         (query,), (key, _) = self.split_heads(self.query(x), 1), self.keys_and_values(source)
         return self.biased_scores(query, key, bias, **more)
 
     def probabilities(self, x, source, bias=None, **more):
-        """Return the attention probabilities (B, N, S, T), float32."""
         return ops.softmax(self.scores(x, source, bias, **more), axis=-1)
 
     def call(self, x, source=None, bias=None, past=None, head_mask=None, training=None):

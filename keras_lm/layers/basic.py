@@ -1,14 +1,15 @@
-"""Keras's basic layers in the forms that TensorFlow runs fastest, and what it lacks beside them.
-
-Shapes: B batch, S sequence, D hidden.
-"""
+"""Basic layers, as TensorFlow runs them fastest. Shapes: B batch, S sequence, D hidden."""
 
 import keras
 from keras import ops
 
 
 def truncated_normal(stddev=0.02):
-    """Return a new initialiser, truncated to two `stddev` (google-research/bert, `modeling.py`)."""
+    """Return a new initialiser, truncated to two `stddev` (google-research/bert, `modeling.py`).
+
+    Args:
+        stddev: float.
+    """
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
@@ -27,14 +28,7 @@ def gelu_tanh(x):
 
 
 def get_activation(name):
-    """Return the activation called `name`: `"gelu_tanh"`, or any name that Keras knows.
-
-    Args:
-        name: str.
-
-    Raises:
-        ValueError: if there is no such activation.
-    """
+    """Return the activation `"gelu_tanh"`, or one of Keras's; ValueError if there is none."""
     return gelu_tanh if name == "gelu_tanh" else keras.activations.get(name)
 
 
@@ -43,8 +37,7 @@ class Dense(keras.layers.Dense):
     """`keras.layers.Dense` that multiplies [B·S, D] by [D, units] instead of contracting (B, S, D).
 
     On a matrix, TensorFlow fuses product, bias and activation (ReLU and both forms of GELU) into
-    one kernel; after the reshape of a contraction, it cannot. Arguments, weights and results are
-    those of `keras.layers.Dense`.
+    one kernel; after the reshape of a contraction, it cannot. Arguments and results are the same.
     """
 
     def call(self, x, training=None):
@@ -59,9 +52,8 @@ class Dense(keras.layers.Dense):
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` of the last axis, in fewer passes over (B, S, D).
 
-    Keras's own broadcasts scale and offset to (B, S, D) before applying them. Arguments, weights
-    and results are those of `keras.layers.LayerNormalization`; statistics are float32 under a mixed
-    policy.
+    Keras's own broadcasts scale and offset to (B, S, D) before applying them. Arguments and results
+    are the same; statistics are float32 under a mixed policy.
 
     Source: https://arxiv.org/abs/1607.06450, equation 4.
     """
@@ -84,12 +76,11 @@ class PositionEmbedding(keras.layers.Layer):
     positions start after it, so that the side of the padding makes no difference.
 
     Args:
-        max_sequence_length: int. Number of positions, S at most.
-        hidden_dim: int. Width D of a vector.
+        max_sequence_length, hidden_dim: int. The number of positions, and the width D of a vector.
 
     Call: `layer(padding_mask, start=None)` with (B, S) int32, 1 = real; returns (B, S, D). `start`
-    (B,) int32 is the number of earlier tokens, if a sequence continues. Columns beyond the last
-    position, which must be padding, get the last one.
+    (B,) int32 is the number of earlier tokens, if a sequence continues; columns beyond the last
+    position, which must be padding, then get the last one.
 
     Example:
 

@@ -1,7 +1,4 @@
-"""The cache of a causal Transformer.
-
-Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head.
-"""
+"""A causal Transformer's cache: B batch, S new tokens, T slots, L blocks, N heads, H per head."""
 
 from keras import ops
 
@@ -17,16 +14,10 @@ class KeyValueCache:
          "padding_mask": (B, T) int32, 1 where a slot holds a real token,
          "length": (B,) int32, how many slots are in use, padding among them}
 
-    Args:
-        padding_mask: (B, S) int32 of the new tokens, 1 = real.
-        state: the state to continue from, with S free slots in each row; None at the start.
-        num_layers: int, L.
-
-    Attributes:
-        padding_mask: (B, T) int32, of all slots, including the new tokens'.
-        slots: (B, S) int32, where the new tokens go; None at the start: slot by slot.
-        start: (B,) int32, how many real tokens came before; None at the start.
-        past: `(keys, values)` for each block, or None at the start.
+    It starts from the `padding_mask` (B, S) of the new tokens, and a `state` with S free slots in
+    each row, or None. The attribute `padding_mask` (B, T) is that of all slots, `slots` (B, S) are
+    those of the new tokens, and `start` (B,) is how many real tokens came before. `past` holds
+    `(keys, values)` for each block. At the start, all but the mask are None.
 
     Example:
 
@@ -62,7 +53,6 @@ class KeyValueCache:
         indices = ops.reshape(indices, (-1, 3))
 
         def write(old, new):
-            """Return (B, N, T, H) with (B, N, S, H) in the new tokens' slots."""
             return write_slots(old, ops.reshape(new, (-1, new.shape[-1])), indices)
 
         self.write = write
@@ -74,7 +64,6 @@ class KeyValueCache:
         return x
 
     def state(self):
-        """Return the state with the new tokens in it."""
         return {
             "keys": tuple(self.keys),
             "values": tuple(self.values),
@@ -84,12 +73,7 @@ class KeyValueCache:
 
 
 def with_free_slots(cache, number):
-    """Return a cache in which each row has at least `number` free slots.
-
-    Args:
-        cache: dict, its keys and values stacked, (B, L, N, T, H).
-        number: int or int32 scalar.
-    """
+    """Return a cache of stacked (B, L, N, T, H) with at least `number` free slots in each row."""
     slots = ops.shape(cache["padding_mask"])[1]
     lacking = ops.maximum(ops.max(cache["length"]) + number - slots, 0)
     lacking = lacking if known(lacking) is None else known(lacking)

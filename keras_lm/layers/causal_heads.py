@@ -1,9 +1,4 @@
-"""Heads of causal models.
-
-Heads are called as `head(outputs, inputs)` with the backbone's outputs and the packed inputs.
-
-Shapes: B batch, S sequence, D hidden, V vocabulary.
-"""
+"""Heads of causal models. Shapes: B batch, S sequence, D hidden, V vocabulary."""
 
 import keras
 from keras import ops
@@ -40,12 +35,11 @@ class LastTokenClassifier(keras.layers.Layer):
     """Dropout and a linear layer on the last real token, the only one that attends to all others.
 
     Args:
-        num_classes: int. Width of the logits.
+        num_classes, use_bias: int and bool, of the linear layer.
         dropout: float. Fraction of the token's vector dropped in training.
-        use_bias: bool.
 
-    Call: `head(outputs, inputs)` → (B, classes) float32. `inputs` holds `padding_mask` (B, S);
-    without it, all tokens are real.
+    Call: `head(outputs, inputs)` → (B, classes) float32. Without `padding_mask` (B, S) in `inputs`,
+    all tokens are real.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", section 3.2.
     """
@@ -86,13 +80,6 @@ class LastTokenClassifier(keras.layers.Layer):
 
 
 def last_real_token(padding_mask):
-    """Return the column of each row's last real token; 0 if all is padding.
-
-    Args:
-        padding_mask: (B, S) int32, 1 = real.
-
-    Returns:
-        (B,) int32.
-    """
+    """Return the column (B,) of the last real token by a mask (B, S); 0 if all is padding."""
     columns = ops.expand_dims(ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0)
     return ops.max(ops.cast(padding_mask, "int32") * columns, axis=1)

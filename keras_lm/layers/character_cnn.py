@@ -1,7 +1,6 @@
 """Word vectors from the characters of each word.
 
-Shapes: W words, in any number of axes, C characters of a word, E width of a character, F number of
-all filters, D width of a word.
+Shapes: W words, C characters of a word, E width of a character, F filters, D width of a word.
 """
 
 import keras
@@ -15,26 +14,22 @@ class CharacterCNN(keras.layers.Layer):
     """Convolutions over a word's characters, max pooling, highway layers and a projection.
 
     Args:
-        vocabulary_size: int. Characters.
-        embedding_dim: int. E.
-        filters: list of `(width, number)`. A filter reads `width` neighbouring characters.
+        vocabulary_size, embedding_dim: int. The number of characters, and E.
+        filters: list of `(width, number)`, not empty. A filter reads `width` neighbouring
+            characters.
         num_highways: int. Layers `g · relu(A x) + (1 - g) · x` with `g = sigmoid(B x)`.
         hidden_dim: int. D, or None for no projection; D is F then.
         activation: str, `"relu"` or `"tanh"`, of the filters.
 
     Call: `cnn(character_ids)` with (…, C) int32 returns (…, D).
 
-    Raises:
-        ValueError: if `filters` is empty.
-
     Example:
 
         cnn = CharacterCNN(262, 16, [(1, 32), (2, 32), (3, 64)], hidden_dim=128)
         cnn(np.ones((2, 7, 50), "int32")).shape  # (2, 7, 128)
 
-    Source: Kim et al. 2015, "Character-Aware Neural Language Models",
-    https://arxiv.org/abs/1508.06615, section 2; ELMo, https://arxiv.org/abs/1802.05365, section
-    3.4.
+    Source: "Character-Aware Neural Language Models", https://arxiv.org/abs/1508.06615, section 2;
+    ELMo, https://arxiv.org/abs/1802.05365, section 3.4.
     """
 
     def __init__(
@@ -102,13 +97,10 @@ class CharacterCNN(keras.layers.Layer):
         return x
 
     def cache_words(self, character_ids):
-        """Compute the vectors of words now, so that calls look them up instead.
+        """Compute the vectors of words (V, C) now, so that calls look them up; None for no cache.
 
         Calls in training still compute them. Call this again when the weights have changed. On
         TensorFlow only; the cache is part of an export, but not of a preset.
-
-        Args:
-            character_ids: (V, C) int32, a word in each row; None for no cache.
         """
         self.cache = None
         if character_ids is not None:
@@ -135,13 +127,7 @@ class CharacterCNN(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class Highway(keras.layers.Layer):
-    """A gated layer: `g · relu(A x) + (1 - g) · x`, where `g = sigmoid(B x)`.
-
-    Args:
-        units: int. Width of input and output.
-
-    Source: Srivastava et al. 2015, "Highway Networks", https://arxiv.org/abs/1505.00387.
-    """
+    """`g · relu(A x) + (1 - g) · x`, where `g = sigmoid(B x)`: https://arxiv.org/abs/1505.00387."""
 
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)

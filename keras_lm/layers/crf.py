@@ -1,7 +1,4 @@
-"""Conditional random field: the likeliest sequence of classes as a whole.
-
-Shapes: B batch, S sequence, C classes.
-"""
+"""A conditional random field over sequences. Shapes: B batch, S sequence, C classes."""
 
 import dataclasses
 
@@ -62,11 +59,8 @@ class CRF(keras.layers.Layer):
     def decode(self, logits, mask, allowed=None):
         """Return the likeliest classes, (B, S) int32, 0 where the mask is 0.
 
-        Args:
-            logits: (B, S, C).
-            mask: (B, S) int32.
-            allowed: `(transitions, start)`, which classes may follow each other and which may be
-                first: arrays (C, C) and (C,) of 0 and 1; by default all.
+        `allowed` is `(transitions, start)`: which classes may follow each other, (C, C), and which
+        may be first, (C,), 1 or 0; by default all.
         """
         chain = self._chain(logits, mask, allowed)
         best, _ = self._forward(chain, lambda x: ops.max(x, axis=1))
@@ -86,11 +80,7 @@ class CRF(keras.layers.Layer):
         return ops.transpose(labels) * ops.cast(mask, "int32")
 
     def marginals(self, logits, mask, allowed=None):
-        """Return the probability of each class at each position, (B, S, C).
-
-        Args:
-            logits, mask, allowed: see `decode`.
-        """
+        """Return the probability of each class at each position, (B, S, C)."""
         chain = self._chain(logits, mask, allowed)
         ahead, _ = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))
 
@@ -126,16 +116,7 @@ class CRF(keras.layers.Layer):
         )
 
     def _forward(self, chain, reduce):
-        """Run the forward recursion.
-
-        Args:
-            chain: `_Chain`.
-            reduce: callable, logsumexp or maximum of (B, from, to) over `from`.
-
-        Returns:
-            The reduced scores of all sequences that end in a class at a position, (S, B, C), and
-            those at the last real position, (B, C).
-        """
+        """Return the scores of sequences ending in each class, (S, B, C), and the last ones."""
 
         def step(carry, xs):
             (sofar,) = carry  # (B, C)
@@ -150,7 +131,6 @@ class CRF(keras.layers.Layer):
         return all_of_them, last
 
     def _score(self, chain, labels):
-        """Return the score of (B, S) labels, (B,)."""
         labels = ops.cast(ops.transpose(labels), "int32")  # (S, B)
         real = chain.is_real[:, :, 0]
         labels = ops.maximum(labels, 0)  # also where there is no label

@@ -12,8 +12,6 @@ class Frozen(keras.layers.Layer):
 
     Args:
         model: `keras.Model`.
-
-    Call: `layer(inputs)` takes and returns what the model does.
     """
 
     def __init__(self, model, **kwargs):

@@ -1,7 +1,4 @@
-"""Heads: from a backbone's outputs to the logits of a task or a pretraining objective.
-
-A head is called as `head(outputs, inputs)` with the backbone's output dict and the packed inputs.
-"""
+"""Heads, `head(outputs, inputs)`: a backbone's outputs and the packed inputs → logits of a task."""
 
 import keras
 from keras import ops
@@ -11,16 +8,14 @@ from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, tru
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PooledClassifier(keras.layers.Layer):
-    """Dropout and a linear layer on the pooled output.
+    """Dropout and a linear layer on the pooled output: logits (B, classes) float32.
 
     Over a backbone without `pooled_output` (its checkpoint has no weights for one) the head has its
     own pooler of the same form.
 
     Args:
-        num_classes: int. Width of the logits.
+        num_classes: int.
         dropout: float. Fraction of the pooled output dropped in training.
-
-    Call: `head(outputs, inputs)` → (B, classes) float32.
 
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
     """
@@ -66,10 +61,7 @@ class PooledClassifier(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class MeanPooledClassifier(PooledClassifier):
-    """Dropout and a linear layer on the mean of a text's tokens; arguments as its base class.
-
-    Padding is excluded. The mean of a text without tokens is zero.
-    """
+    """`PooledClassifier` on the mean of a text's real tokens, zero if there are none."""
 
     def build(self, outputs_shape, inputs_shape=None):
         batch, _, hidden_dim = outputs_shape["sequence_output"]
@@ -86,13 +78,11 @@ class MeanPooledClassifier(PooledClassifier):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class EachTokenClassifier(keras.layers.Layer):
-    """Dropout and a linear layer on every token.
+    """Dropout and a linear layer on every token: logits (B, S, classes) float32.
 
     Args:
-        num_classes: int. Width of the logits.
+        num_classes: int.
         dropout: float. Fraction of the sequence output dropped in training.
-
-    Call: `head(outputs, inputs)` → (B, S, classes) float32.
 
     Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3, and its figure 4 (d).
     """
@@ -123,12 +113,10 @@ class MaskedLMHead(keras.layers.Layer):
     """BERT's masked LM head: dense, activation, norm, then the tied token embedding and a bias.
 
     Args:
-        token_embedding: `keras.layers.ReversibleEmbedding` of the backbone; its transpose is the
-            output matrix.
-        activation: str. See `keras_lm.layers.get_activation`.
-        layer_norm_epsilon: float.
+        token_embedding: the backbone's `ReversibleEmbedding`; its transpose is the output matrix.
+        activation, layer_norm_epsilon: see `PostNormBlock`.
 
-    Call: `head(outputs, inputs)` → (B, S, V) float32, or (B, M, V) where `inputs` holds
+    Call: `head(outputs, inputs)` → (B, S, V) float32, or (B, M, V) if `inputs` holds
     `mask_positions` (B, M).
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and google-research/bert,

@@ -11,12 +11,10 @@ IGNORED = -100  # the label of a position that losses and metrics leave out
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PaddingBias(keras.layers.Layer):
-    """Turn a padding mask into the additive bias of attention.
+    """Turn a padding mask (B, S), 1 = real, into attention's additive bias, (B, 1, 1, S) float32.
 
     Padding gets `MASKED` instead of minus infinity, so that a row of padding attends uniformly to
     everything and gives finite numbers.
-
-    Call: `layer(padding_mask)` with (B, S) int32, 1 = real; returns (B, 1, 1, S) float32.
     """
 
     def call(self, padding_mask):
@@ -34,16 +32,12 @@ class CausalBias(keras.layers.Layer):
     """Turn a padding mask into the additive bias of causal attention.
 
     Args:
-        window: int, or None. How many tokens one attends to at most, itself included; None is all
+        window: int, 1 or more. How many tokens one attends to at most, itself included; None is all
             before it ("dense" in GPT-3's words, where a window is "locally banded").
 
     Call: `layer(padding_mask, slots=None)` with (B, T) int32, 1 = real; returns (B, 1, S, T)
     float32. `slots` (B, S) int32 is the column of each query; by default there is one at each of
-    the T. A query with nothing to attend to attends uniformly to everything and gives finite
-    numbers.
-
-    Raises:
-        ValueError: if `window` is less than 1.
+    the T. A query with nothing to attend to attends uniformly to everything.
 
     Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2.1; Sparse Transformer,
     https://arxiv.org/abs/1904.10509, section 4.

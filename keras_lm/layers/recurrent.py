@@ -1,7 +1,4 @@
-"""Recurrent layers whose state is explicit.
-
-Shapes: B batch, S sequence, I width of the input, U units.
-"""
+"""Recurrent layers with explicit state. Shapes: B batch, S sequence, I input width, U units."""
 
 import keras
 from keras import ops
@@ -20,16 +17,13 @@ class LSTM(keras.layers.Layer):
     Args:
         units: int. U.
         reverse: bool. Read from the last token to the first. Outputs keep the order of the tokens.
-        weight_drop: float. Fraction of the recurrent kernel's weights set to zero in training, the
-            same ones in all steps and rows of a batch.
+        weight_drop: float in [0, 1). Fraction of the recurrent kernel's weights set to zero in
+            training, the same ones in all steps and rows of a batch.
         use_bias: bool.
 
     Call: `lstm(x, padding_mask=None, state=None)` with `x` (B, S, I), the mask (B, S) int32, 1 =
     real, and the state as returned: `{"hidden": (B, U), "cell": (B, U)}`, zero by default. Returns
     the outputs (B, S, U) and the state after the last step.
-
-    Raises:
-        ValueError: if `weight_drop` is not in [0, 1).
 
     Example:
 
@@ -125,14 +119,10 @@ class LSTM(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class BidirectionalLSTM(keras.layers.Layer):
-    """Two `LSTM`s over the same input, one in each direction, with concatenated outputs.
+    """Two `LSTM`s over the same input, one in each direction; arguments and calls as there.
 
-    Args:
-        units: int. U, of each direction.
-        weight_drop, use_bias: see `LSTM`.
-
-    Call: as `LSTM`, with forward before backward features in the outputs (B, S, 2U) and in each
-    part of the state (B, 2U).
+    Forward features come before backward ones in the outputs (B, S, 2U) and in each part of the
+    state (B, 2U).
 
     Example:
 

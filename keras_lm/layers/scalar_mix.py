@@ -11,16 +11,13 @@ class ScalarMix(keras.layers.Layer):
     Initially s is zero and γ is one: the mean of the layers.
 
     Args:
-        regularization: float. λ: adds λ · Σ s_j² to the loss; large values keep the mix near the
-            mean.
+        regularization: float λ, 0 or more. Adds λ · Σ s_j² to the loss; large values keep the mix
+            near the mean.
         layer_norm: bool. Normalise each layer before mixing, over all features of all real tokens
             of the batch, as ELMo's code does. A text's mix then depends on the rest of the batch.
 
     Call: `mix(hidden_states, padding_mask=None)`, a list of (B, S, D) and a mask (B, S), 1 = real,
     which only `layer_norm` needs; returns (B, S, D).
-
-    Raises:
-        ValueError: if `regularization` is negative.
 
     Example:
 

@@ -11,12 +11,7 @@ FIXED = "fixed"
 
 
 def map_state(function, state):
-    """Apply a function to all tensors of a state except the fixed ones.
-
-    Args:
-        function: callable from a tensor (B, …) to another.
-        state: nested dicts, lists and tuples of tensors.
-    """
+    """Apply a function of tensors (B, …) to all tensors of a state except the fixed ones."""
     if isinstance(state, dict):
         return {
             key: value if key == FIXED else map_state(function, value)
@@ -28,12 +23,7 @@ def map_state(function, state):
 
 
 def named_tensors(state, name):
-    """Return the tensors of a state by flat names: `cache_keys`, `states_0_hidden`, ….
-
-    Args:
-        state: nested dicts, lists and tuples of tensors.
-        name: str, the prefix of the names.
-    """
+    """Return a state's tensors by flat names with the prefix `name`: `states_0_hidden`, …."""
     if isinstance(state, dict):
         parts = state.items()
     elif isinstance(state, (list, tuple)):
@@ -47,13 +37,7 @@ def named_tensors(state, name):
 
 
 def nested_tensors(tensors, spec, name):
-    """Return the state for tensors by flat names; the inverse of `named_tensors`.
-
-    Args:
-        tensors: dict from flat names to tensors.
-        spec: the state's structure.
-        name: see `named_tensors`.
-    """
+    """Return the state of a structure `spec` for tensors by flat names; undoes `named_tensors`."""
     if isinstance(spec, dict):
         return {key: nested_tensors(tensors, part, f"{name}_{key}") for key, part in spec.items()}
     if isinstance(spec, (list, tuple)):
@@ -62,17 +46,10 @@ def nested_tensors(tensors, spec, name):
 
 
 def fit_rows(state, rows, spec, name):
-    """Return a state for a batch of another size than the one that returned it.
+    """Return a state with the first `rows` rows of another, and zeros for missing ones.
 
-    Args:
-        state: nested tensors (B, …), returned by a call.
-        rows: int or int32 scalar, rows of the new batch: the first ones of the state, and zeros for
-            missing ones.
-        spec: `keras.KerasTensor`s, the state's structure, None for sizes that vary.
-        name: str, the state's key, for messages.
-
-    Raises:
-        ValueError: if `state` has another structure than `spec`, or other shapes.
+    `spec` is the structure, with `keras.KerasTensor`s whose sizes are None if they vary. A state
+    with another structure or shape is a ValueError, which calls it `name`.
     """
     try:
         keras.tree.assert_same_structure(state, spec)

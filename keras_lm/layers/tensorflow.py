@@ -27,18 +27,10 @@ def scan(step, init, xs, reverse=False):
     """Like `keras.ops.scan`, with less overhead per step, and also for zero steps.
 
     The carry stays in the loop's variables, where `keras.ops.scan` writes it into an array; and
-    every step returns one output with the shape of the carry's first tensor, so that the result has
-    a shape even after no steps.
-
-    Args:
-        step: callable `(carry, x) -> (carry, y)`; `carry` and `x` are tuples of tensors, `y` one
-            tensor of the shape and type of `carry[0]`.
-        init: tuple of tensors, the first carry.
-        xs: tuple of tensors (S, …), read slice by slice.
-        reverse: bool. Start with the last slice.
-
-    Returns:
-        The last carry, and all `y` as a tensor (S, …), in the order of `xs`.
+    every step returns one output `y` with the shape and type of `carry[0]`, so that the result has
+    a shape even after no steps. `step(carry, x)` returns `(carry, y)`, where `carry` and `x` are
+    tuples. If `reverse`, the slices of `xs` (S, …) are read from last to first; `y` keep their
+    order.
     """
     if _IS_FOR_LITE.get():
         return _scan_for_lite(step, init, xs, reverse)
@@ -105,15 +97,9 @@ def writing_in_place():
 
 
 def write_slots(old, new, indices):
-    """Return a cache's keys or values with new ones in it.
+    """Return keys or values (B, N, T, H) with new ones (B·N·S, H) in them.
 
-    Args:
-        old: (B, N, T, H).
-        new: (B·N·S, H).
-        indices: (B·N·S, 3) int32, where each goes: a row, a head and a slot.
-
-    Returns:
-        (B, N, T, H).
+    `indices` (B·N·S, 3) int32 are the row, head and slot where each goes.
     """
     if _IS_IN_PLACE.get() and not _IS_FOR_LITE.get():
         return tf.raw_ops.ScatterNdNonAliasingAdd(
@@ -123,18 +109,10 @@ def write_slots(old, new, indices):
 
 
 def require(condition, message, *values):
-    """Raise an error in the graph if a condition does not hold.
+    """Raise an `InvalidArgumentError` when the graph runs if not all of a condition holds.
 
     Unlike `tf.debugging.Assert` it adds no branch, which would keep TensorFlow from optimising the
-    loops that follow, with a warning.
-
-    Args:
-        condition: bool tensor of any shape; all of it must hold.
-        message: str.
-        *values: tensors, whose values are appended to the message.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when it runs.
+    loops that follow, with a warning. The `values` of tensors are appended to the message.
     """
     data = [tf.convert_to_tensor(value) for value in (message, *values)]
     tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
@@ -154,17 +132,11 @@ def sum_over_replicas(value):
 
 
 class WordCache:
-    """A cache of word vectors, looked up by the words' characters.
+    """A cache of the vectors (V, D) of words, looked up by the words' characters (V, C).
 
     A word is found by a fingerprint of its ids, which are then compared, so that no two words are
-    confused.
-
-    Args:
-        character_ids: (V, C) int32, a word in each row.
-        vectors: (V, D), the vector of each.
-
-    Call: `cache(character_ids, compute)` with (W, C) returns (W, D); `compute` is called with the
-    rows that are not in the cache.
+    confused. `cache(character_ids, compute)` with (W, C) returns (W, D); `compute` is called with
+    the rows that are not in the cache.
     """
 
     def __init__(self, character_ids, vectors):

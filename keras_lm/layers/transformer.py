@@ -15,8 +15,6 @@ class FeedForward(keras.layers.Layer):
         activation: str. See `keras_lm.layers.get_activation`.
         output_stddev: float. Standard deviation of the second kernel's initial values.
 
-    Call: `layer(x)`, (B, S, D) → (B, S, D).
-
     Source: https://arxiv.org/abs/1706.03762, section 3.3.
     """
 
@@ -75,10 +73,9 @@ class PostNormBlock(keras.layers.Layer):
             residual sums.
         head_dim: int, or None for D / N. Width H of an attention head.
 
-    Call: `block(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to (B, N, S,
-    S), `head_mask` (N,) or (B, N), a factor of each attention head's output; returns (B, S, D).
-    `block.attention_scores(x, bias)` and `block.attention_probabilities(x, bias)` return
-    (B, N, S, S) float32, before and after the softmax.
+    Call: as `keras_lm.layers.SelfAttention`. `block.attention_scores(x, bias)` and
+    `block.attention_probabilities(x, bias)` return (B, N, S, S) float32, before and after the
+    softmax.
 
     Example:
 
@@ -159,12 +156,10 @@ class PostNormBlock(keras.layers.Layer):
         return norm(x + self.dropout(added, training=training))
 
     def add(self, x, attended, training=None):
-        """Return the block's output for its input `x` and attention's output, all (B, S, D)."""
         x = self.residual(x, self.attention_norm, attended, training)
         return self.add_feedforward(x, training)
 
     def add_feedforward(self, x, training=None):
-        """Return the residual (B, S, D) after the feed-forward network."""
         added = self.feedforward(self.read(x, self.feedforward_norm))
         return self.residual(x, self.feedforward_norm, added, training)
 
@@ -175,11 +170,9 @@ class PostNormBlock(keras.layers.Layer):
         return self.add(x, attended, training=training)
 
     def attention_scores(self, x, bias=None, **more):
-        """Return the attention scores (B, N, S, S) before the softmax, with `bias`, float32."""
         return self.attention.scores(self.read(x, self.attention_norm), bias, **more)
 
     def attention_probabilities(self, x, bias=None, **more):
-        """Return the attention probabilities (B, N, S, S) for the block's input `x`, float32."""
         return self.attention.probabilities(self.read(x, self.attention_norm), bias, **more)
 
     def compute_output_shape(self, input_shape, *args, **kwargs):
@@ -202,8 +195,8 @@ class PostNormBlock(keras.layers.Layer):
 class PreNormBlock(PostNormBlock):
     """A Transformer block with layer normalisation before each part, as in GPT-2.
 
-    Arguments, calls and parts are those of `PostNormBlock`. The residual is not normalised: a model
-    adds a norm after the last block.
+    Arguments and calls are those of `PostNormBlock`. The residual is not normalised: a model adds a
+    norm after the last block.
 
     Example:
 
@@ -221,11 +214,7 @@ class PreNormBlock(PostNormBlock):
 
 
 class CausalBlock:
-    """A mixin that makes a block causal, before `PostNormBlock` or `PreNormBlock`.
-
-    Call: `block(x, bias=None, past=None, write=None, head_mask=None)` as
-    `keras_lm.layers.CausalSelfAttention`; returns `(x, keys, values)`.
-    """
+    """A mixin before `PostNormBlock` or `PreNormBlock`; calls as `CausalSelfAttention`."""
 
     attention_class = CausalSelfAttention
 

@@ -1,7 +1,4 @@
-"""A softmax over a large list of words.
-
-Shapes: D hidden, V words of the list, N predictions, K words of a sample; … any axes.
-"""
+"""A softmax over many words. Shapes: D hidden, V words, N predictions, K words of a sample."""
 
 import keras
 from keras import ops
@@ -19,16 +16,13 @@ class WordSoftmax(keras.layers.Layer):
 
     Args:
         vocabulary_size: int, V.
-        num_candidates: int. The size of the sample. If it is V or more, or None, training uses the
-            whole list, too.
+        num_candidates: int, 1 or more. The size of the sample. If it is V or more, or None,
+            training uses the whole list, too.
         dropout: float. Fraction of the features dropped in training.
 
     Call: `softmax(x)` with (…, D) returns logits (…, V), float32. `softmax(x, labels)` with labels
     (…) int32 returns their cross-entropy (…), float32: with `training=True` over the sample, else
     over the whole list.
-
-    Raises:
-        ValueError: if `num_candidates` is less than 1.
 
     Source: Jean et al. 2014, "On Using Very Large Target Vocabulary for Neural Machine
     Translation", https://arxiv.org/abs/1412.2007, section 3.

@@ -1,7 +1,4 @@
-"""Bidirectional language modelling: predict each word from those before, and from those after.
-
-Shapes: B batch, S words, T = S + 1 predictions per direction, 2 directions.
-"""
+"""Bidirectional language modelling. Shapes: B batch, S words, T = S + 1 predictions a direction."""
 
 import keras
 from keras import ops
@@ -14,7 +11,7 @@ class MeanOfKnown(MeanLoss):
     """Mean of precomputed losses over the labels that are not `IGNORED`.
 
     Call: `loss(labels, losses, sample_weight=None)`, (B, 2, T) int and float; a weight for each
-    row, (B,), makes it a weighted mean. Returns a scalar.
+    row, (B,), makes it a weighted mean.
     """
 
     def __init__(self, name="mean_of_known"):
@@ -27,13 +24,10 @@ class MeanOfKnown(MeanLoss):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class DirectionPerplexity(keras.metrics.Mean):
-    """Exponential of the mean loss over the known labels of all batches, of one direction or both.
+    """Exponential of the mean loss over the known labels of all batches; called as `MeanOfKnown`.
 
     Args:
         direction: `"forward"`, `"backward"`, or None for both together.
-        name: str; by default `perplexity`, prefixed with the direction.
-
-    Call: `metric.update_state(labels, losses, sample_weight=None)`, see `MeanOfKnown`.
     """
 
     def __init__(self, direction=None, name=None, **kwargs):
@@ -56,8 +50,8 @@ class DirectionPerplexity(keras.metrics.Mean):
 class BidirectionalLanguageModel(Objective):
     """Every word of a sentence is predicted twice: from the words before it, and from those after.
 
-    The forward direction predicts the first word from the start of the sentence, and the end of the
-    sentence from the last word; the backward direction likewise, from the end.
+    The forward direction predicts the first word from the start of the sentence, and its end from
+    the last word; the backward direction likewise, from the end.
 
     Example:
 
@@ -71,16 +65,10 @@ class BidirectionalLanguageModel(Objective):
     heads = {"losses": "bidirectional_lm"}
 
     def corrupt(self, inputs, training=True):
-        """Make the labels of a batch; nothing is masked, as no direction reads what it predicts.
+        """Make the labels (B, 2, T) of a batch, `IGNORED` where there is nothing to predict.
 
-        Args:
-            inputs: packed dict with `word_ids` (B, S + 2) int32: the words of each sentence between
-                its start and its end, and `IGNORED` after that.
-            training: bool. Has no effect.
-
-        Returns:
-            `(inputs, labels)`: the dict with `labels`, and these, (B, 2, T) int32, `IGNORED` where
-            there is nothing to predict.
+        Nothing is masked, as no direction reads what it predicts. `word_ids` (B, S + 2) are the
+        words of each sentence between its start and its end, and `IGNORED` after that.
         """
         word_ids = ops.convert_to_tensor(inputs["word_ids"])
         after = word_ids[:, 1:]

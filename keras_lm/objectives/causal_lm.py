@@ -1,7 +1,4 @@
-"""Causal language modelling: predict each next token.
-
-Shapes: B batch, S sequence, V vocabulary.
-"""
+"""Causal language modelling. Shapes: B batch, S sequence, V vocabulary."""
 
 import keras
 from keras import ops
@@ -19,10 +16,8 @@ from keras_lm.objectives.objective import (
 class Perplexity(keras.metrics.Mean):
     """Exponential of the mean cross-entropy over all labels that are not `IGNORED`.
 
-    The mean is over the tokens of all batches, so it does not depend on the batch size.
-
-    Call: `metric.update_state(labels, logits, sample_weight=None)`, (B, S) int and (B, S, V) float;
-    a weight for each row, (B,), or each label, (B, S), makes it a weighted mean.
+    The mean is over the tokens of all batches, so it does not depend on the batch size. It is
+    called as `MaskedCrossentropy`.
     """
 
     def __init__(self, name="perplexity", **kwargs):
@@ -55,15 +50,7 @@ class CausalLanguageModel(Objective):
     heads = {"token_logits": "causal_lm"}
 
     def corrupt(self, inputs, training=True):
-        """Make the labels of a batch; nothing is masked, as the network cannot look ahead.
-
-        Args:
-            inputs: packed dict of (B, S) int32: `token_ids` and optionally `padding_mask`.
-            training: bool. Has no effect.
-
-        Returns:
-            `(inputs, labels)`: the same dict; labels (B, S), `IGNORED` where there is none.
-        """
+        """Make the labels (B, S); nothing is masked, as the network cannot look ahead."""
         token_ids = ops.convert_to_tensor(inputs["token_ids"])
         labels = token_ids[:, 1:]
         if "padding_mask" in inputs:

@@ -1,7 +1,4 @@
-"""Masked language modelling: mask some tokens and predict them.
-
-Shapes: B batch, S sequence, M masked positions, V vocabulary.
-"""
+"""Masked language modelling. Shapes: B batch, S sequence, M masked positions, V vocabulary."""
 
 import keras
 from keras import ops
@@ -29,13 +26,10 @@ class MaskedLanguageModel(Objective):
         vocabulary_size: int. V; random tokens are drawn from all of it.
         special_ids: list of int. Tokens that are never masked; by default all special tokens of the
             tokenizer except the unknown token.
-        rate: float. Fraction of a row's tokens that are masked; at least one per row.
+        rate: float in (0, 1]. Fraction of a row's tokens that are masked; at least one per row.
         whole_words: bool. Mask all tokens of a word or none; needs a tokenizer. A word that exceeds
             the rest of the row's budget is skipped.
         seed: int, for training; evaluation always uses the same masks for the same batch shape.
-
-    Raises:
-        ValueError: if `rate` is not in (0, 1].
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and section A.1; whole words:
     google-research/bert, `create_pretraining_data.py`.
@@ -74,19 +68,7 @@ class MaskedLanguageModel(Objective):
             self.special_ids = sorted({tokenizer.special_id(role) for role in roles})
 
     def corrupt(self, inputs, training=True):
-        """Mask a batch.
-
-        Args:
-            inputs: packed dict of (B, S) int32.
-            training: bool. False uses a fixed seed.
-
-        Returns:
-            `(inputs, labels)`: the dict with corrupted `token_ids` and with `mask_positions` (B,
-            M); labels (B, M), the original ids, `IGNORED` where a row has fewer than M.
-
-        Raises:
-            ValueError: if there is no tokenizer to tell what was not given.
-        """
+        """Mask tokens at `mask_positions` (B, M), and return their ids as labels, or `IGNORED`."""
         self._check()
         seeds = [self.seed_generator] * 3 if training else [0, 1, 2]
         token_ids, mask = inputs["token_ids"], inputs["padding_mask"]

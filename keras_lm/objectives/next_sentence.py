@@ -1,7 +1,4 @@
-"""Next-sentence prediction: does the second text of a pair follow the first?
-
-Shapes: B batch.
-"""
+"""Next-sentence prediction: does the second text of a pair follow the first? Shapes: B batch."""
 
 from keras_lm.objectives.objective import (
     MaskedAccuracy,

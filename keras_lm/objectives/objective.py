@@ -1,7 +1,4 @@
-"""Training objectives, which one goes with which head of a checkpoint, and their losses.
-
-Shapes: B batch, M labels per row, V classes, such as the vocabulary.
-"""
+"""Training objectives and their losses. Shapes: B batch, M labels per row, V classes."""
 
 import keras
 from keras import ops
@@ -16,10 +13,8 @@ class Objective:
     """A training objective: the labels it makes, the heads it needs, its loss and metrics.
 
     A subclass sets `heads`, makes labels in `corrupt` and returns `loss` and `metrics`. It may have
-    its own `forward`, and further networks (`companions`).
-
-    An objective with several outputs has labels, outputs, loss and metrics in dicts by output name;
-    one with a single output has them as they are.
+    its own `forward`, and further networks (`companions`). With several outputs, labels, outputs,
+    loss and metrics are dicts by output name; with a single one they are as they are.
     """
 
     # Names of outputs → the kinds of head that compute them; see `Backbone.make_head`.
@@ -41,14 +36,9 @@ class Objective:
         """Read what the objective needs from the task's tokenizer, None if it has none."""
 
     def corrupt(self, inputs, training=True):
-        """Corrupt a batch and make its labels, in `keras.ops` and static shapes.
+        """Corrupt a batch, in `keras.ops` and static shapes; return `(inputs, labels)`.
 
-        Args:
-            inputs: packed dict.
-            training: bool. False corrupts the same batch in the same way each time.
-
-        Returns:
-            `(inputs, labels)`.
+        If not `training`, the same batch is corrupted in the same way each time.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say what its labels are.")
 
@@ -61,7 +51,6 @@ class Objective:
         return []
 
     def by_output(self, value):
-        """Return labels, losses or the like as a dict by output name."""
         if isinstance(value, dict):
             return value
         (name,) = self.heads
@@ -75,7 +64,6 @@ class Objective:
 
     @property
     def trainable_weights(self):
-        """The trainable weights of its companions."""
         return [weight for c in self.companions for weight in c.trainable_weights]
 
 
@@ -143,7 +131,7 @@ class MaskedCrossentropy(MeanLoss):
     `get_masked_lm_output`.
 
     Call: `loss(labels, logits, sample_weight=None)`, (B, M) int and (B, M, V) float, or (B,) and
-    (B, V); a weight for each row, (B,), or each label makes it a weighted mean. Returns a scalar.
+    (B, V); a weight for each row, (B,), or each label makes it a weighted mean.
     """
 
     def __init__(self, name="masked_crossentropy"):
@@ -172,14 +160,9 @@ class MaskedAccuracy(keras.metrics.Mean):
 
 
 def label_weights(labels, sample_weight=None):
-    """Return how much each label counts: 0 for `IGNORED`, else its weight or that of its row.
+    """Return how much each label (B, …) counts, float32, of the same shape.
 
-    Args:
-        labels: (B, …) int.
-        sample_weight: (B,), or of the shape of `labels`; 1 if omitted.
-
-    Returns:
-        float32 of the shape of `labels`.
+    That is 0 for `IGNORED`, else its weight or that of its row (B,); 1 without weights.
     """
     known = ops.cast(ops.not_equal(labels, IGNORED), "float32")
     if sample_weight is None:

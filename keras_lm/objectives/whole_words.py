@@ -9,15 +9,10 @@ PASSES = 4  # of the choice; what they leave open is less than the shortest word
 
 
 def word_starts(token_ids, begins_word, ends_word):
-    """Return which tokens begin a word.
+    """Return which tokens (B, S) begin a word, as the first of a row does, (B, S) bool.
 
-    Args:
-        token_ids: (B, S) int32.
-        begins_word: (V,) bool, which tokens always begin a word.
-        ends_word: (V,) bool, after which tokens a word begins; see `keras_lm.tokenizers.Tokenizer`.
-
-    Returns:
-        (B, S) bool; the first token of a row begins one.
+    `begins_word` and `ends_word` (V,) are those of `keras_lm.tokenizers.Tokenizer`: which tokens
+    always begin a word, and after which one begins.
     """
     after = ops.take(ends_word, token_ids[:, :-1], axis=0)
     after = ops.concatenate([ops.ones_like(token_ids[:, :1], dtype="bool"), after], axis=1)
@@ -25,19 +20,13 @@ def word_starts(token_ids, begins_word, ends_word):
 
 
 def choose_words(starts, available, wanted, chance):
-    """Choose whole words at random, up to `wanted` tokens.
+    """Choose whole words at random, up to `wanted` tokens (B, 1).
 
     As in BERT's code, words are visited in random order, and one that no longer fits is skipped.
-
-    Args:
-        starts: (B, S) bool, which tokens begin a word.
-        available: (B, S) bool, which tokens may be chosen; any other separates words.
-        wanted: (B, 1), the maximum number of tokens to choose.
-        chance: (B, S) uniform random numbers in [0, 1).
-
-    Returns:
-        `(columns, number)`: (B, S) int32, all columns of the row, the chosen ones first and those
-        of a word in order; (B, 1) float32, how many are chosen.
+    `starts` and `available` (B, S) are bool, which tokens begin a word and which may be chosen; any
+    other separates words. `chance` (B, S) is uniform in [0, 1). Returns all columns of the row
+    (B, S), the chosen ones first and those of a word in order, and how many are chosen, (B, 1)
+    float32.
     """
     length = ops.shape(starts)[1]
     before = ops.concatenate([ops.zeros_like(available[:, :1]), available[:, :-1]], axis=1)

@@ -1,7 +1,4 @@
-"""The packer for words as characters.
-
-Shapes: B batch, S sequence, C characters of a word, W words of all texts.
-"""
+"""The packer for words as characters. Shapes: B batch, S sequence, C characters, W words."""
 
 import tensorflow as tf
 
@@ -15,8 +12,8 @@ class CharacterPacker(Packer):
         tokenizer: `keras_lm.tokenizers.CharacterTokenizer`.
         template, sequence_length, padding, truncation, rows: see `Packer`; a length counts words.
 
-    Call: as that of `Packer`; it returns a dict of int32: `character_ids` (B, S, C), zero in
-    padding, and `padding_mask` (B, S).
+    Call: as `Packer`; it returns `character_ids` (B, S, C), zero in padding, and `padding_mask`
+    (B, S).
 
     Example:
 
@@ -26,11 +23,9 @@ class CharacterPacker(Packer):
 
     @property
     def inputs(self):
-        """See `Packer.inputs`."""
         return {"character_ids": PackedInput(rank=3), "padding_mask": PackedInput()}
 
     def read_vocabulary(self, tokenizer):
-        """See `Packer.read_vocabulary`."""
         super().read_vocabulary(tokenizer)
         # A word for every id that rows may hold besides those of texts: all are padding except the
         # special tokens.
@@ -41,7 +36,7 @@ class CharacterPacker(Packer):
         self._words = words
 
     def pack(self, **texts):
-        """Return the packed dict for `tf.RaggedTensor`s (B, None, C); see `Packer.pack`."""
+        """Return the packed dict for ragged (B, None, C) int32; see `Packer.pack`."""
         table, numbers = [tf.constant(self._words)], {}
         first = len(self._words)
         for name, text in texts.items():  # words are numbered, packed, and looked up
@@ -55,6 +50,5 @@ class CharacterPacker(Packer):
         return {name: value for name, value in packed.items() if name in self.inputs}
 
     def pieces(self, packed):
-        """Return what the model reads: `tokens` (B, S), words, and `character_ids` (B, S, C)."""
         words = self.tokenizer.words(packed["character_ids"])
         return {"tokens": words, "character_ids": packed["character_ids"]}

@@ -1,7 +1,4 @@
-"""Long texts in overlapping windows, for question answering.
-
-Shapes: B batch, R windows of all examples, S sequence.
-"""
+"""Windows of long texts. Shapes: B batch, R windows of all examples, S sequence."""
 
 import tensorflow as tf
 
@@ -9,19 +6,16 @@ from keras_lm.packers.rows import Texts
 
 
 class Windows(Texts):
-    """A question makes a row with each window of its context.
+    """A question makes a row with each overlapping window of its context, for question answering.
 
     Args:
         stride: int. Tokens from the start of a window to that of the next.
-        max_question_length: int. Longer questions are truncated to this many tokens.
+        max_question_length: int. Longer questions are truncated to this many tokens, which must
+            leave room for the context.
 
     Packing returns the rows (R, S) of all examples one after the other, and besides the model's
     inputs `example` (R,), the index of each window's example, and `start` and `end` (R, S), the
     offsets of each context token in characters; -1 for all other tokens. All are int32.
-
-    Raises:
-        ValueError: if `stride` or `max_question_length` is less than 1; in packing, if a question
-            of that length leaves no room for its context.
 
     Example:
 

@@ -1,7 +1,4 @@
-"""The packer: columns of raw text → the packed batch.
-
-Shapes: B batch, C rows an example, S sequence, W words.
-"""
+"""Columns of text → the packed batch. Shapes: B batch, C rows an example, S sequence, W words."""
 
 import copy
 import dataclasses
@@ -21,8 +18,7 @@ class PackedInput:
     """One of the tensors that a packer makes.
 
     Args:
-        rank: int. Number of axes, for one row per example.
-        fill: int. The value in padding.
+        rank, fill: int. The number of axes, for one row per example, and the value in padding.
     """
 
     rank: int = 2
@@ -37,8 +33,7 @@ class Packer:
 
     Args:
         template: `Template`.
-        tokenizer: `keras_lm.tokenizers.Tokenizer`; None for a packer that only handles packed
-            inputs.
+        tokenizer: `keras_lm.tokenizers.Tokenizer`; None if all inputs are packed already.
         sequence_length: int. Maximum of S, special tokens included.
         padding: `"longest"` pads to the longest row of the batch; `"fixed"` always to
             `sequence_length`, for XLA, TPUs and TFLite.
@@ -46,8 +41,7 @@ class Packer:
             of the longer one, and of the second at a tie, until both fit (as BERT);
             `"only_first"` and `"only_second"` truncate that one, down to nothing, and then the
             other.
-        rows: `keras_lm.packers.Texts` or a class like it: the columns of text, and the rows to make
-            of them.
+        rows: `keras_lm.packers.Texts` or a class like it: the columns of text, and their rows.
 
     Call: `packer({"text": …, "text_pair": …})` with string tensors (B,) returns a dict of (B, S)
     int32: `token_ids`, `segment_ids`, `padding_mask`. If the tokenizer splits texts into words
@@ -113,7 +107,6 @@ class Packer:
         return sum(not isinstance(piece, str) for piece, _ in self._pieces[name])
 
     def with_padding(self, padding):
-        """Return the same packer with another `padding`."""
         other = copy.copy(self)
         other.padding = padding
         return other
@@ -122,7 +115,6 @@ class Packer:
 
     @property
     def names(self):
-        """Names of all columns, in the order in which a tuple gives them."""
         return self.rows.names
 
     @property
@@ -132,16 +124,10 @@ class Packer:
 
     @property
     def takes_words(self):
-        """Whether texts may come as lists of words."""
         return self.rows.takes_words_of(self.tokenizer)
 
     def specs(self, optional=False, words=False):
-        """Return the `tf.TensorSpec`s of the columns of text, by name.
-
-        Args:
-            optional: bool. Whether to include optional columns.
-            words: bool. Whether texts come as words, (B, W).
-        """
+        """Return the `tf.TensorSpec`s of text columns; `words` if texts come as words, (B, W)."""
         names = self.names if optional else self.rows.required
         wide = self.lists if words else self.rows.lists
         shapes = {name: [None, None] if name in wide else [None] for name in names}
@@ -150,12 +136,7 @@ class Packer:
     # === Packing ===
 
     def __call__(self, columns, tokenize=None):
-        """Return the packed dict for columns of text.
-
-        Args:
-            columns: dict of string tensors.
-            tokenize: callable from strings (B,) to ragged ids; the tokenizer if omitted.
-        """
+        """Return the packed dict for columns of text; `tokenize` replaces the tokenizer."""
         return self.rows.pack(self, columns, tokenize)
 
     def ids(self, text, tokenize=None):
@@ -169,11 +150,7 @@ class Packer:
         return self.tokenizer.tokenize_words(text)
 
     def pack(self, **texts):
-        """Return the packed dict for ids.
-
-        Args:
-            **texts: `text`, and for pairs `text_pair`: `tf.RaggedTensor`s (B, None) int32.
-        """
+        """Return the packed dict for ragged ids (B, None), `text` and for pairs `text_pair`."""
         runs, first, total, columns = self._lay_out(texts)
         position = tf.range(columns)[tf.newaxis, :]  # (1, S)
         token_ids = tf.fill([tf.size(total), columns], self.pad_id)
@@ -201,12 +178,7 @@ class Packer:
         return {"tokens": tokens, "token_ids": packed["token_ids"]}
 
     def spans(self, **texts):
-        """Return where `pack` with the same arguments puts each text.
-
-        Returns:
-            A dict of the text's name → `(start, length)`, (B,) int32 each: the column of its first
-            token, and how many of its tokens are kept.
-        """
+        """Return where `pack` puts each text: name → (first column, number of tokens), (B,)."""
         runs, *_ = self._lay_out(texts)
         return {piece: (start, n) for piece, _, start, n in runs if isinstance(piece, str)}
 
@@ -228,12 +200,9 @@ class Packer:
         return {"padding_mask": tf.ones_like(packed["token_ids"])} | packed
 
     def pad_to(self, packed, widths):
-        """Pad packed rows (B, S, …) to more columns, on the template's padding side.
+        """Pad packed rows (B, S, …) to columns, int32 by name, on the template's padding side.
 
-        Args:
-            packed: dict of tensors; those that the packer did not make (`mask_positions`) are
-                padded with zeros on the right.
-            widths: dict of int32 scalars, the new number of columns of each.
+        Tensors that the packer did not make (`mask_positions`) are padded with zeros on the right.
         """
 
         def widen(name, value):
@@ -247,7 +216,6 @@ class Packer:
         return {name: widen(name, value) for name, value in packed.items()}
 
     def row_specs(self, specs):
-        """Convert the `tf.TensorSpec`s of rows to those of packed examples, by name."""
         if self.rows.several_for is None:
             return specs
         return {
@@ -256,11 +224,7 @@ class Packer:
         }
 
     def flatten(self, inputs):
-        """Return the rows of packed examples: (B, C, S) → (B · C, S), or `inputs` unchanged.
-
-        Raises:
-            ValueError: if `inputs` are rows already, but examples have several.
-        """
+        """Return packed examples as rows: (B, C, S) → (B · C, S); `join` undoes it for logits."""
         if self.rows.several_for is None:
             return inputs
         self._shape(inputs)
@@ -269,7 +233,6 @@ class Packer:
         }
 
     def join(self, logits, inputs):
-        """Combine the logits of rows into those of examples; the inverse of `flatten`."""
         if self.rows.several_for is None:
             return logits
         number = self._shape(inputs)[1]
@@ -287,12 +250,10 @@ class Packer:
         return shape
 
     def _lay_out(self, texts):
-        """Compute which columns each piece of the template takes.
+        """Return `(runs, first, total, columns)`: where each piece of the template goes.
 
-        Returns:
-            `(runs, first, total, columns)`: for each piece (id or text, segment, (B,) its first
-            column, (B,) number of columns); the first real column of each row (B,) and the number
-            of real ones (B,); S.
+        For each piece: id or text, segment, its first column (B,) and number of columns (B,). Then
+        the first real column of each row (B,), the number of real ones (B,), and S.
         """
         name = "pair" if "text_pair" in texts else "single"
         lengths = {key: tf.cast(text.row_lengths(), tf.int32) for key, text in texts.items()}

@@ -1,10 +1,4 @@
-"""What a row is made of: the special tokens around its texts, and the texts of an example.
-
-A packer turns one text, or a pair, into one row, with a `Template`'s tokens around it. The other
-classes define an example's columns of raw text, and how they become such texts.
-
-Shapes: B batch, C rows an example, S sequence, W words.
-"""
+"""What a row is made of. Shapes: B batch, C rows an example, S sequence, W words."""
 
 import dataclasses
 
@@ -19,16 +13,12 @@ class Template:
     """A model's special tokens around one text and around a pair.
 
     A template is a string of pieces, `piece:segment`, separated by spaces. `$A` and `$B` are the
-    texts, anything else is a special token.
+    texts, each needed once; anything else is a special token.
 
     Args:
-        single: str, for one text.
-        pair: str, for two.
+        single, pair: str, for one text and for two.
         padding_side: `"right"` or `"left"`.
         padding_segment: int. Segment id of padding.
-
-    Raises:
-        ValueError: if a piece is malformed, or a text is missing.
 
     Example:
 
@@ -50,7 +40,6 @@ class Template:
 
     @property
     def special_tokens(self):
-        """The special tokens in the template, each once."""
         pieces = [piece for name in ("pair", "single") for piece, _ in self.pieces(name)]
         return list(dict.fromkeys(piece for piece in pieces if not piece.startswith("$")))
 
@@ -68,15 +57,13 @@ class Template:
 class Texts:
     """A text, or a pair of texts, makes one row.
 
+    Its attributes are the names of all columns of raw text, in the order of a tuple (`names`), of
+    the `required` ones, and of those whose entries are lists of strings (`lists`).
+
     Args:
         text_pair: bool. Whether there may be pairs.
         takes_words: bool. Whether texts may come as lists of words, if the tokenizer splits texts
             into words only.
-
-    Attributes:
-        names: names of all columns of raw text, in the order of a tuple.
-        required: those of the required columns.
-        lists: those of the columns whose entries are lists of strings.
     """
 
     names = ("text", "text_pair")
@@ -91,11 +78,9 @@ class Texts:
         self.takes_words = takes_words
 
     def takes_words_of(self, tokenizer):
-        """Return whether texts may come as lists of words."""
         return self.takes_words and hasattr(tokenizer, "tokenize_words")
 
     def pack(self, packer, columns, tokenize=None):
-        """Return the packed dict of an example's texts; see `Packer.__call__`."""
         names = [name for name in self.names if name in columns]
         return packer.pack(**{name: packer.ids(columns[name], tokenize) for name in names})
 

@@ -1,7 +1,4 @@
-"""Packing for encoder-decoders: a source text, and in training a target text.
-
-Shapes: B batch, S source, T target.
-"""
+"""Packing for encoder-decoders. Shapes: B batch, S source, T target."""
 
 import tensorflow as tf
 
@@ -9,21 +6,17 @@ from keras_lm.layers.masks import IGNORED
 
 
 class Seq2SeqPacker:
-    """Pack a source text for the encoder, and its target text for the decoder.
+    """Pack a source text for the encoder, and in training its target text for the decoder.
 
     Args:
-        source: `keras_lm.packers.Packer` of single texts.
-        target: `keras_lm.packers.Packer` of single texts, possibly with another tokenizer; its
-            template must end with the end token, and pad on the right.
+        source, target: `keras_lm.packers.Packer` of single texts, possibly with two tokenizers; the
+            target's template must end with the end token, and pad on the right.
         start_token: str, the decoder's first input: `"<pad>"` for T5 and Marian.
 
     Call: `packer({"text": …})` returns `encoder_token_ids` and `encoder_padding_mask`, (B, S); with
     `labels`, the target texts, also `decoder_token_ids`, `decoder_padding_mask` and `labels`,
     (B, T). All are int32. The decoder reads the target shifted right by one; `labels` are -100 in
     padding.
-
-    Raises:
-        ValueError: if the target's padding is on the left.
 
     Example:
 
@@ -45,7 +38,6 @@ class Seq2SeqPacker:
         self.start_id = target.tokenizer.token_to_id(start_token)
 
     def __call__(self, columns, tokenize=None):
-        """Return the packed dict for columns of text; see `Packer.__call__`."""
         packed = self.source({"text": columns["text"]}, tokenize)
         inputs = {f"encoder_{name}": packed[name] for name in ("token_ids", "padding_mask")}
         if "labels" not in columns:

@@ -1,7 +1,4 @@
-"""Texts as words, for labels of words.
-
-Shapes: B batch, S sequence, W words, N words of all texts.
-"""
+"""Rows for labels of words. Shapes: B batch, S sequence, W words, N words of all texts."""
 
 import tensorflow as tf
 
@@ -28,15 +25,10 @@ class Words(Texts):
         return True
 
     def words(self, text):
-        """Return the words of texts, in the graph.
+        """Return the words of strings (B,), or of words (B, W), ragged, and their places.
 
-        Args:
-            text: (B,) strings, which are split; or (B, W) words, ragged or padded with empty
-                strings, which have no pieces.
-
-        Returns:
-            `(words, places)`: the words, ragged (B, W), and a dict of their `start` and `end` in
-            characters of the text, ragged (B, W) int64; empty if texts come as words.
+        Those are `start` and `end` in characters of the string, ragged (B, W) int64; none for
+        words. In words (B, W) that are not ragged, empty strings are padding: they have no pieces.
         """
         if isinstance(text, tf.RaggedTensor):
             return text, {}
@@ -62,11 +54,6 @@ class Words(Texts):
         """Return the packed dict, and the index in (B · S) of each word's first piece, (N,) int64.
 
         The index is -1 for a word without pieces, and for one that was truncated.
-
-        Args:
-            packer: `keras_lm.packers.Packer`.
-            words: ragged (B, W).
-            pieces: see `pieces`.
         """
         splits = tf.cast(pieces.row_splits, tf.int64)
         ids = tf.RaggedTensor.from_row_splits(

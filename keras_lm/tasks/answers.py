@@ -7,7 +7,7 @@ from keras_lm.tasks import datasets
 
 
 def answer_all(task, x, batch_size, answer):
-    """Return the results of `answer` for raw strings, batch by batch; see `Task.answer_all`."""
+    """See `Task.answer_all`."""
     if isinstance(x, tf.data.Dataset):
         x = x.map(lambda *batch: datasets.named(task, batch[0]))
     else:
@@ -19,25 +19,14 @@ def answer_all(task, x, batch_size, answer):
 
 
 def batches_of(columns, batch_size):
-    """Yield the columns batch by batch.
-
-    This is not a dataset, at whose end TensorFlow may lose a Ctrl-C.
-
-    Args:
-        columns: dict of tensors (B, …), ragged or not.
-        batch_size: int.
-    """
+    """Yield columns batch by batch; no dataset, at whose end TensorFlow may lose a Ctrl-C."""
     rows = next(iter(columns.values())).shape[0]
     for start in range(0, rows, batch_size):
         yield {name: column[start : start + batch_size] for name, column in columns.items()}
 
 
 def join_answers(arrays):
-    """Join batches of an answer along the rows, bytes as `str`.
-
-    Args:
-        arrays: list of arrays; other axes are padded to the widest with zeros or empty strings.
-    """
+    """Join batches along the rows, bytes as `str`; other axes are padded to the widest."""
     shape = np.max([array.shape[1:] for array in arrays], axis=0) if arrays[0].ndim > 1 else ()
     widened = [
         np.pad(

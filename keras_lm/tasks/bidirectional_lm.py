@@ -1,7 +1,6 @@
 """Bidirectional language modelling: pretrain ELMo, and score sentences from both sides.
 
-Shapes: B batch, S words, T = S + 1 predictions per direction, 2 directions, D width of one
-direction, V words of the list.
+Shapes: B batch, S words, T = S + 1 predictions and D width of a direction, V words of the list.
 """
 
 import keras
@@ -26,22 +25,17 @@ class BidirectionalLM(PretrainingTask):
     low; those of `evaluate` and `validation_data` are over the whole list.
 
     Args:
-        backbone: `keras_lm.models.ElmoBackbone`.
-        words: list of str, sorted from the most frequent word to the rarest, with `<S>`, `</S>` and
-            `<UNK>` among the first; see `keras_lm.tokenizers.learn_words`. Other words become
+        words: list of different str, from the most frequent word to the rarest, with `<S>`, `</S>`
+            and `<UNK>` among the first; see `keras_lm.tokenizers.learn_words`. Others become
             `<UNK>`.
         num_candidates: int. How many words of the list a training step samples; None for all.
-        **arguments: see `Task`.
+        backbone, **arguments: see `Task`; the backbone is a `keras_lm.models.ElmoBackbone`.
 
-    Call: `task(inputs)` takes packed inputs and returns `forward_logits` and `backward_logits`,
-    (B, T, V) float32. Forward, position t predicts word t of the sentence, and finally its end;
-    backward, position 0 predicts the start, and position t word t - 1. If `inputs` holds `labels`
-    (B, 2, T), calling returns their cross-entropy instead, (B, 2, T); `fit` makes them from
-    `word_ids` (B, S + 2), the words between `<S>` and `</S>`, padded with -100.
-
-    Raises:
-        ValueError: if `words` lacks one of the special words or holds a word twice, or the backbone
-            has no such head.
+    Call: `task(inputs)` returns `forward_logits` and `backward_logits`, (B, T, V) float32. Forward,
+    position t predicts word t of the sentence, and finally its end; backward, position 0 predicts
+    the start, and position t word t - 1. If `inputs` holds `labels` (B, 2, T), it returns their
+    cross-entropy instead, (B, 2, T); `fit` makes them from `word_ids` (B, S + 2), the words between
+    `<S>` and `</S>`, padded with -100.
 
     Example:
 
@@ -87,13 +81,7 @@ class BidirectionalLM(PretrainingTask):
         return self.predicted(states[-1], inputs.get("labels"), training)
 
     def predicted(self, states, labels=None, training=None):
-        """Return what calling returns, for the top layer of the backbone.
-
-        Args:
-            states: (B, S + 2, 2D), the start of each sentence, its words, and its end.
-            labels: (B, 2, T) int32, or None.
-            training: bool.
-        """
+        """Return what calling returns, for the top layer (B, S + 2, 2D), boundaries included."""
         forward, backward = ops.split(states, 2, axis=-1)
         x = ops.stack([forward[:, :-1], backward[:, 1:]], axis=1)  # (B, 2, T, D)
         if labels is None:
@@ -126,7 +114,6 @@ class BidirectionalLM(PretrainingTask):
         return [*super().lookups, self.word_tokenizer]
 
     def answer(self, columns, tokenize=None):
-        """Return `scores`, `perplexity` and those of each direction, (B,) each; see `score`."""
         inputs, labels = self.objective.corrupt(self.preprocess(columns, tokenize), training=False)
         losses = tf.reduce_sum(self(inputs, training=False), axis=2)  # (B, 2)
         number = tf.reduce_sum(tf.cast(labels != IGNORED, tf.float32), axis=2)
@@ -139,16 +126,10 @@ class BidirectionalLM(PretrainingTask):
         }
 
     def score(self, texts, batch_size=32):
-        """Return how likely sentences are.
+        """Return how likely raw sentences are, as a dict of numpy arrays (B,).
 
-        Args:
-            texts: raw strings in any form that `predict` takes.
-            batch_size: int.
-
-        Returns:
-            dict of numpy arrays (B,): `scores`, the logarithm of the sentence's probability, the
-            mean of both directions; `forward_perplexity`, `backward_perplexity`, and `perplexity`
-            of both together.
+        `scores` is the logarithm of a sentence's probability, the mean of both directions. There
+        are a `forward_perplexity`, a `backward_perplexity`, and the `perplexity` of both together.
         """
         return self.answer_all(texts, batch_size)
 
@@ -159,22 +140,8 @@ class BidirectionalLM(PretrainingTask):
 
         Its weights are copies: training one task leaves the other as it is. It predicts what this
         task's forward direction does, but reads the words of the list alone: any other is read as
-        `<UNK>`, and not by its characters. As in training, a sentence begins with `<S>`: a prompt
-        that is empty does, and so do texts that are scored or learnt.
-
-        Returns:
-            `CausalLM` over an `ElmoForwardBackbone`, with a `WordTokenizer` of the list.
-
-        Raises:
-            ValueError: if the task has no tokenizer.
-
-        Example:
-
-            writer = task.forward_language_model()
-            writer.generate("the cat")
-            writer.export("writer/1")
-
-        Source: ELMo, section 3.1.
+        `<UNK>`, and not by its characters. As in training, a sentence begins with `<S>`: so does an
+        empty prompt, and so do texts that are scored or learnt.
         """
         self.require_tokenizer()
         backbone = ElmoForwardBackbone.from_elmo(self.backbone, self.words)

@@ -1,7 +1,4 @@
-"""Causal language modelling: continue prompts, score texts, learn from texts.
-
-Shapes: B batch, N continuations of a prompt, S sequence, V vocabulary.
-"""
+"""Causal language modelling. Shapes: B batch, N continuations, S sequence, V vocabulary."""
 
 import keras
 import numpy as np
@@ -23,17 +20,13 @@ class CausalLM(GenerativeTask):
 
     If the tokenizer has bos and eos tokens, `fit` puts each text between them, and `score` starts
     each text with bos. Prompts get neither, but an empty one becomes the bos token. If a prompt is
-    too long for the backbone, its first tokens are dropped: the last
-    `max_sequence_length - max_new_tokens` are kept.
+    too long for the backbone, its last `max_sequence_length - max_new_tokens` tokens are kept.
 
     Args:
         backbone: one that reads from left to right, such as `keras_lm.models.GPT2Backbone`.
         **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns the next tokens' logits (B, S, V), float32.
-
-    Raises:
-        ValueError: if the backbone has no head for causal language modelling.
+    Call: `task(inputs)` returns the next tokens' logits (B, S, V), float32.
 
     Example:
 
@@ -71,28 +64,25 @@ class CausalLM(GenerativeTask):
         seed=None,
         batch_size=32,
     ):
-        """Continue prompts.
-
-        A row's result does not depend on the rest of the batch, except for rounding.
+        """Continue prompts, each independently of the rest of the batch, except for rounding.
 
         Args:
             prompts: a string, or a list or array of strings; or a dict of packed `token_ids` (B, S)
                 and optionally `padding_mask`, padded on either side, to get ids in return.
             max_new_tokens: int. Default: 50, or half of the window if that is less.
-            temperature: float, by which logits are divided before sampling. 0 or None takes the
-                likeliest token.
+            temperature: float, divides logits before sampling. 0 or None takes the likeliest token.
             top_k: int. Sample from the `top_k` likeliest tokens.
             top_p: float. Sample from the likeliest tokens with this cumulative probability.
             num_beams: int. More than 1 is beam search.
-            length_penalty: float, for beam search: a text's score is its log-likelihood divided by
-                its number of tokens to this power.
+            length_penalty: float. Beam search divides a text's log-likelihood by its number of
+                tokens to this power.
             repetition_penalty: float. Above 1 makes tokens of prompt and text less likely.
             no_repeat_ngram_size: int n. No n-gram occurs twice.
             stop: str, token id, or a list of these. A text ends before any of them, and always
                 before the tokenizer's eos token.
             num_return_sequences: int N. How many continuations of each prompt.
-            seed: int, or a list with one per prompt. Seeds each row separately: equal prompts with
-                equal seeds have equal continuations.
+            seed: int, or a list with one per prompt. Equal prompts with equal seeds have equal
+                continuations.
             batch_size: int, prompts at a time.
 
         Returns:
@@ -144,7 +134,7 @@ class CausalLM(GenerativeTask):
         return [texts[i : i + number] for i in range(0, len(texts), number)]
 
     def _prompt_arrays(self, prompts):
-        """Prompts in any form as `prompt` (B,), or `token_ids` and `padding_mask` (B, S)."""
+        """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
         if not isinstance(prompts, dict) or "token_ids" not in prompts:
             self.require_tokenizer()
             prompts = [prompts] if isinstance(prompts, (str, bytes)) else prompts
@@ -166,7 +156,6 @@ class CausalLM(GenerativeTask):
         return {"token_ids": token_ids, "padding_mask": mask}
 
     def _continued(self, **inputs):
-        """A list of texts, or of lists of ids, for one batch."""
         if "prompt" in inputs:
             text = self._run(self.continue_prompts, inputs)["text"]
             return [value.decode("utf-8", "replace") for value in text.numpy()]
@@ -197,22 +186,15 @@ class CausalLM(GenerativeTask):
 
         Each text is read after the bos token, if the tokenizer has one; otherwise its first token
         has no score. A text longer than the window is read in overlapping windows: each begins
-        `stride` tokens after the previous one, and scores the tokens after that one's end. The
-        perplexity of several texts is exp(-(the sum of their `scores`) / (that of `num_tokens`)).
-
-        Args:
-            texts: a string, or raw strings in any form that `predict` takes.
-            stride: int, from 1 to the window of the backbone; by default half of it. Smaller is
-                slower, and gives each token more context.
-            batch_size: int.
+        `stride` tokens (by default half of the window) after the previous one, and scores the
+        tokens after that one's end. A smaller stride is slower, and gives each token more context.
+        The perplexity of several texts is exp(-(the sum of their `scores`) / (that of
+        `num_tokens`)).
 
         Returns:
             dict of numpy arrays: `scores` (B,), the natural logarithm of each text's probability;
             `perplexity` (B,), 1 for an empty text; `num_tokens` (B,); `tokens` and `token_scores`,
             (B, longest), empty and 0 after the end of a text.
-
-        Raises:
-            ValueError: if `stride` is out of range or there is no text.
         """
         window = self.backbone.max_sequence_length or tf.int32.max
         stride = max(window // 2, 1) if stride is None else stride
@@ -230,21 +212,17 @@ class CausalLM(GenerativeTask):
         A context starts with the bos token, if the tokenizer has one: a score is that of the whole
         text minus that of the context. Context and choice are tokenized together: a token across
         their border counts as part of the choice, for all choices of the context. If a context is
-        too long for the window, its first tokens are dropped.
+        too long for the window, its first tokens are dropped. Each context is read once.
 
         Args:
             contexts: list or array of B strings.
             choices: list of B lists of strings, appended to the contexts as they are: a word needs
                 its space, as in `" yes"`.
-            batch_size: int, contexts at a time. Each is read once for all of its choices.
+            batch_size: int, contexts at a time.
 
         Returns:
             dict of numpy arrays: `scores` (B, C), the natural logarithm of each choice's
             probability, and `num_tokens` (B, C). Rows with fewer choices end in -inf and 0.
-
-        Raises:
-            ValueError: if a choice adds no token or is longer than the window, or a context is
-                empty and the tokenizer has no bos token.
         """
         self.require_tokenizer()
         columns = columns_from_user(

@@ -5,11 +5,7 @@ import tensorflow as tf
 
 
 def check_classes(num_classes, class_names):
-    """Return `(num_classes, class_names)`, the first completed, the second a list of str or None.
-
-    Raises:
-        ValueError: if both are missing, or they disagree.
-    """
+    """Return `(num_classes, class_names)`; ValueError if both are missing, or they disagree."""
     if num_classes is None and class_names is None:
         raise ValueError(
             "num_classes and class_names are both missing, and the checkpoint states neither: "
@@ -29,13 +25,7 @@ def check_classes(num_classes, class_names):
 def class_numbers(task, labels, place):
     """Return the class numbers of names; a task without `class_names` learns them here, sorted.
 
-    Args:
-        task: with `num_classes` and `class_names`.
-        labels: list of names.
-        place: callable from a label's position in the list to that in the user's data, `"[row]"`.
-
-    Raises:
-        ValueError: if a name is unknown, or the number of names is not `num_classes`.
+    `place` maps a position in the list to that in the user's data, such as `"[3]"`, for errors.
     """
     labels = [label if label is None else text_of(label) for label in labels]
     if task.class_names is None:

@@ -1,7 +1,4 @@
-"""Users' data for `fit` and the like → named columns of strings → batches for the network.
-
-Shapes: B batch, S sequence.
-"""
+"""Users' data → named columns of strings → batches for the network. Shapes: B batch, S sequence."""
 
 import itertools
 
@@ -10,17 +7,7 @@ import tensorflow as tf
 
 
 def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False):
-    """Return a dataset of packed batches `(inputs[, labels[, weights]])`.
-
-    Args:
-        task: `keras_lm.tasks.Task`, which packs texts and prepares labels.
-        x, y, sample_weight: see `Task.fit`.
-        batch_size: int; 32 by default.
-        shuffle: bool.
-
-    Raises:
-        ValueError: if the data have another form; names row and value.
-    """
+    """Return a dataset of packed batches `(inputs[, labels[, weights]])` of what `fit` takes."""
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
@@ -175,12 +162,10 @@ def _as_tuple(element):
 
 
 def _is_text(values):
-    """Whether a list (of one) is a batch of texts, rather than `[x, y]`."""
     return isinstance(values, list) and all(isinstance(value, (str, bytes)) for value in values)
 
 
 def _from_generator(generated):
-    """A dataset of a generator's batches, of any widths."""
     first = next(generated, None)
     if first is None:
         raise ValueError("x is a generator without batches: pass at least one.")
@@ -195,20 +180,12 @@ def _from_generator(generated):
 
 
 def columns_from_user(x, names, required=None, lists=()):
-    """Return user data as a dict of equally long string columns.
+    """Return user data as a dict of equally long numpy arrays of `bytes`, or of lists of these.
 
-    Args:
-        x: a list or array of strings (a batch); a tuple of two such (a pair); a list of pairs of
-            strings; or a dict keyed by `names`.
-        names: tuple of the allowed keys, the required ones first.
-        required: tuple of the required keys; by default the first.
-        lists: tuple of the keys whose rows may be lists of strings.
-
-    Returns:
-        A dict of name → 1-D numpy array of `bytes` objects, or of lists of these.
-
-    Raises:
-        ValueError: naming the argument, the value and the remedy.
+    `x` is a list or array of strings, a tuple of two such (a pair), a list of pairs of strings, or
+    a dict keyed by `names`. Of these, the `required` ones, by default the first, come first and may
+    not be missing; rows of those in `lists` may be lists of strings. An error (`ValueError`) names
+    the argument, the value and the remedy.
     """
     if isinstance(x, (str, bytes)) or (
         isinstance(x, tuple) and any(isinstance(part, (str, bytes)) for part in x)
@@ -239,7 +216,7 @@ def columns_from_user(x, names, required=None, lists=()):
 
 
 def check_names(x, names, required=None):
-    """Raise ValueError if `x` has a key that is not among `names`, or lacks a required one."""
+    """Raise ValueError if a key of `x` is not among `names`, or a required one is missing."""
     required = names[:1] if required is None else required
     if not set(required) <= set(x) <= set(names):
         needed = " and ".join(map(repr, required)) + (" is" if len(required) == 1 else " are")
@@ -316,11 +293,7 @@ def _lists(column, name):
 
 
 def labels_from_user(labels, length):
-    """Return labels as an array with a row per example.
-
-    Raises:
-        ValueError: if there are more or fewer labels than examples.
-    """
+    """Return labels as an array with a row per example; ValueError if their number differs."""
     if hasattr(labels, "to_numpy"):
         labels = labels.to_numpy()
     try:
@@ -336,11 +309,7 @@ def labels_from_user(labels, length):
 
 
 def row_of_labels(labels, number):
-    """Return the labels of one text's words as a list.
-
-    Raises:
-        ValueError: if it is not a list, or one of them is neither a name nor an integer.
-    """
+    """Return the labels of one text's words, names or integers, as a list."""
     if isinstance(labels, (list, tuple, np.ndarray)):
         labels = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
         for column, label in enumerate(labels):

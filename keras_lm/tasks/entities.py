@@ -4,21 +4,11 @@ import numpy as np
 
 
 def entity_spans(labels):
-    """Return the entities that the labels of a text's words mark.
+    """Return the entities that the labels of a text's words mark: (class, start, exclusive end).
 
     `B-X` begins an entity of class X; `I-X` continues it or, after anything else, begins one, as in
     the CoNLL evaluation. Of the richer schemes, `E-X` and `L-X` end an entity, `S-X` and `U-X` are
     one. All other labels are outside.
-
-    Args:
-        labels: sequence of str, one for each word.
-
-    Returns:
-        A list of `(class, start, end)`, in words; `end` is exclusive.
-
-    Example:
-
-        entity_spans(["B-PER", "I-PER", "O", "B-LOC"])  # [("PER", 0, 2), ("LOC", 3, 4)]
 
     Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419.
     """
@@ -37,12 +27,7 @@ def entity_spans(labels):
 
 
 def entities_of(answer, texts):
-    """Return the entities of an answer; see `TokenClassifier.entities`.
-
-    Args:
-        answer: dict, what `TokenClassifier.tag` returns.
-        texts: (B,) string tensor; not read if words were given.
-    """
+    """Return the entities of what `TokenClassifier.tag` answered; `texts` are (B,) strings."""
     found = []
     for row, labels in enumerate(answer["labels"]):
         found.append([])
@@ -60,20 +45,10 @@ def entities_of(answer, texts):
 
 
 def bio_rules(class_names):
-    """Return which BIO classes may follow each other, and which may begin a text.
+    """Return which BIO classes may follow each other, (C, C), and which may begin a text, (C,).
 
-    Args:
-        class_names: list of str: `O`, `B-X` and `I-X`.
-
-    Returns:
-        `(transitions, start)`: arrays (C, C), from and to, and (C,), of 0 and 1.
-
-    Raises:
-        ValueError: if there are no names, or one is not of this form.
-
-    Example:
-
-        bio_rules(["O", "B-PER", "I-PER"])[0][0]  # [1., 1., 0.]: after O comes no I-PER
+    Both are arrays of 0 and 1; in the first, a row is the class before. ValueError if a name is not
+    `O`, `B-X` or `I-X`.
     """
     names = list(class_names or [])
     inside = [name for name in names if name.startswith("I-")]

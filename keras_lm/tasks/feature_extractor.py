@@ -12,7 +12,6 @@ class FeatureExtractor(Task):
     """Turn texts into vectors.
 
     Args:
-        backbone: see `Task`.
         layers: which hidden states: `"embedding"`, `"first"`, `"second_to_last"`, `"last"`,
             `"sum_all"` (of all blocks), `"sum_last_four"`, `"concat_last_four"` (BERT's table 7);
             `"concat_embedding_last"` (CoVe's: a word's vector, then its vector in context);
@@ -21,22 +20,22 @@ class FeatureExtractor(Task):
         pooling: over the tokens of a text: `"first"`, `"mean"`, `"max"`, or `"none"` for a vector
             per token. Padding is excluded; its vectors are zero with `"none"`.
         normalize: bool. Scale each vector to length 1, as usual for sentence embeddings.
-        regularization: float. λ of `"scalar_mix"`, see `keras_lm.layers.ScalarMix`.
-        layer_norm: bool. Whether `"scalar_mix"` normalises the layers, see there. The statistics
-            are those of the tokens; AllenNLP's include the sentences' boundaries.
+        regularization, layer_norm: of `"scalar_mix"`, see `keras_lm.layers.ScalarMix`. Layers are
+            normalised by the statistics of the tokens; AllenNLP's include the sentences'
+            boundaries.
         num_mixes: int. How many mixes `"scalar_mix"` learns.
         feature_dropout: float. Fraction of the features dropped in training, before pooling.
-        **arguments: see `Task`.
+        backbone, **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns (B, D), or (B, S, D) with pooling `"none"`,
-    float32. Several vectors, for `"all"`, a list or several mixes, have an axis before the last.
+    Call: `task(inputs)` returns (B, D), or (B, S, D) with pooling `"none"`, float32. Several
+    vectors, for `"all"`, a list or several mixes, have an axis before the last.
 
     If the tokenizer splits texts into words only (ELMo's), texts may also be lists of words, and an
     export has the signatures `default`, for strings, and `tokens`, for words.
 
-    A `FeatureExtractor` can be passed as the backbone of another task, which then learns a linear
-    layer on its vectors, and the scalar mix with it. `extractor.backbone.trainable = False` freezes
-    the backbone (BERT's feature-based approach).
+    As the backbone of another task, it lets that learn a linear layer on its vectors, and the
+    scalar mix with it. `extractor.backbone.trainable = False` freezes the backbone (BERT's
+    feature-based approach).
 
     Raises:
         ValueError: if `layers` or `pooling` has another value, the backbone has too few layers, or
@@ -95,10 +94,7 @@ class FeatureExtractor(Task):
         return vectors
 
     def embed(self, x, batch_size=32):
-        """Return `embedding` for raw texts, as the exported model does.
-
-        `x` has any form that `predict` takes.
-        """
+        """Return `embedding` for raw texts in any form that `predict` takes."""
         return self.answer_all(x, batch_size)
 
     def other_signatures(self):

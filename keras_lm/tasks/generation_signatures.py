@@ -1,8 +1,6 @@
 """The signatures of an exported model that continues prompts: functions of named tensors.
 
-The model's state goes in and out as tensors with the flat names of
-`keras_lm.layers.state.named_tensors`: `cache_keys`, `states_0_hidden`, ….
-
+The model's state goes in and out by the names of `keras_lm.layers.state.named_tensors`.
 Shapes: B prompts, S tokens, V vocabulary.
 """
 
@@ -24,11 +22,7 @@ PACKED = {
 
 
 class GenerationSignatures(TextSignatures):
-    """The signatures of a task that continues prompts.
-
-    Args:
-        task: `keras_lm.tasks.GenerativeTask` with a tokenizer.
-    """
+    """The signatures of a `keras_lm.tasks.GenerativeTask` with a tokenizer."""
 
     answers_in_lite = False
 
@@ -107,7 +101,6 @@ class GenerationSignatures(TextSignatures):
         return pieces
 
     def detokenize(self, token_ids, padding_mask):
-        """The function of `detokenize`: ids → texts."""
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
         return {"text": self.task.tokenizer.detokenize(real_tokens(token_ids, padding_mask))}
 
@@ -146,7 +139,6 @@ class GenerationSignatures(TextSignatures):
         return self._step(token_ids, padding_mask, state)
 
     def _nested(self, named):
-        """Return the state for tensors by name, as calling takes it."""
         backbone = self.task.backbone
         tensors = {
             name: tf.cast(part, backbone.compute_dtype) if part.dtype.is_floating else part
@@ -207,5 +199,4 @@ def _for_rows(x, rows):
 
 
 def _padded(ids):
-    """Ragged ids as `token_ids` and `padding_mask` (B, S)."""
     return {"token_ids": ids.to_tensor(0), "padding_mask": tf.ones_like(ids).to_tensor(0)}

@@ -1,7 +1,4 @@
-"""Generation and scoring of a causal model in the graph, for users' calls and exports.
-
-Shapes: B batch, N continuations of a prompt, S sequence, V vocabulary.
-"""
+"""Generation in the graph. Shapes: B batch, N continuations, S sequence, V vocabulary."""
 
 import tensorflow as tf
 
@@ -16,10 +13,7 @@ from keras_lm.tasks.pretraining import PretrainingTask
 
 
 class GenerativeTask(PretrainingTask):
-    """A task over a model that predicts the next token; arguments are those of `Task`.
-
-    A subclass makes the head.
-    """
+    """A task that predicts the next token; a subclass makes the head."""
 
     rows = Texts(text_pair=False)
 
@@ -35,11 +29,6 @@ class GenerativeTask(PretrainingTask):
     # === Generation ===
 
     def initial_state(self, rows, length):
-        """Return the backbone's state before any token; see `Backbone.initial_state`.
-
-        Raises:
-            ValueError: if the model is bidirectional, so that it cannot continue a text.
-        """
         if not self.backbone.is_causal:
             raise ValueError(
                 f"{type(self.backbone).__name__} reads a text from both ends here, so that it "
@@ -48,16 +37,7 @@ class GenerativeTask(PretrainingTask):
         return self.backbone.initial_state(rows, length)
 
     def read(self, token_ids, padding_mask, state):
-        """Run the backbone on tokens after those of a state, which has room for them.
-
-        Args:
-            token_ids: (B, S) int32.
-            padding_mask: (B, S) int32, 1 = real.
-            state: see `Backbone.initial_state`.
-
-        Returns:
-            `(outputs, state)`: the backbone's outputs for these tokens, and the state after them.
-        """
+        """Read tokens (B, S) after those of a state with room for them: `(outputs, new state)`."""
         name = self.backbone.state_name
         inputs = {"token_ids": token_ids, "padding_mask": padding_mask, name: state}
         with writing_in_place():
@@ -65,14 +45,7 @@ class GenerativeTask(PretrainingTask):
         return outputs, outputs[name]
 
     def next_logits(self, token_ids, padding_mask, state):
-        """Read tokens after those of a state, and predict what follows.
-
-        Args:
-            token_ids, padding_mask, state: see `read`; padding is on the left.
-
-        Returns:
-            `(logits, state)`: (B, V) float32 after the last column, and the state after it.
-        """
+        """Read tokens, padded on the left: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
         return tf.cast(self.head(last)[:, 0], tf.float32), state
@@ -87,24 +60,14 @@ class GenerativeTask(PretrainingTask):
         num_return_sequences=1,
         **options,
     ):
-        """Continue prompts of token ids.
+        """Return the new tokens, (B · N, longest) int32, and how many each row has, (B · N,).
 
-        Args:
-            token_ids: ragged (B, None) int32, at least one token in each row.
-            stop_strings: strings, (number,) for all prompts or (B, number) for each; a text ends
-                before any of them. Empty ones are ignored.
-            stop_ids: (number,) int32; a text ends before any of these, and the eos token.
-            num_beams: int32 scalar, for beam search; None for greedy decoding or sampling.
-            length_penalty: float32 scalar, for beam search.
-            num_return_sequences: int32 scalar, N.
-            **options: see `keras_lm.generation.options.OPTIONS`; a scalar or (B,) each.
-
-        Returns:
-            `(token_ids, number)`: the new tokens, (B · N, longest) int32, and how many each row
-            has, (B · N,) int32.
-
-        Raises:
-            tf.errors.InvalidArgumentError: when it runs, if an option is out of range.
+        `token_ids` are ragged (B, None) int32, at least one in each row. A text ends before the eos
+        token, before any of `stop_ids` (number,), and before any of `stop_strings`, (number,) for
+        all prompts or (B, number) for each, of which empty ones are ignored. `num_beams`,
+        `length_penalty` and `num_return_sequences` (N) are scalars; without `num_beams` there is no
+        beam search. `options` are those of `keras_lm.generation.options.OPTIONS`, a scalar or (B,)
+        each. One that is out of range raises an `InvalidArgumentError` when the graph runs.
         """
         rows = tf.cast(token_ids.nrows(), tf.int32)
         options = {"max_new_tokens": self.default_max_new_tokens} | options
@@ -124,18 +87,7 @@ class GenerativeTask(PretrainingTask):
         return beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
 
     def prompt_ids(self, prompt, tokenize=None):
-        """Return the tokens of prompts, or the bos token for an empty one.
-
-        Args:
-            prompt: (B,) string.
-            tokenize: see `preprocess`.
-
-        Returns:
-            Ragged (B, None) int32.
-
-        Raises:
-            tf.errors.InvalidArgumentError: when run, if one is empty and there is no bos token.
-        """
+        """Return the ragged tokens (B, None) of prompts (B,); the bos token for an empty one."""
         ids = (tokenize or self.tokenize)(prompt)
         bos = self._ids_of("bos")
         is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
@@ -146,18 +98,10 @@ class GenerativeTask(PretrainingTask):
         return tf.concat([tf.RaggedTensor.from_row_lengths(begin, is_empty), ids], axis=1)
 
     def continue_prompts(self, prompt, stop_strings=(), tokenize=None, **arguments):
-        """Continue prompts of text.
+        """Continue prompts (B,) of text; for the other arguments see `continue_ids`.
 
-        Args:
-            prompt: (B,) string.
-            stop_strings: see `continue_ids`.
-            tokenize: see `preprocess`.
-            **arguments: see `continue_ids`.
-
-        Returns:
-            dict of `text`, (B · N,) string, the continuations without their prompts; `num_tokens`,
-            (B · N,) int32, how many tokens were generated for each; and `num_prompt_tokens`, (B,)
-            int32, how many tokens the prompts have.
+        Returns `text` (B · N,), the continuations without their prompts, and the numbers of their
+        tokens and of the prompts', `num_tokens` (B · N,) and `num_prompt_tokens` (B,), int32.
         """
         ids = self.prompt_ids(prompt, tokenize)
         token_ids, number = self.continue_ids(ids, stop_strings, **arguments)
@@ -169,17 +113,7 @@ class GenerativeTask(PretrainingTask):
         }
 
     def score_texts(self, text, stride=None, tokenize=None):
-        """Return how likely texts are; see `score`.
-
-        Args:
-            text: (B,) string.
-            stride: int32 scalar, from 1 to the window; None for half of the window.
-            tokenize: see `preprocess`.
-
-        Returns:
-            dict of `scores` and `perplexity`, (B,) float32, `num_tokens`, (B,) int32, `tokens`,
-            (B, longest) string, and `token_scores`, (B, longest) float32.
-        """
+        """Return tensors of how likely texts (B,) are, with an int32 `stride`; see `score`."""
         ids = (tokenize or self.tokenize)(text)
         rows = ids.nrows()
         bos = tf.RaggedTensor.from_tensor(tf.tile(self._ids_of("bos")[tf.newaxis], [rows, 1]))
@@ -224,13 +158,11 @@ class GenerativeTask(PretrainingTask):
         return self.continue_prompts(prompt, tokenize=tokenize)
 
     def _ids_of(self, role):
-        """The id of a special token, (1,) int32, or (0,) if there is none."""
         has_it = self.tokenizer is not None and role in self.tokenizer.special_tokens
         return tf.constant([self.tokenizer.special_id(role)] if has_it else [], tf.int32)
 
     @property
     def default_max_new_tokens(self):
-        """The default of `max_new_tokens`: 50, or half of a small window."""
         window = self.backbone.max_sequence_length or 1024
         return min(OPTIONS["max_new_tokens"].default, window // 2)
 

@@ -15,12 +15,10 @@ class MaskedLM(PretrainingTask):
     recognised, but no other special token.
 
     Args:
-        backbone: see `Task`.
         top_k: int. Candidates returned for each mask.
-        **arguments: see `Task`.
+        backbone, **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns logits (B, S, V), or (B, M, V) where
-    `inputs` holds `mask_positions` (B, M).
+    Call: `task(inputs)` returns logits (B, S, V), or (B, M, V) if it holds `mask_positions` (B, M).
 
     Example:
 
@@ -53,10 +51,10 @@ class MaskedLM(PretrainingTask):
         return [MaskedLanguageModel()]
 
     def decode(self, outputs, packed):
-        """Return the candidates for each mask, and each text with the best filled in.
+        """Return the candidates for each mask, and each `text` with the best filled in.
 
-        `tokens` and `scores` are (B, M, k): masks from left to right, padded to the maximum number
-        per text, and candidates from best to worst; `text` is (B,).
+        `tokens` and `scores` are (B, M, k): masks from left to right, padded to the most in a text,
+        and candidates from best to worst.
         """
         is_mask = tf.equal(packed["token_ids"], self.tokenizer.special_id("mask"))  # (B, S)
         number = tf.reduce_max(tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1, keepdims=True))
@@ -81,20 +79,10 @@ class MaskedLM(PretrainingTask):
         return self.decode(None, packed)
 
     def fill_mask(self, x, batch_size=32):
-        """Return `tokens`, `scores` and `text` for texts with masks, as the exported model does.
-
-        Args:
-            x: raw strings in any form that `predict` takes, masks written as the tokenizer writes
-                them (`[MASK]`).
-            batch_size: int.
-
-        Returns:
-            dict of numpy arrays; see `decode`.
-        """
+        """Return `tokens`, `scores` and `text` for raw texts with masks; see `decode`."""
         return self.answer_all(x, batch_size)
 
 
 def _rows_and_columns(columns):
-    """(B, M) columns → (B, M, 2) indices."""
     rows = tf.broadcast_to(tf.range(tf.shape(columns)[0])[:, None], tf.shape(columns))
     return tf.stack([rows, columns], axis=-1)

@@ -1,7 +1,4 @@
-"""Multiple choice: which of several texts goes best with a text.
-
-Shapes: B batch, C choices, S sequence.
-"""
+"""Multiple choice: which of several texts fits a text? Shapes: B batch, C choices, S sequence."""
 
 import keras
 import numpy as np
@@ -21,10 +18,9 @@ class MultipleChoice(Task):
     choices are padding and never chosen.
 
     Args:
-        backbone: see `Task`.
         symmetric: bool. Must be False.
         lm_loss_weight: see `TextClassifier`.
-        **arguments: see `Task`. `truncation="only_first"` truncates texts and not choices.
+        backbone, **arguments: see `Task`. `truncation="only_first"` truncates texts, not choices.
 
     Raw data have the keys `text`, a string for each row, and `choices`, a list of strings for each;
     a tuple is `(text, choices)`. Labels are the positions of the right choices, from 0.
@@ -108,15 +104,11 @@ class MultipleChoice(Task):
         }
 
     def choose(self, x, batch_size=32):
-        """Return `labels` and `scores` for raw texts and choices, as the exported model does.
-
-        `x` has any form that `predict` takes. Returns a dict of numpy arrays; see `decode`.
-        """
+        """Return `labels` and `scores` for raw texts and choices; see `decode`."""
         return self.answer_all(x, batch_size)
 
 
 def _check_labels(labels, columns, packer):
-    """Raise ValueError for a label without a choice."""
     name = next(name for name in ("choices", *packer.inputs) if name in columns)
     number = columns[name].shape[1]
     for row in np.flatnonzero((labels < 0) | (labels >= number))[:1]:

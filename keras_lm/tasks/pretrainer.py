@@ -11,25 +11,23 @@ class Pretrainer(PretrainingTask):
     """A backbone with its pretraining heads, such as BERT's masked LM and next sentence.
 
     `fit` takes raw texts, with labels if an objective needs them: for BERT pairs of texts, with 0
-    if the second text follows the first, else 1. New masks are drawn in each step. Labels may also
-    be a dict, which replaces those that objectives would make: `token_labels` (B, S), or (B, M)
-    with `mask_positions`, and `next_sentence_labels` (B,); -100 is ignored by the loss.
+    if the second text follows the first, else 1. Labels may also be a dict, which replaces those
+    that objectives would make: `token_labels` (B, S), or (B, M) with `mask_positions`, and
+    `next_sentence_labels` (B,); -100 is ignored by the loss.
 
     Objectives without a `forward` of their own share one forward pass: each in turn corrupts the
     batch. The loss is the sum of all. Presets do not store objectives: pass them to `from_preset`
     again.
 
     Args:
-        backbone: see `Task`.
         objectives: list of `keras_lm.objectives.Objective`; by default those that the backbone was
             pretrained with.
         heads: dict from a kind of head to the head of another task, to evaluate a model with
             objectives that it was not trained on; new ones by default.
-        **arguments: see `Task`.
+        backbone, **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns a dict with a key per head: for BERT
-    `token_logits` (B, S, V), or (B, M, V) if `inputs` holds `mask_positions`, and
-    `next_sentence_logits` (B, 2).
+    Call: `task(inputs)` returns a dict with a key per head: for BERT `token_logits` (B, S, V), or
+    (B, M, V) if `inputs` holds `mask_positions`, and `next_sentence_logits` (B, 2).
 
     Raises:
         ValueError: if there are no objectives, two have the same output, or `heads` lacks one.
@@ -122,5 +120,4 @@ def _labels_by_output(labels, objectives):
 
 
 def _outputs(objective):
-    """The names of what an objective predicts."""
     return list(objective.by_output(objective.loss()))

@@ -10,22 +10,17 @@ from keras_lm.tasks.task import Task
 
 
 class PretrainingTask(Task):
-    """A task trained by one or several objectives; arguments are those of `Task`.
-
-    A subclass makes them in `make_objectives`. A user's labels replace those of the objectives.
-    """
+    """A task that the objectives of `make_objectives` train; labels in the data replace theirs."""
 
     predicts_sequences = True
     objectives = ()
     _carried = None
 
     def make_objectives(self):
-        """Return the `keras_lm.objectives.Objective`s of the task."""
         return []
 
     @property
     def objective(self):
-        """The only objective of the task."""
         (objective,) = self.objectives
         return objective
 
@@ -56,12 +51,7 @@ class PretrainingTask(Task):
 
     @contextlib.contextmanager
     def carrying(self, carried):
-        """A context in which each batch continues from the state after the previous one.
-
-        Args:
-            carried: holder of the state, with `inputs(training)` and `keep(outputs, training)`; see
-                `keras_lm.training.streams.CarriedState`.
-        """
+        """A context in which each batch starts from the previous one's state (`CarriedState`)."""
         self._carried, self.train_function, self.test_function = carried, None, None
         try:
             yield
@@ -72,7 +62,6 @@ class PretrainingTask(Task):
         return self._read(self.backbone, inputs, training)
 
     def _read(self, compute, inputs, training):
-        """Run the backbone, or its method `compute`, on a batch."""
         inputs = self._backbone_inputs(inputs)
         if self._carried is None:
             return compute(inputs, training=training)
@@ -83,15 +72,7 @@ class PretrainingTask(Task):
     # === Steps ===
 
     def read_batch(self, data, training):
-        """Corrupt a batch and predict its labels.
-
-        Args:
-            data: inputs, or a tuple of these with labels and optionally weights.
-            training: bool. False corrupts the same batch in the same way each time.
-
-        Returns:
-            `(inputs, labels, outputs, sample_weight)`.
-        """
+        """Corrupt a batch without labels; return `(inputs, labels, outputs, sample_weight)`."""
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         if labels is None:
             inputs, labels = self.objective.corrupt(inputs, training)

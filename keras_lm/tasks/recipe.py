@@ -1,7 +1,4 @@
-"""GPT's fine-tuning recipe, for tasks with a logit per text.
-
-Shapes: B batch, S sequence, V vocabulary.
-"""
+"""GPT's fine-tuning recipe, for tasks with a logit per text. Shapes: B batch, S sequence."""
 
 import keras
 from keras import ops
@@ -14,17 +11,9 @@ class GPTRecipe:
     """GPT's recipe: start, delimiter and extract tokens around texts, and an auxiliary loss.
 
     `from_preset` adds these tokens to tokenizer and embedding if the head is new;
-    `task.with_fine_tuning_tokens` does so by hand.
-
-    Args:
-        task: `keras_lm.tasks.Task`.
-        symmetric: bool. Read each pair in both orders and add the logits, as for similarity, which
-            has no order.
-        lm_loss_weight: float λ. The training loss is the task's plus λ times the language model's
-            on the same tokens. None for the model's default: 0.5 for GPT, else 0.
-
-    Raises:
-        ValueError: if `lm_loss_weight` is negative, or the backbone is no language model.
+    `task.with_fine_tuning_tokens` does so by hand. The arguments are those of `TextClassifier`: if
+    `symmetric`, a pair is read in both orders; the training loss is the task's plus
+    `lm_loss_weight` times the language model's on the same tokens.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", sections 3.2 and
     3.3; openai/finetune-transformer-lm, `train.py`.
@@ -43,11 +32,9 @@ class GPTRecipe:
             task.text_pair = task.is_pair_stated = True
 
     def get_arguments(self):
-        """Return the arguments except the task, JSON-serializable."""
         return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}
 
     def template(self, task):
-        """Return the special tokens around a text and around a pair, a `Template`."""
         backbone = task.backbone
         if backbone.FINE_TUNING_TEMPLATE is None or self.missing_tokens(task):
             return backbone.TEMPLATE
@@ -77,17 +64,7 @@ class GPTRecipe:
 
 
 def language_model_loss(logits, inputs):
-    """Return the next tokens' cross-entropy, averaged in each row and then over rows.
-
-    Rows with fewer than two tokens are ignored.
-
-    Args:
-        logits: (B, S, V) float.
-        inputs: packed dict of (B, S) int32: `token_ids` and optionally `padding_mask`.
-
-    Returns:
-        Scalar float32.
-    """
+    """Return the next tokens' cross-entropy, averaged in each row and then over rows with any."""
     _, labels = CausalLanguageModel().corrupt(inputs)
     known = ops.not_equal(labels, IGNORED)
     losses = keras.losses.sparse_categorical_crossentropy(

@@ -23,11 +23,7 @@ def plain_floats(outputs):
 
 
 class TextSignatures:
-    """The signatures of a task with an answer per text.
-
-    Args:
-        task: `keras_lm.tasks.Task`.
-    """
+    """The signatures of a task with an answer per text."""
 
     # Whether a `.tflite` of the task answers by `answer_lite`.
     answers_in_lite = True
@@ -36,11 +32,7 @@ class TextSignatures:
         self.task = task
 
     def texts(self):
-        """Return the inputs of `serving_default`: a string tensor for each text.
-
-        Raises:
-            ValueError: if the task has no tokenizer.
-        """
+        """Return the inputs of `serving_default`; ValueError if the task has no tokenizer."""
         task = self.task
         if task.tokenizer is None:
             raise ValueError(
@@ -75,7 +67,6 @@ class TextSignatures:
         return {}
 
     def answer(self, tokenize=None):
-        """Return the function of `serving_default`: named strings → `task.answer`."""
         return lambda **columns: plain_floats(self.task.answer(columns, tokenize))
 
     def raw(self):
@@ -99,11 +90,9 @@ class TextSignatures:
     def requests(self, batch_sizes):
         """Yield requests (signature, arrays by name) that run all signatures that take texts.
 
-        They warm up TensorFlow for each size, so that the first client need not wait. Batches are
-        small and texts short, so that a server starts quickly. One text exceeds the model's limit.
-
-        Args:
-            batch_sizes: list of int, ascending.
+        They warm up TensorFlow for each of the ascending sizes, so that the first client need not
+        wait. Batches are small and texts short, so that a server starts quickly. One text is too
+        long for the model.
         """
         task, specs = self.task, self.texts()
 
@@ -126,13 +115,9 @@ class TextSignatures:
     # === LiteRT ===
 
     def lite_functions(self):
-        """Yield alternatives for a `.tflite`, the best first: dicts as from `functions`.
+        """Yield alternatives for a `.tflite`, as `functions` returns them, the best first.
 
-        Rows are padded as by the task. If a model does not convert with a variable length, every
-        row has `sequence_length` columns.
-
-        Raises:
-            ValueError: if the tokenizer has no operations that run in LiteRT.
+        If a model does not convert with a variable length, every row has `sequence_length` columns.
         """
         task, texts = self.task, self.texts()
         if not hasattr(task.tokenizer, "tokenize_lite"):
@@ -151,7 +136,6 @@ class TextSignatures:
                 task.packer = packer
 
     def answer_lite(self, **columns):
-        """Call `task.answer_lite` with named strings."""
         return plain_floats(self.task.answer_lite(columns))
 
     def lite_requests(self):
@@ -163,13 +147,7 @@ class TextSignatures:
 
 
 def example_function(answer, outputs, names):
-    """Return a function of `inputs`, serialized `tf.Example`s, for TF Serving's own methods.
-
-    Args:
-        answer: the function of `serving_default`.
-        outputs: callable from the answer to outputs; see `Task.example_signature`.
-        names: names of the texts, the features of each example.
-    """
+    """Return `answer` and `outputs` as a function of serialized `tf.Example`s, for TF Serving."""
     features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
 
     def examples(inputs):

@@ -1,7 +1,4 @@
-"""Task: a tokenizer, a packer, a backbone and a head, trained and served on raw strings.
-
-Shapes: B batch, S sequence, D hidden.
-"""
+"""Task: a tokenizer, a packer, a backbone and a head. Shapes: B batch, S sequence."""
 
 from pathlib import Path
 
@@ -22,19 +19,18 @@ class Task(TextModel):
 
     A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
     defines its defaults for `compile`, its answer (`decode`) and the texts that it takes (`rows`).
-    `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and `predict_on_batch` take raw
-    strings: a list or array is a batch, a tuple of two is a pair, a dict uses the keys `text` and
-    `text_pair`, and a `tf.data.Dataset` or a generator yields batches of these, alone or with
-    labels. They also take packed dicts (`token_ids`, …), as `task(inputs)` does. Strings are
-    tokenized and packed in `tf.data`, on the host.
+    Keras's methods (`fit`, `evaluate`, `predict`, `train_on_batch`, …) take raw strings: a list or
+    array is a batch, a tuple of two is a pair, a dict uses the keys `text` and `text_pair`, and a
+    `tf.data.Dataset` or a generator yields batches of these, alone or with labels. They also take
+    packed dicts (`token_ids`, …), as `task(inputs)` does. Strings are packed on the host, in
+    `tf.data`.
 
     Args:
         backbone: `keras_lm.models.Backbone`; or a `FeatureExtractor`, to learn on its vectors.
         tokenizer: `keras_lm.tokenizers.Tokenizer`, or None for a task that takes packed dicts only.
         sequence_length: int. Longer texts are truncated. None for the backbone's limit, or 512 if
             it has none, as recurrent ones.
-        padding: `"longest"` of the batch, or `"fixed"` to `sequence_length`.
-        truncation: see `keras_lm.packers.Packer`.
+        padding, truncation: see `keras_lm.packers.Packer`.
         text_pair: bool. Whether the served signature takes `text_pair` beside `text`; None to learn
             it from the data of the first `fit`.
 
@@ -100,17 +96,15 @@ class Task(TextModel):
 
     @property
     def template(self):
-        """The special tokens around a text and around a pair."""
         return self.recipe.template(self) if self.recipe else self.backbone.TEMPLATE
 
     def missing_tokens(self):
-        """Return the fine-tuning tokens that the tokenizer lacks, a list of str."""
         return self.recipe.missing_tokens(self) if self.recipe else []
 
     def with_fine_tuning_tokens(self):
-        """Return a task over the same weights, with the fine-tuning tokens in its vocabulary.
+        """Return a task over the same weights, with the missing fine-tuning tokens and a new head.
 
-        Its head is new. A task that needs none, or has them, is returned unchanged.
+        A task that lacks none is returned unchanged.
         """
         return self.recipe.with_tokens(self) if self.missing_tokens() else self
 
@@ -146,16 +140,14 @@ class Task(TextModel):
 
     @classmethod
     def from_preset(cls, source, load_weights=True, **arguments):
-        """Load a task from a preset, a published checkpoint or a size name.
+        """Load a compiled task from a preset, a published checkpoint or a size name.
+
+        A head that the checkpoint lacks is new and random, with a warning.
 
         Args:
-            source: see `keras_lm.models.Backbone.from_preset`.
-            load_weights: bool. False gives random weights; a size name needs it.
-            **arguments: of the task, such as `num_classes` or `sequence_length`; of its backbone,
-                such as `dropout` or `dtype`. `tokenizer` replaces the checkpoint's own.
-
-        Returns:
-            A compiled task. A head that the checkpoint lacks is new and random, with a warning.
+            source, load_weights: see `keras_lm.models.Backbone.from_preset`.
+            **arguments: of the task, such as `num_classes`, or of its backbone, such as `dropout`.
+                `tokenizer` replaces the checkpoint's own.
 
         Raises:
             FileNotFoundError: if `source` is neither a folder nor a known name.
@@ -166,19 +158,11 @@ class Task(TextModel):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        """Return the arguments for a published head, or None for another task's head.
-
-        Args:
-            labels: `keras_lm.converters.published_labels.Labels`.
-        """
+        """Return the arguments for a published head (`Labels`), or None for another task's head."""
         return None
 
     def save_to_preset(self, folder):
-        """Write configuration, vocabulary and weights to `folder`, atomically.
-
-        Raises:
-            FileExistsError: if `folder` holds anything but a preset; it is left as it is.
-        """
+        """Write a preset, atomically; FileExistsError if `folder` holds anything but a preset."""
         presets.save(folder, backbone=self.backbone, task=self)
 
     def export(self, path, format="saved_model"):
@@ -219,7 +203,6 @@ class Task(TextModel):
             Path(folder, "tokenizer").touch()
 
     def load_assets(self, folder):
-        """Called by Keras for a `.keras` file: the vocabulary."""
         if self._tokenizer_config is not None:
             cls = TOKENIZERS[self._tokenizer_config["class_name"]]
             self._set_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))
@@ -255,7 +238,6 @@ class Task(TextModel):
         return {name: inputs[name] for name in self.backbone.input_names if name in inputs}
 
     def is_packed(self, x):
-        """Return whether data are packed inputs, rather than texts."""
         return isinstance(x, dict) and not set(x).isdisjoint(self.backbone.input_names)
 
     # === From strings to answers ===
@@ -269,11 +251,7 @@ class Task(TextModel):
         return list(self.text_names if self.text_pair else self.required_names)
 
     def columns(self, x):
-        """Return raw text in any form that `fit` takes, except datasets, as named string tensors.
-
-        Raises:
-            ValueError: if it has another form; names row and value.
-        """
+        """Return raw text in any form that `fit` takes, except datasets, as string tensors."""
         x = datasets.columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
         columns = datasets.tensors(x)
         if self.packer.takes_words:
@@ -285,29 +263,15 @@ class Task(TextModel):
         return self.tokenizer(text)
 
     def preprocess(self, columns, tokenize=None):
-        """Tokenize and pack, in the graph.
+        """Tokenize and pack named strings (B,), or words (B, W), in the graph: (B, S) int32 each.
 
-        Args:
-            columns: dict of string tensors (B,), `text` and optionally `text_pair`; or of words
-                (B, W), if `packer.takes_words`.
-            tokenize: callable from strings to ragged ids; by default the task's tokenizer.
-
-        Returns:
-            The packed dict of (B, S) int32 that calling the task takes.
+        `tokenize` maps strings to ragged ids; by default it is the task's tokenizer.
         """
         self.require_tokenizer()
         return self.packer(columns, tokenize or self.tokenize)
 
     def answer(self, columns, tokenize=None):
-        """From strings to the answer, in the graph: the function that is exported.
-
-        Args:
-            columns: dict of string tensors (B,).
-            tokenize: see `preprocess`.
-
-        Returns:
-            dict of tensors, each with B rows.
-        """
+        """Return the answer for named strings, in the graph: the function that is exported."""
         packed = self.preprocess(columns, tokenize)
         return self.decode(self(packed, training=False), packed)
 
@@ -320,15 +284,10 @@ class Task(TextModel):
         return outputs if isinstance(outputs, dict) else {self.output_name: outputs}
 
     def answer_all(self, x, batch_size=32, answer=None):
-        """Answer for raw strings, batch by batch.
+        """Return the answers for raw strings in any form that `predict` takes, as numpy arrays.
 
-        Args:
-            x: raw strings in any form that `predict` takes.
-            batch_size: int.
-            answer: callable from a dict of string tensors to one of tensors; by default `answer`.
-
-        Returns:
-            dict of numpy arrays, a row per example; strings are `str`.
+        There is a row per example, and strings are `str`. `answer` maps a dict of string tensors to
+        one of tensors; by default it is the task's.
         """
         self.require_tokenizer()
         if answer is None:
@@ -349,7 +308,6 @@ class Task(TextModel):
         self._answer_function = None
 
     def require_tokenizer(self):
-        """Raise an error where strings cannot be taken."""
         if self.tokenizer is None:
             raise ValueError(
                 f"{type(self).__name__} has no tokenizer, so it cannot take raw strings: pass "
@@ -360,24 +318,18 @@ class Task(TextModel):
 
     @property
     def signatures(self):
-        """The signatures of an export, a `keras_lm.tasks.signatures.TextSignatures`."""
         return TextSignatures(self)
 
     def other_signatures(self):
-        """Return further signatures with the same answer, for texts in another form.
-
-        Returns:
-            dict of a signature's name → dict of name → `tf.TensorSpec`.
-        """
+        """Return signatures for texts in another form: name → dict of `tf.TensorSpec`s."""
         if not self.packer.takes_words:
             return {}
         return {"words": self.packer.specs(optional=self.text_pair, words=True)}
 
     def example_signature(self):
-        """Return the export's signature for TF Serving's methods for `tf.Example`s, if any.
+        """Return the method for TF Serving's `tf.Example`s, `"classify"` or `"regress"`, if any.
 
-        Returns:
-            None, or the method, `"classify"` or `"regress"`, and a function from the dict that
-            `answer` returns to its outputs.
+        With the method comes a function from the answer to its outputs. Without one, None is
+        returned.
         """
         return None

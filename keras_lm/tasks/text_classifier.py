@@ -23,23 +23,18 @@ class TextClassifier(Task):
     words, and an export has the signature `words`.
 
     Args:
-        backbone: see `Task`.
-        num_classes: int. Default: the number of `class_names`.
+        num_classes: int. By default the number of `class_names`; one of them is needed.
         class_names: list of str, in the order of the logits. By default `fit` learns them from
             string labels, sorted; integer labels are served as `"0"`, `"1"`, ….
         multi_label: bool. Whether a text may have any number of classes; labels are then (B,
             classes) of 0 and 1, or lists of class names.
         symmetric: bool. Read each pair in both orders and add the logits, as for similarity, which
             has no order.
-        lm_loss_weight: float. Weight of the language model's loss in training, see
+        lm_loss_weight: float, 0 or more. Weight of the language model's loss in training, see
             `keras_lm.tasks.recipe.GPTRecipe`; None for the model's default: 0.5 for GPT, else 0.
-        **arguments: see `Task`.
+        backbone, **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns logits (B, classes), float32.
-
-    Raises:
-        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if
-            `lm_loss_weight` is negative, or the backbone is no language model.
+    Call: `task(inputs)` returns logits (B, classes), float32.
 
     Example:
 
@@ -154,10 +149,10 @@ class TextClassifier(Task):
         return indices_of(labels, self.class_names)
 
     def decode(self, outputs, packed):
-        """Return `labels` and `scores` (B, classes).
+        """Return `scores` (B, classes) and `labels`, the best class of each text, (B,).
 
-        `labels` is the best class of each text, (B,); with `multi_label` it is (B, classes), each
-        class's name where its score is at least 0.5 and an empty string where it is not.
+        With `multi_label`, `labels` is (B, classes): a class's name if its score is at least 0.5,
+        or empty.
         """
         names = names_of_classes(self.class_names, self.num_classes)
         if self.multi_label:
@@ -181,10 +176,7 @@ class TextClassifier(Task):
         return {"classes": tf.broadcast_to(names, tf.shape(scores)), "scores": scores}
 
     def classify(self, x, batch_size=32):
-        """Return `labels` and `scores` for raw texts, as the exported model does.
-
-        `x` has any form that `predict` takes. Returns a dict of numpy arrays; see `decode`.
-        """
+        """Return `labels` and `scores` for raw texts, in any form; see `decode`."""
         return self.answer_all(x, batch_size)
 
 

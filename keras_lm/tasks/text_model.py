@@ -10,8 +10,8 @@ from keras_lm.training import AdamW, schedules
 class TextModel(keras.Model):
     """A `keras.Model` whose `fit`, `evaluate`, `predict` and the like take raw strings.
 
-    As in KerasHub's `PipelineModel`, strings are tokenized and packed in `tf.data`, on the host, by
-    `preprocess`; the network takes packed dicts. See `keras_lm.tasks.datasets`.
+    As in KerasHub's `PipelineModel`, `preprocess` runs in `tf.data`, on the host; the network takes
+    packed dicts. See `keras_lm.tasks.datasets`.
     """
 
     default_learning_rate = 5e-5
@@ -40,32 +40,21 @@ class TextModel(keras.Model):
         return labels
 
     def preprocess_with_labels(self, columns, labels):
-        """Return the packed dict of texts, and the labels as the loss takes them.
-
-        Overridden if the labels depend on the text's tokens.
-        """
+        """Return packed texts and labels; overridden if labels depend on the text's tokens."""
         return self.preprocess(columns), labels
 
     def default_loss(self):
-        """Return the loss that `compile()` uses."""
         return None
 
     def default_metrics(self):
-        """Return the metrics that `compile()` uses."""
         return None
 
     # === Keras's methods ===
 
     def compile(self, optimizer="auto", loss="auto", metrics="auto", jit_compile=False, **kwargs):
-        """As `keras.Model.compile`, with the task's defaults for `"auto"`.
+        """As `keras.Model.compile`; `"auto"` is `AdamW`, and the task's own loss and metrics.
 
-        Args:
-            optimizer: `"auto"` is `keras_lm.training.AdamW`.
-            loss: `"auto"` is the task's own.
-            metrics: `"auto"` are the task's own.
-            jit_compile: bool. XLA recompiles for every sequence length: use it with
-                `padding="fixed"`.
-            **kwargs: see `keras.Model.compile`.
+        With `jit_compile`, XLA recompiles for every sequence length: use it with `padding="fixed"`.
         """
         rate = self.backbone.LEARNING_RATE or self.default_learning_rate
         optimizer = AdamW(rate) if optimizer == "auto" else optimizer
@@ -99,13 +88,10 @@ class TextModel(keras.Model):
         validation_batch_size=None,
         **kwargs,
     ):
-        """As `keras.Model.fit`, on raw strings; the arguments are Keras's own.
+        """As `keras.Model.fit`, on raw strings.
 
-        A learning-rate schedule of `keras_lm.training` without a length gets the number of steps of
-        this call.
-
-        Raises:
-            ValueError: if strings or labels have another form; names row and value.
+        A learning-rate schedule of `keras_lm.training` without a length gets the steps of this
+        call.
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = datasets.split(
@@ -140,15 +126,11 @@ class TextModel(keras.Model):
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
-        """As `keras.Model.evaluate`, on raw strings."""
         batches = datasets.batches(self, x, y, sample_weight, batch_size)
         return super().evaluate(batches, verbose=verbose, **kwargs)
 
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
-        """As `keras.Model.predict`, on raw strings: what calling the task returns, for all rows.
-
-        Rows of sequence outputs are padded to the longest text of all.
-        """
+        """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
         batches = datasets.batches(self, x, batch_size=batch_size)
         if self.predicts_sequences:
             if kwargs.get("steps"):
@@ -157,16 +139,13 @@ class TextModel(keras.Model):
         return super().predict(batches, verbose=verbose, **kwargs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
-        """As `keras.Model.train_on_batch`, on raw strings."""
         schedules.plan(self, 0, None)
         return super().train_on_batch(*datasets.one_batch(self, x, y, sample_weight), **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
-        """As `keras.Model.test_on_batch`, on raw strings."""
         return super().test_on_batch(*datasets.one_batch(self, x, y, sample_weight), **kwargs)
 
     def predict_on_batch(self, x):
-        """As `keras.Model.predict_on_batch`, on raw strings."""
         return super().predict_on_batch(datasets.one_batch(self, x)[0])
 
     def note_pairs(self, columns):

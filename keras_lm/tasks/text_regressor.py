@@ -13,11 +13,10 @@ class TextRegressor(Task):
     """Predict a number for each text, or pair of texts.
 
     Args:
-        backbone: see `Task`.
         symmetric, lm_loss_weight: see `TextClassifier`.
-        **arguments: see `Task`.
+        backbone, **arguments: see `Task`.
 
-    Call: `task(inputs)` takes packed inputs and returns (B, 1), float32.
+    Call: `task(inputs)` returns (B, 1), float32.
 
     Example:
 
@@ -64,15 +63,11 @@ class TextRegressor(Task):
         return keras.ops.reshape(keras.ops.cast(labels, "float32"), (-1, 1))
 
     def decode(self, outputs, packed):
-        """Return `scores` (B,)."""
         return {"scores": outputs[:, 0]}
 
     def example_signature(self):
         return "regress", lambda answer: {"outputs": answer["scores"]}
 
     def regress(self, x, batch_size=32):
-        """Return `scores` (B,) for raw texts, as the exported model does.
-
-        `x` has any form that `predict` takes.
-        """
+        """Return `scores` (B,) for raw texts in any form that `predict` takes."""
         return self.answer_all(x, batch_size)

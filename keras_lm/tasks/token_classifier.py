@@ -1,7 +1,4 @@
-"""Token classification: a label for every word, and the entities that these labels mark.
-
-Shapes: B batch, W words, S sequence, N words of all texts.
-"""
+"""A label for every word. Shapes: B batch, W words, S sequence, N words of all texts."""
 
 import keras
 import numpy as np
@@ -32,28 +29,20 @@ class TokenClassifier(Task):
     Words without pieces, and those beyond `sequence_length`, get an empty string as label.
 
     Args:
-        backbone: see `Task`.
-        num_classes: int. Default: the number of `class_names`.
-        class_names: list of str, in the order of the logits, such as `["O", "B-PER", "I-PER"]`. By
-            default `fit` learns them from string labels, sorted; integer labels are served as
-            `"0"`, `"1"`, ….
+        num_classes, class_names: see `TextClassifier`; names such as `["O", "B-PER", "I-PER"]`.
         splitter: how strings are split into words: `"whitespace"`, or `"punctuation"`, which also
             makes every punctuation mark a word. Lists of words are not split.
         crf: bool, or `"bio"`. True puts a conditional random field on the logits
             (`keras_lm.layers.CRF`): the loss is that of whole sequences, labels are the likeliest
             sequence, and a score is the label's marginal probability. `"bio"` also forbids `I-X`
             after anything but `B-X` and `I-X`; `class_names` must then be BIO labels.
-        **arguments: see `Task`.
+        backbone, **arguments: see `Task`.
 
     Raw data are lists of words, `[["Ada", "lives", "here"], …]`, or strings. Labels are a list for
-    each text, with a class name or number for each word; -100 ignores a word.
+    each text, with a class name or number for each word; -100 ignores a word. With packed inputs,
+    labels are (B, S) numbers.
 
-    Call: `task(inputs)` takes packed inputs and returns logits (B, S, classes), float32. With
-    packed inputs, labels are (B, S) numbers.
-
-    Raises:
-        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if `crf`
-            has another value, or is `"bio"` and the names are not.
+    Call: `task(inputs)` returns logits (B, S, classes), float32.
 
     Example:
 
@@ -129,7 +118,6 @@ class TokenClassifier(Task):
         return loss + sum(self.losses) / num_replicas()
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """As Keras's; with a CRF, of the likeliest sequences."""
         if self.crf is not None:
             labels = self.crf.decode(y_pred, ops.not_equal(y, IGNORED), self.allowed)
             y_pred = ops.one_hot(labels, self.num_classes)
@@ -214,17 +202,10 @@ class TokenClassifier(Task):
     # === Answers ===
 
     def answer(self, columns, tokenize=None):
-        """From strings, or words, to a label for each word, in the graph.
+        """Return a label for each word of strings (B,) or words (B, W), in the graph.
 
-        Args:
-            columns: dict with `text`, strings (B,) or words (B, W), ragged or padded with empty
-                strings.
-            tokenize: see `Task.preprocess`.
-
-        Returns:
-            dict of `tokens` (the words), `labels` and `scores`, (B, W) each, and for strings also
-            `start` and `end`, offsets in characters, (B, W) int32. Rows are padded with empty
-            strings and zeros.
+        `tokens` (the words), `labels` and `scores` are (B, W), as are `start` and `end` for
+        strings, offsets in characters, int32. Rows are padded with empty strings and zeros.
         """
         self.require_tokenizer()
         words, offsets_of_words = self.rows.words(columns["text"])
@@ -278,15 +259,10 @@ class TokenClassifier(Task):
         return at_places(labels), at_places(scores)
 
     def tag(self, x, batch_size=32):
-        """Label the words of raw texts, as the exported model does.
+        """Label the words of raw texts, strings or lists of words, in any form.
 
-        Args:
-            x: strings or lists of words, in any form that `predict` takes.
-            batch_size: int.
-
-        Returns:
-            dict of `tokens` (the words), `labels`, `scores`, and for strings also `start` and
-            `end`; each a list with a list per text, with an entry per word.
+        Returns `tokens` (the words), `labels`, `scores`, and for strings also `start` and `end`:
+        each a list with a list per text, with an entry per word.
         """
         answer = self.answer_all(x, batch_size)
         lengths = (answer["tokens"] != "").sum(axis=1)
@@ -296,16 +272,11 @@ class TokenClassifier(Task):
         }
 
     def entities(self, x, batch_size=32):
-        """Find the entities that the labels mark, see `keras_lm.tasks.entities`.
+        """Find the entities that the labels mark in strings or lists of words, but no dataset.
 
-        Args:
-            x: strings or lists of words; no dataset.
-            batch_size: int.
-
-        Returns:
-            A list for each text, of dicts: `text` (the part of the string, or the words joined by
-            spaces), `label`, `score` (the mean of its words'), `start` and `end`: in characters of
-            a string, as Python counts them; in words of a list.
+        Returns a list for each text, of dicts: `text` (the part of the string, or the words joined
+        by spaces), `label`, `score` (the mean of its words'), `start` and `end`: in characters of a
+        string, as Python counts them; in words of a list.
         """
         texts = self.columns(x)["text"]
         return entities_of(self.tag(x, batch_size), texts)
