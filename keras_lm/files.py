@@ -110,8 +110,11 @@ def find_versions(folder):
 def find_files(files):
     """Return the paths that match paths and glob patterns, without duplicates, sorted per pattern.
 
-    `files` is one of these or a list; `**` reaches into folders. A FileNotFoundError names one
-    without a match.
+    Args:
+        files: path or glob pattern (`**` reaches into folders), or a list of these.
+
+    Raises:
+        FileNotFoundError: if one of them names no file.
     """
     patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     paths = []

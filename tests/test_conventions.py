@@ -152,6 +152,8 @@ def test_what_users_see_documents_its_arguments(package):
     wrong = []
     for name, member in exported(package):
         text = member.__doc__ or ""
+        for other in re.findall(r"arguments: as `(\w+)`", text):
+            text += getattr(importlib.import_module(package), other).__doc__
         wanted = [argument for argument in arguments(member) if argument != "name"]
         if inspect.isclass(member) and "__init__" not in vars(member):
             wanted = []  # inherited, and documented there

@@ -56,6 +56,7 @@ def together(*decorators):
     """Return one decorator of several, in the order in which `--help` shows them."""
 
     def decorate(command):
+        """Give a command all of them."""
         for decorator in reversed(decorators):
             command = decorator(command)
         return command

@@ -70,6 +70,12 @@ class TextModel(keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    def make_train_function(self, force=False):
+        # TensorFlow traces a step twice if that creates variables.
+        if self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def fit(
         self,
         x=None,

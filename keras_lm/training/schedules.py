@@ -30,27 +30,30 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         if not 0 <= warmup < 1:
             raise ValueError(f"warmup={warmup} is a fraction of the steps: pass 0 <= warmup < 1.")
         self.peak = peak
-        self.total_steps = total_steps
         self.warmup = warmup
-        self.start = start
         self.is_planned_by_fit = total_steps is None
+        # Start, steps rising, all steps (0 if unknown): a variable, so that each call of `fit` can
+        # use the graph of the first.
+        self._numbers = keras.Variable([0.0, 0.0, 0.0], dtype="float32", trainable=False)
+        self._set(start, total_steps)
+
+    def _set(self, start, total_steps):
+        self.start, self.total_steps = start, total_steps
+        total_steps = total_steps or 0
+        self._numbers.assign([start, int(self.warmup * total_steps), total_steps])
 
     def plan(self, start, total_steps):
-        """Set the steps of a call of `fit`, unless the user did; return whether they changed."""
-        if not self.is_planned_by_fit or (start, total_steps) == (self.start, self.total_steps):
-            return False
-        self.start, self.total_steps = start, total_steps
-        return True
+        """Set the steps of a call of `fit`, unless the user did."""
+        if self.is_planned_by_fit:
+            self._set(start, total_steps)
 
     def __call__(self, step):
-        if self.total_steps is None:
-            return ops.convert_to_tensor(self.peak, "float32")
-        step = ops.cast(step, "float32") - self.start
-        warmup_steps = int(self.warmup * self.total_steps)
-        rising = step / max(warmup_steps, 1)
-        falling = (self.total_steps - step) / (self.total_steps - warmup_steps)
-        share = ops.where(step < warmup_steps, rising, falling)
-        return self.peak * ops.clip(share, 0.0, 1.0)
+        start, warmup_steps, total_steps = (self._numbers[i] for i in range(3))
+        step = ops.cast(step, "float32") - start
+        rising = step / ops.maximum(warmup_steps, 1.0)
+        falling = (total_steps - step) / ops.maximum(total_steps - warmup_steps, 1.0)
+        share = ops.clip(ops.where(step < warmup_steps, rising, falling), 0.0, 1.0)
+        return self.peak * ops.where(total_steps > 0, share, 1.0)
 
     def get_config(self):
         return {
@@ -82,8 +85,6 @@ class SlantedTriangular(WarmupLinearDecay):
         self.ratio = ratio
 
     def __call__(self, step):
-        if self.total_steps is None:
-            return super().__call__(step)
         share = super().__call__(step) / self.peak
         return self.peak * (1.0 + share * (self.ratio - 1.0)) / self.ratio
 
@@ -103,8 +104,7 @@ def plan(model, start, total_steps):
     if total_steps is not None:
         # Unlike `iterations`, it also counts steps that only accumulate gradients.
         start += int(optimizer._iterations.numpy())
-    if schedule.plan(start, total_steps):
-        model.train_function = None  # whose graph has the old numbers
+    schedule.plan(start, total_steps)
     return schedule
 
 

@@ -337,3 +337,17 @@ def test_compile_keeps_defaults_for_what_is_left_out(make):
     assert isinstance(task.optimizer, AdamW)
     result = task.evaluate(["a", "good"], [1.0, 2.0], return_dict=True, verbose=0)
     assert set(result) == {"loss", "mean_squared_error"}
+
+
+def test_a_step_is_traced_once_for_all_fits(make):
+    task = make(TextClassifier, num_classes=2, in_graph=True)
+    traced = []
+
+    def step(data):
+        traced.append(data)
+        return TextClassifier.train_step(task, data)
+
+    task.train_step = step
+    for epochs in (1, 2):  # the schedule is another one, and the graph the same
+        task.fit(TEXTS, LABELS, epochs=epochs, verbose=0)
+    assert len(traced) == 1

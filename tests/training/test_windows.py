@@ -150,7 +150,8 @@ def test_schedule_spans_the_run_and_is_free_again(windows):
     np.testing.assert_allclose(rates, [1e-2 * (12 - s) / 11 for s in range(1, 13)], atol=1e-8)
     schedule = task.optimizer._learning_rate
     assert schedule.is_planned_by_fit
-    assert schedule.plan(12, 5)
+    schedule.plan(12, 5)
+    assert schedule.total_steps == 5
 
 
 def test_state_that_is_no_number_is_not_saved(windows, tmp_path):
