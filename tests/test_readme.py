@@ -7,8 +7,11 @@ import sys
 
 import pytest
 
+# Without tracing, which would take most of the time; exports are traced all the same.
 RUNNER = """
 import sys, traceback
+import tensorflow as tf
+tf.config.run_functions_eagerly(True)
 blocks = open(sys.argv[1], encoding="utf-8").read().split("\\f")
 namespace = {"__name__": "__main__"}
 for number, block in enumerate(blocks, 1):

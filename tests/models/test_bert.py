@@ -189,23 +189,6 @@ def backbone():
     return BertBackbone(**TINY)
 
 
-def test_padding_changes_nothing_on_either_side(backbone):
-    ids = np.array([[4, 7, 9, 11]], "int32")
-    alone = backbone({"token_ids": ids})["sequence_output"]
-    for before, after in ((0, 3), (3, 0)):
-        width = [(0, 0), (before, after)]
-        padded = backbone(
-            {"token_ids": np.pad(ids, width), "padding_mask": np.pad(np.ones_like(ids), width)}
-        )["sequence_output"]
-        np.testing.assert_allclose(padded[:, before : before + 4], alone, atol=1e-5)
-
-
-def test_a_row_of_padding_gives_finite_numbers(backbone):
-    ids = np.zeros((2, 5), "int32")
-    outputs = backbone({"token_ids": ids, "padding_mask": ids})
-    assert all(np.isfinite(value).all() for value in outputs.values())
-
-
 def test_hidden_states_and_attention(backbone, hidden_states):
     inputs = {"token_ids": np.array([[4, 7, 9]], "int32")}
     states = hidden_states(backbone, inputs)
@@ -226,20 +209,6 @@ def test_lists_and_left_out_inputs_mean_the_defaults(backbone):
     assert symbolic["pooled_output"].shape == (None, 16)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"token_ids": [[1]], "padding_maks": [[1]]}, "unknown keys.*padding_maks"),
-        ({"padding_mask": [[1]]}, "lacks 'token_ids'"),
-        ([[1, 2]], "takes a dict with the keys"),
-        ({"token_ids": [[1] * 13]}, "13 columns.*max_sequence_length=12"),
-    ],
-)
-def test_bad_inputs(backbone, inputs, message):
-    with pytest.raises(ValueError, match=message):
-        backbone(inputs)
-
-
 def test_heads_that_do_not_divide_the_width():
     with pytest.raises(ValueError, match="num_heads=3 does not divide"):
         BertBackbone(**{**TINY, "num_heads": 3})
@@ -251,32 +220,6 @@ def test_without_pooler_there_is_no_pooled_output():
     task = TextClassifier(backbone, num_classes=3)  # brings a pooler of its own
     assert task({"token_ids": [[1]]}).shape == (1, 3)
     assert {w.path for w in task.head.weights} >= {"classifier/pooler/kernel"}
-
-
-def test_configuration_round_trip(backbone, tmp_path):
-    again = BertBackbone.from_config(backbone.get_config())
-    assert again.get_config() == backbone.get_config()
-    backbone.save(tmp_path / "backbone.keras")
-    loaded = keras.saving.load_model(tmp_path / "backbone.keras")
-    inputs = {"token_ids": [[4, 7, 9]]}
-    for name, value in backbone(inputs).items():
-        np.testing.assert_array_equal(loaded(inputs)[name], value)
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision(policy):
-    keras.utils.set_random_seed(0)
-    backbone = BertBackbone(**TINY, dtype=policy)
-    ids = np.array([[4, 7, 9], [0, 0, 0]], "int32")
-    inputs = {"token_ids": ids, "padding_mask": np.sign(ids)}
-    outputs = backbone(inputs)
-    assert keras.backend.standardize_dtype(outputs["sequence_output"].dtype) == policy[6:]
-    assert {w.dtype for w in backbone.weights if "seed" not in w.path} == {"float32"}
-    assert backbone.attention_probabilities(inputs)[0].dtype == "float32"
-    for task in (TextClassifier(backbone, num_classes=2), MaskedLM(backbone)):
-        logits = task(inputs)
-        assert logits.dtype == "float32"
-        assert np.isfinite(logits).all()
 
 
 # Parameters as published: the papers' rounded counts, and Hugging Face's exact ones.

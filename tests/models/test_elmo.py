@@ -224,14 +224,6 @@ def test_config_round_trip_and_dtype(tiny, tokenizer):
     )
 
 
-def test_preset_round_trip(tiny, tokenizer, tmp_path):
-    tiny.save_to_preset(tmp_path / "preset")
-    ids = tokenizer(["one two three"]).to_tensor()
-    np.testing.assert_array_equal(
-        top(Backbone.from_preset(tmp_path / "preset"), ids), top(tiny, ids)
-    )
-
-
 def test_sizes():
     backbone = Backbone.from_preset("elmo_small_en", load_weights=False)
     assert backbone.output["sequence_output"].shape == (None, None, 256)

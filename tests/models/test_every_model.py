@@ -211,6 +211,8 @@ def test_mixed_precision(make, tokenizer, policy):
     x = backbone(inputs)["sequence_output"]
     assert keras.backend.standardize_dtype(x.dtype) in (policy.removeprefix("mixed_"), "float32")
     assert {weight.dtype for weight in backbone.trainable_weights} == {"float32"}
+    if "attention_biases" in backbone.symbolic:
+        assert backbone.attention_probabilities(inputs)[0].dtype == "float32"
     logits = task(inputs)
     assert logits.dtype == "float32"
     assert np.isfinite(logits).all()
@@ -248,10 +250,10 @@ def test_every_task(name, make, tokenizer, cls):
 
 @pytest.fixture(scope="module")
 def classifier(name, tokenizer):
-    """A task that has learnt a little, in steps that are not traced."""
+    """A task that has learnt a little."""
     backbone = MODELS[name][1](tokenizer.vocabulary_size)
     task = tasks.TextClassifier(backbone, class_names=["bad", "good"], tokenizer=tokenizer)
-    task.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True)
+    task.compile(optimizer=keras.optimizers.Adam(0.02))
     labels = ["good"] * 4 + ["bad"] * 4
     task.losses_of_fit = task.fit(GOOD + BAD, labels, epochs=20, verbose=0).history["loss"]
     return task

@@ -56,6 +56,7 @@ def test_it_learns_what_neither_text_says_alone(task):
         assert frozen.isdisjoint(variable.path for variable in task.trainable_variables)
 
 
+@pytest.mark.slow
 def test_files_and_exports(task, tmp_path):
     texts = ([b"x", b"", b"a \xff y", b"z " * 50], [b"y x", b"", b"\xf0\x9f\x98\x80", b"x"])
     own = task.classify(texts)["scores"]

@@ -77,6 +77,7 @@ def test_the_second_layer_reads_the_language_model(task):
     )
 
 
+@pytest.mark.slow
 def test_files_and_exports(task, tmp_path):
     expected = task.tag(TEXTS)
     task.save_to_preset(tmp_path / "preset")
