@@ -197,6 +197,7 @@ def test_more_tokens_than_positions(model):
 # === The files ===
 
 
+@pytest.mark.slow
 def test_fresh_process(folder, task):
     report = export.check(folder, task, PROMPTS)
     assert set(report.differences) == {"text", "num_tokens", "num_prompt_tokens"}
@@ -246,6 +247,7 @@ def lite(task, tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_loop_around_a_tflite(lite, task):
     tokenize, step = (lite.get_signature_runner(name) for name in ("tokenize", "next_token"))
     tokens = tokenize(prompt=np.array([b"a prompt of many words", b"Hello", b"x\xff\xfe"], object))

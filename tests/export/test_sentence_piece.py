@@ -71,6 +71,7 @@ def answers(served, task, texts):
     np.testing.assert_allclose(served["scores"], expected["scores"], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fit_save_export_and_ask_in_a_fresh_process(albert, version):
     report = check(version, albert, TEXTS)
     assert report.differences["labels"] == 0 and report.differences["scores"] <= 1e-5

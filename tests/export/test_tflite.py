@@ -47,6 +47,7 @@ def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
                 np.testing.assert_allclose(found[name], value, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_classifier_in_a_fresh_process(make_backbone, tokenizer, texts, tmp_path):
     task = tasks.TextClassifier(make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer)
     packer = task.packer

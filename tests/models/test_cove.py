@@ -80,6 +80,7 @@ def test_vectors_beside_the_checkpoint_bring_strings(reference, assert_equal, tm
         CoveBackbone.from_preset(tmp_path)
 
 
+@pytest.mark.slow
 def test_strings_of_every_kind_and_the_export(cove, tokenizer, tmp_path):
     task = FeatureExtractor(cove, tokenizer=tokenizer, sequence_length=6000)
     texts = ["", "the bank", "the \U0001f600 of zzz", "bank of " * 2500, "the", "x" * 200]

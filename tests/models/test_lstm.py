@@ -54,6 +54,7 @@ def test_it_is_a_stack_of_lstms(tokenizer):
     assert np.abs(dropped[1] - x).max() > 0.01
 
 
+@pytest.mark.slow
 def test_a_language_model_learns_from_strings_and_continues_them(language_model):
     task, perplexities = language_model
     assert perplexities[-1] < 2.2 < 10 < perplexities[0]
@@ -63,6 +64,7 @@ def test_a_language_model_learns_from_strings_and_continues_them(language_model)
     assert scores[0] < 3 < 10 < scores[1]
 
 
+@pytest.mark.slow
 def test_preset_round_trip(language_model, tmp_path):
     task, _ = language_model
     prompts = ["the dog ran on", "a cat", ""]

@@ -49,7 +49,7 @@ text = strategies.lists(strategies.sampled_from(["a", "films", "was", "good", "Ã
 )
 
 
-@hypothesis.settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@hypothesis.settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @hypothesis.given(
     rows=strategies.lists(strategies.tuples(text, text), min_size=1, max_size=3),
     template=strategies.sampled_from([BERT, LEFT]),

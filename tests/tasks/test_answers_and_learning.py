@@ -98,6 +98,7 @@ def test_regressor_takes_columns_and_rows_alike(make):
     np.testing.assert_allclose(scores, task.predict(x, verbose=0)[:, 0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_regressor_learns(make, texts):
     task = fast(make(TextRegressor, in_graph=True))
     losses = task.fit(texts, [2.0] * len(texts), epochs=20, verbose=0).history["loss"]

@@ -66,6 +66,7 @@ def test_word_ids(fresh):
     np.testing.assert_array_equal(ids, [[0, 3, 2, 1], [0, 1, IGNORED, IGNORED]])
 
 
+@pytest.mark.slow
 def test_both_directions_learn_from_samples(trained):
     _, before, after = trained
     for name in ("forward_perplexity", "backward_perplexity", "perplexity"):
@@ -205,6 +206,7 @@ def test_forward_half_continues_sentences(trained, writer):
     assert writer.tokenizer.detokenize([ids]).numpy()[0].decode() == "sat ."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_forward_half_in_files(writer, dtype, tmp_path):
     writer.save_to_preset(tmp_path / "preset")
@@ -221,6 +223,7 @@ def test_forward_half_in_files(writer, dtype, tmp_path):
         assert loaded.generate(["the"]) == writer.generate(["the"])
 
 
+@pytest.mark.slow
 def test_training_the_forward_half_leaves_the_whole_as_it_is(trained):
     task, *_ = trained
     before = [np.array(weight) for weight in task.weights]

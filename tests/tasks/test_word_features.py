@@ -136,6 +136,7 @@ def test_classifier_learns_from_strings(source):
     assert words == [[b"a", b"b", b"</S>", b"<S>", b"c"]]
 
 
+@pytest.mark.slow
 def test_lite(mixer, tmp_path):
     pytest.importorskip("ai_edge_litert")
     from ai_edge_litert.interpreter import InterpreterWithCustomOps
@@ -155,6 +156,7 @@ def test_lite(mixer, tmp_path):
     np.testing.assert_allclose(answer, expected, atol=5e-5)
 
 
+@pytest.mark.slow
 def test_vectors_of_a_word_and_of_its_context_side_by_side(tmp_path):
     """CoVe's [GloVe; CoVe]: states of two widths, for a text, for a tagger, and in an export."""
     keras.utils.set_random_seed(0)

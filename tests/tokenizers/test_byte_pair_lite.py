@@ -126,6 +126,7 @@ def test_long_words(lite, tokenizer_of):
     assert lite("bytebpe-gpt2")([letters]) == tokenizer_of("bytebpe-gpt2")([letters]).to_list()
 
 
+@pytest.mark.slow
 def test_other_vocabularies():
     merges = ["Ġ t", "h e", "Ġt he", "a a", "aa aa"]
     made = ["".join(merge.split()) for merge in merges]

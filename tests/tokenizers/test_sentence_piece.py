@@ -344,6 +344,7 @@ def rows_of(output):
     return tf.RaggedTensor.from_row_splits(output["values"], output["row_splits"]).to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, "bpe"])
 def test_saved_model(golden, kind, tmp_path):
     if kind == "bpe":
