@@ -37,7 +37,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/keras-lm demo
 
 test: $(VENV)/.installed-test
-	SEED=$(SEED) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	SEED=$(SEED) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 slow: $(VENV)/.installed-test
 	SEED=$(SEED) $(BIN)/python -m pytest -m slow $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
