@@ -82,18 +82,18 @@ class CRF(keras.layers.Layer):
     def marginals(self, logits, mask, allowed=None):
         """Return the probability of each class at each position, (B, S, C)."""
         chain = self._chain(logits, mask, allowed)
-        ahead, _ = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))
+        before, _ = self._forward(chain, lambda x: ops.logsumexp(x, axis=1))
 
         def step(carry, xs):
             (onward,) = carry  # (B, C): logits of the following position, and all after it
             logits, is_real, is_last = xs
-            behind = ops.logsumexp(chain.transitions + onward[:, None, :], axis=-1)
-            behind = ops.where(is_last, chain.end, behind)
-            return (ops.where(is_real, logits + behind, onward),), behind
+            after = ops.logsumexp(chain.transitions + onward[:, None, :], axis=-1)
+            after = ops.where(is_last, chain.end, after)
+            return (ops.where(is_real, logits + after, onward),), after
 
         start = ops.zeros((ops.shape(mask)[0], self.num_classes))
-        _, behind = scan(step, (start,), (chain.logits, chain.is_real, chain.is_last), reverse=True)
-        return ops.transpose(ops.softmax(ahead + behind), (1, 0, 2))
+        _, after = scan(step, (start,), (chain.logits, chain.is_real, chain.is_last), reverse=True)
+        return ops.transpose(ops.softmax(before + after), (1, 0, 2))
 
     def _chain(self, logits, mask, allowed=None):
         transitions, start, end = (

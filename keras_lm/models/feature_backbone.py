@@ -116,7 +116,7 @@ class FeatureBackbone(Backbone):
         if self.pooling == "none":
             return x * mask
         if self.pooling == "max":
-            # A row that is all padding has no maximum: it gives zeros.
+            # A row that is all padding has no maximum: it becomes zeros.
             return ops.where(ops.any(mask > 0, axis=1), ops.max(x + (mask - 1) * 1e4, axis=1), 0.0)
         if self.pooling == "first":
             # (B, 1, 1): padding may be on the left. LiteRT has argmax of integers only.

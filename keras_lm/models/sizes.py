@@ -82,10 +82,10 @@ def _elmo(config):
     # Of one direction.
     lstm = 2 * width * 4 * units + (units * width if config["project_cells"] else 0)
     biases = total + highways * 2 * total + (width if projection else 0) + 2 * layers * 4 * units
-    behind = highways * highway + projection + 2 * layers * lstm
+    others = highways * highway + projection + 2 * layers * lstm
     embedding = config["vocabulary_size"] * characters
-    parameters = embedding + sum(kernel for _, kernel in kernels) + behind + biases
-    return parameters, 2 * (convolved + behind), 0
+    parameters = embedding + sum(kernel for _, kernel in kernels) + others + biases
+    return parameters, 2 * (convolved + others), 0
 
 
 def _awd_lstm(config):

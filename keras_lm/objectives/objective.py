@@ -156,7 +156,9 @@ class MaskedAccuracy(keras.metrics.Mean):
     def update_state(self, labels, logits, sample_weight=None):
         labels = ops.convert_to_tensor(labels)
         right = ops.equal(labels, ops.cast(ops.argmax(logits, axis=-1), labels.dtype))
-        return super().update_state(ops.cast(right, "float32"), sample_weight=label_weights(labels))
+        return super().update_state(
+            ops.cast(right, "float32"), sample_weight=label_weights(labels, sample_weight)
+        )
 
 
 def label_weights(labels, sample_weight=None):

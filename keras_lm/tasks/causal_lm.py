@@ -237,8 +237,8 @@ class CausalLM(GenerativeTask):
         for i, (_, row) in enumerate(rows):
             if isinstance(row, bytes) or not row:
                 raise ValueError(f"choices[{i}] is {row!r}: pass a list of at least one choice.")
-        heads = self._ids_behind_bos([context for context, _ in rows])
-        wholes = self._ids_behind_bos([context + choice for context, row in rows for choice in row])
+        heads = self._ids_after_bos([context for context, _ in rows])
+        wholes = self._ids_after_bos([context + choice for context, row in rows for choice in row])
         ends = np.cumsum([len(row) for _, row in rows])
         wholes = [wholes[end - len(row) : end] for end, (_, row) in zip(ends, rows, strict=True)]
         borders = [continuations.border(*pair) for pair in zip(heads, wholes, strict=True)]
@@ -274,7 +274,7 @@ class CausalLM(GenerativeTask):
         answer["num_tokens"][mask] = np.concatenate(numbers)
         return answer
 
-    def _ids_behind_bos(self, texts):
+    def _ids_after_bos(self, texts):
         ids = self.tokenizer(texts)
         rows = np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
         bos = self._ids_of("bos").numpy()

@@ -34,9 +34,7 @@ def reference(tokens, stride):
 
 @pytest.mark.parametrize("tokens_at_once", [5, 20, 1024])
 @pytest.mark.parametrize("stride", [1, 4, 9])
-def test_each_token_is_scored_once_behind_what_its_window_shows(
-    monkeypatch, stride, tokens_at_once
-):
+def test_each_token_is_scored_once_after_what_its_window_shows(monkeypatch, stride, tokens_at_once):
     monkeypatch.setattr(scoring, "TOKENS_AT_ONCE", tokens_at_once)
     random = np.random.default_rng(0)
     rows = [random.integers(1, 50, size=n).tolist() for n in LENGTHS]

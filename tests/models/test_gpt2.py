@@ -269,7 +269,7 @@ def test_bad_caches(backbone):
 # === What holds whatever the weights ===
 
 
-def test_no_token_sees_one_behind_it(backbone):
+def test_no_token_sees_one_after_it(backbone):
     changed = IDS.copy()
     changed[:, 4:] += 1
     np.testing.assert_array_equal(

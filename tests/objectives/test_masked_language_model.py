@@ -332,6 +332,14 @@ def test_accuracy_counts_known_labels_over_batches():
     assert float(metric.result()) == pytest.approx(3 / 4)
 
 
+def test_accuracy_weighs_rows():
+    metric = MaskedAccuracy()
+    labels = LOGITS.argmax(-1)
+    labels[1] = (labels[1] + 1) % 5
+    metric.update_state(labels, LOGITS, sample_weight=[3.0, 1.0])
+    assert float(metric.result()) == pytest.approx(3 / 4)
+
+
 def test_loss_and_metric_round_trip():
     for thing in (MaskedCrossentropy(), MaskedAccuracy()):
         again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(thing))

@@ -176,7 +176,7 @@ def test_continuations_equal_whole_forward_passes(task):
     np.testing.assert_allclose(found[0], whole - alone, rtol=1e-4)
 
 
-def test_a_space_belongs_to_the_word_behind_it(task):
+def test_a_space_belongs_to_the_word_after_it(task):
     tight = task.score_continuations(["so A:"], [[" the", " that"]])
     loose = task.score_continuations(["so A: "], [["the", "that"]])
     np.testing.assert_allclose(tight["scores"], loose["scores"], rtol=1e-5)
@@ -223,7 +223,7 @@ def test_what_is_wrong_with_choices_is_said(task, contexts, choices, message):
 # === A prompted model ===
 
 
-def test_classes_are_chosen_by_the_likelihood_behind_the_prompt(task):
+def test_classes_are_chosen_by_the_likelihood_after_the_prompt(task):
     template = "Review: {text}\nIt was {label}."
     reviews = [("a joy", "good"), ("dull and loud", "bad")]
     prompt = Prompt(examples=reviews, template=template, separator="\n\n")
@@ -276,8 +276,8 @@ def test_answers_end_where_the_next_example_would_begin(tokenizer):
     task.compile(optimizer=keras.optimizers.Adam(0.02))
     # A prompt is continued as it is, and scored after the bos token.
     ids = tokenizer(prompt.text("cheese") + " fromage\nq => r\n")
-    behind = tf.concat([[tokenizer.special_id("bos")], ids[:-1]], axis=0)
-    windows = tf.data.Dataset.from_tensor_slices(tf.stack([ids, behind]))
+    previous = tf.concat([[tokenizer.special_id("bos")], ids[:-1]], axis=0)
+    windows = tf.data.Dataset.from_tensor_slices(tf.stack([ids, previous]))
     task.fit(window_batches(windows, 2).repeat(), epochs=1, steps_per_epoch=100, verbose=0)
     prompted = Prompted(task, prompt)
     assert prompted.answer(["cheese"], max_new_tokens=12) == ["fromage"]
@@ -344,7 +344,7 @@ def test_last_words_by_a_slow_search(task):
         predict_last_words(task, texts, STOP_WORDS, num_candidates=1)
 
 
-def test_blanks_are_filled_by_what_stands_behind_them(task):
+def test_blanks_are_filled_by_what_stands_after_them(task):
     texts = ["the trophy is in the _ now", "so _ it"]
     choices = [["box", "suitcase", "bag"], ["be", "say"]]
     full, partial = fill_blank(task, texts, choices), fill_blank(task, texts, choices, partial=True)

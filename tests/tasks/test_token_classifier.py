@@ -131,7 +131,7 @@ def test_scores_are_those_of_first_pieces(task):
     assert answer["labels"][2][0] == "" and answer["scores"][2][0] == 0  # nothing to see
 
 
-def test_words_behind_the_window_get_no_label(make):
+def test_words_after_the_window_get_no_label(make):
     task = make(TokenClassifier, class_names=NAMES, sequence_length=5)
     answer = task.tag([["a"] * 9, ["the", "films", "so"]])
     assert [bool(label) for label in answer["labels"][0]] == [True] * 3 + [False] * 6

@@ -14,12 +14,12 @@ from keras_lm.tokenizers.byte_pair.byte_pair_lite_tables import (
     CodePointTable,
     PairMerger,
     Trie,
-    ahead,
-    behind,
     count_before,
     flags,
     places_of,
     put,
+    value_after,
+    value_before,
 )
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE
 
@@ -180,8 +180,8 @@ class WordSplitter:
         at = tf.concat([places, places + 1, places + 2, places + 3], 0)
         of_code = tf.concat([of_code, *(tf.where(size > n, of_code, 0) for n in (1, 2, 3))], 0)
         kind += put(of_code, at, tf.size(data))
-        before = tf.where(is_first, EDGE, behind(kind, 1, EDGE))
-        after = tf.where(ahead(is_first, 1, True), EDGE, ahead(kind, 1, EDGE))
+        before = tf.where(is_first, EDGE, value_before(kind, 1, EDGE))
+        after = tf.where(value_after(is_first, 1, True), EDGE, value_after(kind, 1, EDGE))
         begins = tf.gather(self._rules, before * 36 + kind * 6 + after)
         # What comes after a white space of several bytes comes after its last one.
         ends = places + size - 1

@@ -14,12 +14,12 @@ from keras_lm.tokenizers.byte_pair.byte_pair_lite import characters, valid_utf8
 from keras_lm.tokenizers.byte_pair.byte_pair_lite_tables import (
     CodePointTable,
     PairMerger,
-    ahead,
-    behind,
     count_before,
     flags,
     places_of,
     put,
+    value_after,
+    value_before,
 )
 
 CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
@@ -95,8 +95,8 @@ class LiteGPT:
         row_splits = tf.gather(begins, row_splits)
 
         is_space = symbols == self._space
-        is_first = flags(row_splits, size) | is_space | behind(is_space, 1, True)
-        is_last = ahead(is_first, 1, True) & ~is_space
+        is_first = flags(row_splits, size) | is_space | value_before(is_space, 1, True)
+        is_last = value_after(is_first, 1, True) & ~is_space
         symbols += tf.where(is_last, self._num_letters, 0)
         pieces = self._merge(symbols, tf.cumsum(tf.cast(is_first, tf.int32)) - 1)
         found = tf.gather(self._ids, pieces + 1)

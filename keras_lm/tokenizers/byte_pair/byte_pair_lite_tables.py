@@ -138,7 +138,7 @@ class PairMerger:
             is_left = every_second(is_busy & (made == first))
             done += put(tf.where(is_busy, 0, symbols + 1), places, tf.size(done))
             symbols = tf.where(is_left, made, symbols)
-            stays = is_busy & ~behind(is_left, 1, False)
+            stays = is_busy & ~value_before(is_left, 1, False)
             stays = tf.where(tf.concat([stays[:-1], [True]], 0))[:, 0]
             return done, *(tf.gather(x, stays) for x in (places, symbols, words))
 
@@ -177,17 +177,17 @@ def count_before(mask):
 
 def every_second(mask):
     """Keep the first, the third, ... of each run of flags."""
-    begins = mask & ~behind(mask, 1, False)
+    begins = mask & ~value_before(mask, 1, False)
     places = tf.concat([[0], places_of(begins)], 0)
     offset = tf.range(tf.size(mask)) - tf.gather(places, tf.cumsum(tf.cast(begins, tf.int32)))
     return mask & (offset - tf.bitwise.right_shift(offset, 1) * 2 == 0)
 
 
-def behind(values, n, fill):
+def value_before(values, n, fill):
     """Return the value n places before each."""
     return tf.concat([tf.fill([n], tf.cast(fill, values.dtype)), values[:-n]], 0)
 
 
-def ahead(values, n, fill):
+def value_after(values, n, fill):
     """Return the value n places after each."""
     return tf.concat([values[n:], tf.fill([n], tf.cast(fill, values.dtype))], 0)

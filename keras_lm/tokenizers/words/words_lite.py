@@ -56,8 +56,8 @@ class WordFinder:
         high = tf.fill(tf.shape(sums), self.sums.shape[0] - 1)
         for _ in range(self.steps):
             middle = (low + high) // 2
-            is_behind = tf.gather(self.sums, middle) < sums
-            low, high = tf.where(is_behind, middle + 1, low), tf.where(is_behind, high, middle)
+            is_before = tf.gather(self.sums, middle) < sums
+            low, high = tf.where(is_before, middle + 1, low), tf.where(is_before, high, middle)
         return tf.where(
             tf.equal(tf.gather(self.sums, low), sums), tf.gather(self.ids, low), self.unknown_id
         )
