@@ -23,6 +23,9 @@ class CharacterCNN(keras.layers.Layer):
 
     Call: `cnn(character_ids)` with (…, C) int32 returns (…, D).
 
+    Raises:
+        ValueError: if `filters` is empty.
+
     Example:
 
         cnn = CharacterCNN(262, 16, [(1, 32), (2, 32), (3, 64)], hidden_dim=128)

@@ -39,6 +39,9 @@ class CausalBias(keras.layers.Layer):
     float32. `slots` (B, S) int32 is the column of each query; by default there is one at each of
     the T. A query with nothing to attend to attends uniformly to everything.
 
+    Raises:
+        ValueError: if `window` is less than 1.
+
     Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2.1; Sparse Transformer,
     https://arxiv.org/abs/1904.10509, section 4.
     """

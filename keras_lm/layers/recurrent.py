@@ -25,6 +25,9 @@ class LSTM(keras.layers.Layer):
     real, and the state as returned: `{"hidden": (B, U), "cell": (B, U)}`, zero by default. Returns
     the outputs (B, S, U) and the state after the last step.
 
+    Raises:
+        ValueError: if `weight_drop` is not in [0, 1).
+
     Example:
 
         lstm = LSTM(5)

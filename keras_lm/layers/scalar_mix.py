@@ -19,6 +19,9 @@ class ScalarMix(keras.layers.Layer):
     Call: `mix(hidden_states, padding_mask=None)`, a list of (B, S, D) and a mask (B, S), 1 = real,
     which only `layer_norm` needs; returns (B, S, D).
 
+    Raises:
+        ValueError: if `regularization` is negative.
+
     Example:
 
         mix = ScalarMix(regularization=0.001)

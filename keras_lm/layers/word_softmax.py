@@ -24,6 +24,9 @@ class WordSoftmax(keras.layers.Layer):
     (…) int32 returns their cross-entropy (…), float32: with `training=True` over the sample, else
     over the whole list.
 
+    Raises:
+        ValueError: if `num_candidates` is less than 1.
+
     Source: Jean et al. 2014, "On Using Very Large Target Vocabulary for Neural Machine
     Translation", https://arxiv.org/abs/1412.2007, section 3.
     """

@@ -205,7 +205,11 @@ class Backbone(keras.Model):
         return cls(**config)
 
     def with_vocabulary_size(self, vocabulary_size):
-        """Return a copy whose token embedding has more rows, not fewer; new ones are random."""
+        """Return a copy whose token embedding has more rows, not fewer; new ones are random.
+
+        Raises:
+            ValueError: if `vocabulary_size` is less than now.
+        """
         rows = self.config["vocabulary_size"]
         if vocabulary_size < rows:
             raise ValueError(f"vocabulary_size={vocabulary_size} is less than the current {rows}.")
@@ -220,11 +224,19 @@ class Backbone(keras.Model):
     # === Heads ===
 
     def make_head(self, kind, **options):
-        """Return the head of a `kind` such as `"token"`, with its `options`: an unbuilt layer."""
+        """Return the head of a `kind` such as `"token"`, with its `options`: an unbuilt layer.
+
+        Raises:
+            ValueError: if the model has no such head.
+        """
         raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.")
 
     def attention_probabilities(self, inputs):
-        """Return the attention probabilities, a list of (B, N, S, T) float32, one per block."""
+        """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
+
+        Raises:
+            ValueError: if the model has no attention, or none with heads.
+        """
         if "attention_biases" not in self.symbolic:
             raise ValueError(
                 f"{type(self).__name__} has no attention with heads to look at: see hidden_states."

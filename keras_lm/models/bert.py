@@ -53,6 +53,9 @@ class BertBackbone(Backbone):
     last two are optional. Returns `sequence_output` (B, S, D) and, with a pooler, `pooled_output`
     (B, D): dense and tanh on the first token.
 
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`.
+
     Example:
 
         backbone = keras_lm.models.BertBackbone(

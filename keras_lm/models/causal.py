@@ -29,6 +29,9 @@ class CausalBackbone(Backbone):
     Tokens go into the cache's free slots; if there are too few, it grows. Positions count real
     tokens only, so prompts may be padded on either side; more of them than positions are an error.
 
+    Raises:
+        ValueError: if an input is unknown or missing, or there are more tokens than positions.
+
     Example:
 
         first = backbone({"token_ids": [[5, 9, 2]]})

@@ -41,6 +41,9 @@ class CoveBackbone(WordBackbone):
     `sequence_output` (B, S, D), the top layer, zero in padding. `hidden_states` are the word
     vectors and each layer.
 
+    Raises:
+        ValueError: if `hidden_dim` is odd.
+
     Example:
 
         vectors = keras_lm.models.WordVectorBackbone.from_preset("glove")
@@ -108,7 +111,11 @@ class CoveBackbone(WordBackbone):
         return {"sequence_output": x, "hidden_states": hidden_states}
 
     def with_word_vectors(self, word_vectors):
-        """Return a copy that takes `token_ids`, with the table of a `WordVectorBackbone`."""
+        """Return a copy that takes `token_ids`, with the table of a `WordVectorBackbone`.
+
+        Raises:
+            ValueError: if the vectors have another width.
+        """
         width, found = self.config["embedding_dim"], word_vectors.config["embedding_dim"]
         if found != width:
             raise ValueError(

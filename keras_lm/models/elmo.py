@@ -61,6 +61,10 @@ class ElmoBackbone(WordBackbone):
     continues, row by row. That call may have more rows, which start from zero, or fewer: the states
     of the others are returned unchanged.
 
+    Raises:
+        ValueError: if the widths of `filters`, `hidden_dim` and `cell_dim` do not agree where there
+            is no projection between them.
+
     Example:
 
         backbone = keras_lm.models.ElmoBackbone(
@@ -200,6 +204,9 @@ class ElmoBackbone(WordBackbone):
         Outputs are the same, but faster. Call this before `predict` and `export`, and again when
         the weights have changed. `character_ids` are (V, C) int32, such as
         `tokenizer.tokenize_words(words)`; None for no table.
+
+        Raises:
+            ValueError: if it has another shape, or no rows.
         """
         if character_ids is not None:
             rows, *columns = ops.shape(character_ids)
@@ -229,6 +236,10 @@ class ElmoBackbone(WordBackbone):
 
         `folder` must be empty or missing, and the character ids ELMo's. `from_preset` reads these
         files too. They have no row for padding among the characters.
+
+        Raises:
+            FileExistsError: if `folder` is not empty.
+            ValueError: if the model's character ids are not ELMo's.
         """
         write_allennlp(folder, _options(self.config), _tensors(self.weights))
 

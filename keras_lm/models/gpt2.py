@@ -50,6 +50,9 @@ class GPT2Backbone(CausalBackbone):
 
     Call: like `CausalBackbone`; `sequence_output` (B, S, D) is that after the final norm.
 
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`.
+
     Example:
 
         backbone = keras_lm.models.GPT2Backbone(

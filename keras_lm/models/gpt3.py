@@ -22,6 +22,9 @@ class GPT3Backbone(GPT2Backbone):
             a GPT-3 if its `config.json` has them.
         Other arguments: as `GPT2Backbone`.
 
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`, or a window is less than 1.
+
     Example:
 
         backbone = keras_lm.models.GPT3Backbone(

@@ -52,6 +52,9 @@ class GPTNeoBackbone(GPT3Backbone):
         attention_windows: as `GPT3Backbone`.
         Other arguments: as `GPT2Backbone`.
 
+    Raises:
+        ValueError: if `num_heads` does not divide `hidden_dim`, or a window is less than 1.
+
     Example:
 
         backbone = keras_lm.models.GPTNeoBackbone(

@@ -35,6 +35,9 @@ class LSTMBackbone(WordBackbone):
 
     Call: like `AWDLSTMBackbone`; `sequence_output` is (B, S, D).
 
+    Raises:
+        ValueError: if `hidden_dim` cannot be halved for two directions.
+
     Example:
 
         words = keras_lm.tokenizers.learn_words(texts, 10_000)

@@ -40,6 +40,10 @@ class PairLSTMBackbone(Backbone):
     1 in `segment_ids` at the second text; over ELMo with `character_ids` in place of the first.
     Returns `sequence_output` (B, S, D), zero in padding, and `pooled_output`.
 
+    Raises:
+        ValueError: if `hidden_dim` is odd, or not exactly one of `vocabulary_size` and
+            `language_model` is given.
+
     Example:
 
         elmo = keras_lm.models.ElmoBackbone.from_preset("elmo_small")

@@ -59,6 +59,10 @@ class TagLMBackbone(WordBackbone):
     (B, S) int32 beside its `character_ids`. Returns `sequence_output` (B, S, D), zero in padding.
     `hidden_states` are the words, E wide (2E with characters and a table), and each layer.
 
+    Raises:
+        ValueError: if `hidden_dim` is odd, `num_layers` is less than 2, `words` lacks `<unk>`, or
+            the language model has its own list of words.
+
     Example:
 
         elmo = keras_lm.models.ElmoBackbone.from_preset("elmo_small")
@@ -186,7 +190,11 @@ class TagLMBackbone(WordBackbone):
         return {k: v for k, v in super().get_config().items() if k != "vocabulary_size"}
 
     def with_word_vectors(self, word_vectors):
-        """Fill the table from a `WordVectorBackbone` of its words; return the backbone itself."""
+        """Fill the table from a `WordVectorBackbone` of its words; return the backbone itself.
+
+        Raises:
+            ValueError: if there is no table, or it has another shape.
+        """
         own = self.embed_words and self.embed_words.embeddings
         table = word_vectors.word_embedding.embeddings
         if own is None or own.shape != table.shape:

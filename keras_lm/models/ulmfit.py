@@ -48,6 +48,9 @@ class AWDLSTMBackbone(Backbone):
     `{"hidden": (B, width), "cell": (B, width)}`, zero by default. Padding, on either side, does not
     change them.
 
+    Raises:
+        ValueError: if widths cannot be halved for two directions.
+
     Example:
 
         backbone = keras_lm.models.AWDLSTMBackbone(
@@ -172,6 +175,9 @@ class AWDLSTMBackbone(Backbone):
 
         A word in both `old` and `new`, lists of words by id, keeps its embedding; a new one starts
         from the mean of all (ULMFiT, section 3.2; fastai 2.7, `match_embeds`).
+
+        Raises:
+            ValueError: if `old` has more words than the embedding has rows.
 
         Example:
 

@@ -70,7 +70,11 @@ class WordVectorBackbone(WordBackbone):
 
     @classmethod
     def from_vectors(cls, vectors, **options):
-        """Return a backbone with `vectors` (V, E), one row per word of the tokenizer."""
+        """Return a backbone with `vectors` (V, E), one row per word of the tokenizer.
+
+        Raises:
+            ValueError: if the array is not two-dimensional.
+        """
         if vectors.ndim != 2:
             raise ValueError(
                 f"vectors has the shape {vectors.shape}: pass two axes, a row for each word."

@@ -31,6 +31,9 @@ class MaskedLanguageModel(Objective):
             the rest of the row's budget is skipped.
         seed: int, for training; evaluation always uses the same masks for the same batch shape.
 
+    Raises:
+        ValueError: if `rate` is not in (0, 1].
+
     Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and section A.1; whole words:
     google-research/bert, `create_pretraining_data.py`.
     """
@@ -68,7 +71,11 @@ class MaskedLanguageModel(Objective):
             self.special_ids = sorted({tokenizer.special_id(role) for role in roles})
 
     def corrupt(self, inputs, training=True):
-        """Mask tokens at `mask_positions` (B, M), and return their ids as labels, or `IGNORED`."""
+        """Mask tokens at `mask_positions` (B, M), and return their ids as labels, or `IGNORED`.
+
+        Raises:
+            ValueError: if there is no tokenizer to tell what was not given.
+        """
         self._check()
         seeds = [self.seed_generator] * 3 if training else [0, 1, 2]
         token_ids, mask = inputs["token_ids"], inputs["padding_mask"]

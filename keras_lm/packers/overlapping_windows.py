@@ -17,6 +17,10 @@ class Windows(Texts):
     inputs `example` (R,), the index of each window's example, and `start` and `end` (R, S), the
     offsets of each context token in characters; -1 for all other tokens. All are int32.
 
+    Raises:
+        ValueError: if `stride` or `max_question_length` is less than 1; in packing, if a question
+            of that length leaves no room for its context.
+
     Example:
 
         packer = Packer(BertBackbone.TEMPLATE, tokenizer, 384, rows=Windows())

@@ -20,6 +20,9 @@ class Template:
         padding_side: `"right"` or `"left"`.
         padding_segment: int. Segment id of padding.
 
+    Raises:
+        ValueError: if a piece is malformed, or a text is missing.
+
     Example:
 
         Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")

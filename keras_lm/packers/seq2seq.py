@@ -18,6 +18,9 @@ class Seq2SeqPacker:
     (B, T). All are int32. The decoder reads the target shifted right by one; `labels` are -100 in
     padding.
 
+    Raises:
+        ValueError: if the target's padding is on the left.
+
     Example:
 
         target = Packer(Template("$A:0 </s>:0", "$A:0 $B:0 </s>:0"), tokenizer, 128)

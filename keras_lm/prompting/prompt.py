@@ -63,7 +63,11 @@ class Prompt:
         return before[len(before.rstrip(" ")) :]
 
     def shots(self, number):
-        """Return the same prompt with its first `number` examples only; 0 is zero-shot."""
+        """Return the same prompt with its first `number` examples only; 0 is zero-shot.
+
+        Raises:
+            ValueError: if there are fewer examples.
+        """
         if not 0 <= number <= len(self.examples):
             raise ValueError(f"number={number}, but the prompt has {len(self.examples)} examples.")
         return Prompt(self.instruction, self.examples[:number], self.template, self.separator)
@@ -73,6 +77,9 @@ class Prompt:
 
         By default all examples are used, else the first `num_examples`. Spaces at the end of the
         prompt are left to the answer.
+
+        Raises:
+            ValueError: if the query does not fit the template.
         """
         query = self._fill(self._named(query, self.fields[:-1], "query"), "query")
         examples = [self._written(x) + self.tail for x in self.examples[:num_examples]]
@@ -86,6 +93,9 @@ class Prompt:
 
         They must fit into the window of `task`, a `CausalLM`, minus its bos token, the new tokens,
         and the longest of the query's `endings`: a list of possible answers to each query.
+
+        Raises:
+            ValueError: if a query does not fit even without examples.
         """
         task.require_tokenizer()
         queries = query_list(queries)

@@ -42,6 +42,9 @@ class Prompted:
         An answer ends before the separator of the prompt's examples. Queries are as in
         `Prompt.text`, and options as in `CausalLM.generate`; GPT-3 used `num_beams=4,
         length_penalty=0.6`. If there are several sequences, each query has a list of answers.
+
+        Raises:
+            ValueError: if there is no room for a query, or as `CausalLM.generate` does.
         """
         if max_new_tokens is None:
             max_new_tokens = self.task.default_max_new_tokens
@@ -55,6 +58,9 @@ class Prompted:
 
         Queries are as in `Prompt.text`; `choices` is a list of strings for each, without spaces
         before them.
+
+        Raises:
+            ValueError: if a query and its choices do not fit, or as `choose` does.
         """
         queries, choices = query_list(queries), list(choices)
         if len(queries) != len(choices):
@@ -71,6 +77,9 @@ class Prompted:
         """Choose the likeliest class of each query, as `TextClassifier.classify` does of each text.
 
         Returns `labels` (B,), names, and `scores` (B, classes) in the order of `class_names`.
+
+        Raises:
+            ValueError: if there is no class, or no room for a query.
         """
         names = self.class_names or self.prompt.output_names
         if not names:

@@ -62,6 +62,9 @@ def translate(task, texts, examples, max_new_tokens=None, **options):
         examples: list of `(text, translation)`, of which as many as fit are used.
         max_new_tokens, **options: of `CausalLM.generate`; greedy by default, as in the paper.
 
+    Raises:
+        ValueError: as `Prompted.answer` does.
+
     Source: GPT-2, section 3.7.
     """
     prompted = Prompted(task, Prompt(examples=examples, template="{input} = {output}"))
@@ -78,6 +81,9 @@ def answer_questions(task, questions, examples=(), context="", max_new_tokens=No
         context: str, the text that the questions are about. For reading comprehension, the examples
             are earlier questions about it.
         max_new_tokens, **options: of `CausalLM.generate`; greedy by default, as in the paper.
+
+    Raises:
+        ValueError: as `Prompted.answer` does.
 
     Source: GPT-2, sections 3.5 and 3.8.
     """

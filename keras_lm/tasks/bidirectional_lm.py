@@ -37,6 +37,10 @@ class BidirectionalLM(PretrainingTask):
     cross-entropy instead, (B, 2, T); `fit` makes them from `word_ids` (B, S + 2), the words between
     `<S>` and `</S>`, padded with -100.
 
+    Raises:
+        ValueError: if `words` lacks one of the special words or holds a word twice, or the backbone
+            has no such head.
+
     Example:
 
         backbone = keras_lm.models.ElmoBackbone.from_preset("elmo_small_en", load_weights=False)
@@ -142,6 +146,9 @@ class BidirectionalLM(PretrainingTask):
         task's forward direction does, but reads the words of the list alone: any other is read as
         `<UNK>`, and not by its characters. As in training, a sentence begins with `<S>`: so does an
         empty prompt, and so do texts that are scored or learnt.
+
+        Raises:
+            ValueError: if the task has no tokenizer.
         """
         self.require_tokenizer()
         backbone = ElmoForwardBackbone.from_elmo(self.backbone, self.words)

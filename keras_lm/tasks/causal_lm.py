@@ -28,6 +28,9 @@ class CausalLM(GenerativeTask):
 
     Call: `task(inputs)` returns the next tokens' logits (B, S, V), float32.
 
+    Raises:
+        ValueError: if the backbone has no head for causal language modelling.
+
     Example:
 
         task = keras_lm.tasks.CausalLM.from_preset(SOURCE)
@@ -195,6 +198,9 @@ class CausalLM(GenerativeTask):
             dict of numpy arrays: `scores` (B,), the natural logarithm of each text's probability;
             `perplexity` (B,), 1 for an empty text; `num_tokens` (B,); `tokens` and `token_scores`,
             (B, longest), empty and 0 after the end of a text.
+
+        Raises:
+            ValueError: if `stride` is out of range or there is no text.
         """
         window = self.backbone.max_sequence_length or tf.int32.max
         stride = max(window // 2, 1) if stride is None else stride
@@ -223,6 +229,10 @@ class CausalLM(GenerativeTask):
         Returns:
             dict of numpy arrays: `scores` (B, C), the natural logarithm of each choice's
             probability, and `num_tokens` (B, C). Rows with fewer choices end in -inf and 0.
+
+        Raises:
+            ValueError: if a choice adds no token or is longer than the window, or a context is
+                empty and the tokenizer has no bos token.
         """
         self.require_tokenizer()
         columns = columns_from_user(

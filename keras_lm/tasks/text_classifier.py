@@ -36,6 +36,10 @@ class TextClassifier(Task):
 
     Call: `task(inputs)` returns logits (B, classes), float32.
 
+    Raises:
+        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if
+            `lm_loss_weight` is negative, or the backbone is no language model.
+
     Example:
 
         task = keras_lm.tasks.TextClassifier.from_preset(SOURCE, class_names=["bad", "good"])

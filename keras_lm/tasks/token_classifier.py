@@ -44,6 +44,10 @@ class TokenClassifier(Task):
 
     Call: `task(inputs)` returns logits (B, S, classes), float32.
 
+    Raises:
+        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if `crf`
+            has another value, or is `"bio"` and the names are not.
+
     Example:
 
         task = keras_lm.tasks.TokenClassifier.from_preset(SOURCE, class_names=["O", "B-PER"])

@@ -134,7 +134,11 @@ class Tokenizer(tf.Module):
         raise NotImplementedError(f"{type(self).__name__} has no configuration.")
 
     def with_special_tokens(self, tokens):
-        """Return the same tokenizer with further special tokens, the new ones with the last ids."""
+        """Return the same tokenizer with further special tokens, the new ones with the last ids.
+
+        Raises:
+            NotImplementedError: if the vocabulary of this kind of tokenizer cannot grow.
+        """
         raise NotImplementedError(f"{type(self).__name__} cannot take further tokens.")
 
     def _tokenize(self, text, parse_special):
@@ -181,6 +185,10 @@ class Tokenizer(tf.Module):
         `tf.strings.substr`, with `"character"` in characters, as in Python. Ids are int32 and
         offsets int64, 1-D for one string and else ragged (B, S). Raises NotImplementedError if this
         kind of tokenizer has no offsets.
+
+        Raises:
+            ValueError: if `unit` is neither, or `text` has more dimensions.
+            NotImplementedError: if this kind of tokenizer has no offsets.
         """
         if unit not in offsets.UNITS:
             raise ValueError(f"`unit` is {unit!r}; it must be one of {offsets.UNITS}.")

@@ -42,7 +42,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self._step_before_epoch = 0
 
     def restore(self, model):
-        """Restore a compiled model, and return how many steps are done: 0 if nothing was saved."""
+        """Restore a compiled model, and return how many steps are done: 0 if nothing was saved.
+
+        Raises:
+            ValueError: if the file is damaged, or of another model or other settings.
+        """
         if not self.path.is_file():
             return 0
         variables = self._variables(model)

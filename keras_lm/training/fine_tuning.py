@@ -64,6 +64,9 @@ class DiscriminativeAdamW(AdamW):
 
         The groups are those of `layer_groups`. `factor` is the ratio of a group's rate to that of
         the group below, and `learning_rate` that of the head.
+
+        Raises:
+            ValueError: if `factor` is not positive.
         """
         if not factor > 0:
             raise ValueError(f"factor={factor} is not positive.")
@@ -92,6 +95,9 @@ class GradualUnfreezing(keras.callbacks.Callback):
 
     Args:
         epochs_per_group: int, 1 or more. Epochs until the next group is unfrozen.
+
+    Raises:
+        ValueError: if `epochs_per_group` is less than 1.
 
     Example:
         task.fit(texts, labels, epochs=4, callbacks=[GradualUnfreezing()])

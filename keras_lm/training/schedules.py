@@ -15,6 +15,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         warmup: float in [0, 1). Fraction of `total_steps` spent rising, rounded down to a step.
         start: int. The step of the optimizer at which the schedule begins.
 
+    Raises:
+        ValueError: if `warmup` is not in [0, 1), or `peak` or `total_steps` is not positive.
+
     Example:
         schedule = WarmupLinearDecay(peak=1e-4, total_steps=100)
         [float(schedule(step)) for step in (0, 10, 55, 100)]  # [0, 1e-4, 5e-5, 0]
@@ -71,6 +74,9 @@ class SlantedTriangular(WarmupLinearDecay):
     Args:
         ratio: float, 1 or more. The peak divided by the lowest rate.
         Other arguments: as `WarmupLinearDecay`.
+
+    Raises:
+        ValueError: if `ratio` is less than 1, or as `WarmupLinearDecay` does.
 
     Example:
         task.compile(optimizer=AdamW(SlantedTriangular(peak=4e-3)))

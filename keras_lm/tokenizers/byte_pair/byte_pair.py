@@ -322,6 +322,11 @@ class BytePairTokenizer(Tokenizer):
         `tokenizer.json`, and the settings of Hugging Face's JSON files, if they exist. Without
         them, a vocabulary with `<s>` has the special tokens of RoBERTa, and one with
         `<|endoftext|>` those of GPT-2.
+
+        Raises:
+            FileNotFoundError: if there is no byte-level BPE.
+            ValueError: if a file is damaged, belongs to another vocabulary, or asks for something
+                that this class does not do.
         """
         vocabulary, merges, settings = byte_pair_files.read_folder(folder, cls.KIND, cls.__name__)
         return cls(vocabulary, merges, **{**settings, **overrides})

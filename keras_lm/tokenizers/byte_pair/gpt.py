@@ -34,6 +34,11 @@ class GPTTokenizer(BytePairTokenizer):
         unknown_token: str, what unknown letters become.
         **arguments: other arguments of `BytePairTokenizer`, but for `add_prefix_space`.
 
+    Raises:
+        FileNotFoundError: if a vocabulary file does not exist.
+        ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, or if
+            the merges do not fit it.
+
     Example:
 
         tokenizer = GPTTokenizer.from_preset("path/to/gpt")

@@ -39,6 +39,9 @@ class CharacterTokenizer(Tokenizer):
         splitter: `"punctuation"` splits text at white space and makes each punctuation mark a word
             of its own; `"whitespace"` splits at white space alone, for text that is split already.
 
+    Raises:
+        ValueError: if an argument is out of range.
+
     Example:
 
         tokenizer = CharacterTokenizer()
@@ -165,7 +168,12 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def from_files(cls, folder, **overrides):
-        """Return the tokenizer of a published ELMo's `options.json`, or `NAME_options.json`."""
+        """Return the tokenizer of a published ELMo's `options.json`, or `NAME_options.json`.
+
+        Raises:
+            FileNotFoundError: if there is no `options.json` of a model that reads characters.
+            ValueError: if the file is no JSON, or numbers characters in another way.
+        """
         found = {
             path: _read_options(path) for path in glob.glob(f"{glob.escape(folder)}/*options.json")
         }

@@ -265,6 +265,10 @@ class SentencePieceTokenizer(Tokenizer):
         they exist. What these do not state follows from the family: `"albert"`, `"xlnet"`, `"t5"`,
         `"xlm_roberta"` (whose ids are not its model's), or `"plain"` for SentencePiece and nothing
         else. None takes what the configurations in the folder say, and without any, `"plain"`.
+
+        Raises:
+            FileNotFoundError: if there is no model.
+            ValueError: if a file is damaged or asks for something that this class does not do.
         """
         data, settings = sentence_piece_files.read_folder(folder, family)
         return cls(data, **{**settings, **overrides})

@@ -271,6 +271,10 @@ class WordPieceTokenizer(Tokenizer):
         and the settings of Hugging Face's JSON files, if they exist. If none of them states the
         casing, the vocabulary tells it: a single entry with an upper-case letter, special and
         bracketed ones aside, makes it cased.
+
+        Raises:
+            FileNotFoundError: if there is no vocabulary.
+            ValueError: if a file asks for something that this class does not do.
         """
         vocabulary, settings = wordpiece_files.read_folder(folder)
         return cls(vocabulary, **{**settings, **overrides})

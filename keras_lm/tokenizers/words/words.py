@@ -196,6 +196,10 @@ class WordTokenizer(Tokenizer):
         tokens are found by their usual names; fastai's `xxmaj` and the like turn its rules on. Word
         vectors have none: `<unk>` and `<pad>` come first here, with the ids 0 and 1, and the n-th
         word, counted from 0, has the id n + 2.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if there are several, or one is damaged or has no unknown token.
         """
         folder = os.fspath(folder)
         paths = [p for name in FILES for p in glob.glob(os.path.join(glob.escape(folder), name))]
