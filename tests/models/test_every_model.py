@@ -259,6 +259,19 @@ def classifier(name, tokenizer):
     return task
 
 
+QUICK = ("BertBackbone", "GPT2Backbone", "ElmoBackbone")  # one of each kind
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK))
+        for name in MODELS
+        if MODELS[name]
+    ],
+    indirect=True,
+    scope="module",
+)
 def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path):
     losses = classifier.losses_of_fit
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
