@@ -98,6 +98,9 @@ class TextModel(keras.Model):
 
         A learning-rate schedule of `keras_lm.training` without a length gets the steps of this
         call.
+
+        Raises:
+            ValueError: if strings or labels have another form; names row and value.
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = datasets.split(

@@ -112,12 +112,13 @@ class GradualUnfreezing(keras.callbacks.Callback):
         self.epochs_per_group = epochs_per_group
         self._groups = None
 
-    def on_train_begin(self, logs=None):
-        # First undo what an interrupted run left frozen.
-        for variable in _FROZEN_FOR_NOW.get(self.model, ()):
+    def set_model(self, model):
+        super().set_model(model)
+        # Undo what an interrupted run left frozen, before `fit` builds the optimizer.
+        for variable in _FROZEN_FOR_NOW.get(model, ()):
             variable.trainable = True
-        if not self.model.optimizer.built:  # with all variables, including those of later epochs
-            self.model.optimizer.build(self.model.trainable_variables)
+
+    def on_train_begin(self, logs=None):
         self._groups = layer_groups(self.model)
 
     def on_epoch_begin(self, epoch, logs=None):
