@@ -1,0 +1,135 @@
+"""Exports run in a process without Python: a C program over TensorFlow's own libraries.
+
+So does TensorFlow Serving load them; its binary is not in the package index.
+"""
+
+import io
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_lm import models, tasks
+from keras_lm.tokenizers import BytePairTokenizer
+
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+
+BERT_TASKS = {
+    "TextClassifier": {"class_names": ["bad", "good"]},
+    "TextRegressor": {},
+    "FeatureExtractor": {},
+    "TokenClassifier": {"class_names": ["O", "B-X", "I-X"]},
+    "MultipleChoice": {},
+    "MaskedLM": {},
+}
+SLOW = [name for name in BERT_TASKS if name != "TextClassifier"]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path = tmp_path_factory.mktemp("program") / "serve"
+    folder = Path(tf.sysconfig.get_lib())
+    command = [COMPILER, "-o", path, Path(__file__).with_name("serve.c")]
+    command += [f"-I{tf.sysconfig.get_include()}", f"-Wl,-rpath,{folder}"]
+    command += [folder / "libtensorflow_cc.so.2", folder / "libtensorflow_framework.so.2"]
+    subprocess.run([*command, "-Wl,--allow-shlib-undefined"], check=True)
+    return path
+
+
+def write(tensor):
+    tensor = np.asarray(tensor)
+    is_text = tensor.dtype.kind in "OS"
+    dtype = tf.string if is_text else tf.as_dtype(tensor.dtype)
+    numbers = [dtype.as_datatype_enum, tensor.ndim, *tensor.shape]
+    values = b"".join(map(write_text, tensor.ravel())) if is_text else tensor.tobytes()
+    return struct.pack(f"<{len(numbers)}q", *numbers) + values
+
+
+def write_text(text):
+    return struct.pack("<q", len(text)) + text
+
+
+def read(stream):
+    dtype, rank = struct.unpack("<qq", stream.read(16))
+    dtype, shape = tf.as_dtype(dtype), struct.unpack(f"<{rank}q", stream.read(8 * rank))
+    count = int(np.prod(shape))
+    if dtype == tf.string:
+        texts = [stream.read(*struct.unpack("<q", stream.read(8))) for _ in range(count)]
+        return np.array(texts, object).reshape(shape)
+    values = stream.read(count * dtype.size)
+    return np.frombuffer(values, dtype.as_numpy_dtype).reshape(shape)
+
+
+def ask(program, folder, requests):
+    """The answers of the C program to pairs of a signature and its inputs, as name → array."""
+    saved_model = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    signatures = saved_model.meta_graphs[0].signature_def
+    written = b""
+    for name, inputs in requests:
+        written += struct.pack("<q", len(inputs))
+        for key, tensor in inputs.items():
+            written += write_text(signatures[name].inputs[key].name.encode()) + write(tensor)
+        written += struct.pack("<q", len(signatures[name].outputs))
+        for output in signatures[name].outputs.values():
+            written += write_text(output.name.encode())
+    # TensorFlow Serving has these operations built in.
+    libraries = sorted(Path(tf.sysconfig.get_lib()).parent.glob("tensorflow_text/python/ops/*.so"))
+    answer = subprocess.run([program, folder, *libraries], input=written, capture_output=True)
+    assert answer.returncode == 0, answer.stderr.decode()[-2000:]
+    stream = io.BytesIO(answer.stdout)
+    found = [{key: read(stream) for key in signatures[name].outputs} for name, _ in requests]
+    assert not stream.read()
+    return found
+
+
+def check(program, folder, requests):
+    """Every signature answers there as in Python."""
+    model = tf.saved_model.load(str(folder))
+    answers = ask(program, folder, requests)
+    for (signature, inputs), found in zip(requests, answers, strict=True):
+        expected = model.signatures[signature](**inputs)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            if value.dtype.is_floating:
+                np.testing.assert_allclose(found[name], value, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in BERT_TASKS],
+)
+def test_a_bert_answers(name, program, make_backbone, tokenizer, texts, requests_of, tmp_path):
+    task = getattr(tasks, name)(make_backbone(), tokenizer=tokenizer, **BERT_TASKS[name])
+    folder = task.export(tmp_path / "exported")
+    requests = [(signature, inputs) for signature, _, inputs in requests_of(folder)]
+    if name != "MultipleChoice":
+        requests.append(("serving_default", {"text": tf.constant(texts)}))
+    check(program, folder, requests)
+
+
+@pytest.mark.slow
+def test_a_gpt2_continues(program, goldens, requests_of, tmp_path):
+    tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
+    backbone = models.GPT2Backbone(
+        tokenizer.vocabulary_size,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=24,
+        max_sequence_length=32,
+    )
+    folder = tasks.CausalLM(backbone, tokenizer=tokenizer).export(tmp_path / "exported")
+    greedy = {"temperature": tf.constant([0.0])}
+    requests = [
+        (signature, inputs | (greedy if signature == "generate" else {}))
+        for signature, _, inputs in requests_of(folder)
+    ]
+    check(program, folder, requests)
