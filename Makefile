@@ -3,6 +3,8 @@
 #              (make test SEED=7 starts each test from other random numbers)
 # make lint    formatting and lint
 # make bench   speed, side by side
+# make docs    the site of guides and reference, in build/site
+# make wheel   a wheel, in dist
 #
 # uv is used where it is on PATH, else venv and pip. Another interpreter: make test PYTHON=python3.12
 
@@ -28,7 +30,7 @@ BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken
 # A process a core; files in our order, the longest first (see tests/conftest.py)
 PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test slow lint format bench clean FORCE
+.PHONY: help demo test slow lint format bench docs wheel clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -53,12 +55,20 @@ format: $(VENV)/.installed-test
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # mutes an advertisement of its successor
+
+wheel: $(VENV)/.installed-wheel
+	$(BIN)/python -m build --wheel --outdir dist
+
 clean:
 	rm -rf build dist *.egg-info demo-output .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-demo:  EXTRAS := demo
 $(VENV)/.installed-test:  EXTRAS := test,garden
 $(VENV)/.installed-bench: EXTRAS := bench
+$(VENV)/.installed-docs:  EXTRAS := docs
+$(VENV)/.installed-wheel: EXTRAS := build
 
 # One stamp per set of extras: made anew when the dependencies change, or .venv no longer works.
 $(VENV)/.installed-%: $(DEFINES) $(if $(BROKEN),FORCE)

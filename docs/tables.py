@@ -1,0 +1,130 @@
+"""Write the tables of models, sizes and tasks into the pages, from the code itself.
+
+    python docs/tables.py
+
+A table stands between `<!-- NAME: written by docs/tables.py -->` and `<!-- end -->`.
+"""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import keras_lm
+from keras_lm.models.sizes import estimate
+from keras_lm.registry import TASKS
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/models.md")
+PLACE = re.compile(r"(<!-- (\w+): written by docs/tables\.py -->\n).*?(<!-- end -->)", re.S)
+
+# What a format of checkpoints is called.
+FORMATS = {
+    "allennlp": "AllenNLP",
+    "cove": "its authors'",
+    "fairseq": "fairseq",
+    "fastai": "fastai",
+    "google": "google-research (TF1)",
+    "huggingface": "Hugging Face",
+    "keras_hub": "KerasHub",
+    "model_garden": "Model Garden",
+    "openai": "OpenAI",
+    "word_vectors": "word2vec, GloVe, fastText",
+}
+# A format that is another's for one model.
+OTHER_FORMATS = {("GPT2Backbone", "google"): "OpenAI (TF1)"}
+# A class of tokenizer that reads the files of several.
+CHOSEN_BY_FILES = {"RobertaTokenizer": "BytePairTokenizer; SentencePieceTokenizer for XLM-R"}
+# Parts of other models, which nobody loads.
+LEFT_OUT = ("ElmoForwardBackbone",)
+
+
+def make_tables():
+    """Return a dict of the name of a table → its lines in Markdown."""
+    return {
+        "models": _table(("model", "what it is", "sizes", "checkpoints"), _models()),
+        "tasks": _table(("model", "tokenizer", "tasks"), _tasks_of_models()),
+        "sizes": _table(("size", "model", "parameters", "weights"), _sizes()),
+        "answers": _table(("task", "what it does"), _tasks()),
+    }
+
+
+def fill(text, tables):
+    """Return a page with its tables as they are now."""
+    return PLACE.sub(lambda found: found[1] + tables[found[2]] + found[3], text)
+
+
+def _table(header, rows):
+    lines = [header, ("---",) * len(header), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _backbones():
+    return {
+        name: cls
+        for name, cls in vars(keras_lm.models).items()
+        if name in _tested().MODELS and name not in LEFT_OUT
+    }
+
+
+def _models():
+    for name, cls in _backbones().items():
+        counts = [estimate(cls, **size)["parameters"] for size in cls.SIZES.values()]
+        sizes = ""
+        if counts:
+            smallest, largest = _short(min(counts)), _short(max(counts))
+            span = smallest if smallest == largest else f"{smallest} to {largest}"
+            sizes = f"{len(counts)}, {span}" if len(counts) > 1 else span
+        formats = [OTHER_FORMATS.get((name, key), FORMATS[key]) for key in cls.CONVERTERS]
+        yield f"`{name}`", _first_line(cls), sizes, ", ".join(dict.fromkeys(formats)) or "–"
+
+
+def _tasks_of_models():
+    tested = _tested()
+    for name, cls in _backbones().items():
+        tasks = [task for task in tested.ALL_TASKS if name in tested.ONLY.get(task, tested.MODELS)]
+        tasks += ["Pretrainer"] * (len(getattr(cls, "PRETRAINING_HEADS", ())) > 1)
+        tasks += ["BidirectionalLM"] * (name == "ElmoBackbone")
+        tokenizer = cls.tokenizer_class
+        of_parts = isinstance(tokenizer, property)
+        tokenizer = "that of the model inside" if of_parts else tokenizer.__name__
+        tokenizer = CHOSEN_BY_FILES.get(tokenizer, tokenizer)
+        yield f"`{name}`", tokenizer, ", ".join(tasks)
+
+
+def _sizes():
+    for name, cls in _backbones().items():
+        for size, arguments in cls.SIZES.items():
+            count = estimate(cls, **arguments)["parameters"]
+            published = cls.PUBLISHED.get(size)
+            published = f"`{published}`" if published else "never published"
+            yield f"`{size}`", f"`{name}`", f"{count:,}", published
+
+
+def _tasks():
+    for name in keras_lm.tasks.__all__:
+        if name != "Task":
+            yield f"`{name}`", _first_line(TASKS[name])
+
+
+def _tested():
+    """The module of tests that tries every task with every model."""
+    path = REPOSITORY / "tests" / "models" / "test_every_model.py"
+    spec = importlib.util.spec_from_file_location("test_every_model", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _first_line(cls):
+    return cls.__doc__.strip().split("\n")[0].split(". ")[0].rstrip(".")
+
+
+def _short(count):
+    return f"{count / 1e9:.3g}B" if count >= 1e9 else f"{count / 1e6:.3g}M"
+
+
+if __name__ == "__main__":
+    tables = make_tables()
+    for name in PAGES:
+        page = REPOSITORY / name
+        page.write_text(fill(page.read_text(encoding="utf-8"), tables), encoding="utf-8")

@@ -1,0 +1,90 @@
+"""The pages: their Python runs as it is, top to bottom; links have targets; tables are current."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+GUIDES = sorted(path.name for path in (REPOSITORY / "docs").glob("*.md"))
+PAGES = ["README.md", "BUILD.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{g}" for g in GUIDES)]
+
+# Without tracing, which would take most of the time; exports are traced all the same.
+RUNNER = """
+import contextlib, io, sys, traceback
+import tensorflow as tf
+import keras
+tf.config.run_functions_eagerly(True)
+keras.utils.set_random_seed(1)
+namespace = {"__name__": "__main__"}
+for number, pair in enumerate(open(sys.argv[1], encoding="utf-8").read().split("\\f"), 1):
+    block, _, expected = pair.partition("\\v")
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, f"block {number}", "exec"), namespace)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(f"block {number} failed:\\n{block}")
+    if expected and printed.getvalue() != expected:
+        sys.exit(f"block {number} printed\\n{printed.getvalue()}and not\\n{expected}")
+"""
+
+
+def python_blocks(text):
+    """Pairs of a block of Python, and what the page says that it prints, or an empty string."""
+    return re.findall(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.M | re.S)
+
+
+# The guides are long; the README is what everybody tries.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name != "README.md"))
+        for name in PAGES
+        if python_blocks((REPOSITORY / name).read_text(encoding="utf-8"))
+    ],
+)
+def test_python_blocks_run_in_order(name, minilm, tmp_path):
+    blocks = python_blocks((REPOSITORY / name).read_text(encoding="utf-8"))
+    (tmp_path / "blocks.txt").write_text("\f".join(map("\v".join, blocks)), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER, "blocks.txt"],
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_to_files_lead_somewhere(name):
+    page = REPOSITORY / name
+    targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_tables_are_those_of_the_code():
+    spec = importlib.util.spec_from_file_location("tables", REPOSITORY / "docs" / "tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    made = tables.make_tables()
+    for name in tables.PAGES:
+        text = (REPOSITORY / name).read_text(encoding="utf-8")
+        assert tables.PLACE.search(text)
+        assert text == tables.fill(text, made), "run: python docs/tables.py"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    page = (tmp_path / "site" / "api" / "export" / "index.html").read_text(encoding="utf-8")
+    assert "keras_lm.export" in page
