@@ -2,8 +2,9 @@
 
 import click
 
-from keras_lm.cli.shared_options import PresetFolder
+from keras_lm.cli.shared_options import PresetFolder, overwrite_option
 from keras_lm.cli.terminal import megabytes, quiet, say_rows
+from keras_lm.files import find_files
 
 # As the option names them → as `train_vocabulary` does.
 KINDS = {
@@ -26,7 +27,8 @@ KINDS = {
 )
 @click.option("--size", type=click.IntRange(1), default=30_000, show_default=True)
 @click.option("--lowercase", is_flag=True, help="Lower-case text first; not for byte-pair.")
-def vocab_command(files, output, kind, size, lowercase):
+@overwrite_option
+def vocab_command(files, output, kind, size, lowercase, overwrite):
     """Learn a vocabulary from text files, one text a line, and write its tokenizer.
 
     \b
@@ -37,7 +39,9 @@ def vocab_command(files, output, kind, size, lowercase):
     keras_lm.tokenizers.Tokenizer.from_preset("my-vocabulary") loads it, to pretrain a model with;
     the files in assets/ have the form in which other libraries read them.
     """
-    from keras_lm import presets, tokenizers  # imports TensorFlow
+    find_files(files)  # raises if there is none, before TensorFlow is imported
+
+    from keras_lm import presets, tokenizers
 
     try:
         with quiet():
