@@ -139,7 +139,7 @@ def test_finetune_goes_on_where_it_was_interrupted(
 
 def test_mistakes_leave_nothing(fail, pretrain, tiny, corpus, tmp_path):
     new = tmp_path / "new"
-    assert "Did you mean bert_base_en" in fail(*pretrain(new, "--size", "bert_base"))
+    assert "or bert_base_en" in fail(*pretrain(new, "--size", "bert_base"))
     assert "gpt2_base_en" in fail(*pretrain(new, "--size", "bert_base_en"))
     assert "0 windows of 9999 tokens" in fail(*pretrain(new, "--sequence-length", 9999))
     assert "no special token" in fail(*pretrain(new, "--vocabulary", tiny))
