@@ -53,9 +53,9 @@ class Commands(click.Group):
         for option in command.params if command else ():
             if isinstance(option, click.Option):
                 flag = option.opts[-1]
-                message = re.sub(rf"(?<![\w-]){option.name}=", f"{flag} ", message)
+                message = re.sub(rf"(?<![\w./'-]){option.name}=", f"{flag} ", message)
                 if "_" in option.name:  # no word of its own
-                    message = re.sub(rf"(?<![\w'-]){option.name}\b", flag, message)
+                    message = re.sub(rf"(?<![\w./'-]){option.name}\b", flag, message)
         return message
 
 

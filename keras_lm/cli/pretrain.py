@@ -95,7 +95,11 @@ def pretrain_command(files, output, overwrite, **options):
     from keras_lm.tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_preset(options["vocabulary"])
-    tokenizer.special_id("eos")  # raises if there is none
+    if "eos" not in tokenizer.special_tokens:
+        raise click.UsageError(
+            f"--vocabulary {options['vocabulary']} has no special token for the end of a "
+            "text (eos): make one with keras-lm vocab --kind byte-pair."
+        )
     sizes = {n: c for n, c in registry.sizes().items() if issubclass(c, models.CausalBackbone)}
     if options["size"] not in sizes:
         raise click.UsageError(

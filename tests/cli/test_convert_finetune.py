@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -226,6 +227,23 @@ def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, 
     assert "--sequence-length 99, but" in message(CSV, "--sequence-length", 99)
     assert "line 1: 'text' is 1" in message('{"text": 1, "label": "x"}', name="train.jsonl")
     assert not (tmp_path / "new").exists()
+
+
+def test_errors_say_what_to_do_on_the_command_line(fail, write, published, tiny, tmp_path):
+    pytest.importorskip("tokenizers")
+    new, corpus = tmp_path / "new", write("corpus.txt", "a film\n")
+    small = fail("vocab", corpus, "--output", new, "--size", 3)
+    assert "`--size` is 3" in small
+    vocab = ["vocab", corpus, "--output", new, "--lowercase"]
+    assert "--lowercase is not for --kind byte-pair" in fail(*vocab, "--kind", "byte-pair")
+    size = fail("finetune", "bert_base_en", write("a.csv", CSV), "--output", new)
+    assert "published at hf://google-bert/bert-base-cased" in size
+    without = fail("predict", published["bert-seqcls"], "x")
+    assert "has no vocabulary" in without
+    headless = fail("export", tiny, new, "--task", "token-classifier")
+    assert "keras-lm finetune" in headless
+    for message in (small, size, without, headless):
+        assert not re.search(r"from_preset|\w=|pass |vocabulary_size", message), message
 
 
 def test_output_that_exists_is_refused_at_once(fail, write, tmp_path, tiny):
