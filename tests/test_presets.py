@@ -207,6 +207,15 @@ def test_saving_replaces_a_preset_and_nothing_else(preset, classifier, tmp_path)
     assert (other / "thesis.txt").read_text() == "years"
 
 
+def test_saving_replaces_nothing_if_told_so(preset, classifier, tmp_path, monkeypatch):
+    classifier.save_to_preset(tmp_path / "new", overwrite=False)
+    monkeypatch.setattr(saving, "_describe", None)  # to begin would be a TypeError
+    with pytest.raises(FileExistsError, match="overwrite=False"):
+        classifier.save_to_preset(preset, overwrite=False)
+    with pytest.raises(FileExistsError, match="overwrite=False"):
+        classifier.backbone.save_to_preset(preset, overwrite=False)
+
+
 def test_large_presets_are_sharded(classifier, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "MAX_SHARD_BYTES", 1000)
     classifier.save_to_preset(tmp_path / "sharded")

@@ -18,6 +18,7 @@ from keras_lm.cli.features import features_command
 from keras_lm.cli.finetune import finetune_command
 from keras_lm.cli.group import Commands
 from keras_lm.cli.inspect import inspect_command
+from keras_lm.cli.list_models import models_command
 from keras_lm.cli.predict import predict_command
 from keras_lm.cli.pretrain import pretrain_command
 from keras_lm.cli.serve import serve_command
@@ -62,6 +63,7 @@ for command in (
     predict_command,
     features_command,
     inspect_command,
+    models_command,
     vocab_command,
     pretrain_command,
     demo_command,

@@ -2,12 +2,12 @@
 
 import click
 
-from keras_lm.cli.shared_options import TASKS, PresetFolder
+from keras_lm.cli.shared_options import TASKS, PresetFolder, Source, overwrite_option
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 
 
 @click.command("convert", short_help="Published weights → a preset folder.")
-@click.argument("source")
+@click.argument("source", type=Source())
 @click.argument("preset", type=PresetFolder())
 @click.option(
     "--task",
@@ -15,7 +15,8 @@ from keras_lm.cli.terminal import megabytes, notes, say_rows
     help="Load this head too.  [default: a classification or regression head if there is one, "
     "otherwise backbone and tokenizer alone]",
 )
-def convert_command(source, preset, task):
+@overwrite_option
+def convert_command(source, preset, task, overwrite):
     """Bring published weights, their configuration and their tokenizer into one preset folder.
 
     \b
@@ -26,8 +27,8 @@ def convert_command(source, preset, task):
     KerasHub, or a preset) or hf://OWNER/NAME. PyTorch is not needed.
 
     PRESET holds keras_lm.json, model.safetensors and assets/, all that every other command and
-    from_preset need. An earlier preset there is replaced once the new one is complete; any other
-    folder is refused.
+    from_preset need. With --overwrite an earlier preset there is replaced, once the new one is
+    complete; any other folder is refused.
     """
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.sources import choose_task, open_source

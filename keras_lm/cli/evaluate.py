@@ -4,11 +4,15 @@ import json
 
 import click
 
+from keras_lm.cli.examples import check_file, read_examples
+from keras_lm.cli.finetune import FINETUNED
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
+    Source,
     batch_size_option,
-    format_option,
+    choices_option,
+    labelled_format_option,
     labels_options,
     text_options,
 )
@@ -16,11 +20,12 @@ from keras_lm.cli.terminal import say_rows
 
 
 @click.command("evaluate", short_help="How good a trained preset is on a file of texts and labels.")
-@click.argument("preset")
+@click.argument("preset", type=Source())
 @click.argument("file", type=INPUT_FILE)
-@format_option
+@labelled_format_option
 @text_options
 @labels_options
+@choices_option
 @batch_size_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def evaluate_command(preset, file, format, batch_size, as_json, label_separator, **columns):
@@ -31,7 +36,7 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
       keras-lm evaluate film-critic test.tsv --text sentence --json
 
     PRESET is a preset that holds a task, or a published checkpoint with a classification head.
-    FILE is CSV, TSV or JSONL as `finetune` reads it.
+    FILE is CSV, TSV, JSONL or CoNLL as `finetune` reads it.
 
     \b
     Prints, and writes nothing to disk:
@@ -39,21 +44,29 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
                      have it; with several labels a text, accuracy is the share of yes-or-no
                      answers that are right;
       a regressor    mean squared and mean absolute error, Pearson's correlation;
+      a tagger       loss, accuracy over words; precision, recall and F1 of whole entities as
+                     conlleval counts them, for each type too, or of each label if labels are
+                     no B-X and I-X;
+      multiple choice   loss and accuracy;
       a masked LM    loss and accuracy on masked tokens, the same ones every time;
       a causal LM    loss, perplexity and accuracy on each next token, the perplexity per word
                      (split at white space), and the numbers of tokens and words.
     """
+    check_file(file, format, columns)
+
     from keras_lm import presets, tasks  # imports TensorFlow
-    from keras_lm.cli.examples import read_examples
     from keras_lm.cli.measures import measure
     from keras_lm.cli.sources import load_task, open_source
 
     checkpoint = open_source(preset)
     cls = presets.stated_task(checkpoint)
-    if cls not in (tasks.TextClassifier, tasks.TextRegressor, tasks.MaskedLM, tasks.CausalLM):
+    if cls is None:
         raise click.ClickException(
-            f"{preset} holds {cls.__name__ if cls else 'no task'}, which has nothing to compare "
-            "with labels. Train one first: keras-lm finetune."
+            f"{preset} holds no task, which could be measured. Train one: keras-lm finetune."
+        )
+    if cls not in {getattr(tasks, TASKS[name]) for name in FINETUNED}:
+        raise click.ClickException(
+            f"{preset} holds a {cls.__name__}, whose answers are not compared with labels."
         )
     stated = presets.stated_arguments(checkpoint, cls)
     name = next(name for name, class_name in TASKS.items() if class_name == cls.__name__)
@@ -76,9 +89,10 @@ def say_results(results):
     if "classes" in results:
         classes = results["classes"]
         width = max(len("class"), *map(len, classes))
-        click.echo(f"\n{'class':<{width}}  precision  recall      F1   texts")
+        *_, counted = next(iter(classes.values()), {"texts": 0})
+        click.echo(f"\n{'class':<{width}}  precision  recall      F1  {counted:>6}")
         for name, row in classes.items():
             click.echo(
                 f"{name:<{width}}  {row['precision']:9.4f}  {row['recall']:6.4f}  {row['f1']:6.4f}"
-                f"  {row['texts']:6,}"
+                f"  {row[counted]:{max(6, len(counted))},}"
             )

@@ -6,7 +6,7 @@ import random
 import click
 
 from keras_lm.cli.labels import class_indices, read_labels, read_number
-from keras_lm.cli.row_files import Rows, open_rows
+from keras_lm.cli.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.cli.shared_options import UNLABELLED
 
 
@@ -14,8 +14,9 @@ from keras_lm.cli.shared_options import UNLABELLED
 class Examples:
     """Texts and labels, a row each.
 
-    `texts` is a dict of `"text"`, perhaps `"text_pair"`, → list of str. `labels` is a list of
-    strings, lists of strings or floats, or None. `lines` says where the rows stand in the file.
+    `texts` is a dict of `"text"`, perhaps `"text_pair"`, → list of str; or of `"text"` → list of
+    words, or of `"text"` and `"choices"`, a list of str each. `labels` is a list of strings, lists
+    of strings, floats or positions, or None. `lines` says where the rows stand in the file.
     """
 
     rows: Rows
@@ -53,33 +54,127 @@ class Examples:
         )
 
 
+def check_file(path, format, columns):
+    """Raise an error for a file without rows or the user's columns, before the model is loaded.
+
+    Standard input is read only once, later.
+    """
+    if path == "-":
+        return
+    with open_rows(path, format) as rows:
+        for role, column in columns.items():
+            if column and role != "choices":
+                rows.find(role, column)
+        if next(iter(rows), None) is None:
+            raise click.ClickException(f"{path} has no rows.")
+
+
 def read_examples(path, format, columns, task, separator, pairs=None):
     """Return the `Examples` of a whole file.
 
-    `columns` is a dict of `"text"`, `"text_pair"`, `"labels"` → the user's column or None. If a
-    text has one label, `separator` is None. `pairs` says whether there are second texts; None
-    leaves that to the file.
+    `columns` is a dict of `"text"`, `"text_pair"`, `"labels"`, `"choices"` → the user's column or
+    None. If a text has one label, `separator` is None. `pairs` says whether there are second texts;
+    None leaves that to the file.
     """
+    if task == "token-classifier" and format is None and find_format(path) == "lines":
+        format = "conll"
     with open_rows(path, format) as rows:
-        found = {"text": rows.find("text", columns["text"])}
-        if pairs is not False:
-            pair = rows.find("text_pair", columns["text_pair"], required=bool(pairs))
-            found |= {"text_pair": pair} if pair else {}
-        labels_column = None
-        if task not in UNLABELLED:
-            labels_column = rows.find("labels", columns["labels"])
-        texts, labels, lines = {role: [] for role in found}, [], []
-        for line, row in rows:
-            lines.append(line)
-            for role, column in found.items():
-                texts[role].append(rows.text(line, row, column))
-            if labels_column is not None:
-                value = rows.value(line, row, labels_column)
-                labels.append(
-                    read_number(rows, line, value)
-                    if task == "text-regressor"
-                    else read_labels(rows, line, value, separator)
-                )
-    if not lines:
+        if task == "token-classifier":
+            examples = _read_words(rows, columns)
+        elif task == "multiple-choice":
+            examples = _read_choices(rows, columns)
+        else:
+            examples = _read_texts(rows, columns, task, separator, pairs)
+    if not examples.lines:
         raise click.ClickException(f"{path} has no rows.")
+    return examples
+
+
+def _read_texts(rows, columns, task, separator, pairs):
+    found = {"text": rows.find("text", columns["text"])}
+    if pairs is not False:
+        pair = rows.find("text_pair", columns["text_pair"], required=bool(pairs))
+        found |= {"text_pair": pair} if pair else {}
+    labels_column = None
+    if task not in UNLABELLED:
+        labels_column = rows.find("labels", columns["labels"])
+    texts, labels, lines = {role: [] for role in found}, [], []
+    for line, row in rows:
+        lines.append(line)
+        for role, column in found.items():
+            texts[role].append(rows.text(line, row, column))
+        if labels_column is not None:
+            value = rows.value(line, row, labels_column)
+            labels.append(
+                read_number(rows, line, value)
+                if task == "text-regressor"
+                else read_labels(rows, line, value, separator)
+            )
     return Examples(rows, texts, labels if labels_column is not None else None, lines)
+
+
+def _read_words(rows, columns):
+    """Read lists of words and of their labels, or both as strings with spaces between them."""
+    words_column = rows.find("words", columns["text"])
+    tags_column = rows.find("tags", columns["labels"])
+    sentences, labels, lines = [], [], []
+    for line, row in rows:
+        row = {key: x.split() if isinstance(x, str) else x for key, x in row.items()}
+        words = rows.strings(line, row, words_column)
+        tags = read_labels(rows, line, rows.value(line, row, tags_column), separator="")
+        if len(words) != len(tags) or not all(words):
+            raise rows.error(
+                line,
+                f"{len(words)} words in {words_column!r} and {len(tags)} labels in "
+                f"{tags_column!r}: each word needs one, and no word is empty.",
+            )
+        sentences.append(words)
+        labels.append(tags)
+        lines.append(line)
+    return Examples(rows, {"text": sentences}, labels, lines)
+
+
+def _read_choices(rows, columns):
+    """Read texts and their choices; SWAG's second sentence begins each of its endings."""
+    text_column = rows.find("situation", columns["text"])
+    labels_column = rows.find("labels", columns["labels"])
+    names = _choice_columns(rows, columns["choices"])
+    begin = "sent2" if {"sent1", "sent2"} <= set(rows.columns) and text_column == "sent1" else None
+    texts, choices, labels, lines = [], [], [], []
+    for line, row in rows:
+        found = (
+            rows.strings(line, row, names)
+            if isinstance(names, str)
+            else [rows.text(line, row, name) for name in names]
+        )
+        while found and not found[-1]:  # a text with fewer choices than others
+            found.pop()
+        right = row.get(labels_column)
+        right = int(right) if str(right).isdecimal() else right
+        if not isinstance(right, int) or not 0 <= right < len(found) or not found[right]:
+            raise rows.error(
+                line,
+                f"the label {right!r} is not the position of one of {len(found)} choices, from 0.",
+            )
+        start = f"{rows.text(line, row, begin)} " if begin else ""
+        texts.append(rows.text(line, row, text_column))
+        choices.append([start + choice if choice else "" for choice in found])
+        labels.append(right)
+        lines.append(line)
+    return Examples(rows, {"text": texts, "choices": choices}, labels, lines)
+
+
+def _choice_columns(rows, given):
+    """Return the column of lists of choices, or the list of columns with a choice each."""
+    candidates = [given] if given else GUESSES["choices"]
+    for name in candidates:
+        if name in rows.columns:
+            return name
+        numbered = [
+            column
+            for column in rows.columns
+            if column.startswith(name) and column.removeprefix(name).lstrip("_").isdecimal()
+        ]
+        if numbered:
+            return sorted(numbered, key=lambda column: int(column.removeprefix(name).lstrip("_")))
+    return rows.find("choices", given)  # raises

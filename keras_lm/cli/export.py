@@ -1,10 +1,14 @@
 """`keras-lm export`: a preset → one artefact that takes strings."""
 
-from pathlib import Path
-
 import click
 
-from keras_lm.cli.shared_options import TASKS
+from keras_lm.cli.shared_options import (
+    TASKS,
+    ExportPath,
+    Source,
+    export_format,
+    overwrite_option,
+)
 from keras_lm.cli.terminal import megabytes, quiet, say_rows
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
@@ -13,11 +17,13 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 @click.command(
     "export", short_help="A trained preset → a SavedModel or a .tflite that takes strings."
 )
-@click.argument("preset")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("preset", type=Source())
+@click.argument("path", type=ExportPath())
 @click.option(
     "--format",
+    "export_as",
     type=click.Choice(["saved_model", "litert"]),
+    is_eager=True,  # PATH is checked by it
     help="saved_model for TensorFlow and TF Serving, litert for phones.  [default: litert if PATH "
     "ends in .tflite, otherwise saved_model]",
 )
@@ -28,7 +34,8 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     is_flag=True,
     help="Ask the export in a fresh process, and compare its answers with the task's.",
 )
-def export_command(preset, path, format, task, do_check):
+@overwrite_option
+def export_command(preset, path, export_as, task, do_check, overwrite):
     """Write a trained task as one artefact that takes strings, its tokenizer inside.
 
     \b
@@ -37,17 +44,15 @@ def export_command(preset, path, format, task, do_check):
       keras-lm export bert-base encoder --task feature-extractor --check
 
     PRESET is a preset, or a published checkpoint that has the task's head. PATH is the folder of
-    all versions, as TF Serving expects it, or a .tflite file, which is replaced. Nothing is written
-    if the model cannot be exported.
+    all versions, as TF Serving expects it, or a .tflite file, which is replaced with --overwrite
+    only. Nothing is written if the model cannot be exported.
     """
     from keras_lm import export  # imports TensorFlow
     from keras_lm.cli.sources import choose_task, load_task, open_source
 
-    if format is None:
-        format = "litert" if path.suffix == ".tflite" else "saved_model"
     loaded = load_task(preset, choose_task(open_source(preset), task))
     with quiet():
-        written = loaded.export(path, format=format)
+        written = loaded.export(path, format=export_format(path, export_as))
     say_rows([("written", f"{written} ({megabytes(written)})")])
     if do_check:
         texts = CHECK_TEXTS

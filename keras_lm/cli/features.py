@@ -1,12 +1,18 @@
 """`keras-lm features`: texts → vectors."""
 
-from pathlib import Path
-
 import click
 
 from keras_lm.cli.predictors import encoded
 from keras_lm.cli.row_files import batches, choose_columns, open_input
-from keras_lm.cli.shared_options import batch_size_option, format_option, input_option, text_options
+from keras_lm.cli.shared_options import (
+    OutputFile,
+    Source,
+    batch_size_option,
+    format_option,
+    input_option,
+    overwrite_option,
+    text_options,
+)
 from keras_lm.cli.terminal import json_lines, plain
 from keras_lm.files import replacing
 
@@ -26,14 +32,14 @@ class Layers(click.ParamType):
 
 
 @click.command("features", short_help="Texts → vectors.")
-@click.argument("source")
+@click.argument("source", type=Source())
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @input_option
 @format_option
 @text_options
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    type=OutputFile(allow_dash=True),
     required=True,
     help="A .npz or .jsonl file; - for JSONL on standard output.",
 )
@@ -52,7 +58,8 @@ class Layers(click.ParamType):
 )
 @click.option("--normalize", is_flag=True, default=None, help="Scale each vector to length 1.")
 @batch_size_option
-def features_command(source, texts, input_file, format, output, batch_size, **options):
+@overwrite_option
+def features_command(source, texts, input_file, format, output, batch_size, overwrite, **options):
     """Turn texts into vectors, for search, clustering or another program's classifier.
 
     \b

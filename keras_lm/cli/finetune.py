@@ -6,25 +6,44 @@ from pathlib import Path
 
 import click
 
+from keras_lm.cli.examples import check_file, read_examples
+from keras_lm.cli.fitting import callbacks, class_weights, parse_class_weight
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
+    ExportPath,
     PresetFolder,
+    Source,
     TaskChoice,
     batch_size_option,
-    format_option,
+    choices_option,
+    export_format,
+    labelled_format_option,
     labels_options,
+    overwrite_option,
     parse_class_names,
     text_options,
 )
 from keras_lm.cli.terminal import megabytes, quiet, say_rows
 
 # The first is the default.
-FINETUNED = ["text-classifier", "text-regressor", "masked-lm", "causal-lm"]
+FINETUNED = [
+    *("text-classifier", "text-regressor", "multiple-choice", "token-classifier"),
+    *("masked-lm", "causal-lm"),
+]
+# Options that are for some tasks only.
+ONLY_FOR = {
+    "class_names": ("text-classifier", "token-classifier"),
+    "multi_label": ("text-classifier",),
+    "class_weight": ("text-classifier",),
+    "choices": ("multiple-choice",),
+    "text_pair": ("text-classifier", "text-regressor", "masked-lm"),
+    "early_stopping": tuple(name for name in FINETUNED if name != "causal-lm"),
+}
 
 
 @click.command("finetune", short_help="A file of texts and labels → a trained preset.")
-@click.argument("source")
+@click.argument("source", type=Source())
 @click.argument("train", type=INPUT_FILE)
 @click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
 @click.option(
@@ -38,9 +57,10 @@ FINETUNED = ["text-classifier", "text-regressor", "masked-lm", "causal-lm"]
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Or hold a random share of TRAIN out for that, such as 0.1.",
 )
-@format_option
+@labelled_format_option
 @text_options
 @labels_options
+@choices_option
 @click.option(
     "--class-names",
     callback=parse_class_names,
@@ -49,8 +69,22 @@ FINETUNED = ["text-classifier", "text-regressor", "masked-lm", "causal-lm"]
     "otherwise the labels in TRAIN, sorted]",
 )
 @click.option("--multi-label", is_flag=True, help="A text may have any number of labels.")
+@click.option(
+    "--class-weight",
+    callback=parse_class_weight,
+    metavar="balanced|NAME=WEIGHT,…",
+    help="How much a text of a class counts, 1 if not named; balanced for classes that count the "
+    "same, however many texts they have.",
+)
 @click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
 @batch_size_option
+@click.option(
+    "--early-stopping",
+    type=click.IntRange(1),
+    metavar="EPOCHS",
+    help="Stop after so many epochs without a lower validation loss, and keep the weights of the "
+    "best epoch.",
+)
 @click.option(
     "--learning-rate",
     type=click.FloatRange(0, min_open=True),
@@ -69,13 +103,22 @@ FINETUNED = ["text-classifier", "text-regressor", "masked-lm", "causal-lm"]
     type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
     help="What to compute in.  [default: as SOURCE]",
 )
-@click.option("--export", "export_path", type=click.Path(path_type=Path), help="Export there, too.")
-def finetune_command(source, train, output, export_path, **options):
+@click.option(
+    "--tensorboard",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the metrics there, for tensorboard --logdir DIR.",
+)
+@click.option("--export", "export_path", type=ExportPath(), help="Export there, too.")
+@overwrite_option
+def finetune_command(source, train, output, export_path, overwrite, **options):
     """Train a pretrained model on a file of texts and their labels.
 
     \b
       keras-lm finetune bert-base train.csv --output film-critic --validation-split 0.1
       keras-lm finetune bert-base train.tsv --output similarity --task text-regressor
+      keras-lm finetune bert-base train.conll --output tagger --task token-classifier
+      keras-lm finetune bert-base swag.csv --output chooser --task multiple-choice
       keras-lm finetune bert-base texts.txt --output my-bert --task masked-lm
       keras-lm finetune gpt2 corpus.txt --output my-gpt2 --task causal-lm --sequence-length 128
 
@@ -84,13 +127,18 @@ def finetune_command(source, train, output, export_path, **options):
     Labels are names, or positions in the class names; for a regressor numbers; masked-lm and
     causal-lm need none and also read plain lines.
 
+    token-classifier reads CoNLL files (a word and its label on a line, first and last column, an
+    empty line after a sentence) and lists in JSONL, {"words": […], "labels": […]}. multiple-choice
+    reads {"text": "…", "choices": […], "label": 0}, or a CSV with numbered columns, choice0,
+    choice1, …, or those of SWAG; a label is a position.
+
     Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing
-    if anything goes wrong before that. For causal-lm, texts are concatenated and cut into full
-    windows of tokens, and an interrupted run can be continued: until it has ended,
-    OUTPUT.unfinished holds its state, and the same command continues it.
+    if anything goes wrong before that. A preset there is replaced with --overwrite only. For
+    causal-lm, texts are concatenated and cut into full windows of tokens, and an interrupted run
+    can be continued: until it has ended, OUTPUT.unfinished holds its state, and the same command
+    continues it.
     """
-    if options["validation"] and options["validation_split"]:
-        raise click.UsageError("--validation and --validation-split are both given: choose one.")
+    _check(train, options)
     import keras
     import tensorflow as tf
 
@@ -101,18 +149,25 @@ def finetune_command(source, train, output, export_path, **options):
     # First the checkpoint's configuration, then the rows, and only after that its weights.
     checkpoint = open_source(source)
     name = options["task"] or _task_of(presets.stated_task(checkpoint))
+    _check_options(name, options)
     cls = getattr(tasks, TASKS[name])
     stated = presets.stated_arguments(checkpoint, cls) or {}
-    multi_label = _multi_label(name, options, stated)
+    multi_label = options["multi_label"] or stated.get("multi_label", False)
+    if multi_label and options["class_weight"]:
+        raise click.UsageError("--class-weight is for texts with one label each.")
     data, held_out = _read(train, name, options, multi_label)
     arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
-    arguments["text_pair"] = "text_pair" in data.texts
+    if name in ONLY_FOR["text_pair"] or name == "causal-lm":
+        arguments["text_pair"] = "text_pair" in data.texts
     class_names = None
-    if name == "text-classifier":
+    if name in ONLY_FOR["class_names"]:
         class_names = _class_names(train, data.labels, options["class_names"], stated, multi_label)
-        arguments |= {"class_names": class_names, "multi_label": multi_label}
+        arguments["class_names"] = class_names
+    if name == "text-classifier":
+        arguments["multi_label"] = multi_label
     y = data.targets(class_names, multi_label)
     validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
+    weights = class_weights(options["class_weight"], class_names, y)
     _say_data(data, held_out, class_names)
 
     keras.utils.set_random_seed(options["seed"])
@@ -120,18 +175,16 @@ def finetune_command(source, train, output, export_path, **options):
     task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
     fitting = {key: options[key] for key in ("batch_size", "epochs")}
     fitting["verbose"] = 1 if sys.stdout.isatty() else 2
+    fitting["callbacks"] = callbacks(options["tensorboard"], options["early_stopping"])
     run = _start_run(output, data, held_out, options, source) if name == "causal-lm" else None
     try:
         if run:
             texts = [part and without_blank(part.texts["text"]) for part in (data, held_out)]
             history = run.fit(task, *texts, seed=options["seed"], **fitting)
         else:
+            fitting["callbacks"].append(keras.callbacks.TerminateOnNaN())
             history = task.fit(
-                data.texts,
-                y,
-                validation_data=validation,
-                callbacks=[keras.callbacks.TerminateOnNaN()],
-                **fitting,
+                data.texts, y, validation_data=validation, class_weight=weights, **fitting
             ).history
     except tf.errors.ResourceExhaustedError as error:
         raise click.ClickException(
@@ -148,10 +201,40 @@ def finetune_command(source, train, output, export_path, **options):
     exported = None
     if export_path:
         with quiet():
-            exported = task.export(export_path)
+            exported = task.export(export_path, format=export_format(export_path))
+    _say_results(history, options["early_stopping"], output, exported)
+
+
+def _check(train, options):
+    """Refuse what can be refused before TensorFlow is imported."""
+    if options["validation"] and options["validation_split"]:
+        raise click.UsageError("--validation and --validation-split are both given: choose one.")
+    if options["early_stopping"] and not (options["validation"] or options["validation_split"]):
+        raise click.UsageError(
+            "--early-stopping looks at the validation loss: give --validation FILE or "
+            "--validation-split SHARE."
+        )
+    if options["task"]:
+        _check_options(options["task"], options)
+    columns = {role: options[role] for role in ("text", "text_pair", "labels")}
+    for file in filter(None, (train, options["validation"])):
+        check_file(file, options["format"], columns)
+
+
+def _check_options(name, options):
+    for option, names in ONLY_FOR.items():
+        if options[option] and name not in names:
+            raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
+
+
+def _say_results(history, early_stopping, output, exported):
+    """Print the metrics of the last epoch, or of the best one, and what was written."""
+    losses = history["val_loss"] if early_stopping else []
+    best = losses.index(min(losses)) if losses else -1
     say_rows(
         [
-            *((metric.replace("val_", "validation "), f"{values[-1]:.4f}")
+            ("kept", f"epoch {best + 1} of {len(history['loss'])}" if early_stopping else None),
+            *((metric.replace("val_", "validation "), f"{values[best]:.4f}")
               for metric, values in history.items()),
             ("preset", f"{output} ({megabytes(output)})"),
             ("export", exported and f"{exported} ({megabytes(exported)})"),
@@ -176,19 +259,9 @@ def _task_of(stated):
     return names.pop() if names else FINETUNED[0]
 
 
-def _multi_label(name, options, stated):
-    """Whether a text may have several labels; refuses options that are for classifiers only."""
-    for option in ("class_names", "multi_label"):
-        if options[option] and name != "text-classifier":
-            raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
-    return options["multi_label"] or stated.get("multi_label", False)
-
-
 def _read(train, name, options, multi_label):
     """Return the `Examples` to train on, and those held out or None."""
-    from keras_lm.cli.examples import read_examples
-
-    columns = {role: options[role] for role in ("text", "text_pair", "labels")}
+    columns = {role: options[role] for role in ("text", "text_pair", "labels", "choices")}
     separator = options["label_separator"] if multi_label else None
     pairs = False if name == "causal-lm" else None
     data = read_examples(train, options["format"], columns, name, separator, pairs)

@@ -1,12 +1,13 @@
 """The group of commands: their order in `--help`, and the handling of errors."""
 
 import errno
+import re
 
 import click
 
 SECTIONS = {
     "From weights to answers": ["convert", "finetune", "evaluate", "export", "serve", "predict"],
-    "Besides": ["features", "inspect", "vocab", "pretrain", "demo"],
+    "Besides": ["features", "inspect", "models", "vocab", "pretrain", "demo"],
 }
 
 
@@ -40,11 +41,22 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:  # whoever read our output has enough: click ends quietly
                 raise
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(self._as_options(ctx, str(error))) from error
         except ValueError as error:
             if not _is_raised_by_us(error):
                 raise
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(self._as_options(ctx, str(error))) from error
+
+    def _as_options(self, ctx, message):
+        """Name the command's options in a message that names the arguments of a function."""
+        command = self.get_command(ctx, ctx.invoked_subcommand)
+        for option in command.params if command else ():
+            if isinstance(option, click.Option):
+                flag = option.opts[-1]
+                message = re.sub(rf"(?<![\w./'-]){option.name}=", f"{flag} ", message)
+                if "_" in option.name:  # no word of its own
+                    message = re.sub(rf"(?<![\w./'-]){option.name}\b", flag, message)
+        return message
 
 
 def _is_raised_by_us(error):

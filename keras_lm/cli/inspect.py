@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from keras_lm.cli.saved_models import find_version, find_versions
+from keras_lm.cli.shared_options import check_artefact
 from keras_lm.cli.terminal import say_rows
 
 
@@ -50,6 +51,7 @@ def inspect_path(path, version=None):
         return inspect_saved_model(folder, [*find_versions(local)])
     if version is not None:
         raise click.UsageError(f"{path} has no versions: leave --version out.")
+    check_artefact(path)
     if local.suffix == ".tflite":
         from keras_lm.cli.artefacts import inspect_tflite
 

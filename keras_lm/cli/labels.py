@@ -49,7 +49,10 @@ def fits(labels, class_names):
 
 
 def class_indices(rows, labels, lines, class_names, multi_label):
-    """Return (B,) int32 positions, or if `multi_label` (B, classes) float32 of 0 and 1."""
+    """Return (B,) int32 positions, or if `multi_label` (B, classes) float32 of 0 and 1.
+
+    If words have labels, these are lists of int.
+    """
     index = _index(all_names(labels), class_names)
     if index is None:
         for line, label in zip(lines, labels):
@@ -58,6 +61,8 @@ def class_indices(rows, labels, lines, class_names, multi_label):
                     raise rows.error(
                         line, f"the label {name!r} is none of {', '.join(class_names)}."
                     )
+    if labels and isinstance(labels[0], list) and not multi_label:
+        return [[index[name] for name in row] for row in labels]
     if not multi_label:
         return np.array([index[label] for label in labels], "int32")
     hot = np.zeros((len(labels), len(class_names)), "float32")

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_lm import data, tasks
 from keras_lm.cli.runs import without_blank
+from keras_lm.tasks.entities import entity_spans
 
 
 def measure(task, examples, batch_size):
@@ -27,6 +28,13 @@ def measure(task, examples, batch_size):
                 keras.metrics.PearsonCorrelation(axis=0),
             )
         }
+    if isinstance(task, tasks.MultipleChoice):
+        values = task.evaluate(
+            examples.texts, examples.labels, batch_size=batch_size, verbose=0, return_dict=True
+        )
+        return results | {name: float(value) for name, value in values.items()}
+    if isinstance(task, tasks.TokenClassifier):
+        return results | _measure_tagger(task, examples, batch_size)
     names = task.class_names or [str(i) for i in range(task.num_classes)]
     y = examples.targets(names, task.multi_label)
     logits = task.predict(examples.texts, batch_size=batch_size, verbose=0)
@@ -57,6 +65,48 @@ def _measure_language_model(task, texts, batch_size):
         "word_perplexity": float(np.exp(loss * tokens / max(words, 1))),
         "tokens": tokens,
         "words": words,
+    }
+
+
+def _measure_tagger(task, examples, batch_size):
+    """Over all words, also those after the longest sequence, which get no label."""
+    names = task.class_names or [str(i) for i in range(task.num_classes)]
+    y = examples.targets(names)
+    loss = task.evaluate(examples.texts, y, batch_size=batch_size, verbose=0, return_dict=True)[
+        "loss"
+    ]
+    found = task.tag(examples.texts, batch_size)["labels"]
+    right = [[names[i] for i in row] for row in y]
+    pairs = [pair for rows in zip(right, found, strict=True) for pair in zip(*rows, strict=True)]
+    results = {
+        "words": len(pairs),
+        "loss": float(loss),
+        "accuracy": sum(label == answer for label, answer in pairs) / len(pairs),
+    }
+    if any(entity_spans([name]) for name in names):
+        counted = "entities"
+        right, found = ({(i, *s) for i, row in enumerate(rows) for s in entity_spans(row)}
+                        for rows in (right, found))  # fmt: skip
+        kinds = {span: span[1] for span in right | found}
+        results |= _scores(right, found)
+    else:
+        counted = "words"
+        right, found = ({(i, pair[side]) for i, pair in enumerate(pairs)} for side in (0, 1))
+        kinds = {item: item[1] for item in right | found}
+    classes = {}
+    for name in sorted(set(kinds.values()) - {""}):
+        mine = [{item for item in items if kinds[item] == name} for items in (right, found)]
+        classes[name] = _scores(*mine) | {counted: len(mine[0])}
+    return results | {"classes": classes}
+
+
+def _scores(right, found):
+    """Return precision, recall and F1 of what was found, both sets."""
+    both = len(right & found)
+    return {
+        "precision": both / len(found) if found else 0.0,
+        "recall": both / len(right) if right else 0.0,
+        "f1": 2 * both / (len(right) + len(found)) if right or found else 0.0,
     }
 
 

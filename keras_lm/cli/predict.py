@@ -7,7 +7,15 @@ import click
 from keras_lm.cli.predictors import LiteRTModel, SavedModel, ServedModel, TaskModel
 from keras_lm.cli.row_files import batches, choose_columns, open_input
 from keras_lm.cli.saved_models import find_version
-from keras_lm.cli.shared_options import batch_size_option, format_option, input_option, text_options
+from keras_lm.cli.shared_options import (
+    OutputFile,
+    batch_size_option,
+    check_artefact,
+    format_option,
+    input_option,
+    overwrite_option,
+    text_options,
+)
 from keras_lm.cli.terminal import json_lines, plain
 
 
@@ -18,9 +26,10 @@ from keras_lm.cli.terminal import json_lines, plain
 @text_options
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     help="JSONL file to write; it appears when all is answered.  [default: standard output]",
 )
+@overwrite_option
 @batch_size_option
 @click.option("--server", metavar="URL", help="Ask a server: http://HOST:PORT or grpc://HOST:PORT.")
 @click.option("--model", metavar="NAME", help="What the server calls its model.")
@@ -28,7 +37,7 @@ from keras_lm.cli.terminal import json_lines, plain
 @click.option(
     "--version", type=click.IntRange(0), help="Of an export or a server.  [default: the latest]"
 )
-def predict_command(model_and_texts, input_file, format, output, batch_size, **options):
+def predict_command(model_and_texts, input_file, format, output, batch_size, overwrite, **options):
     """Answer for texts, one JSON object a line: what came in and the answer.
 
     \b
@@ -52,6 +61,8 @@ def predict_command(model_and_texts, input_file, format, output, batch_size, **o
         raise click.UsageError("--model names a model of a server: --server URL is missing.")
     if options["server"] is None and not model_and_texts:
         raise click.UsageError("MODEL is missing, or --server URL with --model NAME.")
+    if not options["server"]:
+        check_artefact(model_and_texts[0])
     texts = model_and_texts if options["server"] else model_and_texts[1:]
     with open_input(texts, input_file, format) as rows, json_lines(output) as write:
         model = (

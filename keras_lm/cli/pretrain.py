@@ -4,8 +4,10 @@ import sys
 
 import click
 
-from keras_lm.cli.shared_options import PresetFolder
+from keras_lm.cli.shared_options import PresetFolder, Source, overwrite_option
+from keras_lm.cli.size_names import advice, size_names
 from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.files import find_files
 
 
 @click.command("pretrain", short_help="Text files and a vocabulary → a language model of its own.")
@@ -14,6 +16,7 @@ from keras_lm.cli.terminal import megabytes, say_rows
 @click.option(
     "--vocabulary",
     metavar="SOURCE",
+    type=Source(),
     required=True,
     help="Preset or checkpoint whose tokenizer to take, such as one of keras-lm vocab.",
 )
@@ -58,7 +61,8 @@ from keras_lm.cli.terminal import megabytes, say_rows
     metavar="MINUTES",
     help="How often to save where the run is, besides after each epoch.",
 )
-def pretrain_command(files, output, **options):
+@overwrite_option
+def pretrain_command(files, output, overwrite, **options):
     """Train a causal language model from random weights.
 
     \b
@@ -74,6 +78,16 @@ def pretrain_command(files, output, **options):
     and where it is; the same command then goes on, and ends in the same weights as in one go. To go
     on training published weights, use keras-lm finetune --task causal-lm.
     """
+    corpus = {
+        name: find_files(paths)
+        for name, paths in (("text", files), ("validation", options["validation"]))
+        if paths
+    }
+    if options["size"] not in size_names():
+        raise click.UsageError(
+            f"--size {options['size']} is no size.{advice(options['size'], size_names())} All are "
+            "listed by keras-lm models."
+        )
     import keras
 
     from keras_lm import data, models, registry, tasks, training
@@ -81,10 +95,16 @@ def pretrain_command(files, output, **options):
     from keras_lm.tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_preset(options["vocabulary"])
-    tokenizer.special_id("eos")  # raises if there is none
+    if "eos" not in tokenizer.special_tokens:
+        raise click.UsageError(
+            f"--vocabulary {options['vocabulary']} has no special token for the end of a "
+            "text (eos): make one with keras-lm vocab --kind byte-pair."
+        )
     sizes = {n: c for n, c in registry.sizes().items() if issubclass(c, models.CausalBackbone)}
     if options["size"] not in sizes:
-        raise click.UsageError(f"--size {options['size']} is none of {', '.join(sizes)}.")
+        raise click.UsageError(
+            f"--size {options['size']} is not one of a causal model: {', '.join(sizes)}."
+        )
     cls = sizes[options["size"]]
     arguments = _arguments(cls.SIZES[options["size"]], options, tokenizer.vocabulary_size)
     keras.utils.set_random_seed(options["seed"])
@@ -103,11 +123,6 @@ def pretrain_command(files, output, **options):
         ]
     )
 
-    corpus = {
-        name: data.find_files(paths)
-        for name, paths in (("text", files), ("validation", options["validation"]))
-        if paths
-    }
     contents = {name: fingerprint(_contents(paths)) for name, paths in corpus.items()}
     decisive = {
         key: value for key, value in options.items() if key not in ("validation", "minutes")

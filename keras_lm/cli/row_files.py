@@ -1,4 +1,4 @@
-"""Rows of CSV, TSV and JSONL files and of plain lines, read one at a time.
+"""Rows of CSV, TSV, JSONL and CoNLL files and of plain lines, read one at a time.
 
 Text is UTF-8, with or without a byte order mark, whatever the locale is; `.gz` is unpacked on the
 way. An error names the file and the line.
@@ -17,14 +17,27 @@ import click
 
 from keras_lm.cli.terminal import progress
 
-FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".txt": "lines"}  # by suffix
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".txt": "lines",
+    ".conll": "conll",
+}  # by suffix
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # What a column may be called where the user does not say.
 GUESSES = {
     "text": ("text", "sentence", "sentence1", "prompt"),
     "text_pair": ("text_pair", "sentence2"),
     "labels": ("labels", "label"),
+    # Of words with a label each, and of multiple choice.
+    "words": ("words", "tokens", "text"),
+    "tags": ("labels", "tags", "ner_tags", "label"),
+    "situation": ("text", "sentence", "sent1", "question", "context", "prompt"),
+    "choices": ("choices", "choice", "ending"),
 }
+# The options that name such columns, unless they are called as the role.
+OPTIONS = {"words": "text", "tags": "labels", "situation": "text"}
 
 
 class Rows:
@@ -60,7 +73,9 @@ class Rows:
         found = next((name for name in candidates if name in self.columns), None)
         if found is None and (given or required):
             remedy = (
-                f" Name the column: --{role.replace('_', '-')} NAME." if role in GUESSES else ""
+                f" Name the column: --{OPTIONS.get(role, role).replace('_', '-')} NAME."
+                if role in GUESSES
+                else ""
             )
             wanted = " or ".join(repr(name) for name in candidates)
             has = ", ".join(self.columns) or "nothing: it is empty"
@@ -80,6 +95,26 @@ class Rows:
             raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, and not a string.")
         return value
 
+    def strings(self, line, row, column):
+        """Return what a row has in a column; raise an error if that is no list of strings."""
+        value = self.value(line, row, column)
+        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+            raise self.error(
+                line, f"{column!r} is {json.dumps(value)[:40]}, and not a list of strings."
+            )
+        return value
+
+
+def find_format(path):
+    """Return what a file is by its suffix, before `.gz`; UsageError for an unknown one."""
+    suffix = Path(path.lower().removesuffix(".gz")).suffix
+    if suffix not in FORMATS:
+        raise click.UsageError(
+            f"{path} does not end in {', '.join(FORMATS)} (or these and .gz): say what it is with "
+            "--format."
+        )
+    return FORMATS[suffix]
+
 
 @contextlib.contextmanager
 def open_rows(path, format=None):
@@ -91,16 +126,8 @@ def open_rows(path, format=None):
         name, stream = "standard input", sys.stdin.buffer
         yield Rows(name, *_parse(name, stream, format or "lines"))
         return
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    is_packed = suffixes[-1:] == [".gz"]
-    if is_packed:
-        suffixes.pop()
-    format = format or FORMATS.get("".join(suffixes[-1:]))
-    if format is None:
-        raise click.UsageError(
-            f"{path} does not end in {', '.join(FORMATS)} (or these and .gz): say what it is with "
-            "--format."
-        )
+    is_packed = path.lower().endswith(".gz")
+    format = format or find_format(path)
     with open(path, "rb") as file:
         stream = gzip.GzipFile(fileobj=file) if is_packed else file
         size = Path(path).stat().st_size
@@ -150,6 +177,8 @@ def _parse(name, stream, format):
     text = _decoded(name, stream, "replace" if format == "lines" else "strict")
     if format == "lines":
         return ((line, {"text": _chomp(value)}) for line, value in text), ["text"]
+    if format == "conll":
+        return _conll_rows(name, text), ["words", "labels"]
     if format == "jsonl":
         return _json_rows(name, text), None
     rows = _csv_rows(name, text, DELIMITERS[format])
@@ -204,6 +233,26 @@ def _json_rows(name, text):
                 '{"text": "…"}, and this is a ' + type(row).__name__ + "."
             )
         yield number, row
+
+
+def _conll_rows(name, text):
+    """Yield (line, sentence): words are in the first column and labels in the last one."""
+    start, words, labels = 1, [], []
+    for number, line in itertools.chain(text, [(0, "")]):
+        fields = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
+        if not line.strip() or fields[0] == "-DOCSTART-":
+            if words:
+                yield start, {"words": words, "labels": labels}
+            words, labels = [], []
+        elif len(fields) == 1 or not fields[0]:
+            raise click.ClickException(
+                f"{name}, line {number}: {line.strip()[:40]!r} is not a word and its label, with "
+                "a space or a tab between them."
+            )
+        else:
+            start = start if words else number
+            words.append(fields[0].strip())
+            labels.append(fields[-1].strip())
 
 
 def _csv_rows(name, text, delimiter):

@@ -47,7 +47,7 @@ class Run:
             with replacing(about) as new:
                 new.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
-    def fit(self, task, documents, validation=None, minutes=5.0, **options):
+    def fit(self, task, documents, validation=None, minutes=5.0, callbacks=(), **options):
         """Train from where an earlier command was interrupted; return a dict of metric → values.
 
         `documents` and `validation`: see `keras_lm.data.token_windows`; other arguments: see
@@ -64,7 +64,7 @@ class Run:
                 validation_windows=validation,
                 checkpoint=state,
                 minutes=minutes,
-                callbacks=[keras.callbacks.TerminateOnNaN()],
+                callbacks=[keras.callbacks.TerminateOnNaN(), *callbacks],
                 **options,
             )
         except BaseException as error:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from keras_lm.cli.size_names import advice, size_names
+
 # As options name them → the classes in `keras_lm.tasks`.
 TASKS = {
     "text-classifier": "TextClassifier",
@@ -29,27 +31,133 @@ class TaskChoice(click.Choice):
         return super().convert(str(value).replace("_", "-"), param, ctx)
 
 
+class Source(click.ParamType):
+    """A folder with a preset or a checkpoint, hf://OWNER/NAME, or the name of a size.
+
+    What is none of these is refused before TensorFlow is imported, which takes seconds.
+    """
+
+    name = "source"
+
+    def convert(self, value, param, ctx):
+        """Return the source as it was given, or fail with advice."""
+        path = Path(value).expanduser()
+        if path.is_dir() or value in size_names():
+            return value
+        if value.startswith("hf://"):
+            if value.count("/") < 3:
+                self.fail(f"{value} is not of the form hf://OWNER/NAME.", param, ctx)
+            return value
+        if path.is_file():
+            self.fail(f"{value} is a file: give the folder that it lies in.", param, ctx)
+        folders = [str(other) for other in _entries(path.parent) if other.is_dir()]
+        self.fail(
+            f"There is no folder {value!r}.{advice(value, [*size_names(), *folders])} Give the "
+            "folder of a preset or a checkpoint, or hf://OWNER/NAME; keras-lm models lists what is "
+            "published.",
+            param,
+            ctx,
+        )
+
+
+def check_artefact(path):
+    """Raise an error, before TensorFlow is imported, if there is no source or .tflite at a path."""
+    if Path(path).suffix != ".tflite":
+        Source().convert(path, None, None)
+    elif not Path(path).expanduser().exists():
+        raise click.UsageError(f"No such file: {path!r}.")
+
+
+def _entries(folder):
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
 class PresetFolder(click.Path):
-    """A folder to write a preset to; refuses, before anything is loaded, what cannot be."""
+    """A folder to write a preset to; refuses, before anything is loaded, what cannot be.
+
+    A preset is only replaced if the command has the option `--overwrite` (`overwrite_option`).
+    """
 
     def __init__(self):
         super().__init__(path_type=Path)
 
     def convert(self, value, param, ctx):
-        """Return the `Path` if there is nothing, or a preset, or an empty folder."""
+        """Return the `Path` if there is nothing or an empty folder, or a preset to replace."""
         folder = Path(value).expanduser()
         if folder.is_file():
             self.fail(f"{folder} is a file: choose another name for the preset.", param, ctx)
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / "keras_lm.json").is_file():
-            self.fail(
-                f"{folder} exists and is not a preset: choose another folder. Nothing was written.",
-                param,
-                ctx,
-            )
-        parent = next(parent for parent in folder.absolute().parents if parent.exists())
-        if not (parent.is_dir() and os.access(parent, os.W_OK)):
-            self.fail(f"{folder} cannot be made: {parent} is not a writable folder.", param, ctx)
+        if folder.is_dir() and any(folder.iterdir()):
+            if not (folder / "keras_lm.json").is_file():
+                self.fail(
+                    f"{folder} exists and is not a preset: choose another folder. Nothing was "
+                    "written.",
+                    param,
+                    ctx,
+                )
+            _require_overwrite(self, folder, "is a preset already", param, ctx)
+        _require_writable(self, folder, param, ctx)
         return folder
+
+
+class OutputFile(click.Path):
+    """A file to write; one that exists is only replaced with `--overwrite` (`overwrite_option`).
+
+    `-` is standard output, if `allow_dash`.
+    """
+
+    def __init__(self, allow_dash=False):
+        super().__init__(path_type=Path, allow_dash=allow_dash)
+
+    def convert(self, value, param, ctx):
+        """Return the `Path` if it can be written."""
+        path = Path(value).expanduser()
+        if str(value) == "-" and self.allow_dash:
+            return path
+        if path.is_dir():
+            self.fail(f"{path} is a folder: name a file.", param, ctx)
+        if path.exists():
+            _require_overwrite(self, path, "exists", param, ctx)
+        _require_writable(self, path, param, ctx)
+        return path
+
+
+class ExportPath(click.Path):
+    """A `.tflite` file as `OutputFile`, or the folder of all versions, to which one is added."""
+
+    def __init__(self):
+        super().__init__(path_type=Path)
+
+    def convert(self, value, param, ctx):
+        """Return the `Path` if it can be written."""
+        path = Path(value).expanduser()
+        given = ctx.params.get("export_as")  # click's own sign for nothing is no string
+        if export_format(path, given if isinstance(given, str) else None) == "litert":
+            return OutputFile().convert(value, param, ctx)
+        if path.is_file():
+            self.fail(f"{path} is a file: name a folder, for numbered versions.", param, ctx)
+        _require_writable(self, path, param, ctx)
+        return path
+
+
+def export_format(path, format=None):
+    """Return the format to export in: the given one, otherwise by the suffix."""
+    return format or ("litert" if path.suffix == ".tflite" else "saved_model")
+
+
+def _require_overwrite(kind, path, what, param, ctx):
+    if ctx is None or not ctx.params.get("overwrite"):
+        kind.fail(
+            f"{path} {what}: choose another name, or replace it with --overwrite.", param, ctx
+        )
+
+
+def _require_writable(kind, path, param, ctx):
+    parent = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        kind.fail(f"{path} cannot be made: {parent} is not a writable folder.", param, ctx)
 
 
 def together(*decorators):
@@ -66,10 +174,21 @@ def together(*decorators):
 
 INPUT_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
+# Read before paths are checked.
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, is_eager=True, help="Replace what exists."
+)
+
 format_option = click.option(
     "--format",
     type=click.Choice(["csv", "tsv", "jsonl", "lines"]),
     help="What the file is.  [default: by its suffix, .csv .tsv .jsonl .txt, perhaps with .gz]",
+)
+labelled_format_option = click.option(
+    "--format",
+    type=click.Choice(["csv", "tsv", "jsonl", "lines", "conll"]),
+    help="What the file is.  [default: by its suffix, .csv .tsv .jsonl .txt .conll, perhaps with "
+    ".gz; for a tagger, .txt is conll]",
 )
 text_options = together(
     click.option(
@@ -94,6 +213,12 @@ labels_options = together(
         help="What stands between the labels of one text, where a text has several. In JSONL they "
         "may be lists instead.",
     ),
+)
+choices_option = click.option(
+    "--choices",
+    metavar="COLUMN",
+    help="For multiple choice: column of the lists of choices, or what the names of numbered "
+    "columns begin with.  [default: choices, choice or ending]",
 )
 input_option = click.option(
     "--input",

@@ -2,16 +2,27 @@
 
 import click
 
-from keras_lm import models, presets, registry, tasks
+from keras_lm import presets, registry, tasks
 from keras_lm.cli.shared_options import TASKS
 from keras_lm.cli.terminal import notes
 from keras_lm.converters import open_checkpoint
 
+# Tasks that do nothing of use before they are trained.
+TRAINED = ("text-classifier", "text-regressor", "token-classifier", "multiple-choice")
+
 
 def open_source(source):
-    """Return the `Checkpoint` of a source; as `open_checkpoint`, and it knows size names."""
+    """Return the `Checkpoint` of a source; for the name of a size, say where its weights are."""
     if source in registry.sizes():
-        models.Backbone.from_preset(source)  # raises, and says where its weights are
+        place = registry.sizes()[source].PUBLISHED.get(source)
+        raise click.ClickException(
+            f"{source} names a size, and no weights come with the package. "
+            + (
+                f"They are published at {place}: give that, or a folder with a copy of it."
+                if place
+                else "They were never published: train your own with keras-lm pretrain."
+            )
+        )
     return open_checkpoint(source)
 
 
@@ -20,9 +31,7 @@ def choose_task(checkpoint, name):
     if name is None:
         return presets.stated_task(checkpoint)
     cls = getattr(tasks, TASKS[name])
-    if cls in (tasks.TextClassifier, tasks.TextRegressor) and (
-        presets.stated_arguments(checkpoint, cls) is None
-    ):
+    if name in TRAINED and presets.stated_arguments(checkpoint, cls) is None:
         raise click.ClickException(
             f"{checkpoint.source} has no head for {name}. Train one: keras-lm finetune "
             f"{checkpoint.source} TRAIN --task {name} --output PRESET"
@@ -41,5 +50,9 @@ def load_task(source, cls=None, **arguments):
         )
     with notes():
         task = cls.from_preset(source, **arguments)
-    task.require_tokenizer()
+    if task.tokenizer is None:
+        raise click.ClickException(
+            f"{source} has no vocabulary, so it cannot read texts: put the vocabulary's files, as "
+            "they are published, beside the weights."
+        )
     return task

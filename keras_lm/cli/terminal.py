@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import sys
 import warnings
 
@@ -34,7 +35,9 @@ def notes():
         yield
     for warning in caught:
         if warning.category is UserWarning:
-            click.echo(f"Note: {warning.message}", err=True)
+            # What was called in Python means nothing here, but the source does.
+            message = re.sub(r"^\w+\.from_preset\('(.*?)'\):", r"\1:", str(warning.message))
+            click.echo(f"Note: {message}", err=True)
 
 
 @contextlib.contextmanager

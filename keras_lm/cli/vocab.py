@@ -2,8 +2,9 @@
 
 import click
 
-from keras_lm.cli.shared_options import PresetFolder
+from keras_lm.cli.shared_options import PresetFolder, overwrite_option
 from keras_lm.cli.terminal import megabytes, quiet, say_rows
+from keras_lm.files import find_files
 
 # As the option names them → as `train_vocabulary` does.
 KINDS = {
@@ -24,9 +25,12 @@ KINDS = {
     show_default=True,
     help="wordpiece as BERT, byte-pair as GPT-2, unigram as ALBERT, T5 and XLNet.",
 )
-@click.option("--size", type=click.IntRange(1), default=30_000, show_default=True)
+@click.option(
+    "--size", "vocabulary_size", type=click.IntRange(1), default=30_000, show_default=True
+)
 @click.option("--lowercase", is_flag=True, help="Lower-case text first; not for byte-pair.")
-def vocab_command(files, output, kind, size, lowercase):
+@overwrite_option
+def vocab_command(files, output, kind, vocabulary_size, lowercase, overwrite):
     """Learn a vocabulary from text files, one text a line, and write its tokenizer.
 
     \b
@@ -37,12 +41,16 @@ def vocab_command(files, output, kind, size, lowercase):
     keras_lm.tokenizers.Tokenizer.from_preset("my-vocabulary") loads it, to pretrain a model with;
     the files in assets/ have the form in which other libraries read them.
     """
-    from keras_lm import presets, tokenizers  # imports TensorFlow
+    if lowercase and kind == "byte-pair":
+        raise click.UsageError("--lowercase is not for --kind byte-pair, which keeps the case.")
+    find_files(files)  # raises if there is none, before TensorFlow is imported
+
+    from keras_lm import presets, tokenizers
 
     try:
         with quiet():
             tokenizer = tokenizers.train_vocabulary(
-                KINDS[kind], size, files=list(files), lowercase=lowercase
+                KINDS[kind], vocabulary_size, files=list(files), lowercase=lowercase
             )
     except ImportError as error:
         raise click.ClickException(str(error)) from error

@@ -189,13 +189,14 @@ class Backbone(keras.Model):
         """
         return presets.load_backbone(source, cls, load_weights=load_weights, **overrides)
 
-    def save_to_preset(self, folder):
+    def save_to_preset(self, folder, overwrite=True):
         """Write configuration and weights to `folder` as a keras_lm preset, in one step.
 
         The folder is created, or replaced if it holds a preset. If it holds anything else, it is
-        left as it is, and `FileExistsError` is raised.
+        left as it is, and `FileExistsError` is raised; with `overwrite=False` also if it holds a
+        preset, before anything is written.
         """
-        presets.save(folder, backbone=self)
+        presets.save(folder, backbone=self, overwrite=overwrite)
 
     def get_config(self):
         return dict(self.config) | {"name": self.name, "dtype": self.dtype_policy.name}

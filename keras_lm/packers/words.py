@@ -16,7 +16,7 @@ class Words(Texts):
 
     names = required = ("text",)
 
-    def __init__(self, splitter="whitespace"):
+    def __init__(self, splitter="conll"):
         super().__init__(text_pair=False, takes_words=True)
         self.splitter = splitter
 

@@ -15,7 +15,7 @@ ASSETS = "assets"
 MAX_SHARD_BYTES = 5_000_000_000
 
 
-def save(folder, backbone, task=None, tokenizer=None):
+def save(folder, backbone, task=None, tokenizer=None, overwrite=True):
     """Write a preset atomically: a reader finds the old one, or the whole new one.
 
     Args:
@@ -23,12 +23,15 @@ def save(folder, backbone, task=None, tokenizer=None):
         backbone: `Backbone`; None for a tokenizer alone.
         task: `Task`, or None for the backbone alone.
         tokenizer: `Tokenizer` to save with a backbone or alone; a task has its own.
+        overwrite: bool. Whether to replace a preset in `folder`.
 
     Raises:
-        FileExistsError: if `folder` holds anything but a preset.
+        FileExistsError: if `folder` holds anything but a preset, or is not to be replaced.
     """
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
+    if not overwrite:
+        files.require_free(folder, "is not replaced, as overwrite=False")
     config = {
         "format_version": FORMAT_VERSION,
         "keras_lm_version": __version__,

@@ -161,9 +161,9 @@ class Task(TextModel):
         """Return the arguments for a published head (`Labels`), or None for another task's head."""
         return None
 
-    def save_to_preset(self, folder):
-        """Write a preset, atomically; FileExistsError if `folder` holds anything but a preset."""
-        presets.save(folder, backbone=self.backbone, task=self)
+    def save_to_preset(self, folder, overwrite=True):
+        """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
+        presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
 
     def export(self, path, format="saved_model"):
         """Write one artefact that takes strings; see `keras_lm.export.export`."""

@@ -30,8 +30,10 @@ class TokenClassifier(Task):
 
     Args:
         num_classes, class_names: see `TextClassifier`; names such as `["O", "B-PER", "I-PER"]`.
-        splitter: how strings are split into words: `"whitespace"`, or `"punctuation"`, which also
-            makes every punctuation mark a word. Lists of words are not split.
+        splitter: how strings are split into words. `"conll"` splits as CoNLL-2003 is split
+            (`Ada|Lovelace|,|Bob|'s|U.S.|office|.`); `"punctuation"` makes every punctuation mark a
+            word; `"whitespace"` makes none. Lists of words are not split. A preset keeps what it
+            was saved with.
         crf: bool, or `"bio"`. True puts a conditional random field on the logits
             (`keras_lm.layers.CRF`): the loss is that of whole sequences, labels are the likeliest
             sequence, and a score is the label's marginal probability. `"bio"` also forbids `I-X`
@@ -68,11 +70,11 @@ class TokenClassifier(Task):
         backbone,
         num_classes=None,
         class_names=None,
-        splitter="whitespace",
+        splitter="conll",
         crf=False,
         **arguments,
     ):
-        splitting.check_splitter(splitter)
+        splitting.check_word_splitter(splitter)
         if crf not in (False, True, "bio"):
             raise ValueError(f"crf={crf!r}: use False, True or 'bio'.")
         num_classes, class_names = check_classes(num_classes, class_names)

@@ -1,9 +1,12 @@
-"""Text to words: at white space, and with punctuation marks as words of their own."""
+"""Text to words: at white space, with punctuation marks as words of their own, or as CoNLL-2003.
+
+Shapes: B batch, S words of a text, C characters of all texts.
+"""
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import offsets, ragged
+from keras_lm.tokenizers import conll_words, offsets, ragged
 from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
 
 # ASCII's marks and what Unicode calls punctuation, as BERT defines it.
@@ -12,14 +15,25 @@ SPACES = f"[{character_class(WHITE_SPACE)}]"
 RARE_SPACES = f"[{character_class(WHITE_SPACE.replace(' 20 ', ' '))}]"
 
 SPLITTERS = ("punctuation", "whitespace")
+# Those of tasks with a label for each word.
+WORD_SPLITTERS = ("conll", *SPLITTERS)
 
 
 def check_splitter(splitter):
-    """Raise ValueError for a splitter that does not exist."""
+    """Raise ValueError for a splitter that tokenizers do not have."""
     if splitter not in SPLITTERS:
         raise ValueError(
             f"`splitter` is {splitter!r}; it must be one of {SPLITTERS}. For words split by other "
             "means, call `tokenize_words`."
+        )
+
+
+def check_word_splitter(splitter):
+    """Raise ValueError for a splitter that does not exist."""
+    if splitter not in WORD_SPLITTERS:
+        raise ValueError(
+            f"`splitter` is {splitter!r}; it must be one of {WORD_SPLITTERS}. Words split by other "
+            "means are passed as lists."
         )
 
 
@@ -38,14 +52,37 @@ def split_words(text, splitter, whole=()):
 
 
 def words_and_places(text, splitter):
-    """Return ragged (B, S) `(words, starts, ends)`, in characters of the (B,) original texts."""
+    """Return ragged (B, S) `(words, starts, ends)`, in characters of the (B,) original texts.
+
+    `splitter` is one of `WORD_SPLITTERS`. `"conll"` splits as CoNLL-2003 and the Penn Treebank are
+    split (Marcus et al. 1993, https://aclanthology.org/J93-2004), as far as that needs no list of
+    abbreviations: marks are words of their own, but not inside of `AT&T`, `1,000.5`, `O'Brien` or
+    `Franz-Josef`, nor the last of `U.S.` and `J. Smith`; `...` and `--` are one word; clitics are
+    words, as in `Ada|'s` and `do|n't`.
+    """
     valid = offsets.valid_utf8(text)
+    if splitter == "conll":
+        return _conll_words(text, valid)
     # NUL is the end of a text to the kernel.
     valid = tf.strings.regex_replace(valid, r"\x{0}", "\x01")
     marks = PUNCTUATION if splitter == "punctuation" else ""
     parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
     words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
     return words, *offsets.in_original(text, starts, ends, "character")
+
+
+def _conll_words(text, valid):
+    _, starts, ends, row_splits = split_bytes(valid, "conll")
+    starts = tf.RaggedTensor.from_row_splits(
+        tf.cast(starts[:-1], tf.int64), tf.cast(row_splits, tf.int64), validate=False
+    )
+    lengths = tf.cast(ends[:-1], tf.int64) - starts.values
+    row = ragged.row_ids(starts)
+    begins = tf.cumsum(tf.cast(tf.strings.length(valid), tf.int64), exclusive=True)
+    starts = starts.with_values(starts.values - tf.gather(begins, row))
+    ends = starts.with_values(starts.values + lengths)
+    words = tf.strings.substr(tf.gather(valid, row), starts.values, lengths)
+    return starts.with_values(words), *offsets.in_original(text, starts, ends, "character")
 
 
 def _literal(text):
@@ -60,7 +97,9 @@ NUM_CODE_POINTS = 0x1F000
 
 
 def split_bytes(text, splitter):
-    """Split as `split_words` does, with operations that LiteRT has: it has no regular expressions.
+    """Split with operations that LiteRT has: it has no regular expressions.
+
+    `splitter` is one of `WORD_SPLITTERS`; words are those of `split_words` or `words_and_places`.
 
     Returns `(bytes, starts, ends, row_splits)`, all int32: the bytes of all texts and four spaces;
     where words start and end among them, the last of these an empty word that belongs to no text;
@@ -74,13 +113,18 @@ def split_bytes(text, splitter):
     data = tf.concat([tf.cast(texts.values, tf.int32), [32, 32, 32, 32]], axis=0)
     size = tf.shape(data)
     row_starts = tf.scatter_nd(row_splits[:, tf.newaxis], tf.ones_like(row_splits), size)
-    kind, length = _characters(data, row_starts > 0, kinds)
-
-    is_separator = tf.cast(kind > 0, tf.int32)
-    bounds = row_starts + is_separator
-    for n in (1, 2, 3, 4):  # and what follows a separator of n bytes
-        ended = tf.where(length == n, is_separator, 0)
-        bounds += tf.concat([tf.zeros([n], tf.int32), ended[:-n]], axis=0)
+    code_point, length = _characters(data, row_starts > 0)
+    is_known = (code_point >= 0) & (code_point < NUM_CODE_POINTS)
+    kind = tf.gather(kinds, tf.where(is_known, code_point, NUM_CODE_POINTS))
+    kind = tf.cast(kind, tf.int32)
+    if splitter == "conll":
+        bounds = _conll_bounds(code_point, length, kind, row_starts > 0)
+    else:
+        is_separator = tf.cast(kind > 0, tf.int32)
+        bounds = row_starts + is_separator
+        for n in (1, 2, 3, 4):  # and what follows a separator of n bytes
+            ended = tf.where(length == n, is_separator, 0)
+            bounds += tf.concat([tf.zeros([n], tf.int32), ended[:-n]], axis=0)
     # Each bound starts a run: a word, or a single space to leave out.
     starts = tf.cast(tf.where(bounds > 0)[:, 0], tf.int32)
     ends = tf.concat([starts[1:], size], axis=0)
@@ -122,8 +166,21 @@ def words_and_places_lite(text, splitter):
     return words, starts, ends, strings.values
 
 
-def _characters(data, is_first, kinds):
-    """Return the kind of the character that starts at each byte, and its length in bytes."""
+def _conll_bounds(code_point, length, kind, is_first):
+    is_inside = tf.zeros_like(length)  # of a character that begins before
+    for n in (1, 2, 3):
+        goes_on = tf.cast(length > n, tf.int32)
+        is_inside += tf.concat([tf.zeros([n], tf.int32), goes_on[:-n]], axis=0)
+    at = tf.cast(tf.where(is_inside == 0), tf.int32)  # (C, 1)
+    code_point, kind, is_first = (
+        tf.gather(x, at[:, 0]) for x in (code_point, kind, tf.cast(is_first, tf.int32))
+    )
+    begins = conll_words.begins_run(code_point, kind == MARK, kind == SPACE, is_first > 0)
+    return tf.scatter_nd(at, tf.cast(begins, tf.int32), tf.shape(length))
+
+
+def _characters(data, is_first):
+    """Return the code point of the character that starts at each byte, and its length in bytes."""
     rest = tf.where(is_first, 32, data)  # no character goes on in the next text
     following = [tf.concat([rest[n:], tf.fill([n], 32)], axis=0) for n in (1, 2, 3)]
     lowest = {1: 0, 2: 0x80, 3: 0x800, 4: 0x10000}
@@ -138,9 +195,7 @@ def _characters(data, is_first, kinds):
         is_valid &= value >= lowest[n]
         code_point = tf.where(is_valid, value, code_point)
         length = tf.where(is_valid, n, length)
-    is_known = (code_point >= 0) & (code_point < NUM_CODE_POINTS)
-    kind = tf.gather(kinds, tf.where(is_known, code_point, NUM_CODE_POINTS))
-    return tf.cast(kind, tf.int32), length
+    return code_point, length
 
 
 def _kinds(splitter):
@@ -148,6 +203,6 @@ def _kinds(splitter):
     code_points = tf.range(NUM_CODE_POINTS)[:, tf.newaxis]
     texts = tf.strings.unicode_encode(code_points, "UTF-8")
     kinds = tf.where(tf.strings.regex_full_match(texts, SPACES), SPACE, 0)
-    if splitter == "punctuation":
+    if splitter != "whitespace":
         kinds = tf.where(tf.strings.regex_full_match(texts, PUNCTUATION), MARK, kinds)
     return tf.concat([tf.cast(kinds, tf.int8), [0]], axis=0).numpy()

@@ -1,5 +1,6 @@
 """The command line, through its real entry point."""
 
+import json
 import subprocess
 import sys
 import time
@@ -7,7 +8,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from keras_lm import registry
 from keras_lm.cli import main
+from keras_lm.cli.size_names import size_names
 from keras_lm.converters import open_checkpoint
 
 inspect_module = sys.modules["keras_lm.cli.inspect"]
@@ -17,7 +20,7 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 
 COMMANDS = [
     *("convert", "finetune", "evaluate", "export", "serve", "predict"),
-    *("features", "inspect", "vocab", "pretrain"),
+    *("features", "inspect", "models", "vocab", "pretrain"),
 ]
 
 
@@ -46,6 +49,64 @@ assert "tensorflow" not in sys.modules, "imported too early"
     # Each with a line to copy.
     for name in COMMANDS:
         assert f"\n    keras-lm {name} " in done.stdout or f"\n  keras-lm {name} " in done.stdout
+
+
+def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\nx,good\n")
+    (tmp_path / "film-critic").mkdir()
+    (tmp_path / "words.npz").touch()
+    (tmp_path / "my.tflite").touch()
+    new = ["--output", "new"]
+    mistakes = [
+        (["convert", "film-critc", "new"], "'film-critc'. Did you mean film-critic?"),
+        (["finetune", "bert_base_uncased", "train.csv", *new], "Did you mean bert_base_en_uncased"),
+        (["finetune", "film-critic", "none.csv", *new], "'none.csv' does not exist"),
+        (["finetune", "film-critic", "train.csv", *new, "--text", "titel"], "no column 'titel'"),
+        (["finetune", "film-critic", "my.tflite", *new], "say what it is with --format"),
+        (["finetune", "film-critic", "train.csv", *new, "--early-stopping", "1"], "--validation"),
+        (["evaluate", "train.csv", "train.csv"], "train.csv is a file"),
+        (["export", "hf://bert", "new"], "hf://OWNER/NAME"),
+        (["export", "film-critic", "my.tflite"], "my.tflite exists"),
+        (["export", "film-critic", "train.csv"], "train.csv is a file"),
+        (["predict", "none.tflite", "x"], "No such file: 'none.tflite'"),
+        (["predict", "film-critc", "x"], "Did you mean film-critic?"),
+        (["features", "film-critic", "x", "--output", "words.npz"], "with --overwrite"),
+        (["inspect", "film-critc"], "Did you mean film-critic?"),
+        (["vocab", "none.txt", *new], "'none.txt', and there is no such file"),
+        (["pretrain", "none.txt", *new, "--vocabulary", "film-critic"], "'none.txt'"),
+        (["pretrain", "train.csv", *new, "--vocabulary", "film-critic", "--size", "gpt2_bas_en"],
+         "Did you mean gpt2_base_en"),
+    ]  # fmt: skip
+    check = f"""
+import sys
+from click.testing import CliRunner
+from keras_lm_command import main
+for arguments, message in {mistakes!r}:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code in (1, 2), (arguments, result.output)
+    assert message in " ".join(result.output.split()), (arguments, result.output)
+assert "tensorflow" not in sys.modules, "imported too early"
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    names = {"train.csv", "film-critic", "words.npz", "my.tflite"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_models_lists_all_sizes():
+    assert set(size_names()) == set(registry.sizes())
+    result = CliRunner().invoke(main, ["models"])
+    rows = [line.split() for line in result.output.splitlines()]
+    assert [row[0] for row in rows] == [*registry.sizes()]
+    (row,) = [row for row in rows if row[0] == "bert_base_en_uncased"]
+    assert row[1:] == ["Bert", "109,482,240", "hf://google-bert/bert-base-uncased"]
+    result = CliRunner().invoke(main, ["models", "XLM", "large", "--json"])
+    assert [json.loads(line)["size"] for line in result.output.splitlines()] == [
+        "xlm_roberta_large_multi"
+    ]
+    assert CliRunner().invoke(main, ["models", "bart"]).exit_code == 1
 
 
 def test_installed_command_answers_at_once():

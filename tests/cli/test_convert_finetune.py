@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -63,13 +64,16 @@ def test_task_chooses_another_head(run, fail, published, tiny, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_convert_replaces_presets_and_nothing_else(run, fail, critic, tmp_path):
+def test_convert_replaces_presets_if_told_to_and_nothing_else(run, fail, critic, tmp_path):
     run("convert", critic, tmp_path / "new")
-    run("convert", critic, tmp_path / "new")
+    assert "with --overwrite" in fail("convert", critic, tmp_path / "new")
+    (tmp_path / "new" / "model.safetensors").unlink()
+    run("convert", critic, tmp_path / "new", "--overwrite")
+    assert (tmp_path / "new" / "model.safetensors").is_file()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     before = snapshot(tmp_path)
-    assert "is not a preset" in fail("convert", critic, tmp_path / "mine")
+    assert "is not a preset" in fail("convert", critic, tmp_path / "mine", "--overwrite")
     assert "is a file" in fail("convert", critic, tmp_path / "mine" / "thesis.txt")
     assert snapshot(tmp_path) == before
 
@@ -215,8 +219,31 @@ def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, 
     assert "leaves a side empty" in message(CSV, "--validation-split", 0.01)
     assert "is not a number" in message(CSV, "--task", "text-regressor")
     assert "is not for --task masked-lm" in message(CSV, "--task", "masked-lm", "--multi-label")
+    options = ["--task", "text-regressor", "--class-weight", "balanced"]
+    assert "--class-weight is not for --task text-regressor" in message(CSV, *options)
+    unknown = message(CSV, "--class-weight", "goods=2")
+    assert "names 'goods', and the classes are bad, good. Did you mean good?" in unknown
+    assert "neither balanced nor NAME=WEIGHT" in message(CSV, "--class-weight", "bad=much")
+    assert "--sequence-length 99, but" in message(CSV, "--sequence-length", 99)
     assert "line 1: 'text' is 1" in message('{"text": 1, "label": "x"}', name="train.jsonl")
     assert not (tmp_path / "new").exists()
+
+
+def test_errors_say_what_to_do_on_the_command_line(fail, write, published, tiny, tmp_path):
+    pytest.importorskip("tokenizers")
+    new, corpus = tmp_path / "new", write("corpus.txt", "a film\n")
+    small = fail("vocab", corpus, "--output", new, "--size", 3)
+    assert "`--size` is 3" in small
+    vocab = ["vocab", corpus, "--output", new, "--lowercase"]
+    assert "--lowercase is not for --kind byte-pair" in fail(*vocab, "--kind", "byte-pair")
+    size = fail("finetune", "bert_base_en", write("a.csv", CSV), "--output", new)
+    assert "published at hf://google-bert/bert-base-cased" in size
+    without = fail("predict", published["bert-seqcls"], "x")
+    assert "has no vocabulary" in without
+    headless = fail("export", tiny, new, "--task", "token-classifier")
+    assert "keras-lm finetune" in headless
+    for message in (small, size, without, headless):
+        assert not re.search(r"from_preset|\w=|pass |vocabulary_size", message), message
 
 
 def test_output_that_exists_is_refused_at_once(fail, write, tmp_path, tiny):
@@ -225,6 +252,16 @@ def test_output_that_exists_is_refused_at_once(fail, write, tmp_path, tiny):
     file = write("train.csv", CSV)
     assert "is not a preset" in fail("finetune", tiny, file, "--output", tmp_path / "mine")
     assert "is not a writable folder" in fail("finetune", tiny, file, "--output", file / "new")
+    new = ["--output", tmp_path / "new", "--export", file]
+    assert "train.csv is a file: name a folder" in fail("finetune", tiny, file, *new)
+    assert "is a preset already" in fail("finetune", tiny, file, "--output", tiny)
+    vocabulary = ["--vocabulary", tiny, "--output", tiny]
+    assert "is a preset already" in fail("pretrain", file, *vocabulary)
+    assert "is a preset already" in fail("vocab", file, "--output", tiny)
+    assert "is a file" in fail("vocab", file, "--output", file, "--overwrite")
+    for command in ("predict", "features"):
+        message = fail(command, tiny, "x", "--output", file)
+        assert "train.csv exists" in message and "with --overwrite" in message
 
 
 def test_loss_that_is_no_number_writes_nothing(fail, write, tmp_path, tiny):

@@ -193,7 +193,7 @@ def test_no_texts_are_no_rows(run, tiny, write, tmp_path):
 def test_features_refuse(fail, tiny, tmp_path):
     assert "neither .npz nor .jsonl" in fail("features", tiny, "x", "--output", "vectors.csv")
     output = ["--output", tmp_path / "vectors.npz"]
-    assert "layers='0;1'" in fail("features", tiny, "x", *output, "--layers", "0;1")
+    assert "--layers '0;1'" in fail("features", tiny, "x", *output, "--layers", "0;1")
     assert "2 hidden states" in fail("features", tiny, "x", *output, "--layers", "7")
     assert "2 hidden states" in fail("features", tiny, "x", *output, "--layers", "0,7")
     assert not list(tmp_path.iterdir())

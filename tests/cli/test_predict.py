@@ -108,13 +108,16 @@ def test_mistakes_are_answered_in_a_sentence(fail, critic, tiny, exported, write
     assert "cannot be loaded" in fail("predict", tmp_path, "x")
 
 
-def test_failure_half_way_leaves_no_file(fail, critic, write, tmp_path):
+def test_failure_half_way_leaves_no_file(run, fail, critic, write, tmp_path):
     file = write("a.jsonl", '{"text": "x"}\n{"text": 1}')
     earlier = write("answers.jsonl", "earlier")
-    arguments = ["--batch-size", 1, "--input", file, "--output", earlier]
+    arguments = ["--batch-size", 1, "--input", file, "--output", earlier, "--overwrite"]
     assert "line 2" in fail("predict", critic, *arguments)
     assert earlier.read_text() == "earlier"
     assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "answers.jsonl"}
+    write("a.jsonl", '{"text": "x"}')
+    run("predict", critic, *arguments)
+    assert json.loads(earlier.read_text())["input"] == {"text": "x"}
 
 
 # === In a process of its own: bytes, pipes, signals ===

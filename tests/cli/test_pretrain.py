@@ -139,12 +139,12 @@ def test_finetune_goes_on_where_it_was_interrupted(
 
 def test_mistakes_leave_nothing(fail, pretrain, tiny, corpus, tmp_path):
     new = tmp_path / "new"
-    assert "--size bert_base" in fail(*pretrain(new, "--size", "bert_base"))
-    assert "gpt2_base_en" in fail(*pretrain(new, "--size", "bert_base"))
+    assert "or bert_base_en" in fail(*pretrain(new, "--size", "bert_base"))
+    assert "gpt2_base_en" in fail(*pretrain(new, "--size", "bert_base_en"))
     assert "0 windows of 9999 tokens" in fail(*pretrain(new, "--sequence-length", 9999))
     assert "no special token" in fail(*pretrain(new, "--vocabulary", tiny))
     assert "no such file" in fail(*pretrain(new, "--validation", tmp_path / "absent.txt"))
-    assert "lower batch_size" in fail(*pretrain(new, "--batch-size", 999))
+    assert "lower --batch-size" in fail(*pretrain(new, "--batch-size", 999))
     assert "try a lower --learning-rate" in fail(*pretrain(new, "--learning-rate", 1e30))
     (tmp_path / "new.unfinished").mkdir()
     assert "is no unfinished run" in fail(*pretrain(new))

@@ -19,9 +19,7 @@ CASES = {
     "regressor, fixed length": lambda backbone, **a: tasks.TextRegressor(
         backbone, padding="fixed", sequence_length=9, **a
     ),
-    "tagger": lambda backbone, **a: tasks.TokenClassifier(
-        backbone, class_names=["O", "B-X"], splitter="punctuation", **a
-    ),
+    "tagger": lambda backbone, **a: tasks.TokenClassifier(backbone, class_names=["O", "B-X"], **a),
     "first vector": lambda backbone, **a: tasks.FeatureExtractor(
         backbone, pooling="first", normalize=True, **a
     ),

@@ -113,7 +113,7 @@ def test_it_learns_names_and_labels(make):
     text = "é\x00 story, it"
     (found,) = task.entities([text])
     assert [(e["label"], e["text"], text[e["start"] : e["end"]]) for e in found] == [
-        ("T", "story,", "story,")
+        ("T", "story", "story")
     ]
     assert 0.5 < found[0]["score"] <= 1
     (found,) = task.entities([["a", "story", "was"]])
@@ -139,6 +139,24 @@ def test_words_after_the_window_get_no_label(make):
     assert np.isfinite(
         task.fit([["a"] * 9, ["the", "films", "so"]], labels, verbose=0).history["loss"]
     )
+
+
+def test_strings_are_split_as_conll_and_lists_are_not(make):
+    task = make(TokenClassifier, class_names=["B-X"])  # every word is an entity
+    text = "Ada Lovelace, Bob's (U.S.) office."
+    (found,) = task.entities([text])
+    words = ["Ada", "Lovelace", ",", "Bob", "'s", "(", "U.S.", ")", "office", "."]
+    assert [entity["text"] for entity in found] == words
+    assert [text[entity["start"] : entity["end"]] for entity in found] == words
+    assert task.tag([["Lovelace,", "Bob's"]])["tokens"] == [["Lovelace,", "Bob's"]]
+    with pytest.raises(ValueError, match=r"has 2 labels, but text\[0\] has 3 words"):
+        task.fit(["a film."], [["B-X"] * 2], verbose=0)
+
+
+def test_presets_keep_the_splitter_that_they_were_saved_with(make, tmp_path):
+    make(TokenClassifier, class_names=NAMES, splitter="whitespace").save_to_preset(tmp_path / "old")
+    again = keras_lm.tasks.Task.from_preset(tmp_path / "old")
+    assert again.tag(["a film."])["tokens"] == [["a", "film."]]
 
 
 @pytest.mark.parametrize("splitter", ["whitespace", "punctuation"])
@@ -229,7 +247,7 @@ def test_an_unknown_splitter(make):
 
 
 def test_saved_model(make, tmp_path):
-    task = make(TokenClassifier, class_names=NAMES, splitter="punctuation")
+    task = make(TokenClassifier, class_names=NAMES)
     texts = ["the films, so good", "", b"a \xff \xe6\x97 bad!", "unlike " * 40]
     folder = task.export(tmp_path / "tagger")
     signatures = tf.saved_model.load(str(folder)).signatures

@@ -1,0 +1,61 @@
+"""What the options of `keras-lm finetune` mean to Keras: callbacks and weights of classes."""
+
+import click
+
+from keras_lm.cli.size_names import advice
+
+
+def parse_class_weight(ctx, param, value):
+    """Callback of `--class-weight`: `"bad=2,good=1"` → a dict; `"balanced"` stays."""
+    if value in (None, "balanced"):
+        return value
+    weights = {}
+    for part in value.split(","):
+        name, is_there, number = part.rpartition("=")
+        try:
+            weights[name.strip()] = float(number)
+        except ValueError:
+            is_there = ""
+        if not is_there or not 0 <= weights[name.strip()] < float("inf"):
+            raise click.BadParameter(f"{part!r} is neither balanced nor NAME=WEIGHT.")
+    return weights
+
+
+def class_weights(given, class_names, labels):
+    """Return a dict of class number → weight; None for all the same.
+
+    `given` is as `parse_class_weight` returns it, `labels` are (B,) numbers. Balanced classes weigh
+    the same in total: the number of texts / (the number of classes that occur · of its texts).
+    """
+    if given is None:
+        return None
+    if given == "balanced":
+        labels = labels.tolist()
+        counts = {number: labels.count(number) for number in set(labels)}
+        return {number: len(labels) / (len(counts) * count) for number, count in counts.items()}
+    for name in given:
+        if name not in class_names:
+            raise click.UsageError(
+                f"--class-weight names {name!r}, and the classes are {', '.join(class_names)}."
+                + advice(name, class_names)
+            )
+    return {class_names.index(name): weight for name, weight in given.items()}
+
+
+def callbacks(tensorboard=None, early_stopping=None):
+    """Return Keras's callbacks: for TensorBoard's folder, and to stop after so many worse epochs.
+
+    With `early_stopping` the weights after training are those of the best epoch.
+    """
+    import keras
+
+    found = []
+    if tensorboard:
+        found.append(keras.callbacks.TensorBoard(str(tensorboard)))
+    if early_stopping:
+        found.append(
+            keras.callbacks.EarlyStopping(
+                "val_loss", mode="min", patience=early_stopping, restore_best_weights=True
+            )
+        )
+    return found

@@ -1,0 +1,24 @@
+"""The names of all sizes without importing the models, which would import TensorFlow."""
+
+import ast
+import difflib
+from pathlib import Path
+
+MODELS = Path(__file__).parents[1] / "models"
+
+
+def size_names():
+    """Return the names of all sizes, in the order of files and tables."""
+    assigned = [
+        node.value
+        for path in sorted(MODELS.glob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == "SIZES"
+    ]
+    return [key.value for table in assigned for key in table.keys]
+
+
+def advice(name, known):
+    """Return `" Did you mean …?"` for a name that is close to a known one, otherwise nothing."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
+    return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -1,0 +1,171 @@
+"""Words with labels and texts with choices, from files through `finetune` and `evaluate`."""
+
+import json
+
+import click
+import pytest
+
+from keras_lm import tasks
+from keras_lm.cli.examples import read_examples
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+SENTENCES = [
+    (["the", "film", "was", "good", "."], ["O", "B-WORK", "I-WORK", "O", "O"]),
+    (["a", "loud", "song"], ["O", "O", "B-WORK"]),
+    (["bad", "!"], ["B-X", "O"]),
+]
+CONLL = "-DOCSTART- -X- -X- O\n\n" + "\n".join(
+    "".join(f"{word} NN I-NP {label}\n" for word, label in zip(*sentence)) for sentence in SENTENCES
+)
+SWAG = """,video-id,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,label
+0,1,the film was The song,the film was good.,The song,gold,is loud.,was bad.,film.,0
+1,2,a song The film,a song.,The film,gold,is bad.,was good.,is.,1
+"""
+
+
+def read(path, task, **columns):
+    columns = dict.fromkeys(["text", "text_pair", "labels", "choices"]) | columns
+    return read_examples(str(path), None, columns, task, None)
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.conll", CONLL),
+        ("a.txt", CONLL.replace(" ", "\t").replace("\n", "\r\n")),
+        ("a.jsonl", "".join(json.dumps({"tokens": w, "ner_tags": t}) + "\n" for w, t in SENTENCES)),
+        (
+            "a.csv",
+            "words,labels\n" + "".join(f'"{" ".join(w)}",{" ".join(t)}\n' for w, t in SENTENCES),
+        ),
+    ],
+)
+def test_words_with_labels(write, name, content):
+    examples = read(write(name, content), "token-classifier")
+    assert list(zip(examples.texts["text"], examples.labels)) == SENTENCES
+    names = ["O", "B-WORK", "I-WORK", "B-X"]
+    assert examples.targets(names) == [[0, 1, 2, 0, 0], [0, 0, 1], [3, 0]]
+    with pytest.raises(click.ClickException, match="the label 'B-X' is none of O, B-WORK"):
+        examples.targets(names[:3])
+
+
+CHOICES = [
+    ("the film", ["was good", "is loud", "bad"], 2),
+    ("a song", ["was bad", "was good"], 1),
+]
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        (
+            "a.jsonl",
+            "".join(
+                json.dumps({"question": text, "choices": choices, "label": label}) + "\n"
+                for text, choices, label in CHOICES
+            ),
+        ),
+        (
+            "a.csv",
+            "text,choice_0,choice_1,choice_2,label\n"
+            "the film,was good,is loud,bad,2\na song,was bad,was good,,1\n",
+        ),
+    ],
+)
+def test_texts_with_choices(write, name, content):
+    examples = read(write(name, content), "multiple-choice")
+    columns = examples.texts["text"], examples.texts["choices"], examples.targets()
+    assert list(zip(*columns)) == CHOICES
+
+
+def test_swags_columns_are_joined_as_bert_reads_them(write):
+    examples = read(write("swag.csv", SWAG), "multiple-choice")
+    assert examples.texts["text"] == ["the film was good.", "a song."]
+    first = ["The song is loud.", "The song was bad.", "The song film."]
+    assert examples.texts["choices"][0] == first
+    assert examples.labels == [0, 1]
+    named = read(write("swag.csv", SWAG), "multiple-choice", text="startphrase", choices="ending")
+    assert named.texts["text"][1] == "a song The film"
+    assert named.texts["choices"][1] == ["is bad.", "was good.", "is."]
+
+
+@pytest.mark.parametrize(
+    "task, name, content, message",
+    [
+        ("token-classifier", "a.conll", "the O\nfilm\n", "line 2: 'film' is not a word and its"),
+        (
+            "token-classifier",
+            "a.jsonl",
+            '{"words": ["a"], "labels": []}',
+            "1 words in 'words'",
+        ),
+        ("token-classifier", "a.jsonl", '{"words": [1], "labels": ["O"]}', "not a list of strings"),
+        ("token-classifier", "a.csv", "title,label\nx,O\n", "no column 'words'.*--text NAME"),
+        ("token-classifier", "a.conll", "\n\n", "has no rows"),
+        ("multiple-choice", "a.csv", "text,choice0,label\nx,y,1\n", "line 2: the label 1 is not"),
+        ("multiple-choice", "a.csv", "text,choice0,label\nx,y,b\n", "line 2: the label 'b'"),
+        ("multiple-choice", "a.csv", "text,label\nx,1\n", "no column 'choices'.*--choices NAME"),
+    ],
+)
+def test_mistakes_are_named(write, task, name, content, message):
+    with pytest.raises(click.ClickException, match=message):
+        read(write(name, content), task)
+
+
+def test_a_tagger_is_trained_and_measured(run, fail, write, tiny, tmp_path):
+    sequence_labeling = pytest.importorskip("seqeval.metrics")
+    file, preset = write("train.conll", CONLL), tmp_path / "tagger"
+    arguments = ["--output", preset, "--task", "token-classifier", "--epochs", 1]
+    shown = run("finetune", tiny, file, *arguments, "--batch-size", 3)
+    assert "labels  B-WORK, B-X, I-WORK, O" in shown
+    found = json.loads(run("evaluate", preset, file, "--json"))
+    task = tasks.TokenClassifier.from_preset(preset)
+    words, right = (list(column) for column in zip(*SENTENCES))
+    answers = task.tag(words)["labels"]
+    report = sequence_labeling.classification_report(
+        right, answers, output_dict=True, zero_division=0
+    )
+    for name in ("precision", "recall"):
+        assert found[name] == pytest.approx(report["micro avg"][name])
+    assert found["f1"] == pytest.approx(report["micro avg"]["f1-score"])
+    for name in ("WORK", "X"):
+        expected = [report[name][key] for key in ("precision", "recall", "f1-score", "support")]
+        assert [*found["classes"][name].values()] == pytest.approx(expected)
+    assert found["accuracy"] == pytest.approx(sequence_labeling.accuracy_score(right, answers))
+    assert (found["texts"], found["words"]) == (3, 10)
+    lines = run("evaluate", preset, file).splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["class", "WORK", "X"]
+    assert "is not for --task token-classifier" in fail(
+        "finetune", preset, file, "--output", tmp_path / "new", "--class-weight", "balanced"
+    )
+
+
+def test_labels_that_mark_no_entities_are_measured_by_word(
+    run, write, make_backbone, tokenizer, tmp_path
+):
+    task = tasks.TokenClassifier(
+        make_backbone(), tokenizer=tokenizer, class_names=["NOUN", "ADJ"], sequence_length=4
+    )
+    task.save_to_preset(tmp_path / "tagger")
+    file = write("test.txt", "film NOUN\ngood ADJ\nsong NOUN\n\nbad ADJ\n")
+    found = json.loads(run("evaluate", tmp_path / "tagger", file, "--json"))
+    answers = task.tag([["film", "good", "song"], ["bad"]])["labels"]
+    pairs = list(zip(["NOUN", "ADJ", "NOUN", "ADJ"], answers[0] + answers[1]))
+    assert pairs[2][1] == ""  # cut off
+    assert found["accuracy"] == sum(right == answer for right, answer in pairs) / 4
+    for name, row in found["classes"].items():
+        assert row["words"] == 2
+        assert row["recall"] == sum(pair == (name, name) for pair in pairs) / 2
+
+
+def test_multiple_choice_is_trained_and_measured(run, write, tiny, tmp_path):
+    file, preset = write("swag.csv", SWAG), tmp_path / "chooser"
+    arguments = ["--output", preset, "--task", "multiple-choice", "--epochs", 1]
+    assert "accuracy" in run("finetune", tiny, file, *arguments, "--batch-size", 2)
+    found = json.loads(run("evaluate", preset, file, "--json"))
+    task = tasks.MultipleChoice.from_preset(preset)
+    examples = read(file, "multiple-choice")
+    answer = task.choose(examples.texts)
+    assert found["accuracy"] == sum(answer["labels"] == examples.labels) / 2
+    assert found["texts"] == 2

@@ -1,0 +1,47 @@
+"""Weights of classes, TensorBoard and early stopping: what `finetune` has Keras do."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from keras_lm import tasks
+from keras_lm.cli.fitting import class_weights
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+CSV = "text,label\n" + "the film was good,good\nthe song was bad,bad\na loud song,bad\n" * 3
+
+
+def test_balanced_classes_weigh_the_same():
+    labels = np.array([0, 2, 2, 2, 0, 2, 2, 2])
+    weights = class_weights("balanced", ["a", "b", "c"], labels)
+    assert weights == {0: 2.0, 2: pytest.approx(2 / 3)}
+    assert sum(weights[label] for label in labels.tolist()) == pytest.approx(len(labels))
+    assert class_weights({"c": 3.0}, ["a", "b", "c"], labels) == {2: 3.0}
+    assert class_weights(None, None, None) is None
+
+
+def test_a_class_without_weight_is_not_learnt(run, write, tiny, tmp_path):
+    arguments = ["finetune", tiny, write("train.csv", CSV), "--output", tmp_path / "new"]
+    options = ["--class-weight", "bad=0,good=2", "--learning-rate", 0.05, "--epochs", 2]
+    run(*arguments, *options)
+    task = tasks.TextClassifier.from_preset(tmp_path / "new")
+    assert list(task.classify(["the song was bad", "a loud song"])["labels"]) == ["good"] * 2
+
+
+def test_the_best_epoch_is_kept(run, write, tiny, tmp_path):
+    train = write("train.csv", CSV)
+    swapped = CSV.replace(",good", ",x").replace(",bad", ",good").replace(",x", ",bad")
+    validation = write("validation.csv", swapped)
+    arguments = ["finetune", tiny, train, "--output", tmp_path / "new", "--validation", validation]
+    options = ["--early-stopping", 2, "--epochs", 9, "--learning-rate", 0.02, "--batch-size", 3]
+    shown = run(*arguments, *options, "--tensorboard", tmp_path / "logs")
+    # What is held out says the opposite: each epoch makes it worse.
+    best, last = map(int, re.search(r"kept +epoch (\d) of (\d)", shown).groups())
+    assert last == best + 2
+    loss = float(re.search(r"validation loss +([0-9.]+)", shown)[1])
+    found = json.loads(run("evaluate", tmp_path / "new", validation, "--json"))
+    assert found["loss"] == pytest.approx(loss, abs=1e-3)
+    assert {path.name for path in (tmp_path / "logs").iterdir()} == {"train", "validation"}
