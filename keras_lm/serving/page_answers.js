@@ -148,7 +148,7 @@ function drawMasks({ tokens, scores, text }, { values, readings }) {
   const masks = tokens[0].map((row, mask) => row.map((token, k) => [token, scores[0][mask][k]]).filter(([token]) => token !== ""))
     .filter((pairs) => pairs.length);
   const mask = readings.flatMap((reading) => reading.tokens).find((token) => /^[[<]mask[\]>]$/i.test(token));
-  if (!masks.length) return [note("There is no mask in this text. Most models know one of [MASK] and <mask>.")];
+  if (!masks.length) return [note("There is no mask in this text."), note("Most models know one of [MASK] and <mask>.")];
   const parts = mask ? Object.values(values)[0].split(mask) : [];
   const filledIn = parts.length === masks.length + 1
     ? element("p", { class: "running" }, ...parts.flatMap((part, index) =>
