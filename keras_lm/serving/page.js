@@ -100,6 +100,7 @@ const names = (record) => Object.keys(record ?? {}).sort().join();
 // The default signature; or one that answers alike, and besides takes options that have defaults.
 function signatureToAsk() {
   const first = "serving_default" in state.signatures ? "serving_default" : Object.keys(state.signatures)[0];
+  if (!first) throw new Refused("This model has no signature to ask.");
   const { inputs, outputs } = state.signatures[first];
   const withOptions = Object.entries(state.signatures).find(([, other]) => {
     const required = Object.entries(other.inputs ?? {}).filter(([name]) => !(name in (other.defaults ?? {})));

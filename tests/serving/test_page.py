@@ -116,10 +116,11 @@ def page_server(tmp_path_factory, goldens):
     others = {"double": Double(), "named": Named()}
     for name, other in others.items():
         tf.saved_model.save(other, str(folder / name / "1"), signatures=other.__call__)
+    tf.saved_model.save(tf.Module(), str(folder / "empty" / "1"))
     # What no test asks for need not be warm.
     for warmup in folder.glob("*/*/assets.extra/tf_serving_warmup_requests"):
         warmup.unlink()
-    with Server([folder / name for name in [*made, *others]]) as running:
+    with Server([folder / name for name in [*made, *others, "empty"]]) as running:
         yield running
 
 
@@ -507,6 +508,13 @@ def test_the_servers_errors_are_shown(browser):
     assert all("400" in entry["message"] for entry in log)
     browser.ask("[1, 2]")
     assert not browser.texts(".error")
+
+
+def test_a_model_without_signatures_says_so(browser):
+    Select(browser.find("#model")).select_by_value("empty")
+    WebDriverWait(browser.driver, 30).until(lambda _: browser.texts(".error"))
+    assert browser.texts(".error") == ["This model has no signature to ask."]
+    assert not browser.find("#ask").is_enabled()
 
 
 def test_copying_puts_the_command_on_the_clipboard(browser, page_server):
