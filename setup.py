@@ -74,7 +74,7 @@ setup(
     packages=find_packages(include=["keras_lm", "keras_lm.*"]) + EXPORT,
     package_dir={"keras_lm.export": "export"},
     py_modules=["keras_lm_command"],
-    package_data={"": ["*.html", "*.json", "*.txt", "*.md"]},
+    package_data={"": ["*.html", "*.css", "*.js", "*.json", "*.txt", "*.md"]},
     install_requires=CORE,
     extras_require={
         "serving": SERVING,

@@ -1,11 +1,14 @@
-"""The page of the embedded server: one HTML file with its data filled in."""
+"""The page of the embedded server: one HTML file with its style, script and data filled in."""
 
+import hashlib
 import json
+from base64 import b64encode
 from functools import cache
 from pathlib import Path
 
 # Inside of <script>, these would end it or start a comment; JSON has another way to write each.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&"}
+SCRIPTS = ("page_answers.js", "page.js")
 
 
 def render(model_names, grpc_address):
@@ -16,4 +19,17 @@ def render(model_names, grpc_address):
 
 @cache
 def _page():
-    return Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    page, style = _read("page.html"), _read("page.css")
+    script = '"use strict";\n\n' + "\n".join(map(_read, SCRIPTS))
+    for name, part in {"STYLE": style, "SCRIPT": script}.items():
+        page = page.replace(f"{name}_HASH", _hash(part)).replace(f"/* {name} */", part)
+    return page
+
+
+def _read(name):
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _hash(part):
+    """Return the source, in a Content-Security-Policy, of this very style or script."""
+    return f"'sha256-{b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"

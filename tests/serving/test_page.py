@@ -1,5 +1,6 @@
 """The page in a real browser: what a person types, sees and copies, and that nothing breaks out."""
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from selenium import webdriver
@@ -15,9 +17,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from keras_lm import tasks
-from keras_lm.models import BertBackbone
+from keras_lm.models import BertBackbone, GPT2Backbone
 from keras_lm.serving import Server, page
-from keras_lm.tokenizers import WordPieceTokenizer
+from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
 
 BROWSER = [shutil.which("chromium"), shutil.which("chromedriver")]
 FLAGS = [
@@ -32,6 +34,10 @@ CLASSES = ["bad", "good", "<b>odd</b>"]
 HOSTILE = (
     "it's <img src=x onerror=document.title='!'> \"$HOME\" `id` \\ !\nnext \U0001f600 </script>"
 )
+# Characters beyond 16 bits are one to Python and two to JavaScript.
+TAGGED = "\U0001f600 good film was\nloud the"
+TAGS = ["O", "B-PER", "I-PER", "O", "B-<b>odd</b>", "O"]
+STORY = "It was"
 
 
 class Double(tf.Module):
@@ -42,8 +48,41 @@ class Double(tf.Module):
         return {"grid": tf.stack([x, x / 0.0], axis=1), "vector": x, "total": x[:, 0] + x[:, 1]}
 
 
+class Named(tf.Module):
+    """A classifier that this library did not make, which says the names of its classes."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def __call__(self, text):
+        rows = tf.size(text)
+        return {
+            "labels": tf.fill([rows], "<b>right</b>"),
+            "scores": tf.tile([[0.25, 0.75]], [rows, 1]),
+            "class_names": tf.tile([["left", "<b>right</b>"]], [rows, 1]),
+        }
+
+
+def make_tagger(backbone, tokenizer):
+    """Return a task whose last layer is solved for so that `TAGGED` has the labels `TAGS`."""
+    names = sorted(set(TAGS))
+    task = tasks.TokenClassifier(backbone, class_names=names, tokenizer=tokenizer)
+    packed = task.preprocess({"text": tf.constant([TAGGED])})
+    states = task.backbone(packed)["sequence_output"][0, 1:-1].numpy()
+    wanted = 9.0 * np.array([[tag == name for name in names] for tag in TAGS])
+    kernel, bias = (w for w in task.weights if w.path.startswith("classifier/"))
+    kernel.assign(np.linalg.pinv(states) @ wanted)
+    bias.assign(np.zeros(len(names)))
+    return task
+
+
+def make_story(goldens):
+    tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
+    size = tokenizer.vocabulary_size
+    backbone = GPT2Backbone(size, 1, 2, 16, 32, max_sequence_length=64)
+    return tasks.CausalLM(backbone, tokenizer=tokenizer)
+
+
 @pytest.fixture(scope="module")
-def page_server(tmp_path_factory):
+def page_server(tmp_path_factory, goldens):
     keras.utils.set_random_seed(1)
     folder = tmp_path_factory.mktemp("models")
     tokenizer = WordPieceTokenizer(VOCABULARY, lowercase=True)
@@ -65,12 +104,23 @@ def page_server(tmp_path_factory):
             tokenizer=tokenizer,
         ),
         "masks": tasks.MaskedLM(backbone, tokenizer=tokenizer),
+        "tagger": make_tagger(backbone, tokenizer),
+        "story": make_story(goldens),
+        "choices": tasks.MultipleChoice(backbone, tokenizer=tokenizer),
+        "vectors": tasks.FeatureExtractor(backbone, tokenizer=tokenizer),
+        "token_vectors": tasks.FeatureExtractor(backbone, pooling="none", tokenizer=tokenizer),
+        "stars": tasks.TextRegressor(backbone, tokenizer=tokenizer),
     }
     for name, task in made.items():
         task.export(folder / name)
-    double = Double()
-    tf.saved_model.save(double, str(folder / "double" / "1"), signatures=double.__call__)
-    with Server([folder / name for name in [*made, "double"]]) as running:
+    others = {"double": Double(), "named": Named()}
+    for name, other in others.items():
+        tf.saved_model.save(other, str(folder / name / "1"), signatures=other.__call__)
+    tf.saved_model.save(tf.Module(), str(folder / "empty" / "1"))
+    # What no test asks for need not be warm.
+    for warmup in folder.glob("*/*/assets.extra/tf_serving_warmup_requests"):
+        warmup.unlink()
+    with Server([folder / name for name in [*made, *others, "empty"]]) as running:
         yield running
 
 
@@ -113,17 +163,27 @@ class Page:
         for area, text in zip(
             self.driver.find_elements(By.CSS_SELECTOR, "#fields textarea"), texts, strict=True
         ):
-            # chromedriver's own keys know no characters beyond 16 bits.
-            self.driver.execute_script(
-                "arguments[0].value = arguments[1];"
-                "arguments[0].dispatchEvent(new Event('input', {bubbles: true}));",
-                *(area, text),
-            )
+            self._fill(area, text)
+
+    def set(self, option, value):
+        self._fill(self.find(f"#fields [name={option}]"), value)
+
+    def _fill(self, field, text):
+        # chromedriver's own keys know no characters beyond 16 bits.
+        self.driver.execute_script(
+            "arguments[0].value = arguments[1];"
+            "arguments[0].dispatchEvent(new Event('input', {bubbles: true}));",
+            *(field, text),
+        )
 
     def ask(self, *texts):
         self.type(*texts)
         self.find("#ask").click()
         self.wait()
+
+    def curl(self):
+        """Run the command that the page shows, and return the answer."""
+        return run_in_bash(self.find("#curl").get_property("textContent"))["outputs"]
 
     def errors(self):
         return [entry for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
@@ -215,7 +275,7 @@ def test_a_model_cannot_close_the_script():
 
 def test_pairs_show_several_labels_and_their_commands_run(browser, page_server):
     browser.choose("pairs")
-    assert browser.texts("#fields label") == ["Text", "Second text"]
+    assert browser.texts("#fields label") == ["First text", "Second text"]
     browser.ask("a good film", "it's a bad film")
     assert set(browser.texts("#answer .name")) == {"x", "y"}
     chosen = [text for text in browser.find("#answer .head").text.split(", ") if text in ("x", "y")]
@@ -247,6 +307,173 @@ def test_masks_show_their_candidates(browser):
     assert len(browser.texts("#answer .bars")) == 2
     browser.ask("the film")
     assert "There is no mask in this text." in browser.texts("#answer .quiet")
+
+
+def test_masks_are_filled_in_where_they_stand(browser):
+    browser.choose("masks")
+    browser.ask("The [MASK]\nwas [MASK] !")
+    best = browser.texts("#answer .bars li:first-child .name")
+    filled = [text.removeprefix("##") for text in best]
+    assert browser.texts("#answer mark") == filled
+    shown = browser.find("#answer .running").get_property("textContent")
+    assert shown == "The {}\nwas {} !".format(*filled)
+
+
+def test_a_tagger_shows_the_text_with_labels_over_its_words(browser):
+    browser.choose("tagger")
+    browser.ask(TAGGED)
+    assert browser.texts("#answer .tagged mark") == ["PER\ngood film", "<b>odd</b>\nloud"]
+    assert browser.texts("#answer .bars") == []
+    text = browser.driver.execute_script(
+        "const text = document.querySelector('.tagged').cloneNode(true);"
+        "text.querySelectorAll('small').forEach((label) => label.remove());"
+        "return text.textContent;"
+    )
+    assert text == TAGGED
+    colours = [
+        mark.value_of_css_property("background-color")
+        for mark in browser.driver.find_elements("css selector", "#answer .tagged mark")
+    ]
+    assert len(set(colours)) == 2
+    rows = browser.texts("#answer tbody tr")
+    scores = browser.curl()["scores"][0]
+    assert rows[0] == f"good film PER {np.mean(scores[1:3]):.3f}"
+    assert rows[1] == f"loud <b>odd</b> {scores[4]:.3f}"
+
+    browser.ask("film " * 30)  # the model has room for 22 of them
+    assert len(browser.texts("#answer .unread")) == 8
+    assert "8 words, drawn in grey, were not read." in browser.texts("#answer .quiet")
+    browser.ask("")
+    assert "No word has a label." in browser.texts("#answer .quiet")
+
+
+def test_a_language_model_continues_by_the_options_that_a_person_sets(browser, page_server):
+    browser.choose("story")
+    shown = [text for text in browser.texts("#fields label") if text]
+    assert shown == ["Prompt", "Length", "Temperature", "Top-p", "Stop"]
+    assert browser.find("#fields [name=temperature]").get_property("value") == "0"
+    browser.set("max_new_tokens", "6")
+    browser.ask(STORY)
+    greedy = browser.curl()
+    assert greedy["num_tokens"] == [6]
+    assert browser.texts("#answer .prompt") == [STORY]
+    running = browser.find("#answer .running").get_property("textContent")
+    assert running == STORY + greedy["text"][0]
+    assert browser.find("#answer mark").text == greedy["text"][0].strip()
+    assert browser.texts("#answer .counts") == ["6 new tokens · 3 tokens of the prompt"]
+    assert browser.find("#grpc-title").text == "gRPC, with the options at their defaults"
+    metadata = json.loads(browser.find("#curl").text.split("'")[1])
+    assert metadata["signature_name"] == "generate"
+    assert len(metadata["inputs"]) == 9  # all that the signature takes, as TF Serving wants them
+
+    stop = greedy["text"][0][3:5]
+    browser.set("stop", stop.replace("\n", "\\n"))
+    browser.ask(STORY)
+    cut = greedy["text"][0].split(stop)[0]
+    assert browser.find("#answer .running").get_property("textContent") == STORY + cut
+
+    browser.set("stop", "")
+    browser.set("temperature", "2.5")
+    browser.set("top_p", "0.99")
+    browser.set("seed", "3")
+    browser.ask(STORY)
+    sampled = browser.find("#answer .running").get_property("textContent")
+    assert sampled != running
+    assert sampled == STORY + browser.curl()["text"][0]  # the seed makes it the same again
+
+    # One more request in the same test: the first of each test has TensorFlow prepare the graph.
+    browser.set("max_new_tokens", "1")
+    with phone(browser):
+        browser.ask("in the, wasp" + "p" * 500)
+        assert page_width(browser) <= 320
+    tokens = browser.driver.find_elements("css selector", ".tokens li")
+    shown = [(token.text.split("\n")[0], token.get_attribute("class")) for token in tokens]
+    # The first word continues none, and neither does what is no letter.
+    starts = [("in", "word"), ("Ġthe", "word"), (",", "word"), ("Ġwas", "word")]
+    assert shown[:5] == [*starts, ("pp", "piece")]
+
+    browser.set("max_new_tokens", "")
+    assert not browser.find("#curl-box").is_displayed()
+
+
+def test_choices_are_asked_for_and_answered_one_by_one(browser):
+    browser.choose("choices")
+    assert browser.texts("#fields label") == ["Text", "Choice 1", "Choice 2"]
+    browser.find(".add").click()
+    assert browser.texts("#fields label")[-1] == "Choice 3"
+    browser.ask("the film", "a good film", "", "<i>bad</i>")  # an empty one is none
+    answer = browser.curl()
+    choices = ["a good film", "<i>bad</i>"]
+    assert browser.texts("#answer .name") == choices
+    assert browser.texts("#answer .chosen .name") == [choices[answer["labels"][0]]]
+    assert browser.texts("#answer .score") == [f"{score:.3f}" for score in answer["scores"][0]]
+    assert browser.texts("#tokens h3") == ["Choice 1", "Choice 2"]
+    assert len(browser.texts("#tokens .tokens")) == 2
+
+
+def test_vectors_are_compared(browser):
+    browser.choose("vectors")
+    assert browser.texts("#fields label") == ["Text 1", "Text 2"]
+    browser.ask("a good film", "a bad song")
+    vectors = np.array(browser.curl())
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert browser.find("#answer .head").text.startswith(f"{unit[0] @ unit[1]:.3f} cosine")
+    assert len(browser.driver.find_elements("css selector", "#answer svg.vector")) == 2
+
+    browser.find(".add").click()
+    browser.ask("a good film", "a bad song", "<b>the</b>")
+    assert browser.texts("#answer tbody tr .one-line")[2] == "3 <b>the</b>"
+    shown = browser.texts("#answer td.similarity")
+    assert shown[0] == shown[4] == shown[8] == "1.00"
+    assert float(shown[1]) == float(shown[3]) == pytest.approx(unit[0] @ unit[1], abs=0.006)
+    arguments, _ = run_without_keras_lm(browser.find("#grpc").get_property("textContent"))
+    assert arguments[-3:] == ["a good film", "a bad song", "<b>the</b>"]
+
+    browser.choose("token_vectors")
+    browser.ask("a badly <")
+    names = browser.texts("#answer .vectors .one-line")
+    assert names == ["[CLS]", "a", "bad", "##ly", "<", "[SEP]"]
+
+
+def test_a_regressor_shows_its_number(browser):
+    browser.choose("stars")
+    browser.ask("a good film")
+    (score,) = browser.curl()
+    assert browser.texts("#answer .output") == [f"Score\n{score:.3f}"]
+
+
+def test_class_names_that_a_model_says_stand_beside_its_scores(browser):
+    browser.choose("named")
+    browser.ask("a text")
+    assert browser.find("#answer .head").text == "<b>right</b>"
+    assert browser.texts("#answer .bars li") == ["<b>right</b>\n0.750", "left\n0.250"]
+    assert browser.texts("#answer .output") == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_labels_can_be_read(browser, scheme):
+    """The contrast of the text on each colour is at least that of WCAG's level AA, 4.5."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    try:
+        contrasts = browser.driver.execute_script("""
+            const light = (colour) => colour.match(/[0-9.]+/g).slice(0, 3).map((x) => x / 255)
+              .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4))
+              .reduce((sum, x, i) => sum + x * [0.2126, 0.7152, 0.0722][i], 0.05);
+            const text = element("p", { class: "tagged" });
+            document.querySelector("#answer").append(text);
+            return HUES.map((hue, index) => {
+              const mark = colour(element("mark", {}, "x"), String(index));
+              text.append(mark);
+              const style = getComputedStyle(mark);
+              const [a, b] = [light(style.color), light(style.backgroundColor)];
+              return Math.max(a, b) / Math.min(a, b);
+            });
+        """)
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert len(contrasts) == 8
+    assert min(contrasts) > 4.5
 
 
 def test_numbers_vectors_and_json_of_other_models(browser):
@@ -283,6 +510,13 @@ def test_the_servers_errors_are_shown(browser):
     assert not browser.texts(".error")
 
 
+def test_a_model_without_signatures_says_so(browser):
+    Select(browser.find("#model")).select_by_value("empty")
+    WebDriverWait(browser.driver, 30).until(lambda _: browser.texts(".error"))
+    assert browser.texts(".error") == ["This model has no signature to ask."]
+    assert not browser.find("#ask").is_enabled()
+
+
 def test_copying_puts_the_command_on_the_clipboard(browser, page_server):
     browser.driver.execute_cdp_cmd(
         "Browser.grantPermissions",
@@ -302,15 +536,28 @@ def test_copying_puts_the_command_on_the_clipboard(browser, page_server):
         assert browser.find("#copied").get_property("textContent") == "Copied"
 
 
-@pytest.mark.parametrize("model", ["critic", "pairs", "double"])
-def test_a_phone_shows_everything_without_scrolling_sideways(browser, model):
+@contextlib.contextmanager
+def phone(browser):
     screen = {"width": 320, "height": 640, "deviceScaleFactor": 2, "mobile": True}
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     try:
+        yield
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def page_width(browser):
+    return browser.driver.execute_script("return document.documentElement.scrollWidth")
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["critic", "pairs", "tagger", "choices", "vectors", "token_vectors", "double"],
+)
+def test_a_phone_shows_everything_without_scrolling_sideways(browser, model):
+    with phone(browser):
         browser.choose(model)
         inputs = len(browser.texts("#fields textarea"))
         browser.ask(*["[1, 2]"] if model == "double" else ["x" * 500 + " a good film" * 9] * inputs)
-        width = browser.driver.execute_script("return document.documentElement.scrollWidth")
-        assert width <= 320
-    finally:
-        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        assert not browser.texts(".error")
+        assert page_width(browser) <= 320

@@ -1,0 +1,364 @@
+const config = JSON.parse(document.getElementById("config").textContent);
+const $ = (id) => document.getElementById(id);
+const state = { model: null, signature: null, signatures: {}, fields: [], hues: new Map(), turn: 0 };
+
+// === Building the page: text is only ever set as text, so nothing in it can become HTML ===
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+const note = (text) => element("p", { class: "quiet" }, text);
+const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+const isNumber = (value) => typeof value === "number";
+const isText = (info) => info.dtype === "DT_STRING";
+const isVector = (value) => Array.isArray(value) && value.length > 0 && value.every(isNumber);
+
+function short(number) {
+  const size = Math.abs(number);
+  return size !== 0 && (size < 0.001 || size >= 1e6) ? number.toExponential(2) : number.toFixed(3);
+}
+
+const ofOne = (score) => (!isNumber(score) ? score : score > 0 && score < 0.0005 ? "< 0.001" : score.toFixed(3));
+
+// === The server ===
+
+class Refused extends Error {}
+
+const modelPath = (model) => `v1/models/${encodeURIComponent(model)}`;
+
+async function call(path, body) {
+  const start = performance.now();
+  let response, text;
+  try {
+    const options = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    response = await fetch(path, options);
+    text = await response.text();
+  } catch (error) {
+    throw new Refused(`The server does not answer (${error.message}). Is it still running?`);
+  }
+  const milliseconds = performance.now() - start;
+  let answer;
+  try {
+    answer = parse(text);
+  } catch {
+    throw new Refused(`The server answers ${response.status}, and not in JSON: ${text.slice(0, 300)}`);
+  }
+  if (!response.ok) throw new Refused(`The server answers ${response.status}: ${answer.error ?? text}`);
+  return { answer, milliseconds };
+}
+
+// TF Serving writes NaN and infinities as they are, which JSON does not know: let them be strings.
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return JSON.parse(text.replace(/("(?:[^"\\]|\\.)*")|-?\b(?:NaN|Infinity)\b/g, (found, string) => string ?? `"${found}"`));
+  }
+}
+
+async function predict(signature, inputs) {
+  const { answer, milliseconds } = await call(`${modelPath(state.model)}:predict`, { signature_name: signature, inputs });
+  const names = Object.keys(state.signatures[signature].outputs ?? {});
+  // A single output comes without its name.
+  const outputs = names.length === 1 ? { [names[0]]: answer.outputs } : answer.outputs;
+  return { outputs, milliseconds };
+}
+
+// === Choosing a model ===
+
+async function choose(model) {
+  const turn = ++state.turn;
+  Object.assign(state, { model, signature: null, signatures: {}, hues: new Map() });
+  $("ask").disabled = true;
+  $("version").textContent = $("latency").textContent = "";
+  $("tokens-card").hidden = true;
+  $("answer").replaceChildren(note("Nothing asked yet."));
+  try {
+    const { answer } = await call(`${modelPath(model)}/metadata`);
+    if (turn !== state.turn) return;
+    const all = answer.metadata.signature_def.signature_def;
+    state.signatures = Object.fromEntries(Object.entries(all).filter(([name]) => !name.startsWith("__")));
+    state.signature = signatureToAsk();
+    $("version").textContent = `version ${answer.model_spec.version}`;
+    drawFields();
+    drawCommands();
+    $("ask").disabled = false;
+  } catch (error) {
+    if (turn === state.turn) drawError(error);
+  }
+}
+
+const inputsOf = (signature) => Object.entries(state.signatures[signature]?.inputs ?? {});
+const names = (record) => Object.keys(record ?? {}).sort().join();
+
+// The default signature; or one that answers alike, and besides takes options that have defaults.
+function signatureToAsk() {
+  const first = "serving_default" in state.signatures ? "serving_default" : Object.keys(state.signatures)[0];
+  if (!first) throw new Refused("This model has no signature to ask.");
+  const { inputs, outputs } = state.signatures[first];
+  const withOptions = Object.entries(state.signatures).find(([, other]) => {
+    const required = Object.entries(other.inputs ?? {}).filter(([name]) => !(name in (other.defaults ?? {})));
+    return names(other.defaults) && names(other.outputs) === names(outputs) && names(Object.fromEntries(required)) === names(inputs);
+  });
+  return withOptions?.[0] ?? first;
+}
+
+// === Fields ===
+
+const TITLES = {
+  text: "Text", text_pair: "Second text", prompt: "Prompt", choices: "Choice",
+  max_new_tokens: "Length", temperature: "Temperature", top_p: "Top-p", stop: "Stop", top_k: "Top-k",
+  repetition_penalty: "Repetition penalty", no_repeat_ngram_size: "Unrepeated n-grams", seed: "Seed",
+  scores: "Score",
+};
+const HINTS = {
+  max_new_tokens: "tokens at most", temperature: "0: the likeliest", top_p: "1: of all tokens", stop: "before this; \\n: new line",
+  top_k: "0: of all tokens", repetition_penalty: "1: none", no_repeat_ngram_size: "0: off", seed: "-1: a new one",
+};
+const MAIN_OPTIONS = ["max_new_tokens", "temperature", "top_p", "stop"];
+
+// The value of an input's default, as text; undefined if there is none, or it is not a single one.
+function defaultOf(tensor) {
+  const [name, values] = Object.entries(tensor ?? {}).find(([name]) => name.endsWith("_val")) ?? [];
+  if (values?.length !== 1) return undefined;
+  if (name !== "string_val") return String(values[0]);
+  return new TextDecoder().decode(Uint8Array.from(atob(values[0]), (character) => character.charCodeAt(0))).replaceAll("\n", "\\n");
+}
+
+// How a person gives an input: as text, as several texts (the rows of a batch, or the list of one
+// row), as an option that has a default, or as JSON.
+function drawFields() {
+  const typed = new Map(state.fields.map(({ name }) => [name, valuesOf(name)]));
+  const { defaults, outputs } = state.signatures[state.signature];
+  const inputs = inputsOf(state.signature).sort(([a], [b]) => a.length - b.length || (a < b ? -1 : 1));
+  // Vectors are there to be compared.
+  const hasRows = inputs.length === 1 && kindOf(outputs?.embedding) === "float 2";
+  const fields = inputs.map(([name, info]) => {
+    const preset = defaultOf(defaults?.[name]);
+    const kind = preset !== undefined ? "option" : !isText(info) ? "json" : hasRows ? "rows" : kindOf(info) === "text 2" ? "list" : "text";
+    return { name, info, kind, preset, title: name === "text" && inputs.some(([other]) => other === "text_pair") ? "First text" : TITLES[name] ?? name };
+  });
+  const rank = ({ name }) => MAIN_OPTIONS.indexOf(name) + 1 || MAIN_OPTIONS.length + 1;
+  const options = fields.filter(({ kind }) => kind === "option").sort((a, b) => rank(a) - rank(b));
+  const others = fields.filter(({ kind }) => kind !== "option");
+  state.fields = [...others, ...options];
+  const main = options.filter(({ name }) => MAIN_OPTIONS.includes(name)), more = options.filter((field) => !main.includes(field));
+  const grid = (fields) => element("div", { class: "options" }, ...fields.map(drawOption));
+  $("fields").className = others.length > 1 || others.some(({ kind }) => kind === "list" || kind === "rows") ? "several" : "";
+  $("fields").replaceChildren(
+    ...others.map((field) => drawField(field, typed.get(field.name) ?? [])),
+    ...(main.length ? [grid(main)] : []),
+    ...(more.length ? [element("details", { class: "more", open: main.length ? null : "" }, element("summary", { class: "quiet" }, "More options"), grid(more))] : []),
+  );
+}
+
+function drawField({ name, info, kind, title }, typed) {
+  const isMany = kind === "list" || kind === "rows";
+  const area = (value, index) => {
+    const made = element("textarea", { id: `field-${name}-${index}`, name, spellcheck: "false" });
+    made.value = value;
+    const label = isMany ? `${title} ${index + 1}` : isText(info) ? title : `${title} (${info.dtype.slice(3).toLowerCase()}, as JSON)`;
+    return element("div", { class: "field" }, element("label", { for: made.id }, label), made);
+  };
+  if (!isMany) return area(typed[0] ?? "", 0);
+  const kept = filled(typed);
+  const list = element("div", {}, ...Array.from({ length: Math.max(kept.length, 2) }, (_, index) => area(kept[index] ?? "", index)));
+  const more = element("button", { type: "button", class: "add" }, `Add a ${title.toLowerCase()}`);
+  more.addEventListener("click", () => {
+    list.append(area("", list.children.length));
+    list.lastChild.querySelector("textarea").focus();
+  });
+  return element("div", { class: "field" }, list, more);
+}
+
+function drawOption({ name, info, preset, title }) {
+  const type = { DT_STRING: "text", DT_BOOL: "checkbox" }[info.dtype] ?? "number";
+  const made = element("input", { id: `field-${name}`, name, type, ...(type === "number" && { step: INTEGER.test(info.dtype) ? "1" : "any", required: "" }) });
+  if (type === "checkbox") made.checked = preset === "true";
+  else made.value = preset;
+  return element("div", { class: "option" }, element("label", { for: made.id }, title), made, element("small", { class: "quiet" }, HINTS[name] ?? ""));
+}
+
+const valuesOf = (name) => [...$("fields").querySelectorAll("textarea, input")].filter((field) => field.name === name)
+  .map((field) => (field.type === "checkbox" ? String(field.checked) : field.value));
+const filled = (texts) => {
+  const some = texts.filter((text) => text.trim() !== "");
+  return some.length ? some : [""];
+};
+
+// What stands in the fields: a string of each, or a list of them.
+const fieldValues = () => Object.fromEntries(state.fields.map(({ name, kind }) =>
+  [name, kind === "list" || kind === "rows" ? valuesOf(name) : valuesOf(name)[0]]));
+
+// The inputs as the column format of `:predict` takes them.
+function columns(values = fieldValues()) {
+  return Object.fromEntries(state.fields.map(({ name, info, kind, title }) => {
+    if (kind === "rows") return [name, filled(values[name])];
+    if (kind === "list") return [name, [filled(values[name])]];
+    let value = values[name];
+    if (kind === "option") {
+      value = isText(info) ? value.replaceAll("\\n", "\n") : info.dtype === "DT_BOOL" ? value === "true" : value === "" ? NaN : Number(value);
+      if (Number.isNaN(value)) throw new Refused(`${title} has to be a number.`);
+    } else if (kind === "json") {
+      try {
+        value = JSON.parse(value);
+      } catch {
+        throw new Refused(`${name} has to be written as JSON, such as 1.5 or [1, 2].`);
+      }
+    }
+    return [name, / 0$/.test(kindOf(info)) ? value : [value]];
+  }));
+}
+
+// === Asking ===
+
+async function ask() {
+  if ($("ask").disabled) return;
+  const turn = ++state.turn;
+  const values = fieldValues();
+  $("ask").disabled = true;
+  $("answer").setAttribute("aria-busy", "true");
+  try {
+    // The answer is asked for alone, so that its time is its own.
+    const { outputs, milliseconds } = await predict(state.signature, columns(values));
+    const [classNames, readings] = await Promise.all([classNamesOf(values, outputs), readingsOf(values)]);
+    if (turn !== state.turn) return;
+    $("latency").textContent = `${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms round trip`;
+    drawAnswer(outputs, { values, classNames, readings });
+    drawTokens(readings);
+  } catch (error) {
+    if (turn === state.turn) drawError(error);
+  } finally {
+    $("answer").removeAttribute("aria-busy");
+    if (turn === state.turn) $("ask").disabled = false;
+  }
+}
+
+// The names of the classes beside their scores: an output says them, or the method `classify`.
+async function classNamesOf(values, outputs) {
+  const said = outputs?.class_names ?? outputs?.classes;
+  if (said) return Array.isArray(said[0]) ? said[0] : said;
+  if (!("classify" in state.signatures)) return null;
+  try {
+    const { answer } = await call(`${modelPath(state.model)}:classify`, { signature_name: "classify", examples: [values] });
+    return (answer.results ?? answer.result)[0].map(([name]) => name);
+  } catch (error) {
+    console.info(error.message); // then without names
+    return null;
+  }
+}
+
+// The tokens of each text that the model reads by itself; a choice is read together with its text.
+async function readingsOf(values) {
+  const inputs = inputsOf("tokenize");
+  if (!inputs.length || !inputs.every(([name, info]) => isText(info) && name in values)) return [];
+  const many = inputs.map(([name]) => name).find((name) => Array.isArray(values[name]));
+  const rows = many ? filled(values[many]).map((text) => ({ ...values, [many]: text })) : [values];
+  const tokenize = async (some) => {
+    const column = ([name, info]) => [name, some.map((row) => (kindOf(info) === "text 2" ? [row[name]] : row[name]))];
+    const { outputs } = await predict("tokenize", Object.fromEntries(inputs.map(column)));
+    const [tokens, ids] = [outputs.tokens, outputs.token_ids ?? []].map((batch) => batch.map((row) => row.flat()));
+    return tokens.map((row, index) => ({ tokens: row.filter((token) => token !== ""), ids: ids[index] ?? [] }));
+  };
+  // One more word is one more token at least, unless the row is full.
+  const [first] = inputs[0];
+  const found = await tokenize([...rows, ...rows.map((row) => ({ ...row, [first]: `${row[first]} a` }))]);
+  return Promise.all(rows.map(async (row, index) => {
+    const { tokens, ids } = found[index], others = found[rows.length + index].tokens;
+    const isFull = others.length <= tokens.length;
+    const total = isFull ? await totalOf(row) : tokens.length;
+    const title = rows.length > 1 ? `${TITLES[many] ?? many} ${index + 1}` : null;
+    return { title, tokens, ids, others, isFull, total };
+  }));
+
+  // Of a row that is full: count the tokens of a few words at a time, which all fit; null where that fails.
+  async function totalOf(row) {
+    const nothing = Object.fromEntries(inputs.map(([name]) => [name, ""]));
+    const parts = inputs.flatMap(([name]) => (row[name].match(/(?:\S+\s*){1,4}/g) ?? []).map((part) => ({ ...nothing, [name]: part })));
+    if (!parts.length || parts.length > 1000) return null;
+    const [empty, ...counts] = (await tokenize([nothing, ...parts])).map(({ tokens }) => tokens.length);
+    const [size] = (await tokenize([row])).map(({ tokens }) => tokens.length);
+    return Math.max(...counts) < size ? counts.reduce((sum, number) => sum + number - empty, empty) : null;
+  }
+}
+
+// === Drawing ===
+
+function drawError(error) {
+  $("latency").textContent = "";
+  $("tokens-card").hidden = true;
+  if (!(error instanceof Refused)) console.error(error);
+  $("answer").replaceChildren(element("p", { class: "error" }, error.message));
+}
+
+// === Commands to copy ===
+
+const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+function drawCommands() {
+  const values = fieldValues();
+  let inputs = null;
+  try {
+    inputs = columns(values);
+  } catch {
+    // Not JSON yet.
+  }
+  $("curl-box").hidden = !inputs;
+  if (inputs) {
+    const url = new URL(`${modelPath(state.model)}:predict`, location.href).href;
+    const body = { ...(state.signature === "serving_default" ? {} : { signature_name: state.signature }), inputs };
+    $("curl").textContent = `curl -d ${quoted(JSON.stringify(body))} ${quoted(url)}`;
+  }
+  const address = config.grpc_address.replace(/^(0\.0\.0\.0|\[::\]):/, `${location.hostname}:`);
+  const command = `keras-lm predict --server ${quoted(`grpc://${address}`)} --model ${quoted(state.model)}`;
+  const texts = state.fields.filter(({ kind }) => kind === "text" || kind === "rows").map(({ name }) => name);
+  // The command takes texts; options stay as they are by default.
+  const isKnown = names(state.signatures.serving_default?.inputs) === [...texts].sort().join();
+  $("grpc-box").hidden = !(isKnown && ["text", "prompt", "text,text_pair"].includes(texts.join()));
+  const isChanged = state.fields.some(({ name, kind, preset }) => kind === "option" && values[name] !== preset);
+  $("grpc-title").textContent = isChanged ? "gRPC, with the options at their defaults" : "gRPC";
+  const given = texts.length === 1 ? [values[texts[0]]].flat() : null;
+  const shown = given && (given.length > 1 ? filled(given) : given);
+  $("grpc").textContent = shown
+    ? `${command} ${shown.some((text) => text.startsWith("-")) ? "-- " : ""}${shown.map(quoted).join(" ")}`
+    : `printf '%s\\n' ${quoted(JSON.stringify(values))} | ${command} --input - --format jsonl`;
+}
+
+async function copy(button) {
+  const text = $(button.dataset.copies).textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Browsers keep the clipboard from pages that come over plain HTTP from another machine.
+    const area = element("textarea", { class: "hidden", readonly: "" });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    button.focus();
+  }
+  const label = button.firstChild;
+  label.textContent = "Copied";
+  $("copied").textContent = "Copied";
+  setTimeout(() => { label.textContent = "Copy"; $("copied").textContent = ""; }, 1500);
+}
+
+// === Start ===
+
+$("model").append(...config.models.map((name) => element("option", { value: name }, name)));
+$("model").addEventListener("change", () => choose($("model").value));
+$("form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+$("form").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); $("form").requestSubmit(); }
+});
+$("fields").addEventListener("input", drawCommands);
+for (const button of document.querySelectorAll("[data-copies]")) button.addEventListener("click", () => copy(button));
+if (config.models.length) choose($("model").value);
+else $("answer").replaceChildren(note("This server has no model."));

@@ -1,0 +1,299 @@
+// What a person sees of an answer. A view is chosen by the signature's outputs, never by what made
+// the model; outputs that no view knows are shown by name.
+
+const FLOAT = /^DT_(FLOAT|DOUBLE|HALF|BFLOAT16)$/;
+const INTEGER = /^DT_U?INT\d+$/;
+
+// "text 2" is a matrix of strings: the type of a tensor, and how many axes it has.
+function kindOf(info) {
+  if (!info) return "";
+  const { unknown_rank: isUnknown, dim = [] } = info.tensor_shape ?? {};
+  const type = isText(info) ? "text" : FLOAT.test(info.dtype) ? "float" : INTEGER.test(info.dtype) ? "int" : "other";
+  return `${type} ${isUnknown ? "?" : dim.length}`;
+}
+
+// A view draws the outputs that it needs, and those in `also`, if they are there.
+const VIEWS = [
+  { needs: { tokens: "text 2", labels: "text 2", scores: "float 2" }, also: ["start", "end"], draw: drawWords },
+  { needs: { tokens: "text 3", scores: "float 3" }, also: ["text"], draw: drawMasks },
+  { needs: { labels: "int 1", scores: "float 2" }, takes: { choices: "text 2" }, draw: drawChoices },
+  ...["text 1", "text 2"].map((labels) => ({ needs: { labels, scores: "float 2" }, also: ["class_names"], draw: drawClasses })),
+  { needs: { classes: "text 2", scores: "float 2" }, draw: drawClasses },
+  { needs: { text: "text 1" }, takes: { prompt: "text 1" }, also: ["num_tokens", "num_prompt_tokens"], draw: drawContinuation },
+  { needs: { embedding: "float 2" }, draw: drawVectors },
+  { needs: { embedding: "float 3" }, draw: drawMatrix },
+];
+
+function viewOf({ inputs = {}, outputs = {} }) {
+  const all = (infos, kinds = {}) => Object.entries(kinds).every(([name, kind]) => kindOf(infos[name]) === kind);
+  return VIEWS.find(({ needs, takes }) => all(outputs, needs) && all(inputs, takes));
+}
+
+function drawAnswer(outputs, context) {
+  const view = viewOf(state.signatures[state.signature]);
+  const drawn = new Set(view ? [...Object.keys(view.needs), ...(view.also ?? []), "class_names"] : []);
+  const rest = Object.entries(outputs ?? {}).filter(([name]) => !drawn.has(name));
+  $("answer").replaceChildren(
+    ...(view ? view.draw(outputs, context) : []),
+    ...(rest.length > 1 && rest.every(([, value]) => isVector(value)) ? [drawNumbers(rest)] : rest.map(drawOutput)),
+    element("details", {}, element("summary", { class: "quiet" }, "JSON"), element("pre", { tabindex: "0" }, json(outputs))),
+  );
+}
+
+const head = (text) => element("p", { class: "head" }, text);
+
+function bars(pairs, chosen = new Set()) {
+  const shown = pairs.slice(0, 20);
+  const list = element("ul", { class: "bars" }, ...shown.map(([name, score], index) => {
+    const fill = element("span", { class: "fill", "aria-hidden": "true" });
+    fill.style.width = `${100 * Math.min(Math.max(score, 0), 1)}%`;
+    return element("li", { class: chosen.has(index) ? "chosen" : null },
+      fill, element("span", { class: "name" }, name), element("span", { class: "score" }, ofOne(score)));
+  }));
+  return shown.length === pairs.length ? [list] : [list, note(`and ${pairs.length - shown.length} more`)];
+}
+
+// === Classes and choices ===
+
+function drawClasses({ labels, scores }, { classNames }) {
+  const best = labels && [labels[0]].flat().filter((label) => label !== "");
+  const pairs = scores[0].map((score, index) => [classNames?.[index] ?? `class ${index}`, score]).sort((a, b) => b[1] - a[1]);
+  const chosen = new Set(pairs.flatMap(([name], index) => ((best ?? [pairs[0][0]]).includes(name) ? [index] : [])));
+  return [head((best ?? [pairs[0][0]]).join(", ") || "None of its classes"), ...bars(pairs, chosen)];
+}
+
+function drawChoices({ labels, scores }, { values }) {
+  const choices = filled(values.choices);
+  return [head(choices[labels[0]]), ...bars(choices.map((choice, index) => [choice, scores[0][index]]), new Set([labels[0]]))];
+}
+
+// === Words with labels ===
+
+// Spans of words [label, first, end]: `B-X` begins one, `I-X` continues it; of richer schemes `E-X`
+// and `L-X` end one, `S-X` and `U-X` are one. Any other label but `O` is of its word alone.
+function spansOf(labels) {
+  const spans = [];
+  let isOpen = false;
+  labels.forEach((label, index) => {
+    const [, prefix, name] = /^([BIELSU])-(.+)$/s.exec(label) ?? [null, "S", label];
+    if (label === "" || label === "O") {
+      isOpen = false;
+      return;
+    }
+    const last = spans.at(-1);
+    if (isOpen && "IEL".includes(prefix) && last[0] === name) last[2] = index + 1;
+    else spans.push([name, index, index + 1]);
+    isOpen = "BI".includes(prefix);
+  });
+  return spans;
+}
+
+const HUES = [215, 30, 145, 275, 345, 185, 60, 315];
+
+// A class keeps its colour for as long as its model is asked.
+function colour(made, label) {
+  if (!state.hues.has(label)) state.hues.set(label, HUES[state.hues.size % HUES.length]);
+  made.style.setProperty("--hue", state.hues.get(label));
+  return made;
+}
+
+function drawWords(outputs, { values }) {
+  const [tokens, labels, scores] = ["tokens", "labels", "scores"].map((name) => outputs[name][0]);
+  const size = tokens.findLastIndex((token) => token !== "") + 1;
+  const spans = spansOf(labels.slice(0, size));
+  const typed = Object.values(values).find((value) => typeof value === "string");
+  const hasPlaces = outputs.start && outputs.end && typed !== undefined;
+  // Places count characters as Python does: by code points.
+  const characters = Array.from(hasPlaces ? typed : tokens.slice(0, size).join(" "));
+  const places = [];
+  for (let index = 0, at = 0; index < size; index++) {
+    places.push(hasPlaces ? [outputs.start[0][index], outputs.end[0][index]] : [at, at + Array.from(tokens[index]).length]);
+    at = places[index][1] + 1;
+  }
+  const part = (start, end) => characters.slice(start, end).join("");
+  const textOf = ([, first, end]) => part(places[first][0], places[end - 1][1]);
+  const scoreOf = ([, first, end]) => scores.slice(first, end).reduce((sum, score) => sum + score, 0) / (end - first);
+
+  // A word without a label lies beyond what the model reads.
+  const unread = labels.slice(0, size).flatMap((label, index) => (label === "" ? [["", index, index + 1]] : []));
+  const text = element("p", { class: "tagged" });
+  let at = 0;
+  for (const span of [...spans, ...unread].sort((a, b) => a[1] - b[1])) {
+    const [label, first, end] = span;
+    const content = textOf(span);
+    text.append(part(at, places[first][0]), label === ""
+      ? element("span", { class: "unread" }, content)
+      : colour(element("mark", { title: `${label} ${ofOne(scoreOf(span))}` }, element("small", {}, label), content), label));
+    at = places[end - 1][1];
+  }
+  text.append(part(at));
+  return [
+    text,
+    ...(unread.length ? [note(`${count(unread.length, "word")}, drawn in grey, ${unread.length === 1 ? "was" : "were"} not read.`)] : []),
+    ...(spans.length
+      ? [table(["Text", "Label", "Score"], spans.map((span) => [textOf(span), colour(element("mark", {}, span[0]), span[0]), ofOne(scoreOf(span))]))]
+      : [note("No word has a label.")]),
+  ];
+}
+
+function table(titles, rows) {
+  return element("div", { class: "scroll", tabindex: "0" }, element("table", {},
+    element("thead", {}, element("tr", {}, ...titles.map((title) => element("th", { scope: "col" }, title)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, cell)))))));
+}
+
+// === Text: masks filled in, and what follows a prompt ===
+
+function drawMasks({ tokens, scores, text }, { values, readings }) {
+  const masks = tokens[0].map((row, mask) => row.map((token, k) => [token, scores[0][mask][k]]).filter(([token]) => token !== ""))
+    .filter((pairs) => pairs.length);
+  const mask = readings.flatMap((reading) => reading.tokens).find((token) => /^[[<]mask[\]>]$/i.test(token));
+  if (!masks.length) return [note("There is no mask in this text."), note("Most models know one of [MASK] and <mask>.")];
+  const parts = mask ? Object.values(values)[0].split(mask) : [];
+  const filledIn = parts.length === masks.length + 1
+    ? element("p", { class: "running" }, ...parts.flatMap((part, index) =>
+      index ? [element("mark", {}, masks[index - 1][0][0].replace(/^(##|[▁Ġ])/, "")), part] : [part]))
+    : element("p", { class: "running" }, text?.[0] ?? "");
+  return [filledIn, ...masks.flatMap((pairs, index) => [...(masks.length > 1 ? [note(`Mask ${index + 1}`)] : []), ...bars(pairs)])];
+}
+
+function drawContinuation({ text, num_tokens: made, num_prompt_tokens: read }, { values }) {
+  const [, space, rest] = /^(\s*)(.*)$/s.exec(text[0]);
+  const counts = [rest ? "" : "Nothing follows", made && count(made[0], "new token"), read && `${count(read[0], "token")} of the prompt`];
+  return [
+    element("p", { class: "running" }, element("span", { class: "prompt" }, values.prompt), space, ...(rest ? [element("mark", {}, rest)] : [])),
+    element("p", { class: "quiet counts" }, counts.filter(Boolean).join(" · ")),
+  ];
+}
+
+// === Vectors ===
+
+const cosine = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0) / (Math.hypot(...a) * Math.hypot(...b) || 1);
+
+// A bar for each number, up or down, by the largest.
+function drawBars(vector) {
+  const svg = (tag, attributes) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    return made;
+  };
+  const largest = Math.max(...vector.map(Math.abs)) || 1;
+  const drawn = svg("svg", { class: "vector", viewBox: `0 -1 ${vector.length} 2`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  drawn.append(svg("path", { d: vector.map((x, i) => `M${i} 0v${(-x / largest).toFixed(3)}h1V0z`).join("") }));
+  return drawn;
+}
+
+function drawVectors({ embedding }, { values }) {
+  const typed = Object.values(values).find(Array.isArray);
+  const texts = typed && filled(typed);
+  const drawn = [];
+  if (embedding.length === 2) {
+    drawn.push(element("p", { class: "head" }, short(cosine(...embedding)), element("small", {}, " cosine similarity of the two texts")));
+  } else if (embedding.length > 2) {
+    drawn.push(element("h3", {}, "Cosine similarity"), drawSimilarities(embedding, texts));
+  }
+  embedding.forEach((vector, index) => drawn.push(drawVector(embedding.length > 1 ? `Text ${index + 1}` : "Vector", vector)));
+  return drawn;
+}
+
+function drawSimilarities(vectors, texts) {
+  const numbers = vectors.map((_, index) => String(index + 1));
+  const made = table(["", ...numbers], vectors.map((a, row) => [
+    element("span", { class: "one-line" }, `${row + 1} ${texts?.[row] ?? ""}`), ...vectors.map((b) => cosine(a, b).toFixed(2)),
+  ]));
+  made.querySelectorAll("th + th").forEach((cell) => { cell.className = "similarity"; });
+  made.querySelectorAll("tbody tr").forEach((tr, row) => [...tr.cells].slice(1).forEach((cell, column) => {
+    cell.className = "similarity";
+    cell.style.setProperty("--share", `${Math.round(100 * Math.max(cosine(vectors[row], vectors[column]), 0))}%`);
+  }));
+  return made;
+}
+
+function drawVector(title, vector) {
+  const first = vector.slice(0, 8).map(short).join(", ") + (vector.length > 8 ? ", …" : "");
+  return element("div", { class: "output" },
+    element("h3", {}, `${title}: ${count(vector.length, "number")}, length ${short(Math.hypot(...vector))}`),
+    drawBars(vector), element("pre", {}, first));
+}
+
+// A vector for each token of a text, or for each layer.
+function drawMatrix({ embedding }, { readings }) {
+  const [vectors] = embedding;
+  const tokens = readings[0]?.tokens.length === vectors.length ? readings[0].tokens : null;
+  return [
+    element("h3", {}, `${count(vectors.length, "vector")} of ${count(vectors[0]?.length ?? 0, "number")}`),
+    element("div", { class: "vectors scroll", tabindex: "0" }, ...vectors.slice(0, 100).flatMap((vector, index) => [
+      element("span", { class: "one-line" }, tokens?.[index] ?? String(index)), drawBars(vector),
+    ])),
+    ...(vectors.length > 100 ? [note(`and ${vectors.length - 100} more`)] : []),
+  ];
+}
+
+// === Anything else ===
+
+function drawNumbers(rest) {
+  return table(["Output", "Value"], rest.map(([name, [value]]) => [name, short(value)]));
+}
+
+function drawOutput([name, batch]) {
+  const value = Array.isArray(batch) ? batch[0] : batch;
+  const title = element("h3", {}, TITLES[name] ?? name);
+  if (isNumber(value) || typeof value === "string") {
+    const text = isNumber(value) ? short(value) : value;
+    const isShort = text.length <= 80 && !text.includes("\n");
+    return element("div", { class: "output" }, title, isShort ? head(text) : element("pre", { tabindex: "0" }, text));
+  }
+  if (isVector(value)) {
+    title.append(`: ${count(value.length, "number")}, length ${short(Math.hypot(...value))}`);
+    const first = value.slice(0, 16).map(short).join(", ") + (value.length > 16 ? ", …" : "");
+    return element("div", { class: "output" }, title, element("pre", {}, first));
+  }
+  return element("div", { class: "output" }, title, element("pre", { tabindex: "0" }, json(value)));
+}
+
+function json(value) {
+  const text = JSON.stringify(value, null, 1) ?? "nothing";
+  return text.length > 20000 ? `${text.slice(0, 20000)}\n… and ${text.length - 20000} characters more` : text;
+}
+
+// === What the model reads ===
+
+const isSpecial = (token) => /^(\[[^\]]+\]|<[^>]+>)$/.test(token);
+
+// Which tokens begin a word, as far as they say so: by `##`, `</w>`, or a mark for the space before.
+function tokenKinds(tokens, others) {
+  const known = [...tokens, ...others];
+  const marksEnds = known.some((token) => /.<\/w>$/.test(token));
+  const marksStarts = known.some((token) => /^[▁Ġ]/.test(token));
+  const isInside = (token, before) => {
+    if (marksEnds) return !before.endsWith("</w>");
+    if (marksStarts) return /^(?![▁ĠĊ])[\p{L}\p{N}]/u.test(token) && /[\p{L}\p{N}](?<![▁ĠĊ])$/u.test(before);
+    return token.startsWith("##");
+  };
+  return tokens.map((token, index) => {
+    if (/^(\[UNK\]|<unk>)$/i.test(token)) return "unknown";
+    if (isSpecial(token)) return "special";
+    const before = tokens[index - 1];
+    return before !== undefined && !isSpecial(before) && isInside(token, before) ? "piece" : "word";
+  });
+}
+
+function drawTokens(readings) {
+  $("tokens-card").hidden = !readings.length;
+  const total = readings.reduce((sum, { tokens }) => sum + tokens.length, 0);
+  $("tokens-title").textContent = `What the model reads: ${count(total, "token")}`;
+  $("tokens").replaceChildren(...readings.flatMap(drawReading));
+}
+
+function drawReading({ title, tokens, ids, total, isFull, others }) {
+  const kinds = tokenKinds(tokens, others);
+  const titles = { word: "word starts", piece: "continuations", special: "special", unknown: "unknown" };
+  const list = element("ol", { class: "tokens", tabindex: "0", "aria-label": `${title ?? ""} tokens`.trim() }, ...tokens.map((token, index) =>
+    element("li", { class: kinds[index] }, token, element("small", { title: "token id" }, String(ids[index] ?? "")))));
+  const legend = element("p", { class: "legend quiet" }, ...Object.entries(titles).filter(([kind]) => kinds.includes(kind))
+    .map(([kind, name]) => element("span", { class: kind }, element("i"), `${name}: ${kinds.filter((k) => k === kind).length}`)));
+  const cut = total > tokens.length
+    ? `The text was cut: the model reads ${tokens.length} of its ${total} tokens.`
+    : isFull && total === null ? `The model reads ${count(tokens.length, "token")} at most; what goes beyond them was cut.` : null;
+  return [...(title ? [element("h3", {}, title)] : []), ...(cut ? [element("p", { class: "cut" }, cut)] : []), list, legend];
+}
