@@ -10,6 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -35,7 +36,10 @@ def start_from_seed(name):
     random.seed(seed)
     np.random.seed(seed)
     if "keras" in sys.modules:  # a test that does without should not wait for it
-        sys.modules["keras"].utils.set_random_seed(seed)
+        # TensorFlow would also forget all kernels, and what tests share (a task that was fitted, an
+        # export) would be as slow in each of them as the first time.
+        with mock.patch("tensorflow.python.eager.context.pywrap_tfe.TFE_ContextClearCaches"):
+            sys.modules["keras"].utils.set_random_seed(seed)
 
 
 @pytest.hookimpl(tryfirst=True)
