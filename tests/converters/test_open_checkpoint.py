@@ -200,6 +200,18 @@ def test_truncated_hdf5(tmp_path):
         open_checkpoint(tmp_path)
 
 
+def test_types_that_are_no_weights(tmp_path):
+    write(tmp_path, config=BERT)
+    save_file({"a": np.ones(4, ml_dtypes.float8_e4m3fn)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: 'a' .* float8 of quantized"):
+        open_checkpoint(tmp_path).tensors["a"]
+    write(tmp_path, config={"class_name": "BertBackbone"})
+    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
+        file["a"] = ["text"]
+    with pytest.raises(CheckpointError, match="'a' holds values of the type object"):
+        open_checkpoint(tmp_path).tensors["a"]
+
+
 def external(file, folder):
     file.create_dataset("a", (4,), "f4", external=[(str(folder / "secret"), 0, 16)])
 
