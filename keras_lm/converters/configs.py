@@ -1,5 +1,7 @@
 """Reading published configurations, for several models."""
 
+from keras_lm.converters.checked_files import CheckpointError
+
 # Hugging Face's names of activations → ours, where they differ.
 ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
@@ -10,11 +12,11 @@ ACTIVATIONS = {
 
 
 def require_only(checkpoint, cls, known):
-    """Raise a ValueError if `config.json` has another value for a key of `known` than `known`."""
+    """Raise a CheckpointError if `config.json` has another value for a key of `known` than `known`."""
     for key, only in known.items():
         value = checkpoint.config.get(key, only)
         if value != only:
-            raise ValueError(
+            raise CheckpointError(
                 f"{checkpoint.source}: config.json has {key}={value!r}, and {cls.__name__} knows "
                 f"only {only!r}."
             )

@@ -66,8 +66,8 @@ def _check(dataset: h5py.Dataset, path: pathlib.Path, name: str) -> None:
     if dataset.external is not None or dataset.is_virtual:
         kind = "a virtual dataset" if dataset.is_virtual else "an external dataset"
         raise CheckpointError(
-            f"{path}: {name!r} is {kind}, whose values lie in other files, and a checkpoint may not "
-            "read these. Copy the values into the file."
+            f"{path}: {name!r} is {kind}, whose values lie in other files, which a checkpoint "
+            "may not read. Copy the values into the file."
         )
     claimed = dataset.size * dataset.dtype.itemsize
     stored = dataset.id.get_storage_size()

@@ -156,7 +156,9 @@ def _config(checkpoint):
     config = checkpoint.config
     kinds = config.get("attention_layers")
     if kinds is None:  # run-length encoded: [[["global", "local"], 12]]
-        kinds = [kind for turn, times in config["attention_types"] for kind in turn * times]
+        most = len(checkpoint.tensors)  # or a few bytes could ask for a list without end
+        turns = config["attention_types"]
+        kinds = [kind for turn, times in turns for kind in turn * min(times, most)]
     activation = config.get("activation_function", "gelu_new")
     return {
         "vocabulary_size": config["vocab_size"],
