@@ -8,7 +8,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from keras_lm.export import task_parts
 from keras_lm.export.numbered_versions import local_path
 from keras_lm.export.operations import layer_path
-from keras_lm.files import replacing
+from keras_lm.files import is_full_disk, naming_a_full_disk, replacing
 from keras_lm.litert import open_interpreter
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
@@ -61,7 +61,8 @@ def export_tflite(task, path):
             f"the task computes in {compute_dtype}, for which LiteRT has no kernels: save it with "
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
-    model = _working_model(task)
+    with naming_a_full_disk(tempfile.gettempdir()):
+        model = _working_model(task)
     with replacing(path) as new:
         new.write_bytes(model)
     return path
@@ -100,6 +101,8 @@ def _converted(converter):
     try:
         return converter.convert(), None
     except Exception as error:  # the converter raises bare Exceptions too
+        if is_full_disk(error):  # of the temporary files, through which it goes
+            raise
         return None, next(iter(str(error).splitlines()), type(error).__name__)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import resource
 import shutil
 import warnings
 
@@ -189,6 +190,19 @@ def test_saving_is_one_step(preset, classifier, monkeypatch):
     assert [path.name for path in preset.parent.iterdir()] == ["preset"]
 
 
+def test_a_full_disk_is_named(preset, classifier):
+    """By a limit to the size of files, which has the same effect on all writers."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"disk is full .* free some space.*preset"):
+            classifier.save_to_preset(preset)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in preset.parent.iterdir()] == ["preset"]
+    Task.from_preset(preset)
+
+
 def test_an_interrupted_replacement_keeps_the_old_preset(preset, classifier, monkeypatch):
     rename = files.os.rename
 
@@ -197,6 +211,7 @@ def test_an_interrupted_replacement_keeps_the_old_preset(preset, classifier, mon
             raise KeyboardInterrupt
         rename(source, target)
 
+    monkeypatch.setattr(files, "_swap", lambda one, other: False)
     monkeypatch.setattr(files.os, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         classifier.save_to_preset(preset)
@@ -250,12 +265,12 @@ def truncate(path):
         (lambda p: edit(p, "backbone", []), "'backbone' must have 'class' and"),
         (lambda p: edit(p, "backbone", None), "describes no backbone"),
         (lambda p: edit_backbone(p, "num_heds", 2), "TypeError: .*num_heds"),
-        (lambda p: edit_backbone(p, "num_heads", 0), "preset: its configuration: num_heads=0: pass"),
+        (lambda p: edit_backbone(p, "num_heads", 0), "its configuration: num_heads=0: pass"),
         (lambda p: edit_backbone(p, "num_heads", ...), "its configuration is wrong.*num_heads"),
         (lambda p: edit_part(p, "task", "bogus", 2), "TextClassifier is wrong.*bogus"),
         (lambda p: edit_part(p, "task", "num_classes", "x"), "TextClassifier is wrong, TypeError"),
         (lambda p: edit_part(p, "tokenizer", "bogus", 2), "WordPieceTokenizer wrongly.*bogus"),
-        (lambda p: edit(p, "tokenizer", {"class": ["x"], "arguments": {}}), "'tokenizer' must have"),
+        (lambda p: edit(p, "tokenizer", {"class": [], "arguments": {}}), "'tokenizer' must have"),
         (lambda p: nest(p, "task", 1), "'task' has a 'backbone' of its own"),
         (lambda p: nest(p, "backbone", 300), "one too many"),
         (lambda p: nest(p, "backbone", 1), "its configuration"),
@@ -291,7 +306,7 @@ def test_matrices_that_no_tensor_is_as_large_as(preset):
     safetensors_files.write_safetensors(preset, tensors, 10**9)
     edit_part(preset, "backbone", "num_layers", 1)
     edit_part(preset, "backbone", "hidden_dim", 10**6)
-    with pytest.raises(CheckpointError, match="hidden_dim=1000000, .*but its tensors hold 1000000"):
+    with pytest.raises(CheckpointError, match=r"hidden_dim=1000000, .*its tensors hold 1000000"):
         Task.from_preset(preset, load_weights=False)
 
 

@@ -12,7 +12,7 @@ ACTIVATIONS = {
 
 
 def require_only(checkpoint, cls, known):
-    """Raise a CheckpointError if `config.json` has another value for a key of `known` than `known`."""
+    """Raise a CheckpointError if `config.json` has another value for a key than `known` has."""
     for key, only in known.items():
         value = checkpoint.config.get(key, only)
         if value != only:

@@ -77,8 +77,8 @@ def check_preset(path: pathlib.Path, config: dict):
         found = entry if isinstance(entry, dict) else {}
         if not (isinstance(found.get("class"), str) and isinstance(found.get("arguments"), dict)):
             raise CheckpointError(
-                f"{path}: {part!r} must have 'class' and 'arguments', a string and an object, and is "
-                f"{str(entry)[:200]}. Save the preset again, or copy it again."
+                f"{path}: {part!r} must have 'class' and 'arguments', a string and an object, and "
+                f"is {str(entry)[:200]}. Save the preset again, or copy it again."
             )
         # A feature extractor has a backbone of its own; nothing else is nested.
         if "backbone" in entry and part == "backbone" and len(parts) < MOST_PARTS:
