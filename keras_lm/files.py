@@ -115,7 +115,8 @@ def naming_a_full_disk(path):
     try:
         yield
     except Exception as error:
-        if not is_full_disk(error) or getattr(error, "filename", None) == str(path):
+        is_full = getattr(error, "errno", None) in FULL
+        if not is_full and not any(message in str(error) for message in FULL_MESSAGES):
             raise
         raise OSError(
             errno.ENOSPC,
@@ -123,11 +124,6 @@ def naming_a_full_disk(path):
             "space, or choose another place",
             str(path),
         ) from error
-
-
-def is_full_disk(error):
-    """Whether an exception of any library says that there is no space left to write to."""
-    return getattr(error, "errno", None) in FULL or any(m in str(error) for m in FULL_MESSAGES)
 
 
 def _set_mode(new, beside):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import resource
 import shutil
 import warnings
@@ -308,6 +309,41 @@ def test_matrices_that_no_tensor_is_as_large_as(preset):
     edit_part(preset, "backbone", "hidden_dim", 10**6)
     with pytest.raises(CheckpointError, match=r"hidden_dim=1000000, .*its tensors hold 1000000"):
         Task.from_preset(preset, load_weights=False)
+
+
+def bert_with(goldens, folder, key, value):
+    shutil.copytree(goldens("bert"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {key: value}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("num_hidden_layers", 10**6, "num_layers=1000000, but it has"),
+        ("num_hidden_layers", -1, "num_layers=-1: pass a whole number of 1 or more"),
+        ("num_attention_heads", 0, "num_heads=0: pass"),
+        ("hidden_size", 10**7, "hidden_dim=10000000, but no tensor is longer"),
+        ("hidden_size", "16", "hidden_dim='16': pass"),
+        ("vocab_size", 10**10, "vocabulary_size=10000000000, but no tensor"),
+        ("hidden_act", {"class_name": "Dense"}, "activation={'class_name': 'Dense'}: pass"),
+        ("hidden_act", ["gelu"], "its configuration is wrong, TypeError"),
+        ("layer_norm_eps", float("nan"), "layer_norm_epsilon=nan: pass"),
+        ("hidden_dropout_prob", 7, "dropout=7: pass"),
+    ],
+)
+def test_published_configurations_that_are_wrong(goldens, tmp_path, key, value, message):
+    folder = bert_with(goldens, tmp_path / "wrong", key, value)
+    with pytest.raises(CheckpointError, match=f"wrong: its configuration.*{re.escape(message)}"):
+        Backbone.from_preset(folder, load_weights=False)
+
+
+def test_published_labels_that_are_wrong(goldens, tmp_path):
+    folder = bert_with(goldens, tmp_path / "wrong", "id2label", ["a", "b"])
+    shutil.copy(goldens("bert-seqcls") / "model.safetensors", folder)
+    with pytest.raises(CheckpointError, match="its description of labels is wrong"):
+        TextClassifier.from_preset(folder)
 
 
 def truncate_lines(path, number):
