@@ -11,6 +11,11 @@ ACTIVATIONS = {
 }
 
 
+def own_activation(name, names=ACTIVATIONS):
+    """Return our name for an activation; what is no name stays as it is."""
+    return names.get(name, name) if isinstance(name, str) else name
+
+
 def require_only(checkpoint, cls, known):
     """Raise a CheckpointError if `config.json` has another value for a key than `known` has."""
     for key, only in known.items():

@@ -71,6 +71,7 @@ def _keras_lm(folder: pathlib.Path):
 
 
 def check_preset(path: pathlib.Path, config: dict):
+    """Raise a CheckpointError if a `keras_lm.json` is not formed as ours are."""
     names = [name for name in ("backbone", "task", "tokenizer") if config.get(name) is not None]
     parts = [(name, config[name]) for name in names]
     for part, entry in parts:

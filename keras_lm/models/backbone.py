@@ -9,7 +9,7 @@ from keras import ops
 from keras_lm import presets
 from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
 from keras_lm.layers.state import fit_rows
-from keras_lm.models.arguments import check_arguments
+from keras_lm.models.checked_arguments import check_arguments
 from keras_lm.packers import Packer, Template
 from keras_lm.registry import BACKBONES, register
 
