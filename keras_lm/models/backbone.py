@@ -69,6 +69,8 @@ class Backbone(keras.Model):
         inputs: dict of name → `Input`.
         dtype: a dtype policy or its name.
 
+    Arguments of constructors are checked by their names, see `checked_arguments.py`.
+
     A model with attention has `blocks`, layers with `attention_probabilities(x, bias)`.
     """
 

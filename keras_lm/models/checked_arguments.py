@@ -18,7 +18,15 @@ def check_arguments(constructor, args, kwargs):
     """Raise a ValueError if an argument cannot be what its name says; see the patterns above.
 
     Arguments that are at their default are not looked at, nor those that the names say nothing of.
-    `args` and `kwargs` are those of a call of `constructor`, which need not be complete.
+
+    Args:
+        constructor: an `__init__`.
+        args, kwargs: tuple and dict of a call of it, which need not be complete.
+
+    Example:
+
+        check_arguments(BertBackbone.__init__, (), {"num_heads": 0})
+        # ValueError: num_heads=0: pass a whole number of 1 or more.
     """
     signature = inspect.signature(constructor)
     try:
