@@ -25,8 +25,7 @@ def check_arguments(constructor, args, kwargs):
 
     Example:
 
-        check_arguments(BertBackbone.__init__, (), {"num_heads": 0})
-        # ValueError: num_heads=0: pass a whole number of 1 or more.
+        check_arguments(BertBackbone.__init__, (), {"num_heads": 12})  # 0 is a ValueError
     """
     signature = inspect.signature(constructor)
     try:
