@@ -30,7 +30,9 @@ def write_version(folder, write):
         with files.hidden(folder, "exporting") as beside:
             write(beside / "version")
             files.sync(beside / "version")
-            return _publish(beside / "version", folder)
+            version = _publish(beside / "version", folder)
+            files.sync_one(folder)
+            return version
     finally:
         for parent in made:
             with contextlib.suppress(OSError):  # not empty: it worked, or somebody else uses it

@@ -1,5 +1,9 @@
 """Export as a `.tflite`: for LiteRT's interpreter, on phones and elsewhere."""
 
+import errno
+import math
+import os
+import shutil
 import tempfile
 
 import tensorflow as tf
@@ -8,7 +12,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from keras_lm.export import task_parts
 from keras_lm.export.numbered_versions import local_path
 from keras_lm.export.operations import layer_path
-from keras_lm.files import replacing
+from keras_lm.files import naming_a_full_disk, replacing
 from keras_lm.litert import open_interpreter
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
@@ -61,7 +65,8 @@ def export_tflite(task, path):
             f"the task computes in {compute_dtype}, for which LiteRT has no kernels: save it with "
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
-    model = _working_model(task)
+    with naming_a_full_disk(tempfile.gettempdir()):
+        model = _working_model(task)
     with replacing(path) as new:
         new.write_bytes(model)
     return path
@@ -75,9 +80,22 @@ def _working_model(task):
         problem = problem or _missing(model, task) or _failure(model, offer.lite_requests())
         if not problem:
             return model
+    _require_room(task)
     raise ValueError(
         f"{type(task).__name__} does not run in LiteRT: {problem}. Export as a SavedModel instead."
     )
+
+
+def _require_room(task):
+    """Raise an OSError if there is no room for temporary files.
+
+    The converter writes the weights there, and what it cannot write it leaves out without a word.
+    """
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(2**20))  # limits of users and processes count too
+    needed = 8 * sum(math.prod(weight.shape) for weight in task.weights)
+    if shutil.disk_usage(tempfile.gettempdir()).free < needed:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _convert(functions):

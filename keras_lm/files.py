@@ -1,12 +1,31 @@
 """Atomic writing of files and folders: a reader finds the old one or the new one, never a part."""
 
 import contextlib
+import ctypes
+import errno
 import glob
 import os
+import re
+import shutil
 import tempfile
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # not on Windows, where what killed processes left stays
+    fcntl = None
+
 LARGEST_VERSION = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
+
+WRITING = ".writing"  # how hidden folders end: nobody else's are removed
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# For writers with exceptions of their own, which quote the system.
+FULL_MESSAGES = tuple(os.strerror(number) for number in FULL)
+
+# Of linux/fs.h and fcntl.h.
+RENAME_EXCHANGE = 2
+AT_FDCWD = -100
+CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 # === Writing ===
@@ -16,8 +35,11 @@ LARGEST_VERSION = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
 def replacing(path):
     """Yield a temporary path to write a file or a folder to, and move it to `path` at the end.
 
-    Until then it is in a hidden folder beside `path`, which is always removed; if anything fails,
-    `path` is unchanged. A file cannot replace a folder, nor a folder a file.
+    Until then it is in a hidden folder beside `path`, see `hidden`; if anything fails, `path` is
+    unchanged. A file cannot replace a folder, nor a folder a file.
+
+    Where the system can, old and new change places at once; elsewhere a process that is killed
+    between two renames leaves no `path`, which `recover` and the next write bring back.
     """
     path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,14 +49,81 @@ def replacing(path):
         _set_mode(new, beside)
         sync(new)
         _exchange(new, path, beside / "old")
-        _sync_one(path.parent)
+        sync_one(path.parent)
 
 
 @contextlib.contextmanager
 def hidden(folder, name):
-    """Yield a new folder named `.NAME-…` in an existing one, and remove it with its content."""
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as temporary:
-        yield Path(temporary)
+    """Yield a new folder named `.NAME-….writing` in an existing one, and remove it at the end.
+
+    What killed processes left by the same name is removed first; those alive hold a lock on theirs.
+
+    Raises:
+        OSError: with `errno.ENOSPC` if the disk is full, whatever the writer's own exception.
+    """
+    folder = Path(folder)
+    recover(folder / name)
+    with naming_a_full_disk(folder / name):
+        temporary, lock = _new_locked(folder, name)
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            os.close(lock)
+
+
+def _new_locked(folder, name):
+    while True:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", suffix=WRITING, dir=folder))
+        lock = os.open(temporary, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # without locks nobody removes it either
+            _lock(lock)
+        if temporary.is_dir():
+            return temporary, lock
+        os.close(lock)  # somebody else was faster, and took it for dead
+
+
+def _lock(descriptor, wait=True):
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, "there are no locks")
+    fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def recover(path):
+    """Remove what killed processes left of writing `path`, and put it back if they had moved it."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}-\w{{8}}{re.escape(WRITING)}")
+    with contextlib.suppress(OSError):
+        for left in [Path(e.path) for e in os.scandir(path.parent) if pattern.fullmatch(e.name)]:
+            with contextlib.suppress(OSError):  # it is alive, somebody else's, or gone
+                _recover_from(left, path)
+
+
+def _recover_from(left, path):
+    lock = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        _lock(lock, wait=False)
+        if (left / "old").exists() and not path.exists():
+            os.rename(left / "old", path)
+        shutil.rmtree(left, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def naming_a_full_disk(path):
+    """Raise an OSError with `path` and the remedy for any exception that says the disk is full."""
+    try:
+        yield
+    except Exception as error:
+        is_full = getattr(error, "errno", None) in FULL
+        if not is_full and not any(message in str(error) for message in FULL_MESSAGES):
+            raise
+        raise OSError(
+            errno.ENOSPC,
+            "The disk is full or a limit of it reached, so that nothing was changed: free some "
+            "space, or choose another place",
+            str(path),
+        ) from error
 
 
 def _set_mode(new, beside):
@@ -50,6 +139,8 @@ def _exchange(new, path, old):
     if not (new.is_dir() and path.is_dir()):
         os.replace(new, path)  # raises where one is a file and the other a folder
         return
+    if _swap(new, path):
+        return
     try:
         os.rename(path, old)
         os.rename(new, path)
@@ -59,14 +150,28 @@ def _exchange(new, path, old):
         raise
 
 
+def _swap(one, other):
+    """Let two paths change places in one step; return False where the system cannot."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):  # not Linux, or an older C library
+        return False
+    if rename(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+        return True
+    if ctypes.get_errno() in CANNOT_EXCHANGE:
+        return False
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))
+
+
 def sync(path):
     """Sync a file or a folder to disk; else a power cut may leave an empty file in its place."""
     path = Path(path)
     for each in [*path.rglob("*"), path]:
-        _sync_one(each)
+        sync_one(each)
 
 
-def _sync_one(path):
+def sync_one(path):
+    """Sync one file or the entries of one folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

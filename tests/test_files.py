@@ -1,13 +1,17 @@
 """Atomic writing of files and folders, and looking at them."""
 
+import errno
 import os
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from keras_lm import files
+from keras_lm.converters import find_folder
 
 
 @pytest.fixture(params=["file", "folder"])
@@ -57,11 +61,123 @@ def test_a_failure_in_the_exchange_leaves_what_was_there(write, tmp_path, monkey
             raise KeyboardInterrupt
         rename(source, target)
 
+    monkeypatch.setattr(files, "_swap", lambda one, other: False)
     monkeypatch.setattr(files.os, "rename", fail)
     monkeypatch.setattr(files.os, "replace", fail)
     with pytest.raises(KeyboardInterrupt), files.replacing(tmp_path / "thing") as place:
         write(place, "new")
     assert content(tmp_path / "thing") == "old"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is Linux's")
+def test_folders_change_places_at_once(tmp_path, monkeypatch):
+    """Between two renames there would be a moment without any."""
+
+    def fail(*arguments):
+        raise AssertionError("a rename")
+
+    (tmp_path / "thing").mkdir()
+    (tmp_path / "thing" / "inner").write_text("old")
+    monkeypatch.setattr(files.os, "rename", fail)
+    with files.replacing(tmp_path / "thing") as place:
+        place.mkdir()
+        (place / "inner").write_text("new")
+    assert content(tmp_path / "thing") == "new"
+    assert list(tmp_path.iterdir()) == [tmp_path / "thing"]
+
+
+KILLED = """
+import importlib.util, os, sys
+
+# Without the package, which imports TensorFlow.
+spec = importlib.util.spec_from_file_location("files", sys.argv[3])
+files = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(files)
+exchange = sys.argv[2] == "exchanging"
+if exchange:
+    files._swap = lambda one, other: False
+    rename = os.rename
+
+    def killed(source, target):
+        if source.name.startswith("new"):
+            os.kill(os.getpid(), 9)
+        rename(source, target)
+
+    files.os.rename = killed
+with files.replacing(sys.argv[1]) as new:
+    new.mkdir()
+    (new / "inner").write_text("new")
+    if not exchange:
+        os.kill(os.getpid(), 9)
+"""
+
+
+def kill_while(moment, path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path), moment, files.__file__])
+    assert done.returncode == -9
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder whose replacement was killed while it was written, and one that still goes on."""
+    (tmp_path / "thing").mkdir()
+    (tmp_path / "thing" / "inner").write_text("old")
+    (tmp_path / ".thing-abcdefgh").mkdir()  # somebody's
+    (tmp_path / ".things-abcdefgh.writing").mkdir()  # of another name
+    kill_while("writing", tmp_path / "thing")
+    assert len(list(tmp_path.iterdir())) == 4
+    assert content(tmp_path / "thing") == "old"
+    return tmp_path / "thing"
+
+
+def test_the_next_write_removes_what_killed_ones_left_and_not_what_goes_on(folder):
+    with files.hidden(folder.parent, "thing") as alive, files.replacing(folder) as new:
+        new.mkdir()
+        (new / "inner").write_text("new")
+        names = {path.name for path in folder.parent.iterdir()}
+        assert names == {
+            "thing",
+            ".thing-abcdefgh",
+            ".things-abcdefgh.writing",
+            alive.name,
+            new.parent.name,
+        }
+    assert content(folder) == "new"
+    names = {path.name for path in folder.parent.iterdir()}
+    assert names == {"thing", ".thing-abcdefgh", ".things-abcdefgh.writing"}
+
+
+def test_a_folder_whose_exchange_was_killed_is_put_back(folder):
+    kill_while("exchanging", folder)
+    assert not folder.exists()
+    files.recover(folder)
+    assert content(folder) == "old"
+    kill_while("exchanging", folder)
+    with files.replacing(folder) as new:
+        assert content(folder) == "old"
+        new.mkdir()
+    assert not (folder / "inner").exists()
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        find_folder(str(folder.parent / "nothing"))
+    (folder / "inner").write_text("old")
+    kill_while("exchanging", folder)
+    assert content(find_folder(str(folder))) == "old"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_named(error, tmp_path):
+    words = r"disk is full .* free some space, .*thing"
+    with pytest.raises(OSError, match=words) as caught, files.replacing(tmp_path / "thing"):
+        raise error
+    assert caught.value.errno == errno.ENOSPC and caught.value.__cause__ is error
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_replaces_no_folder_nor_the_reverse(tmp_path):

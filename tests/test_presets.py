@@ -1,6 +1,9 @@
 """Presets: round trips, and clear errors for broken ones."""
 
 import json
+import pathlib
+import re
+import resource
 import shutil
 import warnings
 
@@ -44,17 +47,23 @@ def make_tokenizer():
     return WordPieceTokenizer(WORDS, lowercase=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def classifier():
     return TextClassifier(
         make_backbone(), tokenizer=make_tokenizer(), class_names=["no", "yes"], sequence_length=9
     )
 
 
+@pytest.fixture(scope="module")
+def saved(classifier, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "preset"
+    classifier.save_to_preset(folder)
+    return folder
+
+
 @pytest.fixture
-def preset(classifier, tmp_path):
-    classifier.save_to_preset(tmp_path / "preset")
-    return tmp_path / "preset"
+def preset(saved, tmp_path):
+    return pathlib.Path(shutil.copytree(saved, tmp_path / "preset"))
 
 
 TASKS = {
@@ -182,6 +191,19 @@ def test_saving_is_one_step(preset, classifier, monkeypatch):
     assert [path.name for path in preset.parent.iterdir()] == ["preset"]
 
 
+def test_a_full_disk_is_named(preset, classifier):
+    """By a limit to the size of files, which has the same effect on all writers."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"disk is full .* free some space.*preset"):
+            classifier.save_to_preset(preset)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in preset.parent.iterdir()] == ["preset"]
+    Task.from_preset(preset)
+
+
 def test_an_interrupted_replacement_keeps_the_old_preset(preset, classifier, monkeypatch):
     rename = files.os.rename
 
@@ -190,6 +212,7 @@ def test_an_interrupted_replacement_keeps_the_old_preset(preset, classifier, mon
             raise KeyboardInterrupt
         rename(source, target)
 
+    monkeypatch.setattr(files, "_swap", lambda one, other: False)
     monkeypatch.setattr(files.os, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         classifier.save_to_preset(preset)
@@ -247,6 +270,20 @@ def truncate(path):
         (lambda p: edit(p, "backbone", {"class": "BertBackbone"}), "must have 'class' and"),
         (lambda p: edit(p, "task", {"arguments": {}}), "'task' must have 'class' and"),
         (lambda p: edit_backbone(p, "hidden_dim", 4), "has shape"),
+        (lambda p: edit(p, "backbone", {"class": [], "arguments": {}}), "must have 'class' and"),
+        (lambda p: edit(p, "backbone", {"class": "BertBackbone", "arguments": []}), "an object"),
+        (lambda p: edit(p, "backbone", []), "'backbone' must have 'class' and"),
+        (lambda p: edit(p, "backbone", None), "describes no backbone"),
+        (lambda p: edit_backbone(p, "num_heds", 2), "TypeError: .*num_heds"),
+        (lambda p: edit_backbone(p, "num_heads", 0), "its configuration: num_heads=0: pass"),
+        (lambda p: edit_backbone(p, "num_heads", ...), "its configuration is wrong.*num_heads"),
+        (lambda p: edit_part(p, "task", "bogus", 2), "TextClassifier is wrong.*bogus"),
+        (lambda p: edit_part(p, "task", "num_classes", "x"), "TextClassifier is wrong, TypeError"),
+        (lambda p: edit_part(p, "tokenizer", "bogus", 2), "WordPieceTokenizer wrongly.*bogus"),
+        (lambda p: edit(p, "tokenizer", {"class": [], "arguments": {}}), "'tokenizer' must have"),
+        (lambda p: nest(p, "task", 1), "'task' has a 'backbone' of its own"),
+        (lambda p: nest(p, "backbone", 300), "one too many"),
+        (lambda p: nest(p, "backbone", 1), "its configuration"),
         (lambda p: edit_backbone(p, "num_layers", 5), "lacks the weights of block_4"),
     ],
 )
@@ -254,6 +291,67 @@ def test_broken_presets(preset, harm, message):
     harm(preset)
     with pytest.raises(ValueError, match=message):
         Task.from_preset(preset)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "message"),
+    [
+        ("backbone", "num_layers", 10**6, r"num_layers=1000000, but it has \d+ tensors"),
+        ("backbone", "hidden_dim", 10**7, "hidden_dim=10000000, but no tensor is longer than 24"),
+        ("backbone", "vocabulary_size", 10**10, "vocabulary_size=10000000000, but no tensor"),
+        ("backbone", "max_sequence_length", 10**10, "max_sequence_length=10000000000, but no"),
+        ("backbone", "intermediate_dim", 10**10, "intermediate_dim=10000000000, but no"),
+        ("task", "num_classes", 10**10, "num_classes=10000000000, but no tensor"),
+    ],
+)
+def test_sizes_that_are_not_the_tensors(preset, part, name, value, message):
+    edit_part(preset, part, name, value)
+    with pytest.raises(CheckpointError, match=message):
+        Task.from_preset(preset)
+
+
+def test_matrices_that_no_tensor_is_as_large_as(preset):
+    """A vector of that length is there, but no matrix."""
+    tensors = {"long": np.zeros(10**6, "float16")}
+    safetensors_files.write_safetensors(preset, tensors, 10**9)
+    edit_part(preset, "backbone", "num_layers", 1)
+    edit_part(preset, "backbone", "hidden_dim", 10**6)
+    with pytest.raises(CheckpointError, match=r"hidden_dim=1000000, .*its tensors hold 1000000"):
+        Task.from_preset(preset, load_weights=False)
+
+
+def changed(source, folder, key, value):
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {key: value}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("num_hidden_layers", 10**6, "num_layers=1000000, but it has"),
+        ("num_hidden_layers", -1, "num_layers=-1: pass a whole number of 1 or more"),
+        ("num_attention_heads", 0, "num_heads=0: pass"),
+        ("hidden_size", 10**7, "hidden_dim=10000000, but no tensor is longer"),
+        ("hidden_size", "16", "hidden_dim='16': pass"),
+        ("vocab_size", 10**10, "vocabulary_size=10000000000, but no tensor"),
+        ("hidden_act", {"class_name": "Dense"}, "activation={'class_name': 'Dense'}: pass"),
+        ("hidden_act", ["gelu"], "activation=['gelu']: pass"),
+        ("layer_norm_eps", float("nan"), "layer_norm_epsilon=nan: pass"),
+        ("hidden_dropout_prob", 7, "dropout=7: pass"),
+    ],
+)
+def test_published_configurations_that_are_wrong(goldens, tmp_path, key, value, message):
+    folder = changed(goldens("bert"), tmp_path / "wrong", key, value)
+    with pytest.raises(CheckpointError, match=f"wrong: its configuration.*{re.escape(message)}"):
+        Backbone.from_preset(folder, load_weights=False)
+
+
+def test_published_labels_that_are_wrong(goldens, tmp_path):
+    folder = changed(goldens("bert-seqcls"), tmp_path / "wrong", "id2label", ["a", "b"])
+    with pytest.raises(CheckpointError, match="its description of labels is wrong"):
+        TextClassifier.from_preset(folder)
 
 
 def truncate_lines(path, number):
@@ -267,9 +365,23 @@ def edit(preset, key, value):
 
 
 def edit_backbone(preset, key, value):
-    config = json.loads((preset / "keras_lm.json").read_text())
-    config["backbone"]["arguments"][key] = value
-    (preset / "keras_lm.json").write_text(json.dumps(config))
+    edit_part(preset, "backbone", key, value)
+
+
+def edit_part(preset, part, key, value):
+    """Set an argument in `keras_lm.json`, or remove it with `...`."""
+    part_of_it = json.loads((preset / "keras_lm.json").read_text())[part]
+    arguments = part_of_it["arguments"] | {key: value}
+    part_of_it["arguments"] = {k: v for k, v in arguments.items() if v is not ...}
+    edit(preset, part, part_of_it)
+
+
+def nest(preset, part, depth):
+    """Put a part into tasks as their backbone."""
+    nested = json.loads((preset / "keras_lm.json").read_text())[part]
+    for _ in range(depth):
+        nested = {"class": "TextClassifier", "arguments": {}, "backbone": nested}
+    edit(preset, part, nested)
 
 
 def test_a_vocabulary_that_does_not_fit_its_embedding(goldens, tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+from keras_lm import files
 from keras_lm.converters import hub
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.formats import FORMATS
@@ -81,6 +82,8 @@ def find_folder(source: str) -> pathlib.Path:
     if source.startswith(hub.PREFIX):
         return hub.fetch(source)
     folder = pathlib.Path(source).expanduser()
+    if not folder.exists():
+        files.recover(folder)  # a preset whose replacement was killed in the middle
     if folder.is_file():
         raise FileNotFoundError(f"{source!r} is a file. Give the folder that it lies in.")
     if not folder.is_dir():

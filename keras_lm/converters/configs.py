@@ -1,5 +1,7 @@
 """Reading published configurations, for several models."""
 
+from keras_lm.converters.checked_files import CheckpointError
+
 # Hugging Face's names of activations → ours, where they differ.
 ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
@@ -9,12 +11,17 @@ ACTIVATIONS = {
 }
 
 
+def own_activation(name, names=ACTIVATIONS):
+    """Return our name for an activation; what is no name stays as it is."""
+    return names.get(name, name) if isinstance(name, str) else name
+
+
 def require_only(checkpoint, cls, known):
-    """Raise a ValueError if `config.json` has another value for a key of `known` than `known`."""
+    """Raise a CheckpointError if `config.json` has another value for a key than `known` has."""
     for key, only in known.items():
         value = checkpoint.config.get(key, only)
         if value != only:
-            raise ValueError(
+            raise CheckpointError(
                 f"{checkpoint.source}: config.json has {key}={value!r}, and {cls.__name__} knows "
                 f"only {only!r}."
             )

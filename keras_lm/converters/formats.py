@@ -22,6 +22,7 @@ from keras_lm.converters.torch_pickle import is_torch, read_torch
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 
 PRESET_CONFIG = "keras_lm.json"
+MOST_PARTS = 8
 # Files named like a model's configuration, but of another tool.
 NOT_OF_A_MODEL = {
     "adapter_config.json",
@@ -65,17 +66,28 @@ def recognises(contents: str):
 def _keras_lm(folder: pathlib.Path):
     if (folder / PRESET_CONFIG).is_file():
         config = read_json(folder / PRESET_CONFIG)
-        _check_preset(folder / PRESET_CONFIG, config)
+        check_preset(folder / PRESET_CONFIG, config)
         return "keras_lm", config, _read_first(folder, SAFETENSORS)
 
 
-def _check_preset(path: pathlib.Path, config: dict):
-    parts = {part: config[part] for part in ("backbone", "task", "tokenizer") if config.get(part)}
-    for part, entry in parts.items():
-        if not {"class", "arguments"} <= set(entry):
+def check_preset(path: pathlib.Path, config: dict):
+    """Raise a CheckpointError if a `keras_lm.json` is not formed as ours are."""
+    names = [name for name in ("backbone", "task", "tokenizer") if config.get(name) is not None]
+    parts = [(name, config[name]) for name in names]
+    for part, entry in parts:
+        found = entry if isinstance(entry, dict) else {}
+        if not (isinstance(found.get("class"), str) and isinstance(found.get("arguments"), dict)):
             raise CheckpointError(
-                f"{path}: {part!r} must have 'class' and 'arguments', and has {sorted(entry)}. "
-                "Save the preset again, or copy it again."
+                f"{path}: {part!r} must have 'class' and 'arguments', a string and an object, and "
+                f"is {str(entry)[:200]}. Save the preset again, or copy it again."
+            )
+        # A feature extractor has a backbone of its own; nothing else is nested.
+        if "backbone" in entry and part == "backbone" and len(parts) < MOST_PARTS:
+            parts.append((part, entry["backbone"]))
+        elif "backbone" in entry:
+            raise CheckpointError(
+                f"{path}: {part!r} has a 'backbone' of its own, which stands beside it, or one too "
+                "many. Save the preset again, or copy it again."
             )
 
 

@@ -14,15 +14,23 @@ from keras_lm.converters.tensors import Entry
 NOT_WEIGHTS = ("optimizer/", "seed_generator", "metrics/")
 # What Keras 2.12 and 2.13 wrote for "layers"; presets of that time are still published.
 OLD_LAYERS = "_layer_checkpoint_dependencies"
+# Deflate makes zeros 1032 times as small; what claims more has no bytes in the file.
+LARGEST_RATIO = 1100
 
 
 def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[str, Entry]:
-    """Open an HDF5 file of weights; a tensor is keyed by `prefix` and its path in the file."""
+    """Open an HDF5 file of weights; a tensor is keyed by `prefix` and its path in the file.
+
+    Datasets whose values lie in other files, or nowhere, are refused; links to other files are not
+    followed.
+    """
     require_file(path, named_by)
     entries = {}
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset) and not any(part in name for part in NOT_WEIGHTS):
+        is_array = isinstance(item, h5py.Dataset) and item.shape is not None
+        if is_array and not any(part in name for part in NOT_WEIGHTS):
+            _check(item, path, name)
             key = prefix + name.replace(OLD_LAYERS, "layers")
             entries[key] = (item.shape, functools.partial(_read_dataset, path, name))
 
@@ -51,6 +59,23 @@ def read_hdf5_shards(index: pathlib.Path) -> dict[str, Entry]:
                     "of different checkpoints or versions: copy or download them together."
                 )
     return entries
+
+
+def _check(dataset: h5py.Dataset, path: pathlib.Path, name: str) -> None:
+    """Raise a CheckpointError if the values of a dataset are not in the file itself."""
+    if dataset.external is not None or dataset.is_virtual:
+        kind = "a virtual dataset" if dataset.is_virtual else "an external dataset"
+        raise CheckpointError(
+            f"{path}: {name!r} is {kind}, whose values lie in other files, which a checkpoint "
+            "may not read. Copy the values into the file."
+        )
+    claimed = dataset.size * dataset.dtype.itemsize
+    stored = dataset.id.get_storage_size()
+    if claimed > LARGEST_RATIO * stored:
+        raise CheckpointError(
+            f"{path}: {name!r} claims the shape {dataset.shape}, which is {claimed} bytes, and "
+            f"stores {stored}. The file is damaged: copy or download it again."
+        )
 
 
 def _read_dataset(path: pathlib.Path, name: str) -> np.ndarray:

@@ -31,6 +31,11 @@ def _read_tensor(path: pathlib.Path, name: str) -> np.ndarray:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             return file.get_tensor(name)
+    except AttributeError as error:  # of `numpy`, which has no such type
+        raise CheckpointError(
+            f"{path}: {name!r} is of a type that is not read here ({error}), such as the float8 of "
+            "quantized models. Take the checkpoint in float32, float16 or bfloat16."
+        ) from error
     except (safetensors.SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
         raise _damaged(path, error, f" at {name!r}") from error
 

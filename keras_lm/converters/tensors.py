@@ -21,7 +21,13 @@ class LazyTensors(Mapping):
         self._entries = entries
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._entries[name][1]()
+        value = self._entries[name][1]()
+        if value.dtype.kind not in "fiubV":  # V are bfloat16 and the like
+            raise CheckpointError(
+                f"{name!r} holds values of the type {value.dtype}, which are no weights. The "
+                "checkpoint is damaged: copy or download it again."
+            )
+        return value
 
     def __contains__(self, name) -> bool:
         # Mapping's own version would read the tensor to find out.

@@ -137,6 +137,8 @@ def _open_legacy(path: pathlib.Path) -> tuple[object, Places]:
         keys = RestrictedUnpickler(file).load()
         itemsizes = {storage.key: storage.dtype.itemsize for storage in unpickler.storages}
         for key in keys:
+            if type(key) is not str:
+                raise CheckpointError("the key of one of its storages is not a string.")
             if key not in itemsizes:
                 raise CheckpointError(f"it holds a storage {key!r} that no tensor uses.")
             (count,) = struct.unpack("<q", file.read(8))
@@ -186,8 +188,8 @@ def _check(tensor: Tensor, places: Places, name: str, path: pathlib.Path) -> tup
         raise CheckpointError(f"{path}: {name!r} is not a well-formed tensor. The file is damaged.")
     if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
         raise CheckpointError(
-            f"{path}: {name!r} has the offset, shape and strides {numbers}, which are no tensor's. "
-            "The file is damaged."
+            f"{path}: {name!r} has an offset, a shape or strides that are no tensor's. The file is "
+            "damaged."
         )
     if storage.key not in places:
         raise CheckpointError(

@@ -4,12 +4,11 @@ Whatever a pickle can reach is plain data or an object of this file. None of the
 that a pickle could set or replace, and none is shared between two files.
 """
 
-import pickle
-
 import ml_dtypes
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.plain_pickle import PlainUnpickler, check_keys
 
 DTYPES = {
     "float64": np.float64, "double": np.float64,
@@ -127,7 +126,9 @@ def _parameter(data, *_):
 
 
 def _ordered_dict(items=()):
-    return _StateDict(items)
+    pairs = [*items.items()] if isinstance(items, dict) else [(key, value) for key, value in items]
+    check_keys([key for key, _ in pairs])
+    return _StateDict(pairs)
 
 
 def _dropped(*_):
@@ -143,8 +144,8 @@ FUNCTIONS = {
     ("torch", "Size"): lambda items=(): tuple(items),
     ("torch", "device"): lambda *names: names,
     ("collections", "OrderedDict"): _ordered_dict,
-    ("builtins", "set"): lambda items=(): set(items),
-    ("builtins", "frozenset"): lambda items=(): frozenset(items),
+    ("builtins", "set"): lambda items=(): set(check_keys(items)),
+    ("builtins", "frozenset"): lambda items=(): frozenset(check_keys(items)),
     # NumPy's numbers, such as the learning rates that fastai saves beside the weights.
     ("numpy.core.multiarray", "scalar"): _dropped,
     ("numpy._core.multiarray", "scalar"): _dropped,
@@ -155,7 +156,7 @@ FUNCTIONS = {
 OPTIONS = {("argparse", "Namespace"), ("fastcore.foundation", "L")}
 
 
-class RestrictedUnpickler(pickle.Unpickler):
+class RestrictedUnpickler(PlainUnpickler):
     """Loads one pickle of a PyTorch file; `storages` lists what it refers to."""
 
     def __init__(self, file):

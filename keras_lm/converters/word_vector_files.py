@@ -10,6 +10,7 @@ Shapes: V words, E width of a vector.
 """
 
 import dataclasses
+import functools
 import gzip
 import io
 import itertools
@@ -31,6 +32,9 @@ GZIP_START = b"\x1f\x8b"
 FASTTEXT_START = (793712314).to_bytes(4, "little")
 BLOCK_ROWS = 4096
 LONGEST_LINE = 2**20
+LONGEST_WORD = 2**16  # in the binary form, as all that follow are bytes
+LARGEST_WIDTH = 2**16
+LARGEST_RATIO = 100  # of text and its gzip; numbers have no more than 10
 
 
 def read_word_vectors(path: str | pathlib.Path, limit: int | None = None):
@@ -80,7 +84,7 @@ def open_word_vectors(path: str | pathlib.Path) -> "WordVectors":
             is_fasttext = file.read(4) == FASTTEXT_START
         raise CheckpointError(
             f"{path} is damaged, or holds no word vectors: line 1 is neither NUMBER_OF_WORDS WIDTH "
-            "nor a word and its numbers, in UTF-8."
+            f"(at most {LARGEST_WIDTH}) nor a word and its numbers, in UTF-8."
             + (" It is a whole fastText model: take the `.vec` file beside it." * is_fasttext)
         )
     return WordVectors(path, *found)
@@ -97,13 +101,14 @@ class WordVectors:
 
     def words(self, limit: int | None = None) -> list[str]:
         """Return the words in the order of their vectors, `<unk>` and `<pad>` among them."""
-        first, repeated = {}, []
+        first, repeated, count = {}, None, 0
         for number, (word, _) in enumerate(self._rows(limit), start=1):
             if first.setdefault(word, number) != number:
-                repeated.append(word)
-        if repeated:
+                repeated = word if repeated is None else repeated
+                count += 1
+        if count:
             warnings.warn(
-                f"{self.path} has {len(repeated)} words more than once, such as {repeated[0]!r}: "
+                f"{self.path} has {count} words more than once, such as {repeated!r}: "
                 "the first vector of each is kept.",
                 stacklevel=3,
             )
@@ -151,7 +156,13 @@ class WordVectors:
             if self.num_rows is not None:
                 file.readline()
                 first = 2
-            for number, line in enumerate(file, start=first):
+            lines = iter(functools.partial(file.readline, LONGEST_LINE), b"")
+            for number, line in enumerate(lines, start=first):
+                if len(line) == LONGEST_LINE:
+                    raise CheckpointError(
+                        f"{self.path}, line {number}: it is longer than {LONGEST_LINE} bytes. The "
+                        "file is damaged: copy or download it again."
+                    )
                 line = line.rstrip(b" \r\n")
                 if not line:
                     continue
@@ -183,6 +194,8 @@ class WordVectors:
                     if not letter:
                         raise EOFError(f"the file ends in word {number + 1} of {self.num_rows}")
                     word += letter
+                    if len(word) > LONGEST_WORD:
+                        raise EOFError(f"the next one has more than {LONGEST_WORD} bytes")
                 numbers = file.read(size)
                 if len(numbers) < size:
                     raise EOFError(f"the file ends in word {number + 1} of {self.num_rows}")
@@ -235,7 +248,21 @@ def _is_number(text):
 def _open(path):
     with path.open("rb") as file:
         is_gzip = file.read(2) == GZIP_START
-    return io.BufferedReader(gzip.open(path, "rb")) if is_gzip else path.open("rb")
+    return io.BufferedReader(_BoundedGzip(path)) if is_gzip else path.open("rb")
+
+
+class _BoundedGzip(gzip.GzipFile):
+    """A gzip that raises an OSError if a few bytes unfold without end."""
+
+    def __init__(self, path):
+        super().__init__(path, "rb")
+        self.limit = 2**24 + LARGEST_RATIO * path.stat().st_size
+
+    def readinto(self, buffer):
+        count = super().readinto(buffer)
+        if self.tell() > self.limit:
+            raise OSError(f"it unfolds to more than {LARGEST_RATIO} times its size")
+        return count
 
 
 def _recognise(path):
@@ -245,7 +272,11 @@ def _recognise(path):
             line = file.readline(LONGEST_LINE)
             header = HEADER.fullmatch(line)
             if header:
+                if max(map(len, header.groups())) >= 20:
+                    return None
                 rows, size = map(int, header.groups())
+                if not 0 < size <= LARGEST_WIDTH:
+                    return None
                 # Of a binary form this is what stands in front of the first byte of value 10.
                 line = file.readline(LONGEST_LINE)
                 has_number = any(map(_is_number, line.split(b" ")[1:]))

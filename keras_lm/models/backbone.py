@@ -9,6 +9,7 @@ from keras import ops
 from keras_lm import presets
 from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
 from keras_lm.layers.state import fit_rows
+from keras_lm.models.checked_arguments import check_arguments
 from keras_lm.packers import Packer, Template
 from keras_lm.registry import BACKBONES, register
 
@@ -68,6 +69,8 @@ class Backbone(keras.Model):
         inputs: dict of name → `Input`.
         dtype: a dtype policy or its name.
 
+    Arguments of constructors are checked by their names, see `checked_arguments.py`.
+
     A model with attention has `blocks`, layers with `attention_probabilities(x, bias)`.
     """
 
@@ -87,6 +90,11 @@ class Backbone(keras.Model):
     packer_class = Packer
     # What `forward` returns beside the outputs, for inspection.
     INNER = ("hidden_states", "attention_biases")
+
+    def __new__(cls, *args, **kwargs):
+        # Before anything is built, and in one place for the constructors of all models.
+        check_arguments(cls.__init__, args, kwargs)
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, inputs, dtype=None, name=None):
         super().__init__(dtype=dtype, name=name)

@@ -5,7 +5,7 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 
 import keras
 
-from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.configs import ACTIVATIONS, dropouts, own_activation, require_only
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -353,7 +353,7 @@ def _config(config, activations, use_pooler):
         "hidden_dim": config["hidden_size"],
         "intermediate_dim": config["intermediate_size"],
         **dropouts(dropout, attention_dropout),
-        "activation": activations.get(activation, activation),
+        "activation": own_activation(activation, activations),
         "max_sequence_length": config.get("max_position_embeddings", 512),
         "num_segments": config.get("type_vocab_size", 2),
         "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),

@@ -9,7 +9,7 @@ Shapes: B batch, S sequence, D hidden.
 import keras
 import numpy as np
 
-from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.configs import dropouts, own_activation, require_only
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -289,7 +289,7 @@ def _huggingface_config(checkpoint):
         "intermediate_dim": config["hidden_dim"],
         **dropouts(dropout, config.get("attention_dropout", dropout)),
         "classifier_dropout": config.get("seq_classif_dropout", 0.2),
-        "activation": ACTIVATIONS.get(activation, activation),
+        "activation": own_activation(activation),
         "max_sequence_length": config.get("max_position_embeddings", 512),
         "sinusoidal": config.get("sinusoidal_pos_embds", False),
     }

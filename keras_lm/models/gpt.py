@@ -5,7 +5,7 @@ Shapes: B batch, S sequence, D hidden.
 
 import keras
 
-from keras_lm.converters.configs import dropouts, require_only
+from keras_lm.converters.configs import dropouts, own_activation, require_only
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels, huggingface_labels
@@ -222,7 +222,7 @@ def _huggingface_config(checkpoint):
     activation = checkpoint.config.get("afn", "gelu")
     activations = {"gelu": "gelu_tanh", "swish": "silu"}
     return gpt_config(checkpoint, GPTBackbone) | {
-        "activation": activations.get(activation, activation)
+        "activation": own_activation(activation, activations)
     }
 
 

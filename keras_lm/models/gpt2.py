@@ -5,7 +5,7 @@ Shapes: B batch, S sequence, D hidden.
 
 import keras
 
-from keras_lm.converters.configs import ACTIVATIONS, require_only
+from keras_lm.converters.configs import own_activation, require_only
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
 from keras_lm.layers import (
@@ -233,7 +233,7 @@ def huggingface_config(checkpoint, cls):
     known = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
     require_only(checkpoint, cls, known | {"add_cross_attention": False})
     activation = checkpoint.config.get("activation_function", "gelu_new")
-    return gpt_config(checkpoint, cls) | {"activation": ACTIVATIONS.get(activation, activation)}
+    return gpt_config(checkpoint, cls) | {"activation": own_activation(activation)}
 
 
 def _keras_hub_config(checkpoint):

@@ -6,7 +6,7 @@ query, key and value have no biases.
 
 import keras
 
-from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.configs import dropouts, own_activation, require_only
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
@@ -156,7 +156,9 @@ def _config(checkpoint):
     config = checkpoint.config
     kinds = config.get("attention_layers")
     if kinds is None:  # run-length encoded: [[["global", "local"], 12]]
-        kinds = [kind for turn, times in config["attention_types"] for kind in turn * times]
+        most = len(checkpoint.tensors)  # or a few bytes could ask for a list without end
+        turns = config["attention_types"]
+        kinds = [kind for turn, times in turns for kind in turn * min(times, most)]
     activation = config.get("activation_function", "gelu_new")
     return {
         "vocabulary_size": config["vocab_size"],
@@ -166,7 +168,7 @@ def _config(checkpoint):
         "intermediate_dim": config.get("intermediate_size") or 4 * config["hidden_size"],
         "attention_windows": [config["window_size"] if k == "local" else None for k in kinds],
         **dropouts(config.get("resid_dropout", 0.0), config.get("attention_dropout", 0.0)),
-        "activation": ACTIVATIONS.get(activation, activation),
+        "activation": own_activation(activation),
         "max_sequence_length": config["max_position_embeddings"],
         "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-5),
     }

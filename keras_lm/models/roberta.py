@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.converters.configs import ACTIVATIONS, dropouts, require_only
+from keras_lm.converters.configs import dropouts, own_activation, require_only
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -421,7 +421,7 @@ def _huggingface_config(checkpoint):
         "hidden_dim": config["hidden_size"],
         "intermediate_dim": config["intermediate_size"],
         **dropouts(dropout, config.get("attention_probs_dropout_prob", dropout)),
-        "activation": ACTIVATIONS.get(activation, activation),
+        "activation": own_activation(activation),
         "max_sequence_length": config.get("max_position_embeddings", 512) - first_position,
         "first_position": first_position,
         "num_segments": config.get("type_vocab_size", 2),

@@ -1,13 +1,15 @@
 """From a source to a backbone, a tokenizer or a task."""
 
 import inspect
-import json
 import pathlib
 import warnings
+from contextlib import nullcontext
 
 from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
-from keras_lm.converters.formats import PRESET_CONFIG
-from keras_lm.presets.recognition import recognise, stated_arguments, stated_task
+from keras_lm.converters.checked_files import read_json
+from keras_lm.converters.formats import PRESET_CONFIG, check_preset
+from keras_lm.presets.claims import check_claims
+from keras_lm.presets.recognition import reading, recognise, stated_arguments, stated_task
 from keras_lm.presets.saving import ASSETS
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, sizes
 
@@ -60,7 +62,8 @@ def load_task(source, cls, load_weights=True, **arguments):
         mine["tokenizer"] = _load_tokenizer(checkpoint, backbone)
     stated = stated_arguments(checkpoint, cls)
     mine, is_fresh = _with_stated(mine, stated)
-    task = cls(backbone, **mine)
+    with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
+        task = cls(backbone, **mine)
     grows = stated is None
     if load_weights:
         fresh = [v.path for v in task.weights if is_fresh and v.path.startswith(cls.FRESH)]
@@ -83,10 +86,11 @@ def load_tokenizer(source, cls, **overrides):
         raise ValueError(f"{source!r} is a size without a vocabulary. {_published(str(source))}")
     folder = find_folder(str(source))
     if (folder / PRESET_CONFIG).is_file():
-        config = json.loads((folder / PRESET_CONFIG).read_text(encoding="utf-8")).get("tokenizer")
-        if config is None:
+        config = read_json(folder / PRESET_CONFIG)
+        check_preset(folder / PRESET_CONFIG, config)
+        if config.get("tokenizer") is None:
             raise ValueError(f"{folder} is a preset without a tokenizer.")
-        return _tokenizer_from_config(folder, config, **overrides)
+        return _tokenizer_from_config(folder, config["tokenizer"], **overrides)
     reasons = [f"{folder} holds no vocabulary that we can read."]
     for _, candidate in sorted(TOKENIZERS.items()):
         if not issubclass(candidate, cls):
@@ -119,14 +123,13 @@ def _published(name):
 
 def _make_backbone(checkpoint, cls, overrides):
     backbone_class, converter = recognise(checkpoint, cls)
-    if checkpoint.format != "keras_lm":
-        try:
-            config = converter.config(checkpoint)
-        except KeyError as error:
-            raise CheckpointError(
-                f"{checkpoint.source}: its configuration lacks {error}. Copy or download it again."
-            ) from error
-        return backbone_class(**(config | overrides)), converter
+    if checkpoint.format == "keras_lm":
+        config = checkpoint.config["backbone"]
+        check_claims(checkpoint, checkpoint.config)
+    else:
+        with reading(checkpoint, "its configuration"):
+            config = {"arguments": converter.config(checkpoint)}
+        check_claims(checkpoint, config)
 
     def build(config):
         if "backbone" not in config:
@@ -136,7 +139,8 @@ def _make_backbone(checkpoint, cls, overrides):
             build(config["backbone"]), **config["arguments"]
         )
 
-    return build(checkpoint.config["backbone"]), converter
+    with reading(checkpoint, "its configuration"):
+        return build(config), converter
 
 
 def _divide(arguments, cls, backbone_class):
@@ -237,9 +241,14 @@ def _tokenizer_from_config(folder, config, **overrides):
         tokenizer = cls.from_assets(assets, config["arguments"] | overrides)
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder} is an incomplete preset: {error}") from error
-    if tokenizer.vocabulary_size != config["vocabulary_size"]:
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder / PRESET_CONFIG} describes a {config['class']} wrongly, "
+            f"{type(error).__name__}: {error}. Save the preset again, or copy it again."
+        ) from error
+    if tokenizer.vocabulary_size != config.get("vocabulary_size"):
         raise CheckpointError(
             f"{assets} holds a vocabulary of {tokenizer.vocabulary_size} entries, the preset was "
-            f"saved with {config['vocabulary_size']}: copy the folder again, whole."
+            f"saved with {config.get('vocabulary_size')}: copy the folder again, whole."
         )
     return tokenizer

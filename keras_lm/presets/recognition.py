@@ -1,5 +1,7 @@
 """Which model a checkpoint holds, and which task's head."""
 
+import contextlib
+
 from keras_lm.converters import CheckpointError, Converter
 from keras_lm.converters.formats import PRESET_CONFIG
 from keras_lm.converters.names import NameTable
@@ -42,6 +44,26 @@ def recognise(checkpoint, cls=object):
     return found[0]
 
 
+@contextlib.contextmanager
+def reading(checkpoint, what):
+    """Turn what a wrong configuration raises, which may be anything, into a CheckpointError."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except KeyError as error:
+        raise CheckpointError(
+            f"{checkpoint.source}: {what} lacks {error}. Copy or download it again."
+        ) from error
+    except ValueError as error:  # which says what to do
+        raise CheckpointError(f"{checkpoint.source}: {what}: {error}") from error
+    except Exception as error:
+        raise CheckpointError(
+            f"{checkpoint.source}: {what} is wrong, {type(error).__name__}: {error}. Copy or "
+            "download it again."
+        ) from error
+
+
 def _stored(checkpoint):
     path = checkpoint.folder / PRESET_CONFIG
     version = checkpoint.config.get("format_version")
@@ -50,10 +72,12 @@ def _stored(checkpoint):
             f"{path} has format_version={version}, and this keras_lm reads {FORMAT_VERSION}: "
             f"install the keras_lm that wrote it ({checkpoint.config.get('keras_lm_version')})."
         )
-    config = checkpoint.config.get("backbone", {})
+    if checkpoint.config.get("backbone") is None:
+        raise CheckpointError(f"{path} describes no backbone: save the preset of a model again.")
+    config = checkpoint.config["backbone"]
     while "backbone" in config:  # a feature extractor has a backbone of its own
         config = config["backbone"]
-    name = config.get("class")
+    name = config["class"]
     if name not in BACKBONES:
         raise CheckpointError(
             f"{path} names the backbone {name!r}: this keras_lm has {sorted(BACKBONES)}. A class "
@@ -94,5 +118,6 @@ def stated_arguments(checkpoint, cls):
         stored = checkpoint.config.get("task")
         return stored["arguments"] if stored and stored["class"] == cls.__name__ else None
     _, converter = recognise(checkpoint)
-    labels = converter.labels(checkpoint)
+    with reading(checkpoint, "its description of labels"):
+        labels = converter.labels(checkpoint)
     return None if labels is None else cls.arguments_from_checkpoint(labels)

@@ -1,7 +1,20 @@
 """The JSON files beside published vocabularies: reading them, and refusing what we cannot do."""
 
+import contextlib
 import json
 import os
+
+
+@contextlib.contextmanager
+def reading(folder):
+    """Turn what files of another form than expected raise into a ValueError that names `folder`."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"`folder` {os.fspath(folder)!r} holds files of a tokenizer that are not formed as "
+            f"they are published ({type(error).__name__}: {error}). Copy or download them again."
+        ) from error
 
 
 def read_json(folder, name):
@@ -12,11 +25,17 @@ def read_json(folder, name):
     with open(path, "rb") as file:
         data = file.read()
     try:
-        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
-    except ValueError as error:
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path!r} is not a JSON file: {error}. It may be cut off: copy or download it again."
         ) from None
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{path!r} should hold a JSON object and holds a {type(value).__name__}. Copy or "
+            "download it again."
+        )
+    return value
 
 
 def read_lines(path, argument, remedy):
@@ -42,24 +61,36 @@ def read_lines(path, argument, remedy):
 
 
 def _without_repeats(pairs):
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated!r} stands twice in one object")
+    found = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands twice in one object")
+        found[key] = value
     return found
 
 
 def content(token):
     """Return the spelling of a token, which files describe by a string or by an object."""
-    return token["content"] if isinstance(token, dict) else token
+    spelled = token["content"] if isinstance(token, dict) else token
+    if not isinstance(spelled, (str, type(None))):
+        raise TypeError(f"a token is {spelled!r}")
+    return spelled
 
 
 def in_order(ids, path):
     """Return a dict's entries in the order of their ids; ValueError if these are not 0, 1, 2, …"""
+    _check_numbers(ids, path)
     entries = sorted(ids, key=ids.get)
     check_ids(entries, ids, path)
     return entries
+
+
+def _check_numbers(ids, path):
+    for token, id in ids.items():
+        if type(id) is not int:
+            raise ValueError(
+                f"{path!r} gives the token {token!r} the id {id!r}, and ids are whole numbers."
+            )
 
 
 def check_ids(entries, ids, path):
@@ -75,7 +106,9 @@ def check_ids(entries, ids, path):
 def described_tokens(config, tokenizer, who):
     """Return the added tokens that tokenizer_config.json and tokenizer.json describe in full."""
     described = list(tokenizer.get("added_tokens", []))
-    described += [{**t, "id": int(i)} for i, t in config.get("added_tokens_decoder", {}).items()]
+    for id, token in config.get("added_tokens_decoder", {}).items():
+        id = int(id) if id.isdecimal() and len(id) < 20 else id
+        described.append({**token, "id": id})
     for token in described:
         refuse("added_tokens", token, {"single_word": (False, None)}, who)
     return described
@@ -89,6 +122,7 @@ def added_tokens(folder, described):
 
 def append(vocabulary, added, path):
     """Put the added tokens that a list of entries lacks at its end, and check all their ids."""
+    _check_numbers({token: id for token, (id, _) in added.items()}, path)
     known = set(vocabulary)
     vocabulary += sorted((t for t in added if t not in known), key=lambda t: added[t][0])
     check_ids(vocabulary, {token: i for token, (i, _) in added.items()}, path)

@@ -200,6 +200,69 @@ def test_truncated_hdf5(tmp_path):
         open_checkpoint(tmp_path)
 
 
+def test_types_that_are_no_weights(tmp_path):
+    write(tmp_path, config=BERT)
+    save_file({"a": np.ones(4, ml_dtypes.float8_e4m3fn)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: 'a' .* float8 of quantized"):
+        open_checkpoint(tmp_path).tensors["a"]
+    write(tmp_path, config={"class_name": "BertBackbone"})
+    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
+        file["a"] = ["text"]
+    with pytest.raises(CheckpointError, match="'a' holds values of the type object"):
+        open_checkpoint(tmp_path).tensors["a"]
+
+
+def external(file, folder):
+    file.create_dataset("a", (4,), "f4", external=[(str(folder / "secret"), 0, 16)])
+
+
+def virtual(file, folder):
+    with h5py.File(folder / "secret.h5", "w") as secret:
+        secret["a"] = np.ones(4, "f4")
+    layout = h5py.VirtualLayout((4,), "f4")
+    layout[:] = h5py.VirtualSource(str(folder / "secret.h5"), "a", (4,))
+    file.create_virtual_dataset("a", layout)
+
+
+def without_bytes(file, folder):
+    file.create_dataset("a", (2**40,), "f4", chunks=(1024,))
+
+
+def with_few_bytes(file, folder):
+    file.create_dataset("a", (2**40,), "f4", chunks=(1024,), compression="gzip")[:1024] = 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (external, "'a' is an external dataset, whose values lie in other files"),
+        (virtual, "'a' is a virtual dataset, whose values lie in other files"),
+        (without_bytes, r"'a' claims the shape \(1099511627776,\).* and stores 0\."),
+        (with_few_bytes, "'a' claims the shape"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["keras_hub", "allennlp"])
+def test_hdf5_holds_its_values_itself(tmp_path, make, message, kind):
+    (tmp_path / "secret").write_bytes(b"not for strangers")
+    hub = kind == "keras_hub"
+    write(tmp_path, **{"config" if hub else "options": {"class_name": "BertBackbone", "lstm": {}}})
+    with h5py.File(tmp_path / ("model.weights.h5" if hub else "weights.hdf5"), "w") as file:
+        make(file, tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(tmp_path)
+
+
+def test_hdf5_follows_no_links_and_reads_compressed_zeros(tmp_path):
+    write(tmp_path, config={"class_name": "BertBackbone"})
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["a"] = np.ones(4, "f4")
+    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
+        file["external"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "a")
+        file["nothing"] = h5py.Empty("f4")
+        file.create_dataset("zeros", data=np.zeros((1000, 1000), "f4"), compression="gzip")
+    assert_holds(open_checkpoint(tmp_path), {"zeros": np.zeros((1000, 1000), "f4")})
+
+
 @pytest.mark.parametrize(
     ("weight_map", "message"),
     [

@@ -5,6 +5,7 @@ import json
 import pathlib
 import pickle
 import shutil
+import time
 import zipfile
 
 import ml_dtypes
@@ -211,6 +212,46 @@ def test_misuse_of_what_is_admitted(tmp_path, program):
         read_torch(write_zip(tmp_path / "a.bin", state_dict(program)))
     # The refusal must not have broken the reader for the files that follow.
     assert "dense.weight" in read_all(GOLDENS / "zip.bin")
+
+
+def doubled(depth=64):
+    """Instructions that push a tuple of tuples, each of which has the one before twice."""
+    return b")" + b"q\x01h\x01\x86" * depth
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"}" + doubled() + b"K\x01s",  # as a key
+        b"}(" + doubled() + b"K\x01u",
+        b"(" + doubled() + b"K\x01d",
+        b"(" + doubled() + b"\x91",  # in a frozenset, and a set
+        b"\x8f(" + doubled() + b"\x90",
+        call(named("builtins", "frozenset"), b"]" + doubled() + b"a"),
+        call(named("builtins", "set"), b"]" + doubled() + b"a"),
+        call(named("collections", "OrderedDict"), b"]" + doubled() + b"K\x01\x86a"),
+        b"}" + data(2**61 - 1) + b"K\x01s",  # of the same hash as 0
+        b"\x96" + (2**40).to_bytes(8, "little"),  # a bytearray
+        tensor(offset=0).replace(data((2, 2)), doubled()),  # as a shape
+        data(10**5000),
+        b"Ir\xff\xff\xff\x7f",  # a place in the memo
+    ],
+)
+def test_small_pickles_take_no_time(tmp_path, program):
+    start = time.monotonic()
+    with pytest.raises(CheckpointError, match=r"a\.bin"):
+        read_torch(write_zip(tmp_path / "a.bin", program))
+    legacy = (GOLDENS / "legacy.bin").read_bytes()
+    stream = io.BytesIO(legacy)
+    for _ in range(3):
+        pickle.load(stream)
+    # As the tensors, and as the list of storages after none.
+    for between in (b"", b"\x80\x02]."):
+        content = legacy[: stream.tell()] + between + b"\x80\x02" + program + b"."
+        (tmp_path / "b.bin").write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"b\.bin"):
+            read_torch(tmp_path / "b.bin")
+    assert time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(

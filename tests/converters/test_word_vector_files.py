@@ -94,6 +94,17 @@ def test_more_rows_than_a_block(tmp_path):
         ("x.bin", (793712314).to_bytes(4, "little") + bytes(99), "take the `.vec` file"),
         ("x.vec", b"", "is empty"),
         ("x.vec.gz", gzip.compress(HEADER + lines(), mtime=0)[:-40], "damaged"),
+        ("x.vec", b"9" * 5000 + b" 2\na 1 2\n", r"line 1 is neither .* WIDTH \(at most 65536\)"),
+        ("x.vec", b"2 9999999999\na 1 2\n", "line 1 is neither"),
+        ("x.bin", b"2 9999999999\na \0\1\2\3", "line 1 is neither"),
+        ("x.bin", b"2 1\n" + b"a" * 10**5, "after word 0 .the next one has more than 65536 bytes"),
+        ("glove.txt", b"a 1 2\n" + b"0 " * 2**20, "line 2: it is longer than 1048576 bytes"),
+        ("x.vec.gz", gzip.compress(b"3 2\na 1 2\n" + bytes(2**25)), "line 3: it is longer than"),
+        (
+            "x.bin.gz",
+            gzip.compress(b"9000000 8\n" + (b"a " + bytes(32)) * 10**6),
+            "unfolds to more",
+        ),
     ],
 )
 def test_damage_is_named(tmp_path, name, data, message):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm import export, tasks
+from keras_lm import export, files, tasks
 from keras_lm.export.numbered_versions import write_version
 
 
@@ -161,6 +161,16 @@ def test_exports_at_the_same_time_each_get_a_number(tmp_path):
     names = sorted(p.name for p in (tmp_path / "models").iterdir())
     assert names == [str(n) for n in range(1, 9)]
     assert all((tmp_path / "models" / name / "file").exists() for name in names)
+
+
+def test_what_killed_exports_left_is_removed_and_the_new_name_synced(tmp_path, monkeypatch):
+    (tmp_path / ".exporting-abcdefgh.writing" / "version").mkdir(parents=True)
+    synced = []
+    sync = files.sync_one
+    monkeypatch.setattr(files, "sync_one", lambda path: synced.append(path) or sync(path))
+    assert write_version(tmp_path, write) == tmp_path / "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert [path.name for path in synced] == ["file", "version", tmp_path.name]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

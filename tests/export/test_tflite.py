@@ -1,5 +1,9 @@
 """A `.tflite` takes strings, runs without Flex, and answers as its task does."""
 
+import re
+import resource
+import tempfile
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -43,6 +47,32 @@ def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
                 np.testing.assert_array_equal(found[name], value.numpy())
             else:
                 np.testing.assert_allclose(found[name], value, atol=1e-4)
+
+
+@pytest.mark.parametrize("really", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_full_disk_is_no_matter_of_the_model(
+    really, make_backbone, tokenizer, tmp_path, monkeypatch
+):
+    """By a limit to the size of files: of the temporary ones, and of the result."""
+    if not really:
+        monkeypatch.setattr(tflite, "_convert", lambda functions: (None, "no signature"))
+    task = tasks.TextClassifier(make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    (tmp_path / "model.tflite").write_text("old")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"disk is full .*" + re.escape(tempfile.gettempdir())):
+            task.export(tmp_path / "model.tflite", format="litert")
+        monkeypatch.setattr(tflite, "_working_model", lambda task: bytes(1000))
+        with pytest.raises(OSError, match=r"disk is full .*model\.tflite"):
+            task.export(tmp_path / "model.tflite", format="litert")
+        if really:
+            with pytest.raises(OSError, match=r"disk is full .*saved"):
+                task.export(tmp_path / "saved")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.tflite"]
+    assert (tmp_path / "model.tflite").read_text() == "old"
 
 
 @pytest.mark.slow

@@ -133,6 +133,35 @@ def make(name, tokenizer):
     return make
 
 
+WRONG = {
+    "vocabulary_size": [-1, 1.5, "9", True],
+    "num_layers": [-1, 0, None, float("inf")],
+    "num_heads": [0],
+    "hidden_dim": [0, 2.0],
+    "intermediate_dim": [[24]],
+    "embedding_dim": [0],
+    "num_highways": [-1],
+    "filters": [[[1, 0]], [[1]], "ab", None],
+    "characters_per_word": [10**7],
+    "dropout": [-0.1, 2, float("nan"), "0.1"],
+    "activation": [{"class_name": "Dense", "config": {}}, "no_such", ["gelu"], None],
+    "max_sequence_length": [0],
+    "layer_norm_epsilon": [float("nan"), 0.0, -1e-5, "1e-5", None],
+    "cell_clip": [float("nan"), -1],
+    "activation_penalty": [float("inf")],
+}
+
+
+def test_wrong_arguments_are_named_before_anything_is_built(make):
+    backbone = make(spread=False)
+    config = backbone.get_config()
+    tried = [(name, value) for name in WRONG if name in config for value in WRONG[name]]
+    assert tried
+    for name, value in tried:
+        with pytest.raises(ValueError, match=rf"^{name}=.*: pass "):
+            type(backbone).from_config(config | {name: value})
+
+
 def pack(backbone, tokenizer, texts, side="right"):
     template = dataclasses.replace(backbone.TEMPLATE, padding_side=side)
     packer = backbone.packer_class(template, tokenizer, sequence_length=16)

@@ -141,6 +141,9 @@ def test_xlm_roberta_counts_as_fairseq_does(folder):
         ({"tokenizer_config__json": {"mask_token": "[GONE]"}}, "mask_token=None"),
         ({"tokenizer__json": {"model": {"type": "WordPiece"}}}, "WordPiece"),
         ({"added_tokens__json": {"x": 1005}}, "without a gap"),
+        ({"added_tokens__json": {"x": "5"}}, "the id '5', and ids are whole numbers"),
+        ({"tokenizer_config__json": {"extra_ids": 10**10}}, "`extra_ids` 10000000000"),
+        ({"tokenizer__json": {"model": []}}, "not formed as they are published"),
     ],
 )
 def test_files_that_ask_for_something_else(folder, files, message):

@@ -589,6 +589,33 @@ def test_keras_hub_files(tmp_path):
         ({"tokenizer__json": hugging_face_json(clean_text=False)}, "clean_text"),
         ({"added_tokens__json": {"x": len(SMALL) + 5}}, "without a gap"),
         ({"added_tokens__json": {"hello": 0}}, "'hello'"),
+        ({"added_tokens__json": {"x": "5"}}, "the token 'x' the id '5', and ids are whole numbers"),
+        ({"tokenizer__json": []}, "tokenizer.json' should hold a JSON object and holds a list"),
+        (
+            {"tokenizer__json": b"[" * 10**5},
+            "tokenizer.json' is not a JSON file: maximum recursion",
+        ),
+        ({"tokenizer__json": b'{"a":' * 10**5}, "tokenizer.json' is not a JSON file"),
+        ({"tokenizer__json": b'{"a":' + b"9" * 5000 + b"}"}, "tokenizer.json' is not a JSON file"),
+        ({"tokenizer__json": {"model": 5}}, "not formed as they are published"),
+        ({"tokenizer__json": {"added_tokens": [5]}}, "not formed as they are published"),
+        ({"tokenizer__json": {"added_tokens": [{"content": [], "id": 1}]}}, "not formed as they"),
+        (
+            {"special_tokens_map__json": {"cls_token": ["[CLS]"]}},
+            "not formed as they are published",
+        ),
+        (
+            {"tokenizer_config__json": {"added_tokens_decoder": {"9" * 5000: {"content": "x"}}}},
+            "and ids are whole numbers",
+        ),
+        (
+            {
+                "tokenizer__json": b"{"
+                + b"".join(b'"%d":0,' % i for i in range(10**5))
+                + b'"99999":0}'
+            },
+            "the key '99999' stands twice",
+        ),
     ],
 )
 def test_files_that_ask_for_something_else(tmp_path, files, message):

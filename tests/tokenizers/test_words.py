@@ -251,6 +251,7 @@ def test_pickles_run_no_code(tmp_path):
         ("itos.pkl", b"", "damaged"),
         ("itos.pkl", b"just text", "damaged"),
         ("itos.pkl", pickle.dumps({"a": 1}), "a list of strings"),
+        ("itos.pkl", b"\x80\x04})" + b"q\x01h\x01\x86" * 64 + b"K\x01s.", "it has a key"),
         ("words.json", b'["a", ', "damaged"),
         ("words.json", b'["<unk>", 1]', "a list of strings"),
         ("words.json", b'["a", "b"]', "no unknown token"),

@@ -5,7 +5,7 @@ import types
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import ragged
+from keras_lm.tokenizers import published_files, ragged
 from keras_lm.tokenizers.byte_pair import byte_pair_files
 from keras_lm.tokenizers.byte_pair.byte_pair_lite import LiteBytePair
 from keras_lm.tokenizers.byte_pair.byte_pair_model import PieceMerger, last_ranks
@@ -328,8 +328,9 @@ class BytePairTokenizer(Tokenizer):
             ValueError: if a file is damaged, belongs to another vocabulary, or asks for something
                 that this class does not do.
         """
-        vocabulary, merges, settings = byte_pair_files.read_folder(folder, cls.KIND, cls.__name__)
-        return cls(vocabulary, merges, **{**settings, **overrides})
+        with published_files.reading(folder):
+            entries, merges, settings = byte_pair_files.read_folder(folder, cls.KIND, cls.__name__)
+        return cls(entries, merges, **{**settings, **overrides})
 
 
 def _split(text):

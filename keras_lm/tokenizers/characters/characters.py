@@ -14,6 +14,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
 PAD = 0  # in all places of a word that is not there
 BEGIN_SENTENCE, END_SENTENCE = 257, 258  # each a word of its own
 BEGIN_WORD, END_WORD, FILL = 259, 260, 261
+LONGEST_WORD = 1000  # characters; the published models have 50
 BYTES = [chr(b) if 33 <= b < 127 else f"<0x{b:02X}>" for b in range(256)]
 VOCABULARY = ["<pad>", *BYTES, "<S>", "</S>", "<W>", "</W>", "<fill>"]
 SENTENCE_TOKENS = {"<S>": BEGIN_SENTENCE, "</S>": END_SENTENCE}
@@ -53,10 +54,10 @@ class CharacterTokenizer(Tokenizer):
     """
 
     def __init__(self, characters_per_word=50, splitter="punctuation", name=None):
-        if not (isinstance(characters_per_word, int) and characters_per_word >= 3):
+        if type(characters_per_word) is not int or not 3 <= characters_per_word <= LONGEST_WORD:
             raise ValueError(
-                f"`characters_per_word` is {characters_per_word!r}; it must be an integer of 3 or "
-                "more, because the begin and the end of a word take two."
+                f"`characters_per_word` is {characters_per_word!r}; it must be an integer from 3 "
+                f"(the begin and the end of a word take two) to {LONGEST_WORD}."
             )
         splitting.check_splitter(splitter)
         roles = {"pad": "<pad>", "bos": "<S>", "eos": "</S>"}
@@ -184,6 +185,8 @@ class CharacterTokenizer(Tokenizer):
                 "NAME_options.json) with `char_cnn`; put that of one ELMo checkpoint there."
             )
         ((path, options),) = found.items()
+        if not isinstance(options["char_cnn"], dict):
+            raise ValueError(f"{path!r} has no object as `char_cnn`: copy or download it again.")
         number = options["char_cnn"].get("n_characters", 262)
         if number not in (261, 262):  # 261 does not count the padding
             raise ValueError(
@@ -202,7 +205,7 @@ def _read_options(path):
     with open(path, encoding="utf-8") as file:
         try:
             options = json.load(file)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path!r} is not a JSON file: {error}") from None
     return options if isinstance(options, dict) else {}
 

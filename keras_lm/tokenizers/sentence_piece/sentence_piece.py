@@ -8,7 +8,7 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import offsets, ragged
+from keras_lm.tokenizers import offsets, published_files, ragged
 from keras_lm.tokenizers.sentence_piece import sentence_piece_files, sentence_piece_steps
 from keras_lm.tokenizers.sentence_piece.sentence_piece_files import BYTE_PIECE, ROLES, SPACE
 from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
@@ -270,7 +270,8 @@ class SentencePieceTokenizer(Tokenizer):
             FileNotFoundError: if there is no model.
             ValueError: if a file is damaged or asks for something that this class does not do.
         """
-        data, settings = sentence_piece_files.read_folder(folder, family)
+        with published_files.reading(folder):
+            data, settings = sentence_piece_files.read_folder(folder, family)
         return cls(data, **{**settings, **overrides})
 
 

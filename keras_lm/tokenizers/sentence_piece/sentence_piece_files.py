@@ -17,6 +17,7 @@ MODEL_FILES = (
     os.path.join("assets", "tokenizer", "vocabulary.spm"),
     os.path.join("assets", "spiece.model"),
 )
+MAX_EXTRA_IDS = 10_000  # T5 has 100
 ROLES = ("cls", "sep", "pad", "mask", "bos", "eos")
 
 SPACE = "▁"  # stands for a space in pieces
@@ -225,6 +226,11 @@ def read_folder(folder, family=None):
     published_files.append(vocabulary, added, path)
     beyond = vocabulary[len(pieces) :]
     extra_ids = config.get("extra_ids", settings.pop("extra_ids", 0))
+    if type(extra_ids) is not int or not 0 <= extra_ids <= MAX_EXTRA_IDS:
+        raise ValueError(
+            f"tokenizer_config.json has `extra_ids` {extra_ids!r}; it must be a number from 0 to "
+            f"{MAX_EXTRA_IDS}. Copy the published file again."
+        )
     if extra_ids and not beyond and "<extra_id_0>" not in entries:
         # The last extra id comes first.
         beyond = [f"<extra_id_{i}>" for i in reversed(range(extra_ids))]

@@ -7,7 +7,7 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import offsets, ragged, unicode_ranges
+from keras_lm.tokenizers import offsets, published_files, ragged, unicode_ranges
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.wordpiece import bert_text, wordpiece_files
@@ -276,7 +276,8 @@ class WordPieceTokenizer(Tokenizer):
             FileNotFoundError: if there is no vocabulary.
             ValueError: if a file asks for something that this class does not do.
         """
-        vocabulary, settings = wordpiece_files.read_folder(folder)
+        with published_files.reading(folder):
+            vocabulary, settings = wordpiece_files.read_folder(folder)
         return cls(vocabulary, **{**settings, **overrides})
 
 

@@ -5,10 +5,10 @@ import io
 import json
 import os
 import pathlib
-import pickle
 
 import tensorflow as tf
 
+from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 from keras_lm.tokenizers import ragged, splitting
@@ -245,7 +245,7 @@ def _read(path):
         return open_word_vectors(path).words()
     try:
         words = _read_list(path)
-    except (ValueError, EOFError, LookupError, AttributeError, TypeError, pickle.PickleError) as e:
+    except Exception as e:  # garbage can raise nearly anything inside a pickle
         raise ValueError(
             f"`vocabulary` file {path!r} is damaged, or of another kind than its name says ({e}); "
             "copy or download it again."
@@ -265,13 +265,6 @@ def _read_list(path):
     if path.endswith(".json"):
         return json.loads(data)
     if path.endswith(".pkl"):
-        return _PlainUnpickler(io.BytesIO(data)).load()
+        return PlainUnpickler(io.BytesIO(data)).load()
     lines = data.decode("utf-8-sig").removesuffix("\n").split("\n")
     return [line.removesuffix("\r") for line in lines]
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads lists and strings; whatever else a pickle asks for could run code."""
-
-    def find_class(self, module, name):
-        raise ValueError(f"it asks for {module}.{name}, and a list of words needs nothing")

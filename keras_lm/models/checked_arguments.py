@@ -1,0 +1,91 @@
+"""What the arguments of all backbones may be, by their names."""
+
+import inspect
+import math
+import numbers
+import re
+
+from keras_lm.layers.basic import get_activation
+
+SIZE = re.compile(r"num_\w+|\w+_(dim|size|length|chunk)|first_position|characters_per_word")
+RATE = re.compile(r"(\w+_)?dropout|weight_drop")
+BOUND = re.compile(r"\w+_(clip|penalty)")
+MAY_BE_ZERO = {"num_highways", "num_segments", "first_position"}
+LONGEST_WORD = 1000  # characters; more take memory for each word, and no tensor tells how many
+
+
+def check_arguments(constructor, args, kwargs):
+    """Raise a ValueError if an argument cannot be what its name says; see the patterns above.
+
+    Arguments that are at their default are not looked at, nor those that the names say nothing of.
+
+    Args:
+        constructor: an `__init__`.
+        args, kwargs: tuple and dict of a call of it, which need not be complete.
+
+    Example:
+
+        check_arguments(BertBackbone.__init__, (), {"num_heads": 12})  # 0 is a ValueError
+    """
+    signature = inspect.signature(constructor)
+    try:
+        given = signature.bind_partial(None, *args, **kwargs).arguments
+    except TypeError:  # the call itself says it better
+        return
+    for name, value in given.items():
+        default = signature.parameters[name].default
+        if type(value) is type(default) and value == default:
+            continue
+        problem = _problem(name, value)
+        if problem:
+            raise ValueError(f"{name}={value!r}: pass {problem}.")
+
+
+def _problem(name, value):
+    """Return what to pass for an argument instead, or None."""
+    if name == "activation":
+        return _activation_problem(value)
+    if name == "filters":
+        return None if _are_filters(value) else "a list of pairs of numbers of 1 or more"
+    if name == "layer_norm_epsilon":
+        return None if _is_real(value) and value > 0 else "a number above 0, such as 1e-12"
+    if name == "characters_per_word" and _is_whole(value, 1) and value > LONGEST_WORD:
+        return f"{LONGEST_WORD} or less"
+    if RATE.fullmatch(name):
+        is_rate = value is None or (_is_real(value) and 0 <= value <= 1)
+        return None if is_rate else "a number from 0 to 1"
+    if BOUND.fullmatch(name):
+        is_bound = value is None or (_is_real(value) and value >= 0)
+        return None if is_bound else "a number of 0 or more"
+    if SIZE.fullmatch(name):
+        least = 0 if name in MAY_BE_ZERO else 1
+        return None if _is_whole(value, least) else f"a whole number of {least} or more"
+    return None
+
+
+def _activation_problem(value):
+    problem = "the name of an activation, such as 'gelu' or 'relu'"
+    if not isinstance(value, str):
+        return problem
+    try:
+        get_activation(value)
+    except ValueError:
+        return problem
+    return None
+
+
+def _are_filters(value):
+    pairs = value if isinstance(value, (list, tuple)) else [()]
+    return all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and all(_is_whole(n, 1) for n in pair)
+        for pair in pairs
+    )
+
+
+def _is_whole(value, least):
+    return isinstance(value, numbers.Integral) and type(value) is not bool and value >= least
+
+
+def _is_real(value):
+    is_number = isinstance(value, numbers.Real) and type(value) is not bool
+    return is_number and math.isfinite(value)

@@ -1,0 +1,77 @@
+"""Whether a configuration's sizes can be those of its tensors, before anything of them is built."""
+
+import math
+import re
+
+from keras_lm.converters import CheckpointError
+
+# Each of these has at least one tensor of its own, and each of those is the axis of one.
+COUNT = re.compile(r"num_(layers|highways|mixes)")
+AXIS = re.compile(r"\w+_(dims?|size)|num_(segments|classes|characters)|max_sequence_length")
+# Where a checkpoint says the same in another way: a row less, or parts of a tensor each on its own.
+SLACK = 2
+# Fewer parameters than these, whoever claims them, are no matter.
+NEGLIGIBLE = 2**20
+
+
+def check_claims(checkpoint, arguments):
+    """Raise a CheckpointError if arguments describe a model far larger than a checkpoint's tensors.
+
+    A few bytes can claim any number of layers, or matrices of any size, and building those would
+    take all memory and time. What is merely wrong is found when the weights are loaded.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        arguments: dict of arguments of a backbone or a task; dicts in it are looked at too.
+    """
+    shapes = [checkpoint.tensors.shape(name) for name in checkpoint.tensors]
+    longest = max((axis for shape in shapes for axis in shape), default=0)
+    total = sum(map(math.prod, shapes))
+    for part in _dicts(arguments):
+        for name, value in part.items():
+            values = value if isinstance(value, (list, tuple)) else [value]
+            largest = max((v for v in values if type(v) is int), default=0)
+            if COUNT.fullmatch(name) and largest > len(shapes):
+                raise _error(checkpoint, f"{name}={largest}", f"it has {len(shapes)} tensors")
+            if AXIS.fullmatch(name) and largest > SLACK * max(longest, 1024):
+                raise _error(checkpoint, f"{name}={largest}", f"no tensor is longer than {longest}")
+        claimed = least_parameters(part)
+        if claimed > SLACK * total + NEGLIGIBLE:
+            sizes = ", ".join(f"{name}={part[name]}" for name in _SIZES if name in part)
+            raise _error(checkpoint, sizes, f"its tensors hold {total} numbers")
+
+
+_SIZES = ("vocabulary_size", "max_sequence_length", "num_layers", "hidden_dim", "embedding_dim")
+_SIZES += ("intermediate_dim", "cell_dim", "filters")
+
+
+def least_parameters(arguments):
+    """Return a number of parameters that a model of these arguments has at least."""
+    sizes = {name: value for name, value in arguments.items() if type(value) is int and value > 0}
+    width = sizes.get("hidden_dim", 0)
+    layers = sizes.get("num_layers", 0) * width
+    layers *= max(width, sizes.get("intermediate_dim", 0), sizes.get("cell_dim", 0))
+    rows = sizes.get("vocabulary_size", 0) + sizes.get("max_sequence_length", 0)
+    filters = arguments.get("filters") or []
+    try:
+        filters = sum(span * number for span, number in filters)
+    except (TypeError, ValueError):  # the constructor says what is wrong
+        filters = 0
+    return layers + rows * sizes.get("embedding_dim", width) + filters
+
+
+def _dicts(value):
+    """Yield a dict and the dicts in it, however deep: backbones of backbones."""
+    found = [value]
+    while found:
+        value = found.pop()
+        if isinstance(value, dict):
+            yield value
+            found += value.values()
+
+
+def _error(checkpoint, sizes, reason):
+    return CheckpointError(
+        f"{checkpoint.source}: its configuration asks for {sizes}, but {reason}: it is "
+        "another checkpoint's, or damaged. Copy or download it again."
+    )
