@@ -42,14 +42,15 @@ class Letters:
         texts = tf.strings.unicode_encode(tf.constant(codes)[:, tf.newaxis], "UTF-8")
         starts, lengths, of_sigma = np.zeros([3, 0x110000], np.int32)
         lengths += 1
-        spelled, known = [unknown], {(unknown,): 0}
-        for code, text in zip(codes, clean(texts).numpy()):
+        spelled, known, words = [unknown], {(unknown,): 0}, []
+        for text in clean(texts).numpy():
             text = text.replace(b"\xff", b" ").decode()
             word = tuple(numbers.get(letter, unknown) for letter in text)
             if word not in known:
                 known[word] = len(spelled)
                 spelled += word
-            starts[code], lengths[code] = known[word], len(word)
+            words.append((known[word], len(word)))
+        starts[codes], lengths[codes] = np.transpose(words)
         lengths[[*dropped]] = 0
         self._most = lengths.max()
         self._spelled = tf.constant(spelled, tf.int32)

@@ -37,11 +37,13 @@ class SentencePieceTokenizer(Tokenizer):
     (`user_defined_symbols`).
 
     Also of pieces that are equally good, or almost, those of the package (0.2.3) are taken: scores
-    are added up in float32. Two things differ. Invalid UTF-8 becomes U+FFFD first, as in all
+    are added up in float32. Three things differ. Invalid UTF-8 becomes U+FFFD first, as in all
     tokenizers here, so that places in it can be told; the table of T5 and others makes that a
-    space, where the package has an unknown token. And a unigram model with `byte_fallback` runs in
-    TF Text's other operation, which compares scores in double precision: of pieces whose scores
-    differ in the seventh digit, it may take the others.
+    space, where the package has an unknown token. Words of one repeated letter ("kkkkk") after a
+    piece that the model was told to keep whole (`user_defined_symbols`, such as the "£" of ALBERT
+    and XLNet) may be split at other places: one of 100,000 random lines. And a unigram model with
+    `byte_fallback` runs in TF Text's other operation, which compares scores in double precision:
+    of pieces whose scores differ in the seventh digit, it may take the others.
 
     Args:
         model: path of a model file such as `spiece.model`, or its bytes; it names the unknown

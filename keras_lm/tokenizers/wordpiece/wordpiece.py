@@ -28,7 +28,9 @@ class WordPieceTokenizer(Tokenizer):
     hostile: invalid UTF-8 is replaced, control characters vanish, and a word of more than
     `max_word_length` characters becomes one unknown token. If these two disagree: marks and
     punctuation are those of `tokenizers`, a capital sigma that ends a word becomes a final sigma as
-    in BERT's own code, and U+2B820 to U+2B91F are ideographs as there.
+    in BERT's own code, and U+2B820 to U+2B91F are ideographs as there. Otherwise than in both, the
+    noncharacters U+FDD0 to U+FDEF vanish: inside, they stand for special tokens, and no text shall
+    spell one.
 
     Args:
         vocabulary: list of str, or the path of a `vocab.txt` with one entry a line.

@@ -38,6 +38,8 @@ SENTINEL = "\ufdd0"
 class WordTokenizer(Tokenizer):
     """Words and their ids, in the graph: split text, look the words up.
 
+    The noncharacter U+FDD0 vanishes from text: it stands for special tokens inside.
+
     Args:
         vocabulary: list of str, or the path of a file: `.json` with a list, fastai's `.pkl` with a
             list, GloVe's `glove*.txt` or fastText's `.vec` (see
