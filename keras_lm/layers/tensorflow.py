@@ -23,6 +23,11 @@ def for_lite():
         _IS_FOR_LITE.reset(token)
 
 
+def is_for_lite():
+    """Whether this is traced with LiteRT's operations only."""
+    return _IS_FOR_LITE.get()
+
+
 def scan(step, init, xs, reverse=False):
     """Like `keras.ops.scan`, with less overhead per step, and also for zero steps.
 

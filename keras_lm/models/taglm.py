@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers import LSTM, CharacterCNN, Frozen
+from keras_lm.layers.tensorflow import is_for_lite
 from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.packers import CharacterPacker, PackedInput
 from keras_lm.tokenizers.words import WordTokenizer
@@ -31,8 +32,12 @@ class SpelledWordPacker(CharacterPacker):
 
     def pack(self, **texts):
         packed = super().pack(**texts)
-        words = self.tokenizer.words(packed["character_ids"])
-        return packed | {"token_ids": self._numbers.tokenize_words(words)}
+        characters = packed["character_ids"]
+        if is_for_lite():  # which has no strings to look up
+            ids = self._numbers.find_lite(self.tokenizer.letters(characters))
+        else:
+            ids = self._numbers.tokenize_words(self.tokenizer.words(characters))
+        return packed | {"token_ids": ids}
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -50,6 +55,7 @@ class TagLMBackbone(WordBackbone):
         words: list of V str, including `<unk>`, for the table beside the characters; None for
             characters alone, or for a language model with its own list of words.
         lowercase: bool. Look words up in lower case, as for `glove.6B`; characters keep their case.
+            In a `.tflite`, ASCII's letters alone are lower-cased.
         embedding_dim: int. E, of the characters' word embedding, and of the table.
         num_layers: int, 2 or more. The language model's vectors join the first layer's output.
         filters: list of `(width, number)`, of the character convolution.

@@ -210,7 +210,8 @@ def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
             arguments[f"{name}_id"], arguments[f"{name}_piece"] = number, roles[role]
     absent = {f"{name}_id": -1 for name in ("pad", "bos", "eos")}
     control = [roles[role] for role in ("cls", "sep", "mask") if role in roles]
-    texts = (text.lower() if lowercase else text for text in corpus)
+    # Character by character, as `SentencePieceTokenizer` does: no sigma becomes a final one.
+    texts = ("".join(map(str.lower, text)) if lowercase else text for text in corpus)
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=(text for text in texts if text.strip()),

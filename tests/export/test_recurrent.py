@@ -73,9 +73,11 @@ def pairs(backbone, tokenizer):
     )
 
 
-def tagger(language_model, tokenizer):
+def tagger(language_model, tokenizer, words=None):
     return tasks.TokenClassifier(
-        TagLMBackbone(language_model, embedding_dim=6, hidden_dim=8, filters=[(1, 4), (2, 4)]),
+        TagLMBackbone(
+            language_model, words, embedding_dim=6, hidden_dim=8, filters=[(1, 4), (2, 4)]
+        ),
         class_names=["O", "B-X", "I-X"],
         crf="bio",
         splitter="punctuation",
@@ -102,6 +104,7 @@ LITE = {
         characters(),
     ),
     "taglm over elmo": lambda: tagger(elmo(), characters()),
+    "taglm with words": lambda: tagger(elmo(), characters(), VOCABULARY),
     "taglm over words": lambda: tagger(cove(), words()),
 }
 QUICK = "cove"

@@ -92,7 +92,7 @@ def test_classifier_in_a_fresh_process(make_backbone, tokenizer, texts, tmp_path
     assert report.num_bytes == path.stat().st_size
 
     operations = {operation for operation, _ in tflite._custom_operations(path.read_bytes())}
-    assert operations == {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets"}
+    assert operations == {"TFText>ByteSplitWithOffsets"}
 
 
 def test_byte_level_bpe(make_backbone, texts, tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.layers.tensorflow import for_lite
 from keras_lm.models import CoveBackbone, ElmoBackbone, TagLMBackbone, WordVectorBackbone
 from keras_lm.tasks import Task, TokenClassifier
 from keras_lm.tokenizers import CharacterTokenizer, WordTokenizer
@@ -100,6 +101,9 @@ def test_words_are_their_characters_beside_their_vectors():
     task = TokenClassifier(backbone, tokenizer=tokenizer, class_names=NAMES)
     packed = task.preprocess(task.columns([["X", "qq", "z"], ["y"]]))
     np.testing.assert_array_equal(packed["token_ids"][0], [2, 0, 4])
+    with for_lite():
+        lite = task.preprocess(task.columns([["X", "qq", "z"], ["y"]]))
+    np.testing.assert_array_equal(lite["token_ids"], packed["token_ids"])
     assert packed["token_ids"][1, 0] == 3
     words = keras.Model(backbone.inputs, backbone.hidden_states[0])(backbone.complete(packed))
     assert words.shape == (2, 3, 6)

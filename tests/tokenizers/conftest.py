@@ -1,6 +1,8 @@
 """A small tokenizer of each kind."""
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_lm.tokenizers import (
     BytePairTokenizer,
@@ -45,3 +47,36 @@ def tokenizer_of(goldens):
         return made[kind]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def in_litert():
+    """`in_litert(tokenizer)` is it as a function of texts that runs in LiteRT's interpreter."""
+    interpreters = pytest.importorskip("ai_edge_litert.interpreter")
+    from tensorflow_text.core.pybinds import tflite_registrar
+
+    def convert(tokenizer):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        def tokenize_lite(text):
+            ids = tokenizer.tokenize_lite(text)
+            return {"values": ids.values, "row_splits": ids.row_splits}
+
+        function = tokenize_lite.get_concrete_function()
+        # Without the tokenizer itself, whose tables LiteRT has no kernel for.
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([function], tf.Module())
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        converter.allow_custom_ops = True
+        interpreter = interpreters.InterpreterWithCustomOps(
+            model_content=converter.convert(),
+            custom_op_registerers=tflite_registrar.SELECT_TFTEXT_OPS,
+        )
+        run = interpreter.get_signature_runner()
+
+        def tokenize(texts):
+            texts = [text.encode() if isinstance(text, str) else text for text in texts]
+            answer = run(text=np.array(texts, dtype=object))
+            return tf.RaggedTensor.from_row_splits(answer["values"], answer["row_splits"]).to_list()
+
+        return tokenize
+
+    return convert

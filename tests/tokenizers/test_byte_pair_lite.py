@@ -48,41 +48,8 @@ hostile = st.lists(
 )
 
 
-def in_litert(tokenizer):
-    """Return the tokenizer as a function of texts that runs in LiteRT's interpreter."""
-    interpreters = pytest.importorskip("ai_edge_litert.interpreter")
-    from tensorflow_text.core.pybinds import tflite_registrar
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def tokenize_lite(text):
-        ids = tokenizer.tokenize_lite(text)
-        return {"values": ids.values, "row_splits": ids.row_splits}
-
-    function = tokenize_lite.get_concrete_function()
-    # Without the tokenizer itself, whose tables LiteRT has no kernel for.
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], tf.Module())
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    converter.allow_custom_ops = True
-    interpreter = interpreters.InterpreterWithCustomOps(
-        model_content=converter.convert(),
-        custom_op_registerers=tflite_registrar.SELECT_TFTEXT_OPS,
-    )
-    run = interpreter.get_signature_runner()
-
-    def tokenize(texts):
-        texts = [text.encode() if isinstance(text, str) else text for text in texts]
-        answer = run(text=np.array(texts, dtype=object))
-        return rows(answer["values"], answer["row_splits"])
-
-    return tokenize
-
-
-def rows(values, row_splits):
-    return tf.RaggedTensor.from_row_splits(values, row_splits).to_list()
-
-
 @pytest.fixture(scope="module")
-def lite(tokenizer_of):
+def lite(tokenizer_of, in_litert):
     """`lite("bytebpe-gpt2")` is the tokenizer of that kind as a function that LiteRT runs."""
     made = {}
 
@@ -127,7 +94,7 @@ def test_long_words(lite, tokenizer_of):
 
 
 @pytest.mark.slow
-def test_other_vocabularies():
+def test_other_vocabularies(in_litert):
     merges = ["Ġ t", "h e", "Ġt he", "a a", "aa aa"]
     made = ["".join(merge.split()) for merge in merges]
     tokenizer = BytePairTokenizer([*BYTES.values(), *made], merges, add_prefix_space=True)

@@ -245,6 +245,14 @@ def test_added_tokens_are_found_in_text():
     assert spans[0][1:] == [(0, 1), (2, 4), (5, 5), (5, 6)] and spans[2] == [(0, 2)]
 
 
+def test_an_added_token_within_a_special_one():
+    added = ["yz", "[xyz]"]
+    tokenizer = SentencePieceTokenizer(
+        make([*SPECIAL, *LETTERS]), added_tokens=added, additional_special_tokens=["[xyz]"]
+    )
+    assert tokens(tokenizer, "a [xyz] yz", parse_special=True) == ["▁", "a", "[xyz]", "yz"]
+
+
 # Places
 
 

@@ -152,3 +152,10 @@ def test_command(tmp_path):
     result = CliRunner().invoke(main, ["vocab", str(tmp_path / "no.txt"), "--output", str(output)])
     assert result.exit_code == 1
     assert "no.txt" in result.output
+
+
+def test_lower_case_of_greek():
+    texts = ["ΟΔΟΣ ΛΟΓΟΣ", "ΛΟΓΟΣ ΝΟΜΟΣ", "ΝΟΜΟΣ ΟΔΟΣ"] * 4
+    tokenizer = train_vocabulary("unigram", 14, texts=texts, lowercase=True)
+    unknown = tokenizer.special_id("unknown")
+    assert unknown not in tokenizer(texts).values.numpy()

@@ -366,11 +366,6 @@ class Endpoints(tf.Module):
         ids = self.tokenizer(text, parse_special=True)
         return {"text": self.tokenizer.detokenize(ids), "row_splits": ids.row_splits}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def lite(self, text):
-        ids = self.tokenizer.tokenize_lite(text)
-        return {"values": ids.values, "row_splits": ids.row_splits}
-
 
 def ragged(output):
     return tf.RaggedTensor.from_row_splits(output["values"], output["row_splits"]).to_list()
@@ -396,32 +391,28 @@ def test_saved_model(golden, casing, tmp_path):
     assert megabytes(tmp_path / "two") < 1.1 * megabytes(tmp_path / "one")
 
 
-@pytest.mark.parametrize("casing", CASINGS)
-def test_tflite(golden, casing):
-    interpreters = pytest.importorskip("ai_edge_litert.interpreter")
-    from tensorflow_text.core.pybinds import tflite_registrar
-
+@pytest.mark.parametrize("casing", ["uncased", pytest.param("cased", marks=pytest.mark.slow)])
+def test_tflite(golden, casing, in_litert):
     _, tokenizer, rows = golden(casing)
-    module = Endpoints(tokenizer)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [module.lite.get_concrete_function()], module
-    )
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    converter.allow_custom_ops = True
-    interpreter = interpreters.InterpreterWithCustomOps(
-        model_content=converter.convert(),
-        custom_op_registerers=tflite_registrar.SELECT_TFTEXT_OPS,
-    )
-    run = interpreter.get_signature_runner()
-    texts = [row["text"] for row in rows]
-    for batch in ([""], ["hello world"], ["", "a", ""], texts):
-        got = ragged(run(text=np.array(batch, dtype=object)))
-        assert got == tokenizer.tokenize_lite(tf.constant(batch)).to_list()
-    # These lines are the hardest there are; ordinary text does not differ.
-    differ = sum(a != b for a, b in zip(got, tokenizer(texts).to_list()))
-    assert differ <= 0.2 * len(texts)
-    plain = ["The film (1994) wasn't bad!", "Two naïve cafés – and some “quotes”."]
-    assert tokenizer.tokenize_lite(tf.constant(plain)).to_list() == tokenizer(plain).to_list()
+    lite = in_litert(tokenizer)
+    typed = [
+        *("", "« a… ™ ½ ß Ａ！ ﬁ »", "ΟΔΥΣΣΕΥΣ, ΣΑΣ. ΑΣ\u00ad Σ", "x\x00\x7f\u200d\ufdd0y \ufdda"),
+        *("a" * 100 + " " + "a" * 101 + " b", "don't\u00a0stop\x85now", "[SEP] [UNK] ##a # # a"),
+        *("中文abc中", "각 \u1100\u1161", "unaffable qzxunaffable", "\U0001fffe\U00012345 \u166d"),
+        *("the", b"\xff\xe2\x82 a\xed\xa0\x80b", "é" * 50, "İẞ"),
+    ]
+    for batch in ([""], ["hello world"], ["", "a", ""], typed, [row["text"] for row in rows]):
+        assert lite(batch) == tokenizer(batch).to_list()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("casing", CASINGS)
+def test_tflite_of_every_character(golden, casing, in_litert):
+    _, tokenizer, _ = golden(casing)
+    lite, codes = in_litert(tokenizer), [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    for i in range(0, len(codes), 2048):
+        texts = [f"a{chr(code)}a {chr(code)}" for code in codes[i : i + 2048]]
+        assert lite(texts) == tokenizer(texts).to_list()
 
 
 # Files

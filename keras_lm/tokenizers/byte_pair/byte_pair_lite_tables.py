@@ -14,11 +14,12 @@ class CodePointTable:
     """A number for every code point, in blocks of 256 of which equal ones are stored once."""
 
     def __init__(self, values):
-        blocks, numbers = np.unique(values.reshape(-1, 256), axis=0, return_inverse=True)
+        blocks = {}  # bytes of a block → its number
+        numbers = [blocks.setdefault(b.tobytes(), len(blocks)) for b in values.reshape(-1, 256)]
         # So that a code point plus the number of its block is its place.
-        numbers = numbers.reshape(-1) * 256 - np.arange(0, len(values), 256)
+        numbers = np.multiply(numbers, 256) - np.arange(0, len(values), 256)
         self._numbers = tf.constant(numbers, tf.int32)
-        self._blocks = tf.constant(blocks.reshape(-1), tf.int32)
+        self._blocks = tf.constant(np.frombuffer(b"".join(blocks), values.dtype), tf.int32)
 
     def __call__(self, codes):
         numbers = tf.gather(self._numbers, tf.bitwise.right_shift(codes, 8))
@@ -48,6 +49,8 @@ def _displace(pairs, num_rows):
     shifts, places = np.zeros(num_rows, np.int64), np.zeros(len(pairs), np.int64)
     order = np.argsort(pairs[:, 0], kind="stable")
     rows = np.split(order, np.flatnonzero(np.diff(pairs[order, 0])) + 1) if len(order) else []
+    single = np.array([row[0] for row in rows if len(row) == 1], np.int64)
+    rows = [row for row in rows if len(row) > 1]
     is_free = np.ones(2 * num_rows + WINDOW, bool)
     begins = {}  # size of rows → where the last one found room
     for row in sorted(rows, key=len, reverse=True):
@@ -64,27 +67,38 @@ def _displace(pairs, num_rows):
         places[row] = found[0] + pairs[row, 1]
         is_free[places[row]] = False
         begins[len(row)] = found[0] + columns[0]
+    # Any place will do for the rows of one column, and most rows are.
+    first = pairs[:, 1].max(initial=0)
+    is_free = np.concatenate([is_free[first:], np.ones(len(single), bool)])
+    places[single] = first + np.flatnonzero(is_free)[: len(single)]
+    shifts[pairs[single, 0]] = places[single] - pairs[single, 1]
     return shifts, places
 
 
 class Trie:
-    """Finds the keys of a dict from bytes to numbers among bytes."""
+    """Finds the keys of a dict, from bytes or tuples of symbols to numbers, among symbols."""
 
-    def __init__(self, texts):
-        nodes, pairs, self.longest = {b"": 0}, [], max(map(len, texts), default=0)
+    def __init__(self, texts, num_symbols=256):
+        nodes, pairs = {next(iter(texts))[:0]: 0}, []
         for text in texts:
             for end in range(1, len(text) + 1):
                 if text[:end] not in nodes:
                     nodes[text[:end]] = len(nodes)
                     pairs.append((nodes[text[: end - 1]], text[end - 1]))
-        self._pairs = PairTable(pairs, 1, 256)
+        self._nodes = nodes
+        self._pairs = PairTable(pairs, 1, num_symbols)
         self.numbers = tf.constant([texts.get(text, -1) for text in nodes], tf.int32)
         self.lengths = tf.constant([len(text) for text in nodes], tf.int32)
 
-    def __call__(self, data, starts, ends, whole=True):
+    def node(self, text):
+        """Return the node where the beginning of a key ends."""
+        return self._nodes[text]
+
+    def __call__(self, data, starts, ends, whole=True, root=0):
         """Return (W,) nodes of the longest keys that stand at `starts`, 0 if there is none.
 
-        `whole` takes only keys that reach from the start to the end.
+        `whole` takes only keys that reach from the start to the end; `root` is the node of what
+        keys begin with that `data` does not hold.
         """
         size = tf.size(starts)
 
@@ -105,7 +119,7 @@ class Trie:
         # The last one does not count.
         which = tf.range(size + 1)
         starts, ends = tf.concat([starts, [0]], 0), tf.concat([ends, [NONE]], 0)
-        state = tf.zeros_like(which), which, starts, ends, tf.zeros_like(which)
+        state = tf.zeros_like(which), which, starts, ends, tf.fill(tf.shape(which), root)
         return _loop(lambda found, which, *_: tf.size(which) > 1, step, state)[0][:-1]
 
 

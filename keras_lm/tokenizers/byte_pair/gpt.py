@@ -24,8 +24,9 @@ class GPTTokenizer(BytePairTokenizer):
 
     Words are split as Hugging Face's tokenizer does it without ftfy and spaCy: by the rules of
     uncased BERT. OpenAI split by spaCy, which differs on contractions, abbreviations and the like,
-    and cannot run in a graph. A letter that the vocabulary lacks becomes one unknown token. A word
-    of n letters needs O(n log n) steps and O(n) memory.
+    and cannot run in a graph. A letter that the vocabulary lacks becomes one unknown token. The
+    noncharacters U+FDD0 to U+FDEF vanish: two of them stand for such letters inside. A word of n
+    letters needs O(n log n) steps and O(n) memory.
 
     Args:
         vocabulary: list of str, the entries, or the path of a `vocab.json`. Those that end a word

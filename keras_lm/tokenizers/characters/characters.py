@@ -150,6 +150,11 @@ class CharacterTokenizer(Tokenizer):
             words = tf.where(tf.reduce_any(ids == character, axis=-1), token, words)
         return words
 
+    def letters(self, ids):
+        """Return the (…, C - 2) bytes of words, each one more than it is; 0 in other places."""
+        ids = ids[..., 1:-1]
+        return tf.where((ids > PAD) & (ids < BEGIN_SENTENCE), ids, 0)
+
     def word_starts(self, ids):
         ids = as_tensor(ids, tf.int32)
         if isinstance(ids, tf.RaggedTensor) and ids.shape.rank > 2:

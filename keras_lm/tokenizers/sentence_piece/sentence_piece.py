@@ -14,6 +14,7 @@ from keras_lm.tokenizers.sentence_piece.sentence_piece_files import BYTE_PIECE, 
 from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
 from keras_lm.tokenizers.sentence_piece.sentence_piece_normalizer import Preparation, compose
 from keras_lm.tokenizers.sentence_piece.sentence_piece_steps import Aligner, CommaSplits, size
+from keras_lm.tokenizers.sentence_piece.sentence_piece_unknown import shorten_unknown
 from keras_lm.tokenizers.tokenizer import Tokenizer
 
 SPACE_SIZE = len(SPACE.encode())
@@ -34,6 +35,15 @@ class SentencePieceTokenizer(Tokenizer):
     characters, so they cost no time and hold wherever the model runs. Text that spells a special
     token becomes ordinary pieces, even if the model was trained to see a token there
     (`user_defined_symbols`).
+
+    Also of pieces that are equally good, or almost, those of the package (0.2.3) are taken: scores
+    are added up in float32. Three things differ. Invalid UTF-8 becomes U+FFFD first, as in all
+    tokenizers here, so that places in it can be told; the table of T5 and others makes that a
+    space, where the package has an unknown token. Words of one repeated letter ("kkkkk") after a
+    piece that the model was told to keep whole (`user_defined_symbols`, such as the "£" of ALBERT
+    and XLNet) may be split at other places: one of 100,000 random lines. And a unigram model with
+    `byte_fallback` runs in TF Text's other operation, which compares scores in double precision:
+    of pieces whose scores differ in the seventh digit, it may take the others.
 
     Args:
         model: path of a model file such as `spiece.model`, or its bytes; it names the unknown
@@ -108,11 +118,10 @@ class SentencePieceTokenizer(Tokenizer):
         with_comma = sentence_piece_steps.with_comma(pieces) if split_digit_commas else []
         sentence_piece_steps.number_last(self._rules.proto, with_comma)
         serialized = self._rules.proto.SerializeToString()
-        is_unigram = proto.trainer_spec.model_type == sentence_piece_files.UNIGRAM
         with tf.init_scope():
-            # TF Text has two: the fast one knows unigram models only, and breaks ties between
-            # equally good pieces as the reference does; the other one is right for the rest.
-            if is_unigram and not self._rules.has_bytes:
+            # TF Text has two: the fast one adds up scores in float32, as the reference does; the
+            # other one compares them in double precision, and is right for BPE.
+            if _is_fast(proto):
                 self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
             else:
                 self._matcher = SentencePieceModel(serialized)
@@ -282,6 +291,12 @@ def _outer_space(normalizer, collapse_whitespace):
     return "^ " if normalizer.add_dummy_prefix else "^$"
 
 
+def _is_fast(proto):
+    """Whether TF Text's fast operation is right for a model: it knows unigram models only."""
+    spec = proto.trainer_spec
+    return spec.model_type == sentence_piece_files.UNIGRAM and not spec.byte_fallback
+
+
 def _prepared(proto, preparation, special):
     """Return the model that the operations run: it prepares text, and sees no special tokens."""
     prepared = sentence_piece_files.Model()
@@ -291,6 +306,10 @@ def _prepared(proto, preparation, special):
         normalizer.precompiled_charsmap = compose(normalizer.precompiled_charsmap, preparation)
     if preparation.collapse_whitespace:
         normalizer.remove_extra_whitespaces = True
+    if _is_fast(proto):
+        known = frozenset().union(*(piece.piece for piece in prepared.pieces))
+        charsmap = shorten_unknown(normalizer.precompiled_charsmap, known)
+        normalizer.precompiled_charsmap = charsmap
     for i, piece in enumerate(prepared.pieces):
         if piece.type == sentence_piece_files.UNKNOWN:
             # The fast operation goes by this number, which other tools may leave wrong.
@@ -314,11 +333,12 @@ def _part_tokens(text, tokens, swallowing=()):
 
     alone = spelled(token for token in tokens if token not in swallowing)
     others = spelled(token for token in tokens if token in swallowing)
-    if others:
-        others = f"[{WHITE_SPACE}]*({others})[{WHITE_SPACE}]*"
-        text = tf.strings.regex_replace(text, others, PART + TOKEN + rb"\1" + PART)
-    if alone:
-        text = tf.strings.regex_replace(text, alone, PART + TOKEN + rb"\0" + PART)
+    # One pattern for all: a token may be part of another.
+    patterns = [f"[{WHITE_SPACE}]*({others})[{WHITE_SPACE}]*"] * bool(others)
+    patterns += [f"({alone})"] * bool(alone)
+    if patterns:
+        token = TOKEN + rb"\1\2"[: 2 * len(patterns)]
+        text = tf.strings.regex_replace(text, "|".join(patterns), PART + token + PART)
     found = tf.raw_ops.StringSplit(input=text, delimiter=PART, skip_empty=True)
     return tf.RaggedTensor.from_value_rowids(
         found.values, found.indices[:, 0], tf.size(text, tf.int64), validate=False

@@ -114,7 +114,8 @@ def _lower(text):
 @functools.lru_cache(maxsize=8)
 def compose(charsmap, prepare):
     """Return the rules for `prepare` and then `charsmap`, bytes; ValueError if it is damaged."""
-    table = _Table(charsmap)
+    table = Table(charsmap)
+    table.read()
     groups = {}  # first character → the longer keys that begin with it
     for key in table.rules:
         if len(key) > 1:
@@ -153,7 +154,7 @@ def _apply(rules, text, otherwise):
     return "".join(parts)
 
 
-class _Table:
+class Table:
     """A `precompiled_charsmap`: looked up as it is, and written with changes."""
 
     def __init__(self, charsmap):
@@ -174,13 +175,19 @@ class _Table:
         labels = labels[children]
         for base, label, child in zip(*(x.tolist() for x in (children ^ labels, labels, children))):
             self._children_at[base][label] = child
-        self.rules = {}  # key → text, but for keys that begin with what is left out
+        self._changes = {}  # nested dicts from byte to subtree; under 0 the text of the key
+        self._places = {}  # text → where it is, of those that are new
+        # Filled by `read`: key → text, but for keys that begin with what is left out.
+        self.rules, self.left_out = {}, frozenset()
+
+    def read(self):
+        """Read all keys; ValueError if the table is damaged."""
         try:
-            self.left_out = HANGUL if self.apply("\u1100\u1161") == "\uac00" else frozenset()
+            if self.apply("\u1100\u1161") == "\uac00":
+                self.left_out = HANGUL
             self._read()
         except (IndexError, UnicodeDecodeError) as error:
             raise ValueError(DAMAGED) from error
-        self._changes = {}  # nested dicts from byte to subtree; under 0 the text of the key
 
     # Looking up
 
@@ -189,14 +196,16 @@ class _Table:
         unit = self._units[node]
         return node ^ ((unit >> 10) << ((unit & 0x200) >> 6))
 
-    def _children(self, node):
+    def children(self, node):
         return self._children_at.get(self._base(node), {})
 
-    def _text(self, node):
+    def text(self, node):
         """Return the text of the key that ends at a node, or None."""
         if not self._units[node] & HAS_VALUE:
             return None
-        start = self._units[self._base(node)] & (IS_VALUE - 1)
+        return self._text_at(self._units[self._base(node)] & (IS_VALUE - 1))
+
+    def _text_at(self, start):
         return self._texts[start : self._texts.index(0, start)].decode()
 
     def apply(self, text):
@@ -207,9 +216,9 @@ class _Table:
         parts, data, start = [], text.encode(), 0
         while start < len(data):
             node, end, longest = 0, start, None
-            while end < len(data) and (node := self._children(node).get(data[end])) is not None:
+            while end < len(data) and (node := self.children(node).get(data[end])) is not None:
                 end += 1
-                if (found := self._text(node)) is not None:
+                if (found := self.text(node)) is not None:
                     longest = end, found
             if longest is None:
                 length = len(data[start:].decode()[0].encode())
@@ -229,10 +238,21 @@ class _Table:
             if len(data) == 3 and 0xE0 <= data[0] < 0xF0 and data.decode() in self.left_out:
                 continue
             if self._units[node] & HAS_VALUE:
-                self.rules[data.decode()] = self._text(node)
-            nodes += [(data + BYTES[label], child) for label, child in self._children(node).items()]
+                self.rules[data.decode()] = self.text(node)
+            nodes += [(data + BYTES[label], child) for label, child in self.children(node).items()]
 
     # Changing
+
+    def change_texts(self, function):
+        """Apply a function to what keys become."""
+        changed = functools.cache(lambda start: self._place_of(function(self._text_at(start))))
+        for place, unit in enumerate(self._units):
+            if unit & IS_VALUE:
+                self._units[place] = IS_VALUE | changed(unit & (IS_VALUE - 1))
+
+    def add(self, tree):
+        """Add keys: a tree of nested dicts from byte to subtree, under 0 the text of the key."""
+        self._changes = tree
 
     def replace(self, first, rules):
         """Let these rules be all whose keys begin with one character."""
@@ -249,7 +269,7 @@ class _Table:
 
     def to_bytes(self):
         self._added, self._is_base = np.zeros(0, np.int64), np.zeros(0, bool)  # appended
-        self._starts, self._places, self._leaves = {}, {}, {}
+        self._starts, self._leaves, self._written = {}, {}, {}
         base, _ = self._write(self._changes, 0)
         for place in np.flatnonzero(self._added == UNUSED):
             self._added[place] = self._unused(place)
@@ -259,15 +279,17 @@ class _Table:
     def _write(self, tree, node):
         """Write a node's children; return their base, and whether a key ends at the node."""
         old = None if None in tree else node
+        if old is None and id(tree) in self._written:
+            return self._written[id(tree)]
         children, text = {}, tree.get(0)
         if old is not None:
-            text = self._text(old) if text is None else text
-            for label, child in self._children(old).items():
+            text = self.text(old) if text is None else text
+            for label, child in self.children(old).items():
                 if label not in tree:
                     children[label] = self._base(child), bool(self._units[child] & HAS_VALUE)
         for label, subtree in tree.items():
             if label:
-                child = None if old is None else self._children(old).get(label)
+                child = None if old is None else self.children(old).get(label)
                 children[label] = self._write(subtree, child)
         if not children and text in self._leaves:
             return self._leaves[text], True
@@ -281,6 +303,8 @@ class _Table:
             self._added[place - len(self._units)] = unit
         if text is not None:
             self._added[base - len(self._units)] = IS_VALUE | self._place_of(text)
+        if old is None:
+            self._written[id(tree)] = base, text is not None
         return base, text is not None
 
     def _find_base(self, labels):

@@ -12,6 +12,7 @@ from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.wordpiece import bert_text, wordpiece_files
 from keras_lm.tokenizers.wordpiece.bert_text import DROPPED, SENTINELS, WORD_ENDS, where_not
+from keras_lm.tokenizers.wordpiece.wordpiece_lite import LiteWordPiece
 
 LONG_WORD = "\ufdda"  # before a word; in no vocabulary, hence the word is one unknown token
 MARK = "\ufddb"
@@ -27,7 +28,9 @@ class WordPieceTokenizer(Tokenizer):
     hostile: invalid UTF-8 is replaced, control characters vanish, and a word of more than
     `max_word_length` characters becomes one unknown token. If these two disagree: marks and
     punctuation are those of `tokenizers`, a capital sigma that ends a word becomes a final sigma as
-    in BERT's own code, and U+2B820 to U+2B91F are ideographs as there.
+    in BERT's own code, and U+2B820 to U+2B91F are ideographs as there. Otherwise than in both, the
+    noncharacters U+FDD0 to U+FDEF vanish: inside, they stand for special tokens, and no text shall
+    spell one.
 
     Args:
         vocabulary: list of str, or the path of a `vocab.txt` with one entry a line.
@@ -91,6 +94,7 @@ class WordPieceTokenizer(Tokenizer):
         letters = set("".join(self._vocabulary.tokens))
         marks = unicode_ranges.characters(unicode_ranges.PUNCTUATION_OF_TF_TEXT)
         self._joined = _regex_literal([*(c for c in marks if c not in letters), NO_LETTER])
+        parting = WORD_ENDS + _regex_literal(c for c in marks if c in letters)
 
         # Special tokens stand in the matcher under names that cannot be typed. So do entries that
         # no clean text holds: the matcher would find "a b" across two words, and chokes on NUL.
@@ -100,6 +104,12 @@ class WordPieceTokenizer(Tokenizer):
             _sentinel(i) if token in hidden or unclean.search(token) else token
             for i, token in enumerate(self._vocabulary.tokens)
         ]
+        # (A namespace, because a module would track bare lists and dicts.)
+        self._rules = types.SimpleNamespace(
+            parting=parting,
+            entries={t: i for i, t in enumerate(words) if not t.startswith(_sentinel(i))},
+            lite=None,  # made when a `.tflite` needs it
+        )
         with tf.init_scope():
             matcher = tf_text.FastWordpieceTokenizer(
                 words,
@@ -114,7 +124,6 @@ class WordPieceTokenizer(Tokenizer):
             match = tf.function(matcher.tokenize_with_offsets)
             self._match = match.get_concrete_function(texts)
         # Added tokens are found in normalised text, so their own spelling has to be that as well.
-        # (A namespace, because a module would track bare lists.)
         spellings = self._clean(tf.constant(list(added_tokens), tf.string)).numpy()
         self._added = types.SimpleNamespace(
             tokens=list(added_tokens), spellings=[s.decode() for s in spellings]
@@ -215,19 +224,23 @@ class WordPieceTokenizer(Tokenizer):
     def tokenize_lite(self, text):
         """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
 
-        There is no kernel for regular expressions there, so TF Text's own normaliser cleans. It
-        differs on rare text: control characters part words instead of vanishing, words may be up to
-        four times `max_word_length` long, added tokens are not looked for, and lower-casing also
-        folds compatible forms (ß becomes ss, and … three dots).
+        Added tokens are not looked for. The ids are the same, but where text has two marks in
+        another order than Unicode's canonical one that stay when accents are stripped.
         """
-        normalizer = tf_text.FastBertNormalizer(lower_case_nfd_strip_accents=self.lowercase)
-        ids = self._match(normalizer.normalize(text))[0]
-        # Nothing drops the sentinel characters here, so whoever types them gets unknown tokens.
-        unknown = self.special_id("unknown")
-        safe = [
-            unknown if special else i for i, special in enumerate(self._is_special.numpy().tolist())
-        ]
-        return ids.with_values(tf.gather(tf.constant(safe, tf.int32), ids.values))
+        if self._rules.lite is None:
+            with tf.init_scope():
+                self._rules.lite = LiteWordPiece(
+                    self._rules.entries,
+                    self.special_id("unknown"),
+                    self.max_word_length,
+                    self._part_words,
+                    self.lowercase,
+                )
+        return self._rules.lite(text)
+
+    def _part_words(self, text):
+        text = tf.strings.regex_replace(self._clean(text), f"[{self._rules.parting}]", r" \0 ")
+        return tf.strings.regex_replace(text, f"[{bert_text.SPACES}]+", " ")
 
     def _join(self, entries):
         text = ragged.join(entries, " ")

@@ -38,6 +38,8 @@ SENTINEL = "\ufdd0"
 class WordTokenizer(Tokenizer):
     """Words and their ids, in the graph: split text, look the words up.
 
+    The noncharacter U+FDD0 vanishes from text: it stands for special tokens inside.
+
     Args:
         vocabulary: list of str, or the path of a file: `.json` with a list, fastai's `.pkl` with a
             list, GloVe's `glove*.txt` or fastText's `.vec` (see
@@ -131,11 +133,23 @@ class WordTokenizer(Tokenizer):
         """
         if self.rules is not None:
             raise AttributeError("fastai's rules need operations that LiteRT does not have")
+        find = self._find_lite()
+        return lambda text, splitter=None: find.tokenize(text, splitter or self.splitter)
+
+    def find_lite(self, letters):
+        """Return what `tokenize_words` does, with operations that LiteRT has.
+
+        `letters` (…, L) int32 are the bytes of words, each one more than it is, and 0 after the
+        last. `lowercase` knows ASCII's letters alone, and words of more than 64 bytes are unknown.
+        """
+        return self._find_lite().find(letters)
+
+    def _find_lite(self):
         if self._finder is None:
             special = set(self._vocabulary.all_special_tokens)
             words = {t.encode(): i for t, i in self._vocabulary.ids.items() if t not in special}
             self._finder = WordFinder(words, self.special_id("unknown"), self.lowercase)
-        return lambda text, splitter=None: self._finder.tokenize(text, splitter or self.splitter)
+        return self._finder
 
     def _clean(self, text):
         return tf.strings.regex_replace(valid_utf8(text), SENTINEL, "")

@@ -43,13 +43,24 @@ class WordFinder:
         place = tf.range(LONGEST)[tf.newaxis, :]
         is_byte = place < (ends - starts)[:, tf.newaxis]  # (W, L)
         letters = tf.gather(data, tf.where(is_byte, starts[:, tf.newaxis] + place, 0))
-        if self.lowercase:
-            letters = tf.where((letters >= 65) & (letters <= 90), letters + 32, letters)
-        letters = tf.where(is_byte, letters + 1, 0)
-        sums = tf.reduce_sum(tf.cast(letters, tf.int64) * self.factors, axis=1)  # (W,)
+        sums = self._sums(tf.where(is_byte, letters + 1, 0))
         sums = tf.where(ends - starts > LONGEST, tf.constant(-1, tf.int64), sums)
         ids = self._find(sums)[:-1]  # split_bytes gives one too many, so that none is empty
         return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
+
+    def find(self, letters):
+        """Return the ids of words of (…, L) bytes, each one more than it is, 0 after the last."""
+        is_long = tf.reduce_any(letters[..., LONGEST:] > 0, axis=-1)
+        sums = self._sums(letters[..., :LONGEST])
+        return self._find(tf.where(is_long, tf.constant(-1, tf.int64), sums))
+
+    def _sums(self, letters):
+        if self.lowercase:
+            is_upper = (letters > ord("A")) & (letters <= ord("Z") + 1)
+            letters = tf.where(is_upper, letters + 32, letters)
+        return tf.reduce_sum(
+            tf.cast(letters, tf.int64) * self.factors[: letters.shape[-1]], axis=-1
+        )
 
     def _find(self, sums):
         low = tf.zeros_like(sums, tf.int32)
