@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import tensorflow as tf
 from click.testing import CliRunner
 
 from keras_lm.cli import main
+from keras_lm.serving import Client
 
 COMMAND = Path(sys.executable).with_name("keras-lm")
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # the tests set it, and the command has its own
@@ -85,6 +87,7 @@ def is_free(port):
 
 def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
     process = serve(model)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))
     lines = said_until(process, "Ctrl-C")
     assert value(lines, "Engine") == (
         "the embedded server of keras_lm; tensorflow_model_server is not on PATH; docker is not "
@@ -96,8 +99,16 @@ def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
     done = subprocess.run(["bash", "-c", curl], capture_output=True, timeout=60)
     assert json.loads(done.stdout) == {"outputs": [len("never a dull moment")]}
 
+    # More idle clients than it may have files open, at both ports
+    ports = [int(value(lines, name).rsplit(":", 1)[1]) for name in ("REST", "gRPC")]
+    idle = [socket.create_connection(("127.0.0.1", port), 30) for port in ports for _ in range(300)]
+    with Client(url, "counter") as client:
+        assert client.predict({"text": ["abc"]})["length"].tolist() == [3]
+
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=30)
+    for each in idle:
+        each.close()
     assert process.returncode == 0, error
     assert out == "Ended.\n"
     assert error == ""
@@ -134,7 +145,9 @@ def test_mistakes_end_early_and_in_one_line(model, tmp_path):
         (tmp_path / "nowhere",): "There is no folder",
         (tmp_path,): "holds no version of a model",
         (model / "1",): "is one version of a model",
-        (model, "--name", "a b"): "'a b' cannot be a model's name",
+        (model, "--name", "a:b"): "'a:b' cannot be a model's name",
+        (model, "--max-connections", 0): "0 is not in the range",
+        (model, "--request-timeout", 0): "0.0 is not in the range",
         (model, "--rest-port", 70000): "70000 is not in the range",
         (model, "--engine", "binary", "--rest-port", 0): "tensorflow_model_server is not on PATH",
     }.items():

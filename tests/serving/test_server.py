@@ -43,8 +43,9 @@ def test_folders_that_cannot_be_served(saved_models, tmp_path):
         Server(saved_models / "kinds" / "7")
     with pytest.raises(ValueError, match="both be called 'kinds'"):
         Server([saved_models / "kinds", saved_models / "kinds"])
-    with pytest.raises(ValueError, match="has no / and no :"):
-        Server({"a/b": saved_models / "kinds"})
+    for name in ("a/b", "a:b", "a\n", ""):
+        with pytest.raises(ValueError, match="cannot be a model's name: it has no / and no :"):
+            Server({name: saved_models / "kinds"})
     with pytest.raises(ValueError, match="folders is empty"):
         Server([])
     with pytest.raises(ValueError, match="poll_seconds=0"):
@@ -126,7 +127,7 @@ def connect(server):
     return socket.create_connection((host, int(port)), timeout=60)
 
 
-HEAD = b"POST /v1/models/kinds:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+HEAD = b"POST /v1/models/kinds:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 
 
 @pytest.mark.usefixtures("still_well")
