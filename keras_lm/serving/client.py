@@ -15,8 +15,8 @@ from keras_lm.serving.client_values import (
     to_json,
 )
 
-# HTTP status → gRPC's name for the same error, or the likeliest of several: TF Serving's 400 may also
-# be FAILED_PRECONDITION or OUT_OF_RANGE, 409 ABORTED, and 500 UNKNOWN or DATA_LOSS.
+# HTTP status → gRPC's name for the same error, or the likeliest of several: TF Serving's 400 may
+# also be FAILED_PRECONDITION or OUT_OF_RANGE, 409 ABORTED, and 500 UNKNOWN or DATA_LOSS.
 HTTP_CODES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
