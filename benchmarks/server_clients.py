@@ -1,6 +1,6 @@
 """Speed of the development server with 1, 8 and 64 clients, with and without batching.
 
-    python benchmarks/server_clients.py [--export FOLDER] [--text FILE] [--seconds 5] [--rounds 5]
+    python benchmarks/server_clients.py [--clients 1 8 64] [--export FOLDER] [--text FILE]
 
 Two servers have the same export, one of them without its `batching_params.pbtxt`. Clients ask
 `serving_default` over REST, a text each, on a connection of their own, and ask again once they are
@@ -11,6 +11,10 @@ random weights is made; without `--text`, the texts are the first words of film 
 Ratios are those within a round, batched ÷ not, and the median over all rounds: of the median
 latency at 1 client below 1.05, and of requests per second at 64 clients above 1, are wanted.
 """
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import argparse
 import http.client
@@ -28,7 +32,6 @@ from urllib.parse import urlsplit
 
 from materials import read_texts
 
-NUMBERS = (1, 8, 64)
 WORDS = 5  # of a text; some 25 tokens, as the vocabulary has letters only
 
 
@@ -59,7 +62,9 @@ class Server:
     def __init__(self, folder):
         command = [Path(sys.executable).with_name("keras-lm"), "serve", folder, "--name", "model"]
         command += ["--engine", "embedded", "--rest-port", "0", "--grpc-port", "0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         for line in self.process.stdout:
             if line.startswith("REST:"):
                 self.address = urlsplit(line.split()[1]).netloc
@@ -102,6 +107,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64], help="how many")
     parser.add_argument("--export", type=Path, help="a folder of versions, of a task for one text")
     parser.add_argument("--text", help="a file with one text a line")
     parser.add_argument("--seconds", type=float, default=5, help="of each turn")
@@ -128,7 +134,7 @@ def main():
 
 def measure(servers, texts, arguments):
     print("clients  batched: ms, requests/s  alone: ms, requests/s  latency ÷  requests/s ÷")
-    for number in NUMBERS:
+    for number in arguments.clients:
         rounds = []
         for turn in range(arguments.rounds + 1):
             order = servers if turn % 2 else servers[::-1]

@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -24,14 +26,20 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # the tests set it, and the command has its 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """The folder of a SavedModel that counts characters."""
+    """The folder of a SavedModel that counts characters, and can take its time."""
     folder = tmp_path_factory.mktemp("models") / "counter"
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def count(text):
         return {"length": tf.strings.length(text, "UTF8_CHAR")}
 
-    tf.saved_model.save(tf.Module(), str(folder / "1"), signatures=count)
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float64, "seconds")], autograph=False)
+    def wait(seconds):
+        end = tf.timestamp() + seconds
+        return {"rounds": tf.while_loop(lambda i: tf.timestamp() < end, lambda i: (i + 1,), [0])[0]}
+
+    signatures = {"serving_default": count, "wait": wait}
+    tf.saved_model.save(tf.Module(), str(folder / "1"), signatures=signatures)
     return folder
 
 
@@ -102,16 +110,24 @@ def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
     # More idle clients than it may have files open, at both ports
     ports = [int(value(lines, name).rsplit(":", 1)[1]) for name in ("REST", "gRPC")]
     idle = [socket.create_connection(("127.0.0.1", port), 30) for port in ports for _ in range(300)]
-    with Client(url, "counter") as client:
-        assert client.predict({"text": ["abc"]})["length"].tolist() == [3]
+    for address in (url, f"grpc://{value(lines, 'gRPC')}"):
+        with Client(address, "counter") as client:
+            assert client.predict({"text": ["abc"]})["length"].tolist() == [3]
 
+    # A request that would take longer than the end may
+    body = json.dumps({"signature_name": "wait", "inputs": 120}).encode()
+    head = f"POST /v1/models/counter:predict HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n"
+    waiting = socket.create_connection(("127.0.0.1", ports[0]), 30)
+    waiting.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=30)
-    for each in idle:
+    assert waiting.recv(100).startswith(b"HTTP/1.1 503")
+    for each in [*idle, waiting]:
         each.close()
     assert process.returncode == 0, error
     assert out == "Ended.\n"
-    assert error == ""
+    assert error == "Cancel 1 running task(s), timeout graceful shutdown exceeded\n"
     assert is_free(int(url.rsplit(":", 1)[1]))
     assert is_free(int(value(lines, "gRPC").rsplit(":", 1)[1]))
 
