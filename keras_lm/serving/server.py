@@ -54,8 +54,9 @@ class Server:
         max_request_bytes: int, the largest body of a REST request, also once it is unzipped, and
             the largest message over gRPC. More is answered by 413 or `RESOURCE_EXHAUSTED`.
         max_connections: int, over REST, and as many over gRPC. REST closes the one that has been
-            idle for the longest to take a new one, and answers 503 if none is. None is a quarter
-            of the files that the process may have open, and 1,000 at most.
+            idle for the longest to take a new one, and answers 503 if none is; gRPC takes no new
+            one, but closes after 5 seconds those that say nothing. None is a quarter of the files
+            that the process may have open, and 1,000 at most.
         request_timeout: float, seconds in which a client has to send the whole of a request, and
             to take its answer. A connection without a request is closed after them.
 

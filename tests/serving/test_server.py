@@ -246,7 +246,19 @@ def test_export_of_a_task(tmp_path, rest_of):
         logits = rest.post(signature_name="tokens", inputs=packed).json()["outputs"]
         examples = [{"text": text} for text in texts]
         classes = rest.post(":classify", signature_name="classify", examples=examples).json()
-    np.testing.assert_allclose([row["scores"] for row in rows], expected["scores"], atol=1e-5)
+        batchers = server._models._models["critic"].versions[1].saved_model._batchers
+        assert {"serving_default", "classify"} <= batchers.keys()
+        assert "tokenize" not in batchers  # its width is that of the longest row
+
+        def ask(text):
+            return rest.post(instances=[text]).json()["predictions"][0]
+
+        with ThreadPoolExecutor(12) as pool:  # from many clients, in batches
+            rows += pool.map(ask, texts * 10)
+    scores = np.tile(expected["scores"], [11, 1])
+    np.testing.assert_allclose([row["scores"] for row in rows], scores, atol=1e-5)
+    assert [row["labels"] for row in rows] == list(expected["labels"]) * 11
+    rows = rows[:3]
     assert columns["labels"] == [row["labels"] for row in rows] == list(expected["labels"])
     assert np.shape(logits) == (1, 2)
     for row, label in zip(classes["results"], expected["labels"]):
