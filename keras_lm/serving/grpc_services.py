@@ -13,8 +13,8 @@ from tensorflow_serving.apis import (
 
 from keras_lm.serving import messages, model_status
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
+from keras_lm.serving.model_names import check_name
 from keras_lm.serving.models import ModelConfig
-from keras_lm.serving.names import check_name
 
 logger = logging.getLogger("keras_lm.serving")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from keras_lm.files import find_versions
 from keras_lm.serving.engines import ENGINES, CannotStart, LaunchError, open_socket
-from keras_lm.serving.names import check_name
+from keras_lm.serving.model_names import check_name
 
 
 @dataclass(frozen=True)

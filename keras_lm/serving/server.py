@@ -15,8 +15,8 @@ from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import add_services
 from keras_lm.serving.hosts import Hosts
 from keras_lm.serving.http_server import HttpServer
+from keras_lm.serving.model_names import check_name
 from keras_lm.serving.models import ModelConfig, Models, check_folder
-from keras_lm.serving.names import check_name
 from keras_lm.serving.rest import make_application
 
 logger = logging.getLogger("keras_lm.serving")
