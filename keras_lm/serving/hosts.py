@@ -24,6 +24,8 @@ class Hosts:
     """
 
     def __init__(self, host, more=()):
+        if isinstance(more, str):
+            raise ValueError(f"allowed_hosts={more!r}: pass a list of names, [{more!r}].")
         self._takes_addresses = host in ("0.0.0.0", "::")
         names = [*LOCAL, host, *more, *([socket.gethostname()] * self._takes_addresses)]
         self._patterns = [name.lower() for name in names]

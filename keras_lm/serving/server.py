@@ -65,7 +65,8 @@ class Server:
             would wait for one to appear.
         NotADirectoryError: if a folder is a file.
         ValueError: if a path is a version and not the folder of all, there is no folder, two models
-            have one name, a name cannot stand in URLs, or a number is out of range.
+            have one name, a name cannot stand in URLs, a number is out of range, or `allowed_hosts`
+            is a single string.
 
     Example:
 

@@ -107,6 +107,8 @@ def test_largest_message(strict, grpc_of):
 def test_wrong_limits(saved_models, limit):
     with pytest.raises(ValueError, match=re.escape(f"{limit}=0: pass a number above 0")):
         Server(saved_models / "kinds", **{limit: 0})
+    with pytest.raises(ValueError, match=r"allowed_hosts='a': pass a list of names, \['a'\]"):
+        Server(saved_models / "kinds", allowed_hosts="a")
 
 
 def test_requests_that_outlast_the_drain(saved_models, rest_of, grpc_of, monkeypatch):
