@@ -28,7 +28,24 @@ PORT = click.IntRange(0, 65535)
     help="What serves: tensorflow_model_server on PATH, its container, or keras_lm itself; auto "
     "takes the first of them that is there.",
 )
-def serve_command(folders, names, host, rest_port, grpc_port, engine):
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    help="A further name in the Host header of requests; * stands for any characters.",
+)
+@click.option("--max-request-bytes", type=click.IntRange(1), help="Largest request.  [64 MiB]")
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1),
+    help="Over REST, and as many over gRPC.  [a quarter of the files it may open, 1000 at most]",
+)
+@click.option(
+    "--request-timeout",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds that a client has to send a request.  [60]",
+)
+def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     """Serve exported models over REST and gRPC.
 
     A DIR is what `task.export` and `keras-lm export` write: a folder of numbered versions, of which
@@ -39,7 +56,8 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine):
     keras-lm serve exported/film-critic exported/vectors --rest-port 0 --grpc-port 0
 
     The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
-    has a page to play with; TF Serving is what production wants.
+    has a page to play with; TF Serving is what production wants. The last four options are for
+    the embedded server alone.
     """
     from keras_lm.serving.engines import LaunchError
     from keras_lm.serving.launch import Plan, find_models, launch
@@ -47,7 +65,8 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine):
     signal.signal(signal.SIGTERM, _interrupt)  # to end as Ctrl-C ends it
     server = None
     try:
-        plan = Plan(find_models(folders, names), host, rest_port, grpc_port)
+        limits = {name: value for name, value in limits.items() if value}
+        plan = Plan(find_models(folders, names), host, rest_port, grpc_port, limits)
         server = launch(plan, engine, click.echo)
         announce(server, plan.models)
         server.wait()

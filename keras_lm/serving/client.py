@@ -15,16 +15,18 @@ from keras_lm.serving.client_values import (
     to_json,
 )
 
-# HTTP status → gRPC's name for the same error
+# HTTP status → gRPC's name for the same error, or the likeliest of several: TF Serving's 400 may
+# also be FAILED_PRECONDITION or OUT_OF_RANGE, 409 ABORTED, and 500 UNKNOWN or DATA_LOSS.
 HTTP_CODES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
-    409: "ABORTED",
-    412: "FAILED_PRECONDITION",
+    409: "ALREADY_EXISTS",
+    413: "RESOURCE_EXHAUSTED",
     429: "RESOURCE_EXHAUSTED",
     499: "CANCELLED",
+    500: "INTERNAL",
     501: "UNIMPLEMENTED",
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
@@ -41,8 +43,11 @@ class ServerError(Exception):
     """A request that failed: the server refused it, or did not answer.
 
     Attributes:
-        code: str. gRPC's name of the error, over REST too: `"NOT_FOUND"`, `"INVALID_ARGUMENT"`,
-            `"UNAVAILABLE"` (nobody answers), `"DEADLINE_EXCEEDED"` (no answer in time), …
+        code: str. gRPC's name of the error: `"NOT_FOUND"`, `"INVALID_ARGUMENT"`, `"UNAVAILABLE"`
+            (nobody answers), `"DEADLINE_EXCEEDED"` (no answer in time), … REST tells the HTTP
+            status alone, which several errors share; then it is the most common of them, such as
+            `"INVALID_ARGUMENT"` for a signature that does not exist, which over gRPC is
+            `"FAILED_PRECONDITION"`.
         message: str. What the server itself said.
     """
 
@@ -175,13 +180,15 @@ class _Rest(_Transport):
         self.session.trust_env = not _is_here(self.url)  # no proxy stands between us and ourselves
 
     def predict(self, inputs, signature, expected):
-        # TF Serving itself knows defaults over gRPC only. JSON has no word for arrays of nothing.
-        defaults = {
-            name: column["default"]
-            for name, column in expected["inputs"].items()
-            if name not in inputs and column["default"].size
-        }
-        inputs = defaults | dict(inputs)
+        # Servers fill in defaults over gRPC only.
+        missing = expected["inputs"].keys() - inputs.keys()
+        inputs = {n: expected["inputs"][n]["default"] for n in missing} | dict(inputs)
+        for name in sorted(missing):
+            if not inputs[name].size:  # JSON cannot say the shape of an array without values
+                raise ValueError(
+                    f"inputs has no {name!r}, and its default of shape {inputs[name].shape} cannot "
+                    "be sent over REST: pass it, or ask a grpc:// server."
+                )
         body = {
             "signature_name": signature,
             "inputs": {name: to_json(column) for name, column in inputs.items()},

@@ -39,9 +39,20 @@ class CannotStart(LaunchError):
     """An engine that is installed but does not work here, so that another may be tried."""
 
 
+def family_of(host):
+    """Return the family, IPv4 or IPv6, that an address is of; names are taken for IPv4's."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def open_socket(host):
-    """Return a new socket of the family, IPv4 or IPv6, that an address is of."""
-    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    """Return a new socket of the family that an address is of."""
+    return socket.socket(family_of(host))
+
+
+def address_of(host):
+    """Return the address of a name, as it stands before a port: IPv6 in brackets."""
+    address = socket.getaddrinfo(host, None, family_of(host))[0][4][0]
+    return f"[{address}]" if ":" in address else address
 
 
 def reachable(host):
@@ -212,15 +223,16 @@ class DockerServer(ChildServer):
         (folder / "models.config").write_text(model_config(inside), encoding="ascii")
         mounts = [(folder, "/config")]
         mounts += [(path, inside[name]) for name, path in self.plan.models.items()]
-        address = socket.gethostbyname(self.plan.host)
+        address = address_of(self.plan.host)
         self.container = f"keras-lm-serve-{os.getpid()}-{self.plan.rest_port}"
         command = ["docker", "run", "--rm", f"--name={self.container}"]
         command += ["--init"]  # a server that is process 1 would ignore SIGTERM
         command += [f"--publish={address}:{self.plan.rest_port}:8501"]
         command += [f"--publish={address}:{self.plan.grpc_port}:8500"]
         for source, target in mounts:
-            quoted = str(source).replace('"', '""')  # the option is a line of CSV
-            command += ["--mount", f'type=bind,"source={quoted}",target={target},readonly']
+            fields = [f"source={source}", f"target={target}"]
+            quoted = ['"' + field.replace('"', '""') + '"' for field in fields]  # a line of CSV
+            command += ["--mount", ",".join(["type=bind", *quoted, "readonly"])]
         command += ["--env=TF_CPP_MIN_LOG_LEVEL=1", f"--entrypoint={BINARY}", IMAGE]
         return command + self._flags("/config/models.config", 8501, 8500)
 
@@ -259,14 +271,22 @@ class EmbeddedServer:
 
         plan = self.plan
         try:
-            self.server = Server(plan.models, plan.host, plan.rest_port, plan.grpc_port)
+            self.server = Server(
+                plan.models, plan.host, plan.rest_port, plan.grpc_port, **plan.limits
+            )
             self.server.start()
         except (OSError, RuntimeError, ValueError) as error:  # its words for a wrong model or port
             raise LaunchError(str(error)) from error
         self.rest_url = f"http://{reachable(plan.host)}:{self.server.rest_url.rpartition(':')[2]}"
         self.grpc_address = f"{reachable(plan.host)}:{self.server.grpc_address.rpartition(':')[2]}"
         self.wait = self.server.wait
-        self.stop = self.server.stop
+
+    def stop(self):
+        """End the server, and with it the process if a request will not end."""
+        if not self.server.stop():
+            # TensorFlow computes on in a thread, and Python would wait for it.
+            sys.stdout.flush()
+            os._exit(0)
 
 
 ENGINES = {"binary": BinaryServer, "docker": DockerServer, "embedded": EmbeddedServer}

@@ -13,7 +13,8 @@ from tensorflow_serving.apis import (
 
 from keras_lm.serving import messages, model_status
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
-from keras_lm.serving.models import ModelConfig, check_folder, check_name
+from keras_lm.serving.model_names import check_name
+from keras_lm.serving.models import ModelConfig
 
 logger = logging.getLogger("keras_lm.serving")
 
@@ -21,12 +22,16 @@ LONGEST_MESSAGE = 1024  # of an error; it travels in an HTTP header
 TENSORFLOW = 1  # the older way of saying model_platform: "tensorflow"
 
 
-def add_services(server, models):
-    """Register both services over `Models` with a `grpc.Server`."""
+def add_services(server, models, folders):
+    """Register both services over `Models` with a `grpc.Server`.
+
+    Clients may have the models of these `folders` served by other names, versions and labels, and
+    no other folder: nobody is asked who he is.
+    """
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         PredictionService(models), server
     )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(models), server)
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(models, folders), server)
 
 
 def _answering(method):
@@ -118,8 +123,9 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     """Tells which versions are served, and changes it."""
 
-    def __init__(self, models):
+    def __init__(self, models, folders):
         self._models = models
+        self._folders = folders
 
     @_answering
     def GetModelStatus(self, request):
@@ -130,14 +136,15 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
     @_answering
     def HandleReloadConfigRequest(self, request):
-        """Serve other models, or other versions of them, from now on."""
+        """Serve the models by other names, or other versions of them, from now on."""
         kind = request.config.WhichOneof("config")
         if kind != "model_config_list":
             raise invalid(
                 "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
                 "ModelConfigList is currently supported"
             )
-        configs = [_read_config(entry) for entry in request.config.model_config_list.config]
+        entries = request.config.model_config_list.config
+        configs = [_read_config(entry, self._folders) for entry in entries]
         names = [config.name for config in configs]
         for name in names:
             if names.count(name) > 1:
@@ -151,7 +158,7 @@ def _check_spec(request):
         raise invalid("Missing ModelSpec")
 
 
-def _read_config(entry):
+def _read_config(entry, folders):
     platform = entry.model_platform or ("tensorflow" if entry.model_type == TENSORFLOW else "")
     if not platform:
         raise invalid(
@@ -166,10 +173,16 @@ def _read_config(entry):
             f"Expected model {entry.name} to have an absolute path or URI; got base_path()="
             f"{entry.base_path}"
         )
+    folder = folder.resolve()
+    if folder not in folders:
+        raise ServingError(
+            StatusCode.PERMISSION_DENIED,
+            f"base_path={entry.base_path!r} is not one of the folders that this server was started "
+            "with, and it serves no others.",
+        )
     try:
         check_name(entry.name)
-        check_folder(folder)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise invalid(str(error)) from error
     policy = entry.model_version_policy
     choice = policy.WhichOneof("policy_choice")

@@ -4,12 +4,15 @@
 take serialised tf.Examples and check that the outputs have the one form which those calls promise.
 """
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the ops that tokenize inside of a graph
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_lm.serving import batching
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -34,11 +37,18 @@ class SavedModel:
         except Exception as error:  # a broken file raises almost anything in TensorFlow
             code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
             raise ServingError(code, str(error)) from error
+        parameters = batching.read_parameters(folder)
+        self._batchers = {
+            name: batching.Batcher(functools.partial(self._call, name), parameters)
+            for name, signature in self.signature_defs.items()
+            if parameters and batching.can_join(signature)
+        }
 
     def run(self, name, inputs, output_names=()):
         """Run a signature on a dict of arrays, and return those of `output_names`, or all if empty.
 
-        Inputs with a default are optional. Strings are arrays of `bytes` objects.
+        Inputs with a default are optional. Strings are arrays of `bytes` objects. Calls from other
+        threads may be joined to this one; see `batching`.
         """
         signature = self.signature_defs[name]
         inputs = _complete(inputs, signature)
@@ -47,13 +57,19 @@ class SavedModel:
         _check_output_names(output_names, signature)
         if name not in self._loaded.signatures:  # such as the one that initialises tables
             raise invalid(f'Signature "{name}" is not for requests.')
+        batcher = self._batchers.get(name)
+        outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
+        return {alias: outputs[alias] for alias in output_names or outputs}
+
+    def _call(self, name, inputs):
+        infos = self.signature_defs[name].inputs
         with tensorflow_errors():
             tensors = {
-                alias: tf.constant(array, tf.as_dtype(signature.inputs[alias].dtype))
+                alias: tf.constant(array, tf.as_dtype(infos[alias].dtype))
                 for alias, array in inputs.items()
             }
             outputs = self._loaded.signatures[name](**tensors)
-            return {alias: outputs[alias].numpy() for alias in output_names or outputs}
+            return {alias: output.numpy() for alias, output in outputs.items()}
 
 
 def _read_signature_defs(folder):

@@ -108,7 +108,7 @@ def _read_columns(columns, signature):
     for name, info in signature.inputs.items():
         if name in columns:
             arrays[name] = _make_array(*_flatten(columns[name], info.dtype), info.dtype)
-        elif name not in signature.defaults:
+        else:  # also if it has a default: TF Serving fills those in over gRPC alone
             raise invalid(f"Missing named input: {name} in 'inputs' object.")
     return arrays
 
@@ -125,7 +125,6 @@ def _read_rows(rows, signature):
         )
     by_name = isinstance(rows[0], dict) and not _is_base64(rows[0])
     types = {name: info.dtype for name, info in signature.inputs.items()}
-    required = types.keys() - signature.defaults.keys()
     values, shapes = {}, {}
     for index, row in enumerate(rows):
         is_object = isinstance(row, dict) and not _is_base64(row)
@@ -142,7 +141,7 @@ def _read_rows(rows, signature):
                 raise invalid(
                     f"Failed to process element: {index}{key} of 'instances' list. Error: {error}"
                 ) from error
-        if named.keys() != values.keys() or not named.keys() >= required:
+        if named.keys() != types.keys():
             raise invalid(
                 f"Failed to process element: {index} of 'instances' list. JSON object: "
                 f"{_show(row)} keys must be equal to: {','.join(sorted(types))}"

@@ -4,13 +4,13 @@
 takes the first that is there and starts.
 """
 
-import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from keras_lm.files import find_versions
 from keras_lm.serving.engines import ENGINES, CannotStart, LaunchError, open_socket
+from keras_lm.serving.model_names import check_name
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,14 @@ class Plan:
     """What to serve, and where; a port of 0 is a free one.
 
     `models` is a dict of name → absolute `Path` of the folder of its versions; see `find_models`.
+    `limits` are arguments of `Server` that only the embedded server has.
     """
 
     models: dict
     host: str = "127.0.0.1"
     rest_port: int = 0
     grpc_port: int = 0
+    limits: dict = field(default_factory=dict)
 
 
 def find_models(folders, names=()):
@@ -51,11 +53,10 @@ def find_models(folders, names=()):
                 "name and a SavedModel in it, as task.export writes it."
             )
         name = names[index] if names else path.name
-        if not re.fullmatch(r"[\w.-]+", name):
-            raise LaunchError(
-                f"{name!r} cannot be a model's name, which stands in URLs: give one of letters, "
-                "digits, '_', '-' and '.' by --name."
-            )
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise LaunchError(f"{error} Give another by --name.") from None
         if name in models:
             raise LaunchError(f"Two models are called {name!r}: tell them apart by --name.")
         models[name] = path

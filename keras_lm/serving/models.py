@@ -132,6 +132,12 @@ class Models:
             raise ServingError(StatusCode.NOT_FOUND, f"Could not find {which} of model {name}")
         return found
 
+    @property
+    def is_busy(self):
+        """Whether a version answers a request now."""
+        with self._lock:
+            return any(v.users for model in self._models.values() for v in model.versions.values())
+
     # For who looks after the models
 
     def configure(self, configs):
@@ -229,8 +235,10 @@ class Models:
             warm_up(saved_model, folder)
         except ServingError as error:
             logger.error("Version %d of %s cannot be served. %s", number, name, error)
+            # Any client may read this, and where the files lie is none of its business.
+            told = error.message.replace(str(model.config.folder), name)
             with self._lock:
-                version.state, version.error = "END", error
+                version.state, version.error = "END", ServingError(error.code, told)
             return
         with self._lock:
             version.saved_model, version.state = saved_model, "AVAILABLE"
@@ -260,12 +268,6 @@ def _list_files(folder):
 def _describe_failure(model):
     errors = [f"version {v.number}: {v.error}" for v in model.versions.values() if v.error]
     return f"{model.config.name} ({'; '.join(errors) or 'no versions'})"
-
-
-def check_name(name):
-    """Raise a `ValueError` if a model's name cannot stand in a URL path."""
-    if not isinstance(name, str) or not name or set(name) & set("/:"):
-        raise ValueError(f"name={name!r}: a model's name has no / and no : and is not empty.")
 
 
 def check_folder(folder):

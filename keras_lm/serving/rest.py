@@ -17,10 +17,12 @@ import urllib.parse
 import zlib
 
 from google.protobuf import json_format
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from tensorflow_serving.apis import get_model_metadata_pb2
 
+from keras_lm.files import LARGEST_VERSION
 from keras_lm.serving import inference, json_answers, json_requests, model_status
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
@@ -47,11 +49,17 @@ HTTP_STATUS = {
     StatusCode.UNAUTHENTICATED: 401,
 }  # every other code is 500
 
-LARGEST_UNZIPPED = 2**28  # bytes; a few kilobytes of gzip can be more than fits into memory
 
+def make_application(models, workers, grpc_address, hosts, max_request_bytes):
+    """Return the ASGI application.
 
-def make_application(models, workers, grpc_address):
-    """Return the ASGI application; the threads of the executor `workers` run the models."""
+    Args:
+        models: `Models`.
+        workers: executor, in whose threads the models run.
+        grpc_address: str, which the page shows.
+        hosts: `Hosts` that requests may be for.
+        max_request_bytes: int, the largest body, also once it is unzipped.
+    """
 
     async def application(scope, receive, send):
         request = Request(scope, receive)
@@ -59,11 +67,17 @@ def make_application(models, workers, grpc_address):
             response = await answer(request)
         except ClientDisconnect:  # nobody is left to be told
             return
+        except asyncio.CancelledError:  # by uvicorn, when the time to finish is over
+            response = _json_response(json_answers.write_error("The server is shutting down."), 503)
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
         await response(scope, receive, send)
 
     async def answer(request):
         path = request.scope["raw_path"].decode("latin-1")
+        host = request.headers.get("host", "")
+        if host not in hosts:
+            message = f"Host {host!r} is not a name of this server, nor in its allowed hosts."
+            return _json_response(json_answers.write_error(message), 400)
         if path == "/" and request.method in ("GET", "HEAD"):
             from keras_lm.serving import page
 
@@ -72,6 +86,8 @@ def make_application(models, workers, grpc_address):
             return _json_response(json_answers.write_error(f"Not found: {path}"), 404)
         try:
             return _json_response(await answer_api(request, path))
+        except HTTPException as error:
+            return _json_response(json_answers.write_error(error.detail), error.status_code)
         except ServingError as error:
             return _json_response(
                 json_answers.write_error(error.message), HTTP_STATUS.get(error.code, 500)
@@ -89,14 +105,26 @@ def make_application(models, workers, grpc_address):
         if request.method == "POST" and (match := POST_PATH.fullmatch(path)):
             spec, run = _read_spec(match), VERBS.get(match["verb"])
             if run is not None and spec["name"]:
-                body = await request.body()
+                body = await _read_body(request, max_request_bytes)
                 encoding = request.headers.get("content-encoding", "")
                 return await asyncio.get_running_loop().run_in_executor(
-                    workers, _run, run, models, spec, body, encoding
+                    workers, _run, run, models, spec, body, encoding, max_request_bytes
                 )
         raise invalid(f"Malformed request: {request.method} {path}")
 
     return application
+
+
+async def _read_body(request, most):
+    too_large = HTTPException(413, f"The body has more than {most} bytes, the most that is read.")
+    if int(request.headers.get("content-length", 0)) > most:
+        raise too_large
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise too_large
+    return bytes(body)
 
 
 def _json_response(body, status=200):
@@ -105,9 +133,13 @@ def _json_response(body, status=200):
 
 def _read_spec(match):
     """Return the arguments of `Models.lease` that a path names."""
-    version = match["version"] and int(match["version"])
-    if version is not None and version >= 2**63:
-        raise invalid(f"Failed to convert version: {version} to numeric.")
+    version = match["version"]
+    if version is not None:
+        digits = version.lstrip("0") or "0"
+        # The length comes first: Python reads no more than 4,300 digits.
+        if len(digits) > len(str(LARGEST_VERSION)) or int(digits) > LARGEST_VERSION:
+            raise invalid(f"Failed to convert version: {version} to numeric.")
+        version = int(digits)
     name, label = (match[key] and urllib.parse.unquote(match[key]) for key in ("name", "label"))
     return {"name": name, "version": version, "label": label}
 
@@ -141,10 +173,10 @@ def _dump_message(message):
     return json.dumps(_message_to_dict(message), indent=1).encode()
 
 
-def _run(run, models, spec, body, encoding):
+def _run(run, models, spec, body, encoding, most):
     """Answer a POST, in a worker thread."""
     try:
-        document = json_requests.parse(_unzip(body) if encoding.lower() == "gzip" else body)
+        document = json_requests.parse(_unzip(body, most) if encoding.lower() == "gzip" else body)
         with models.lease(**spec) as saved_model:
             return run(saved_model, document)
     except ServingError:
@@ -158,10 +190,11 @@ def _run(run, models, spec, body, encoding):
         raise ServingError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}") from error
 
 
-def _unzip(body):
+def _unzip(body, most):
+    # A few kilobytes of gzip can be more than fits into memory.
     unzip = zlib.decompressobj(wbits=31)
     try:
-        unzipped = unzip.decompress(body, LARGEST_UNZIPPED)
+        unzipped = unzip.decompress(body, most)
     except zlib.error as error:
         raise invalid("Failed to uncompress the gzipped body.") from error
     if not unzip.eof:

@@ -2,17 +2,21 @@
 
 import contextlib
 import logging
+import resource
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-import uvicorn
 
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import add_services
-from keras_lm.serving.models import ModelConfig, Models, check_folder, check_name
+from keras_lm.serving.hosts import Hosts
+from keras_lm.serving.http_server import HttpServer
+from keras_lm.serving.model_names import check_name
+from keras_lm.serving.models import ModelConfig, Models, check_folder
 from keras_lm.serving.rest import make_application
 
 logger = logging.getLogger("keras_lm.serving")
@@ -20,6 +24,8 @@ logger = logging.getLogger("keras_lm.serving")
 REST_THREADS = 32
 GRPC_THREADS = 64  # these answer everything, also what is quick
 GRACE = 5  # seconds in which requests may end after `stop`
+HANDSHAKE = 5000  # milliseconds that a gRPC client has to introduce itself
+MOST_CONNECTIONS = 1000
 
 
 class Server:
@@ -31,7 +37,9 @@ class Server:
     tried again once its files change.
 
     Nobody is asked for a password and nothing is encrypted, which is why a server can be reached
-    from this machine only, unless `host` says otherwise.
+    from this machine only, unless `host` says otherwise. Requests for another host are refused, so
+    that no web page gets in by a name of its own. Over gRPC, clients may have the models served by
+    other names, versions and labels (`HandleReloadConfigRequest`), but from no other folders.
 
     Args:
         folders: path of a folder of numbered versions, such as `task.export` writes; or a list of
@@ -39,12 +47,26 @@ class Server:
         host: str, the address to listen on.
         rest_port, grpc_port: int. 0 takes a free one.
         poll_seconds: float, how often to look for new versions.
+        allowed_hosts: list of str, further names that the `Host` header of a REST request may have,
+            such as the one that a proxy passes on; `*` in them stands for any characters. Allowed
+            anyway are `host` and this machine's names for itself, and with a `host` that stands for
+            all addresses any address and the machine's name.
+        max_request_bytes: int, the largest body of a REST request, also once it is unzipped, and
+            the largest message over gRPC. More is answered by 413 or `RESOURCE_EXHAUSTED`.
+        max_connections: int, over REST, and as many over gRPC. REST closes the one that has been
+            idle for the longest to take a new one, and answers 503 if none is; gRPC takes no new
+            one, but closes after 5 seconds those that say nothing. None is a quarter of the files
+            that the process may have open, and 1,000 at most.
+        request_timeout: float, seconds in which a client has to send the whole of a request, and
+            to take its answer. A connection without a request is closed after them.
 
     Raises:
         FileNotFoundError: if a folder does not exist, or no version is in it. TensorFlow Serving
             would wait for one to appear.
-        ValueError: if a path is a version and not the folder of all, two models have one name, or a
-            number is out of range.
+        NotADirectoryError: if a folder is a file.
+        ValueError: if a path is a version and not the folder of all, there is no folder, two models
+            have one name, a name cannot stand in URLs, a number is out of range, or `allowed_hosts`
+            is a single string.
 
     Example:
 
@@ -53,16 +75,39 @@ class Server:
             answer = requests.post(url, json={"instances": ["a fine film"]}).json()
     """
 
-    def __init__(self, folders, host="127.0.0.1", rest_port=0, grpc_port=0, poll_seconds=1.0):
+    def __init__(
+        self,
+        folders,
+        host="127.0.0.1",
+        rest_port=0,
+        grpc_port=0,
+        poll_seconds=1.0,
+        allowed_hosts=(),
+        max_request_bytes=2**26,
+        max_connections=None,
+        request_timeout=60.0,
+    ):
         self._configs = _make_configs(folders)
-        if not poll_seconds > 0:
-            raise ValueError(f"poll_seconds={poll_seconds}: pass a number above 0.")
+        if max_connections is None:
+            max_connections = _default_connections()
+        for name, value in {
+            "poll_seconds": poll_seconds,
+            "max_request_bytes": max_request_bytes,
+            "max_connections": max_connections,
+            "request_timeout": request_timeout,
+        }.items():
+            if not value > 0:
+                raise ValueError(f"{name}={value}: pass a number above 0.")
         self._host = host
         self._ports = {"rest_port": rest_port, "grpc_port": grpc_port}
         for name, port in self._ports.items():
             if not 0 <= port < 2**16:
                 raise ValueError(f"{name}={port}: pass a number from 1 to 65535, or 0 for any.")
         self._poll_seconds = poll_seconds
+        self._hosts = Hosts(host, allowed_hosts)
+        self._max_request_bytes = max_request_bytes
+        self._max_connections = max_connections
+        self._request_timeout = request_timeout
         self._models = Models()
         self._is_running = False
         self._stopping = threading.Event()
@@ -108,20 +153,10 @@ class Server:
             undo.pop_all()
         self._stopping.clear()
         self._workers = ThreadPoolExecutor(REST_THREADS, "keras-lm-rest")
-        self._rest = _RestServer(
-            uvicorn.Config(
-                make_application(self._models, self._workers, self.grpc_address),
-                loop="asyncio",
-                http="h11",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=GRACE,
-            )
+        application = make_application(
+            self._models, self._workers, self.grpc_address, self._hosts, self._max_request_bytes
         )
+        self._rest = HttpServer(application, self._max_connections, self._request_timeout, GRACE)
         self._rest_thread = threading.Thread(
             target=self._rest.run, args=([rest_socket],), name="keras-lm-rest", daemon=True
         )
@@ -134,17 +169,26 @@ class Server:
         return self
 
     def stop(self):
-        """Stop answering. Running requests get a few seconds to finish."""
+        """Stop answering. Running requests get a few seconds to finish.
+
+        Returns:
+            bool, whether they did. A client whose request did not is told that the server ends
+            (503, `CANCELLED`), but TensorFlow computes on, in a thread that cannot be ended.
+        """
         if not self._is_running:
-            return
+            return True
         self._is_running = False
         self._stopping.set()
+        end = time.monotonic() + GRACE
         self._rest.should_exit = True
-        self._grpc.stop(GRACE).wait()
+        self._grpc.stop(GRACE).wait(GRACE + 1)
         self._rest_thread.join()
         self._workers.shutdown(wait=False, cancel_futures=True)
-        self._poll_thread.join()
+        self._poll_thread.join(max(end - time.monotonic(), 0))
+        if self._models.is_busy or self._poll_thread.is_alive():
+            return False
         self._models.close()
+        return True
 
     def wait(self):
         """Block until `stop` is called from another thread, or Ctrl+C is pressed here."""
@@ -170,16 +214,18 @@ class Server:
         return bound
 
     def _bind_grpc(self):
-        unlimited = -1
         server = grpc.server(
             ThreadPoolExecutor(GRPC_THREADS, "keras-lm-grpc"),
             options=[
-                ("grpc.max_send_message_length", unlimited),
-                ("grpc.max_receive_message_length", unlimited),
+                ("grpc.max_send_message_length", -1),  # no limit
+                ("grpc.max_receive_message_length", self._max_request_bytes),
+                ("grpc.max_allowed_incoming_connections", self._max_connections),
+                ("grpc.max_connection_idle_ms", int(1000 * self._request_timeout)),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE),
                 ("grpc.so_reuseport", 0),  # else two servers would share one port
             ],
         )
-        add_services(server, self._models)
+        add_services(server, self._models, [config.folder for config in self._configs])
         try:
             port = server.add_insecure_port(self.grpc_address)
         except RuntimeError as error:
@@ -201,18 +247,9 @@ class Server:
                 logger.exception("Looking for new versions failed.")
 
 
-class _RestServer(uvicorn.Server):
-    """Tells when it has begun to answer."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.is_ready = threading.Event()
-
-    async def startup(self, sockets=None):
-        try:
-            await super().startup(sockets)
-        finally:
-            self.is_ready.set()
+def _default_connections():
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if files < 0 else max(min(files // 4, MOST_CONNECTIONS), 1)
 
 
 def _make_configs(folders):

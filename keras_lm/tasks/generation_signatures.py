@@ -52,7 +52,8 @@ class GenerationSignatures(TextSignatures):
         return {
             "generate": self.generate_defaults(),
             "detokenize": all_real,
-            "next_token": all_real | self.initial_state(),
+            # With a free slot, since JSON cannot say the shape of an array without values.
+            "next_token": all_real | self.initial_state(length=1),
         }
 
     def requests(self, batch_sizes):

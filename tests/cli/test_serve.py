@@ -1,13 +1,17 @@
 """`keras-lm serve`, through its real entry point: it answers, and ends when it is told to."""
 
+import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -15,6 +19,7 @@ import tensorflow as tf
 from click.testing import CliRunner
 
 from keras_lm.cli import main
+from keras_lm.serving.client import Client, ServerError
 
 COMMAND = Path(sys.executable).with_name("keras-lm")
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # the tests set it, and the command has its own
@@ -22,14 +27,20 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"  # the tests set it, and the command has its 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """The folder of a SavedModel that counts characters."""
+    """The folder of a SavedModel that counts characters, and can take its time."""
     folder = tmp_path_factory.mktemp("models") / "counter"
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def count(text):
         return {"length": tf.strings.length(text, "UTF8_CHAR")}
 
-    tf.saved_model.save(tf.Module(), str(folder / "1"), signatures=count)
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float64, "seconds")], autograph=False)
+    def wait(seconds):
+        end = tf.timestamp() + seconds
+        return {"rounds": tf.while_loop(lambda i: tf.timestamp() < end, lambda i: (i + 1,), [0])[0]}
+
+    signatures = {"serving_default": count, "wait": wait}
+    tf.saved_model.save(tf.Module(), str(folder / "1"), signatures=signatures)
     return folder
 
 
@@ -83,8 +94,15 @@ def is_free(port):
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
+def length_by(url):
+    """The model's answer to three letters, or None if the server takes no more clients."""
+    with Client(url, "counter") as client, contextlib.suppress(ServerError):
+        return client.predict({"text": ["abc"]})["length"].item()
+
+
 def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
     process = serve(model)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))
     lines = said_until(process, "Ctrl-C")
     assert value(lines, "Engine") == (
         "the embedded server of keras_lm; tensorflow_model_server is not on PATH; docker is not "
@@ -96,11 +114,30 @@ def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
     done = subprocess.run(["bash", "-c", curl], capture_output=True, timeout=60)
     assert json.loads(done.stdout) == {"outputs": [len("never a dull moment")]}
 
+    # More idle clients than it may have files open, at both ports
+    ports = [int(value(lines, name).rsplit(":", 1)[1]) for name in ("REST", "gRPC")]
+    idle = [socket.create_connection(("127.0.0.1", port), 30) for port in ports for _ in range(300)]
+    assert length_by(url) == 3
+    end = time.monotonic() + 20  # gRPC gives them some seconds to introduce themselves
+    while (length := length_by(f"grpc://{value(lines, 'gRPC')}")) is None:
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    assert length == 3
+
+    # A request that would take longer than the end may
+    body = json.dumps({"signature_name": "wait", "inputs": 120}).encode()
+    head = f"POST /v1/models/counter:predict HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n"
+    waiting = socket.create_connection(("127.0.0.1", ports[0]), 30)
+    waiting.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=30)
+    assert waiting.recv(100).startswith(b"HTTP/1.1 503")
+    for each in [*idle, waiting]:
+        each.close()
     assert process.returncode == 0, error
     assert out == "Ended.\n"
-    assert error == ""
+    assert error == "Cancel 1 running task(s), timeout graceful shutdown exceeded\n"
     assert is_free(int(url.rsplit(":", 1)[1]))
     assert is_free(int(value(lines, "gRPC").rsplit(":", 1)[1]))
 
@@ -134,7 +171,9 @@ def test_mistakes_end_early_and_in_one_line(model, tmp_path):
         (tmp_path / "nowhere",): "There is no folder",
         (tmp_path,): "holds no version of a model",
         (model / "1",): "is one version of a model",
-        (model, "--name", "a b"): "'a b' cannot be a model's name",
+        (model, "--name", "a:b"): "'a:b' cannot be a model's name",
+        (model, "--max-connections", 0): "0 is not in the range",
+        (model, "--request-timeout", 0): "0.0 is not in the range",
         (model, "--rest-port", 70000): "70000 is not in the range",
         (model, "--engine", "binary", "--rest-port", 0): "tensorflow_model_server is not on PATH",
     }.items():

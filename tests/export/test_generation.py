@@ -288,31 +288,38 @@ def ask(server, body):
         return json.load(response)
 
 
-def test_rest(server, task):
+@pytest.fixture(scope="module")
+def options(task):
+    """All options of `generate`, as REST wants them."""
+    defaults = {name: option.default for name, option in OPTIONS.items()} | {"stop": ""}
+    return defaults | {"max_new_tokens": task.default_max_new_tokens}
+
+
+def test_rest(server, task, options):
     expected = task.generate(["Hello", "a prompt"])
     answer = ask(server, {"instances": ["Hello", "a prompt"]})
     assert [row["text"] for row in answer["predictions"]] == expected
-    body = {
-        "signature_name": "generate",
-        "inputs": {"prompt": ["Hello", "a prompt"], "temperature": 0.8, "seed": [1, 2]},
-    }
+    chosen = {"prompt": ["Hello", "a prompt"], "temperature": 0.8, "seed": [1, 2]}
+    body = {"signature_name": "generate", "inputs": options | chosen}
     answer = ask(server, body)["outputs"]
     assert answer["text"] == task.generate(["Hello", "a prompt"], temperature=0.8, seed=[1, 2])
     rows = [{"prompt": "Hello", "max_new_tokens": 2}, {"prompt": "a prompt", "max_new_tokens": 0}]
+    rows = [options | row for row in rows]
     answer = ask(server, {"signature_name": "generate", "instances": rows})
     assert [row["num_tokens"] for row in answer["predictions"]] == [2, 0]
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("bad", "message"),
     [
         ({"top_p": 1.5}, "above 0 and at most 1"),
         ({"max_new_tokens": WINDOW}, "leaves no room"),
         ({"seed": [1, 2, 3]}, "seed must have one value"),
     ],
 )
-def test_bad_options_are_refused_and_the_server_goes_on(server, options, message):
-    body = {"signature_name": "generate", "inputs": {"prompt": ["Hello", "you"]} | options}
+def test_bad_options_are_refused_and_the_server_goes_on(server, options, bad, message):
+    inputs = {"prompt": ["Hello", "you"]} | options | bad
+    body = {"signature_name": "generate", "inputs": inputs}
     with pytest.raises(urllib.error.HTTPError) as error:
         ask(server, body)
     assert error.value.code == 400
@@ -340,8 +347,22 @@ def test_client_leaves_options_out(server, task, protocol):
             client.predict({"temperature": [1.0]}, "generate")
 
 
-def test_rest_of_tf_serving_wants_all_inputs(server, monkeypatch):
+def test_rest_refuses_options_left_out_as_tf_serving_does(server, options):
     """Its parser of JSON sees the inputs of a signature, but not the defaults."""
+    some = {"prompt": "Hello"} | options
+    del some["seed"]
+    every = ",".join(sorted(["prompt", *options]))
+    for body, message in [
+        ({"inputs": some}, "Missing named input: seed in 'inputs' object."),
+        ({"instances": [some]}, f"keys must be equal to: {every}"),
+    ]:
+        with pytest.raises(urllib.error.HTTPError) as error:
+            ask(server, {"signature_name": "generate"} | body)
+        assert error.value.code == 400
+        assert json.load(error.value)["error"].endswith(message)
+
+
+def test_client_sends_all_inputs_over_rest(server, monkeypatch):
     with Client(server.rest_url, "writer") as client:
         sent = {}
 

@@ -44,6 +44,16 @@ SIGNATURES = {
         "outputs": {"y": column("DT_INT32", -1)},
         "method_name": "tensorflow/serving/predict",
     },
+    "step": {
+        "inputs": {"x": column("DT_INT64", -1), "cache": column("DT_FLOAT", -1, 2)},
+        "outputs": {"y": column("DT_INT32", -1)},
+        "defaults": {
+            "cache": {
+                "dtype": "DT_FLOAT",
+                "tensor_shape": {"dim": [{"size": "0"}, {"size": "2"}]},
+            }
+        },
+    },
     "__saved_model_init_op": {
         "inputs": {},
         "outputs": {"init": {**column("DT_INVALID"), "tensor_shape": {"unknown_rank": True}}},
@@ -73,6 +83,8 @@ class RestStub(BaseHTTPRequestHandler):
             self.answer({"model_version_status": [version]})
         elif self.path == "/v1/models/slow":
             time.sleep(2)
+        elif self.path.startswith("/v1/models/status-"):
+            self.answer({"error": "boom"}, int(self.path[-3:]))
         elif self.path == "/v1/models/proxy":
             self.answer("<html>Bad gateway</html>", 502, raw=True)
         else:
@@ -184,7 +196,7 @@ def test_answers_are_arrays_of_the_declared_dtypes(url):
 def test_metadata_and_status_read_alike(url):
     with Client(url, "critic") as client:
         signatures = client.metadata()
-        assert set(signatures) == {"serving_default", "one"}
+        assert set(signatures) == {"serving_default", "one", "step"}
         assert signatures["one"]["inputs"] == {"x": {"dtype": "DT_INT64", "shape": [-1]}}
         scores = signatures["serving_default"]["outputs"]["scores"]
         assert scores == {"dtype": "DT_FLOAT", "shape": [-1, 2]}
@@ -242,6 +254,18 @@ def test_the_servers_own_words_and_code_are_kept(url):
     assert "'critic'" in str(caught.value)
 
 
+@pytest.mark.parametrize("status, code", [(500, "INTERNAL"), (413, "RESOURCE_EXHAUSTED")])
+def test_a_status_stands_for_the_likeliest_code(rest_stub, status, code):
+    with pytest.raises(ServerError) as caught:
+        Client(rest_stub.url, f"status-{status}").status()
+    assert caught.value.code == code
+
+
+def test_a_default_without_values_is_not_for_rest(rest_stub):
+    with pytest.raises(ValueError, match=r"no 'cache', .* shape \(0, 2\) .* a grpc:// server"):
+        Client(rest_stub.url, "critic").predict({"x": [1]}, signature="step")
+
+
 def test_a_wrong_model_is_not_found(url):
     with (
         Client(url, "criic") as client,
@@ -295,7 +319,9 @@ def test_mistakes_that_need_no_server(rest_stub):
         client.predict({"text": "a"})
     with pytest.raises(ValueError, match=r"inputs has \['txt'\]: .* takes \['text'\]"):
         client.predict({"txt": ["a"]})
-    with pytest.raises(ValueError, match=r"signature='x': use one of \['serving_default', 'one'\]"):
+    with pytest.raises(
+        ValueError, match=r"signature='x': use one of \['serving_default', 'one', '"
+    ):
         client.predict({"text": ["a"]}, signature="x")
 
 

@@ -274,7 +274,7 @@ def test_status(stubs):
 
 
 def test_reload_config(saved_models, grpc_of):
-    with Server({"one": saved_models / "kinds"}) as server:
+    with Server({"one": saved_models / "kinds", "other": saved_models / "numbers"}) as server:
         stubs = grpc_of(server)
         reload = stubs.model.HandleReloadConfigRequest
 
@@ -301,14 +301,16 @@ def test_reload_config(saved_models, grpc_of):
         fails(INVALID, reload, config(model_platform=""), "Illegal setting neither")
         fails(INVALID, reload, config(model_platform="caffe"), "unsupported platform caffe")
         fails(INVALID, reload, config(base_path="numbers"), "absolute path")
-        fails(INVALID, reload, config(base_path="/nowhere/at/all"), "does not exist")
+        for path in ("/", saved_models / "examples", saved_models / "numbers" / "1"):
+            denied = fails(grpc.StatusCode.PERMISSION_DENIED, reload, config(base_path=str(path)))
+            assert "is not one of the folders that this server was started with" in denied
         fails(INVALID, reload, config(name="a/b"), "no / and no :")
         twice = config()
         twice.config.model_config_list.config.append(twice.config.model_config_list.config[0])
         fails(INVALID, reload, twice, "multiple times")
         # A label stands for what is available already.
         fails(PRECONDITION, reload, config({"stable": 1}), "not currently available")
-        assert server.model_names == ["one"]
+        assert server.model_names == ["one", "other"]
 
         assert reload(config()).status.error_code == 0
         assert server.model_names == ["two"]

@@ -118,7 +118,7 @@ def test_docker_is_next_with_folders_read_only(fakes, model, start):
     assert f"--publish=127.0.0.1:{rest_port}:8501" in words
     assert f"--publish=127.0.0.1:{grpc_port}:8500" in words
     quoted = str(model).replace('"', '""')
-    assert f'type=bind,"source={quoted}",target=/models/critic,readonly' in words
+    assert f'type=bind,"source={quoted}","target=/models/critic",readonly' in words
     assert models_of(call["config"]) == {"critic": ("/models/critic", "tensorflow")}
     assert words[words.index(engines.IMAGE) + 1 :] == [
         "--port=8500",
@@ -129,6 +129,12 @@ def test_docker_is_next_with_folders_read_only(fakes, model, start):
     ]
     server.stop()
     assert not is_alive(call["pid"])
+
+
+def test_docker_publishes_addresses_of_ipv6(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(engines, "free_ports", lambda host: (81, 82))
+    command = engines.DockerServer(Plan({"critic": model}, host="::1")).command(tmp_path)
+    assert {"--publish=[::1]:81:8501", "--publish=[::1]:82:8500"} <= set(command)
 
 
 def test_a_server_that_fails_shows_its_last_lines_and_exit_code(fakes, model, start, capfd):
@@ -226,8 +232,10 @@ def test_folders_and_names(model, tmp_path):
         find_models([plain / "1"])
     with pytest.raises(LaunchError, match="holds no version"):
         find_models([tmp_path])
-    with pytest.raises(LaunchError, match=r"'a/b' cannot be a model's name.*--name"):
-        find_models([plain], ["a/b"])
+    for name in ("a/b", "a:b", "a\n", ""):
+        with pytest.raises(LaunchError, match=r"cannot be a model's name.*--name"):
+            find_models([plain], [name])
+    assert find_models([plain], ["what Server takes, too"]) == {"what Server takes, too": plain}
     with pytest.raises(LaunchError, match=r"Two models are called 'critic'.*--name"):
         find_models([plain, plain])
     with pytest.raises(LaunchError, match="1 times for 2 folders"):

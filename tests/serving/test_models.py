@@ -124,7 +124,8 @@ def test_version_that_is_being_copied(models, folder, saved_models):
     source = saved_models / "numbers" / "2"
     (folder / "2").mkdir()
     models.poll()
-    assert "Could not find SavedModel" in models.status("numbers", 2)[0][2].message
+    told = models.status("numbers", 2)[0][2].message  # to any client, and so without the folder
+    assert told == "Could not find SavedModel .pb at supplied export path: numbers/2"
     shutil.copy(source / "saved_model.pb", folder / "2")
     models.poll()
     assert states(models)[2] == "END"

@@ -189,6 +189,12 @@ def test_unknown_models_versions_and_labels(rest, rest_of, server):
     assert error == "Servable not found for request: Specific(kinds, 8)"
     error = rest.fails(400, "/versions/99999999999999999999:predict", **ask)
     assert "to numeric" in error
+    digits = "9" * 5000
+    for path in (f"/versions/{digits}", f"/versions/{digits}/metadata"):
+        response = rest.get(path)
+        assert response.status_code == 400
+        assert response.json() == {"error": f"Failed to convert version: {digits} to numeric."}
+    assert rest.get(f"/versions/{'0' * 5000}7").status_code == 200
     error = rest.fails(400, "/labels/stable:predict", **ask)
     assert error == "Unrecognized servable version label: stable"
     # JSON is read before the model is looked for.

@@ -43,8 +43,9 @@ def test_folders_that_cannot_be_served(saved_models, tmp_path):
         Server(saved_models / "kinds" / "7")
     with pytest.raises(ValueError, match="both be called 'kinds'"):
         Server([saved_models / "kinds", saved_models / "kinds"])
-    with pytest.raises(ValueError, match="has no / and no :"):
-        Server({"a/b": saved_models / "kinds"})
+    for name in ("a/b", "a:b", "a\n", ""):
+        with pytest.raises(ValueError, match="cannot be a model's name: it has no / and no :"):
+            Server({name: saved_models / "kinds"})
     with pytest.raises(ValueError, match="folders is empty"):
         Server([])
     with pytest.raises(ValueError, match="poll_seconds=0"):
@@ -126,7 +127,7 @@ def connect(server):
     return socket.create_connection((host, int(port)), timeout=60)
 
 
-HEAD = b"POST /v1/models/kinds:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+HEAD = b"POST /v1/models/kinds:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
 
 
 @pytest.mark.usefixtures("still_well")
@@ -245,7 +246,19 @@ def test_export_of_a_task(tmp_path, rest_of):
         logits = rest.post(signature_name="tokens", inputs=packed).json()["outputs"]
         examples = [{"text": text} for text in texts]
         classes = rest.post(":classify", signature_name="classify", examples=examples).json()
-    np.testing.assert_allclose([row["scores"] for row in rows], expected["scores"], atol=1e-5)
+        batchers = server._models._models["critic"].versions[1].saved_model._batchers
+        assert {"serving_default", "classify"} <= batchers.keys()
+        assert "tokenize" not in batchers  # its width is that of the longest row
+
+        def ask(text):
+            return rest.post(instances=[text]).json()["predictions"][0]
+
+        with ThreadPoolExecutor(12) as pool:  # from many clients, in batches
+            rows += pool.map(ask, texts * 10)
+    scores = np.tile(expected["scores"], [11, 1])
+    np.testing.assert_allclose([row["scores"] for row in rows], scores, atol=1e-5)
+    assert [row["labels"] for row in rows] == list(expected["labels"]) * 11
+    rows = rows[:3]
     assert columns["labels"] == [row["labels"] for row in rows] == list(expected["labels"])
     assert np.shape(logits) == (1, 2)
     for row, label in zip(classes["results"], expected["labels"]):

@@ -1,0 +1,185 @@
+"""Batches: concurrent requests to one signature are joined and run as one.
+
+How is read from the file that TF Serving reads, beside the SavedModel; a version without it is not
+batched. Unlike TF Serving, a request waits for others only while a batch is running, so that a
+client alone waits for nobody; batches are not filled up to `allowed_batch_sizes`; and a request of
+more rows than `max_batch_size` runs by itself.
+"""
+
+import threading
+import time
+from collections import deque
+
+import numpy as np
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+    wrappers_pb2,
+)
+
+from keras_lm.serving.errors import invalid
+
+FILE = "batching_params.pbtxt"
+DEFAULTS = {"max_batch_size": 1000, "batch_timeout_micros": 0, "num_batch_threads": 4}
+
+
+def _make_message():
+    """Return the class of those fields of TF Serving's message that are used here."""
+    file = descriptor_pb2.FileDescriptorProto(name="batching.proto", syntax="proto3")
+    file.dependency.append(wrappers_pb2.DESCRIPTOR.name)
+    message = file.message_type.add(name="BatchingParameters")
+    for number, name in enumerate(DEFAULTS, start=1):
+        message.field.add(
+            name=name, number=number, label=1, type=11, type_name=".google.protobuf.Int64Value"
+        )
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("BatchingParameters"))
+
+
+_Message = _make_message()
+
+
+def read_parameters(folder):
+    """Return the dict of what `DEFAULTS` names for a version, or None if it is not to be batched.
+
+    Raises:
+        ServingError: if the file cannot be read as TF Serving would.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        message = text_format.Parse(path.read_text(), _Message(), allow_unknown_field=True)
+    except (text_format.ParseError, ValueError) as error:
+        raise invalid(f"Cannot read {path}: {error}") from error
+    found = {field.name: value.value for field, value in message.ListFields()}
+    if found.get("max_batch_size", 1) < 1 or found.get("num_batch_threads", 1) < 1:
+        raise invalid(f"{path}: max_batch_size and num_batch_threads must be 1 or more.")
+    return DEFAULTS | found
+
+
+def can_join(signature):
+    """Return whether requests to a signature can be joined, and their answers be told apart.
+
+    The first size of every input and output has to be that of the batch and the others fixed: an
+    output as wide as the longest row would tell a client of the rows of others.
+    """
+    infos = [*signature.inputs.values(), *signature.outputs.values()]
+    sizes = [[dim.size for dim in info.tensor_shape.dim] for info in infos]
+    return bool(signature.inputs) and all(
+        each and each[0] == -1 and min(each[1:], default=0) >= 0 for each in sizes
+    )
+
+
+class Batcher:
+    """Runs requests to one signature, joined to those that come while others are running.
+
+    There are no threads of its own: that of a request runs the batch which the request is in, and
+    the others wait. If a batch fails, each of its requests is run alone, so that a bad row fails
+    for its own client only.
+
+    Args:
+        run: function of a dict of arrays to a dict of arrays.
+        parameters: dict, from `read_parameters`. At most `num_batch_threads` batches run at once,
+            each of at most `max_batch_size` rows. A batch starts once no other is running, it is
+            full, or its first request has waited for `batch_timeout_micros`.
+    """
+
+    def __init__(self, run, parameters):
+        self._run = run
+        self._most_rows = parameters["max_batch_size"]
+        self._most_running = parameters["num_batch_threads"]
+        self._patience = parameters["batch_timeout_micros"] / 1e6
+        self._lock = threading.Lock()
+        self._queue = deque()
+        self._running = 0
+
+    def run(self, inputs):
+        """Return the outputs for a dict of arrays."""
+        sizes = {len(array) for array in inputs.values()}
+        if len(sizes) > 1 or not 0 < min(sizes) <= self._most_rows:
+            return self._run(inputs)
+        request = _Request(inputs, min(sizes))
+        with self._lock:
+            self._queue.append(request)
+            batch = self._next_batch()
+        patience = self._patience
+        while not request.is_answered:
+            if batch:
+                self._answer(batch)
+                batch = None
+            elif request.wake.wait(patience):
+                request.wake.clear()
+                batch, request.batch = request.batch, None
+            else:
+                patience = None
+                with self._lock:
+                    batch = self._next_batch() if request in self._queue else None
+        if request.error is not None:
+            raise request.error
+        return request.outputs
+
+    def _next_batch(self):
+        """Take a batch from the queue if one is due, to be run now."""
+        if not self._queue or self._running >= self._most_running:
+            return None
+        is_late = time.monotonic() - self._queue[0].since >= self._patience
+        is_full = sum(request.rows for request in self._queue) >= self._most_rows
+        if not (is_late or is_full or self._running == 0):
+            return None
+        batch, rows = [], 0
+        while self._queue and rows + self._queue[0].rows <= self._most_rows:
+            batch.append(self._queue.popleft())
+            rows += batch[-1].rows
+        self._running += 1
+        return batch
+
+    def _answer(self, batch):
+        """Run a batch, wake its requests, and have one of the next batch run that."""
+        if len(batch) == 1 or not self._run_joined(batch):
+            for request in batch:
+                try:
+                    request.outputs = self._run(request.inputs)
+                except Exception as error:
+                    request.error = error
+        for request in batch:
+            request.is_answered = True
+            request.wake.set()
+        with self._lock:
+            self._running -= 1
+            if following := self._next_batch():
+                following[0].batch = following
+                following[0].wake.set()
+
+    def _run_joined(self, batch):
+        """Run several requests as one, and return whether that went well."""
+        names = batch[0].inputs
+        ends = np.cumsum([request.rows for request in batch])
+        try:
+            outputs = self._run({n: np.concatenate([r.inputs[n] for r in batch]) for n in names})
+        except Exception:
+            return False
+        if {len(array) for array in outputs.values()} != {ends[-1]}:
+            return False
+        parts = {name: np.split(array, ends[:-1]) for name, array in outputs.items()}
+        for index, request in enumerate(batch):
+            request.outputs = {name: part[index] for name, part in parts.items()}
+        return True
+
+
+class _Request:
+    """What is asked, and later the answer; `batch` is set if its thread is to run that batch."""
+
+    def __init__(self, inputs, rows):
+        self.inputs = inputs
+        self.rows = rows
+        self.since = time.monotonic()
+        self.wake = threading.Event()
+        self.batch = None
+        self.is_answered = False
+        self.outputs = None
+        self.error = None

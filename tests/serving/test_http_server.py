@@ -1,0 +1,144 @@
+"""What clients cannot do: keep others out, stay for ever, send too much, hold up the end."""
+
+import gzip
+import json
+import re
+import socket
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+import requests
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2
+
+from keras_lm.serving import Server
+
+LARGEST = 10_000
+PART = b"POST /v1/models/kinds:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+
+
+@pytest.fixture(scope="module")
+def strict(saved_models):
+    """A server that has little patience."""
+    with Server(
+        saved_models / "kinds",
+        max_connections=4,
+        request_timeout=1.5,
+        max_request_bytes=LARGEST,
+    ) as running:
+        yield running
+
+
+def connect(address, sent=b""):
+    host, port = address.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)), timeout=20)
+    client.sendall(sent)
+    return client
+
+
+def is_closed(client):
+    client.settimeout(10)
+    try:
+        return client.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/mod", PART])
+def test_clients_in_waiting_give_way_and_are_not_logged(strict, rest_of, caplog, capfd, sent):
+    idle = [connect(strict.rest_url, sent) for _ in range(40)]
+    assert rest_of(strict).post(instances=[1]).json() == {"predictions": [2.5]}
+    assert is_closed(idle[0])
+    for client in idle:
+        client.close()
+    assert caplog.records == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_clients_that_are_answered_stay_and_more_hear_503(strict, rest_of):
+    body = json.dumps({"signature_name": "slow", "inputs": 1.0})
+    head = PART[:-1].replace(b"1000", str(len(body)).encode())
+    busy = [connect(strict.rest_url, head + body.encode()) for _ in range(4)]
+    time.sleep(0.3)
+    assert rest_of(strict).post(instances=[1]).status_code == 503
+    for client in busy:
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
+        client.close()
+
+
+def test_clients_have_so_much_time(strict):
+    whole = b"GET /v1/models/kinds HTTP/1.1\r\nHost: localhost\r\n\r\n"  # but no other
+    start = time.monotonic()
+    clients = [connect(strict.rest_url, sent) for sent in (b"", b"POST /v1/mod", PART, whole)]
+    for client in clients:
+        while not is_closed(client):  # an answer comes first
+            assert time.monotonic() - start < 8
+        assert time.monotonic() - start > 1
+
+
+def test_largest_body(strict, rest_of):
+    rest = rest_of(strict)
+    text = "x" * (LARGEST - 100)
+    assert rest.post(signature_name="text", instances=[text]).status_code == 200
+    error = rest.fails(413, signature_name="text", instances=[text * 2])
+    assert error == "The body has more than 10000 bytes, the most that is read."
+    rest.fails(413, data=iter([b"x" * 6000] * 2))  # its length is not told before
+    zipped = gzip.compress(json.dumps({"signature_name": "text", "instances": [text * 2]}).encode())
+    headers = {"Content-Encoding": "gzip"}
+    response = requests.post(rest.url + ":predict", zipped, headers=headers, timeout=10)
+    assert "incomplete or too large" in response.json()["error"]
+
+
+def test_largest_message(strict, grpc_of):
+    stubs = grpc_of(strict)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "kinds"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros(LARGEST, np.float32)))
+    with pytest.raises(grpc.RpcError) as caught:
+        stubs.prediction.Predict(request, timeout=20)
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    stubs.channel.close()
+
+
+@pytest.mark.parametrize("limit", ["max_request_bytes", "max_connections", "request_timeout"])
+def test_wrong_limits(saved_models, limit):
+    with pytest.raises(ValueError, match=re.escape(f"{limit}=0: pass a number above 0")):
+        Server(saved_models / "kinds", **{limit: 0})
+    with pytest.raises(ValueError, match=r"allowed_hosts='a': pass a list of names, \['a'\]"):
+        Server(saved_models / "kinds", allowed_hosts="a")
+
+
+def test_requests_that_outlast_the_drain(saved_models, rest_of, grpc_of, monkeypatch):
+    monkeypatch.setattr("keras_lm.serving.server.GRACE", 0.5)
+    answers = {}
+    server = Server(saved_models / "kinds").start()
+
+    def over_rest():
+        answers["rest"] = rest_of(server).post(signature_name="slow", inputs=2.0)
+
+    def over_grpc():
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name, request.model_spec.signature_name = "kinds", "slow"
+        request.inputs["seconds"].CopyFrom(tf.make_tensor_proto(2.0, tf.float64))
+        stubs = grpc_of(server)
+        try:
+            stubs.prediction.Predict(request, timeout=60)
+        except grpc.RpcError as error:
+            answers["grpc"] = error.code()
+        stubs.channel.close()
+
+    threads = [threading.Thread(target=ask) for ask in (over_rest, over_grpc)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    start = time.monotonic()
+    assert server.stop() is False
+    assert time.monotonic() - start < 2
+    for thread in threads:
+        thread.join()
+    assert answers["rest"].status_code == 503
+    assert answers["rest"].json() == {"error": "The server is shutting down."}
+    assert answers["grpc"] in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
