@@ -18,6 +18,7 @@ tokenizers
 packers
 models
 objectives
+metrics
 data training
 generation
 export

@@ -93,9 +93,12 @@ class FeatureExtractor(Task):
         (vectors,) = self.features(self._backbone_inputs(inputs), training=training).values()
         return vectors
 
-    def embed(self, x, batch_size=32):
-        """Return `embedding` for raw texts in any form that `predict` takes."""
-        return self.answer_all(x, batch_size)
+    def embed(self, x, batch_size=32, verbose=0):
+        """Return `embedding` for raw texts in any form that `predict` takes.
+
+        `verbose=1` draws a progress bar.
+        """
+        return self.answer_all(x, batch_size, verbose=verbose)
 
     def other_signatures(self):
         specs, is_pair = self.packer.specs, self.text_pair

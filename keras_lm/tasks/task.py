@@ -214,7 +214,7 @@ class Task(TextModel):
         if not isinstance(inputs, dict):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: calling {type(self).__name__} takes the "
-                "dict that preprocess({'text': …}) returns. Raw strings go to predict."
+                "dict that preprocess(['a text']) returns. Raw strings go to predict."
             )
         inputs = {
             name: np.asarray(value) if isinstance(value, list) else value
@@ -263,11 +263,14 @@ class Task(TextModel):
         return self.tokenizer(text)
 
     def preprocess(self, columns, tokenize=None):
-        """Tokenize and pack named strings (B,), or words (B, W), in the graph: (B, S) int32 each.
+        """Tokenize and pack raw texts, in any form that `columns` takes: (B, S) int32 each.
 
-        `tokenize` maps strings to ragged ids; by default it is the task's tokenizer.
+        Named string tensors, (B,) or words (B, W), are packed in the graph. `tokenize` maps strings
+        to ragged ids; by default it is the task's tokenizer.
         """
         self.require_tokenizer()
+        if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
+            columns = self.columns(columns)
         return self.packer(columns, tokenize or self.tokenize)
 
     def answer(self, columns, tokenize=None):
@@ -283,11 +286,11 @@ class Task(TextModel):
         """Return the served dict for raw outputs: by default the outputs themselves."""
         return outputs if isinstance(outputs, dict) else {self.output_name: outputs}
 
-    def answer_all(self, x, batch_size=32, answer=None):
+    def answer_all(self, x, batch_size=32, answer=None, verbose=0):
         """Return the answers for raw strings in any form that `predict` takes, as numpy arrays.
 
         There is a row per example, and strings are `str`. `answer` maps a dict of string tensors to
-        one of tensors; by default it is the task's.
+        one of tensors; by default it is the task's. `verbose=1` draws Keras's progress bar.
         """
         self.require_tokenizer()
         if answer is None:
@@ -296,7 +299,7 @@ class Task(TextModel):
                     self.answer, reduce_retracing=True, autograph=False
                 )
             answer = self._answer_function
-        return answers.answer_all(self, x, batch_size, answer)
+        return answers.answer_all(self, x, batch_size, answer, verbose)
 
     @property
     def lookups(self):
