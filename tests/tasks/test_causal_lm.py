@@ -382,6 +382,7 @@ def test_stream_gives_the_pieces_of_generate(task, options):
         assert "stop" in options or len(pieces) > 4
 
 
+@pytest.mark.slow
 def test_stream_keeps_characters_and_stop_strings_whole(task, tokenizer):
     plain = CausalLM(task.backbone, tokenizer=tokenizer)  # its random bytes are seldom characters
     whole = "".join(plain.stream("€ ☃", 20, 4.0, seed=1))

@@ -130,7 +130,7 @@ class WordTokenizer(Tokenizer):
         unknown. With fastai's rules there is none.
         """
         if self.rules is not None:
-            raise AttributeError("fastai's rules need operations that LiteRT does not have")
+            raise AttributeError("its rules='fastai' need operations that LiteRT does not have")
         if self._finder is None:
             special = set(self._vocabulary.all_special_tokens)
             words = {t.encode(): i for t, i in self._vocabulary.ids.items() if t not in special}
