@@ -1,4 +1,4 @@
-"""Metrics of labels and logits: entities, and Keras's own. Shapes: B batch, S sequence, C classes."""
+"""Metrics of labels and logits: entities, Keras's own. Shapes: B batch, S sequence, C classes."""
 
 import keras
 import numpy as np

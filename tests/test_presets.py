@@ -312,7 +312,7 @@ def test_hf_names_are_fetched(classifier, preset, monkeypatch):
 
 
 def test_a_missing_vocabulary_is_named_when_a_checkpoint_is_loaded(goldens, recwarn):
-    with pytest.warns(UserWarning, match="there is no vocabulary.*pass tokenizer="):
+    with pytest.warns(UserWarning, match=r"there is no vocabulary.*pass tokenizer="):
         TextClassifier.from_preset(goldens("bert-seqcls"))
     recwarn.clear()
     TextClassifier.from_preset(goldens("bert-seqcls"), tokenizer=None)

@@ -104,9 +104,9 @@ class ConcatPoolingClassifier(keras.layers.Layer):
     """The last token's output concatenated with max and mean pooling, then small dense layers.
 
     Long texts are read whole, but only their last outputs are pooled: of a text of n tokens, those
-    from the first multiple of `pooled_chunk` that is n - `pooled_length` or more. So a text's answer
-    does not depend on its batch; fastai's does in one case: if a text has tokens in a chunk in
-    which the row of the batch before it is padding only, fastai does not pool its last token.
+    from the first multiple of `pooled_chunk` that is n - `pooled_length` or more. So an answer does
+    not depend on the batch. fastai's does in one case: if a text has tokens in a chunk in which an
+    earlier row of the batch has padding only, fastai does not pool that text's last token.
     `dropout` is that of the layers in between; other arguments: see `AWDLSTMBackbone`. Returns
     (B, classes) float32.
 

@@ -47,13 +47,10 @@ def class_numbers(task, labels, place):
 def weights_by_number(class_weight, class_names, num_classes):
     """Return weights of all classes by number, for those given by name or number; others are 1."""
     names = names_of_classes(class_names, num_classes)
+    numbers = {name: number for number, name in enumerate(names)}
     weights = dict.fromkeys(range(num_classes), 1.0)
     for key, weight in class_weight.items():
-        number = (
-            names.index(text_of(key))
-            if isinstance(key, (str, bytes)) and text_of(key) in names
-            else key
-        )
+        number = numbers.get(text_of(key)) if isinstance(key, (str, bytes)) else key
         if number not in weights:
             raise ValueError(
                 f"class_weight has the key {key!r}: use the names {names}, or numbers from 0 to "

@@ -219,7 +219,7 @@ def columns_from_user(x, names, required=None, lists=()):
 
 
 def _columns_of_frame(frame, names, required=None):
-    """Return the columns of a DataFrame that a task takes; its others are labels, numbers of rows."""
+    """Return the columns of a DataFrame that a task takes; others may be labels or ids."""
     found = [str(name) for name in frame.columns]
     for name in names[:1] if required is None else required:
         if name not in found:

@@ -167,7 +167,7 @@ class TextClassifier(Task):
         return weights_by_number(class_weight, self.class_names, self.num_classes)
 
     def decode(self, outputs, packed):
-        """Return `scores` and their `class_names`, (B, classes), and `labels`, the best of each, (B,).
+        """Return `scores` and their `class_names`, (B, classes), and `labels` (B,), the best ones.
 
         With `multi_label`, `labels` is (B, classes): the names whose score is at least 0.5, the
         best first, and then empty strings.

@@ -72,7 +72,8 @@ class TextModel(keras.Model):
 
         Keras's metrics take the labels and outputs of a task, also those that are defined for
         one-hot labels and probabilities, such as `keras.metrics.F1Score(average="macro")`; see
-        `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length: use it with `padding="fixed"`.
+        `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length:
+        use it with `padding="fixed"`.
         """
         rate = self.backbone.LEARNING_RATE or self.default_learning_rate
         optimizer = AdamW(rate) if optimizer == "auto" else optimizer

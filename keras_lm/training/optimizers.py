@@ -49,9 +49,10 @@ class AdamW(keras.optimizers.AdamW):
 
     @property
     def learning_rate(self):
-        """The rate of the next step. A number that is set here, as by Keras's
-        `LearningRateScheduler` and `ReduceLROnPlateau`, takes the place of the schedule until the
-        task is compiled again.
+        """The rate of the next step.
+
+        A number that is set, as by Keras's `LearningRateScheduler` and `ReduceLROnPlateau`, takes
+        the place of the schedule until the task is compiled again.
         """
         return keras.optimizers.AdamW.learning_rate.fget(self)
 

@@ -392,7 +392,7 @@ def test_class_weights_go_by_name(make):
         with pytest.raises(ValueError, match=f"class_weight has the key {wrong!r}"):
             loss({wrong: 1.0})
     several = make(TextClassifier, class_names=["x", "y"], multi_label=True)
-    with pytest.raises(ValueError, match="class_weight .* pass sample_weight"):
+    with pytest.raises(ValueError, match=r"class_weight .* pass sample_weight"):
         several.fit(["a"], [["x"]], class_weight={"x": 2.0})
 
 
