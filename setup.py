@@ -41,6 +41,8 @@ DEMO = [
     "scikit-learn>=1.4",
 ]
 
+SKLEARN = ["scikit-learn>=1.4"]
+
 VOCAB = ["sentencepiece>=0.2", "tokenizers>=0.20"]
 
 DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"]
@@ -80,6 +82,7 @@ setup(
         "serving": SERVING,
         "garden": GARDEN,
         "litert": LITERT,
+        "sklearn": SKLEARN,
         "demo": DEMO,
         "vocab": VOCAB,
         "docs": DOCS,

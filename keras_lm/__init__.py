@@ -1,5 +1,6 @@
 """Classic pretrained language models for Keras 3: raw text in, one servable artefact out."""
 
+import importlib
 import sys
 
 from keras_lm.version import __version__
@@ -7,24 +8,41 @@ from keras_lm.version import __version__
 __all__ = [
     "__version__",
     "converters",
+    "data",
     "export",
     "layers",
+    "metrics",
     "models",
     "objectives",
     "packers",
     "prompting",
+    "serving",
     "tasks",
     "tokenizers",
     "training",
 ]
+
+
+def __getattr__(name):
+    # Imported on first use: the server and its client; where the command began, everything.
+    if name in __all__:
+        return importlib.import_module(f"keras_lm.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return __all__
+
 
 # Importing them registers their classes with Keras, so that `keras.models.load_model` knows them.
 # The command goes without until it needs one: `keras-lm --help` does not wait for TensorFlow.
 if "keras_lm_command" not in sys.modules:
     from keras_lm import (
         converters,
+        data,
         export,
         layers,
+        metrics,
         models,
         objectives,
         packers,

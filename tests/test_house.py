@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-version registry files litert
+version registry files optional litert
 converters
 presets
 layers
@@ -18,6 +18,7 @@ tokenizers
 packers
 models
 objectives
+metrics
 data training
 generation
 export

@@ -430,3 +430,11 @@ def test_hf_names_are_fetched(classifier, preset, monkeypatch):
     np.testing.assert_array_equal(
         task.predict(TEXTS, verbose=0), classifier.predict(TEXTS, verbose=0)
     )
+
+
+def test_a_missing_vocabulary_is_named_when_a_checkpoint_is_loaded(goldens, recwarn):
+    with pytest.warns(UserWarning, match=r"there is no vocabulary.*pass tokenizer="):
+        TextClassifier.from_preset(goldens("bert-seqcls"))
+    recwarn.clear()
+    TextClassifier.from_preset(goldens("bert-seqcls"), tokenizer=None)
+    assert not [w for w in recwarn if "vocabulary" in str(w.message)]

@@ -63,9 +63,7 @@ class LiteRTModel:
             interpreter = open_interpreter(path)
             names = interpreter.get_signature_list()
         except ImportError as error:
-            raise click.ClickException(
-                f"a .tflite needs LiteRT's interpreter: pip install 'keras-lm[litert]' ({error})."
-            ) from error
+            raise click.ClickException(str(error)) from error
         except (RuntimeError, ValueError) as error:
             raise click.ClickException(
                 f"{path} cannot be loaded: {first_line(error)} Export it again."

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_lm.layers.backend import softmax
 from keras_lm.layers.basic import Dense, truncated_normal
 
 # Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
@@ -81,7 +82,7 @@ class Attention(keras.layers.Layer):
 
     def attend(self, query, key, value, bias=None, head_mask=None, training=None, **more):
         """Return the output (B, S, D) for queries (B, N, S, H), keys and values (B, N, T, H)."""
-        probabilities = ops.softmax(self.biased_scores(query, key, bias, **more), axis=-1)
+        probabilities = softmax(self.biased_scores(query, key, bias, **more), axis=-1)
         probabilities = ops.cast(probabilities, self.compute_dtype)
         probabilities = self.dropout(probabilities, training=training)
         context = ops.matmul(probabilities, value)  # (B, N, S, H)
@@ -137,7 +138,7 @@ class SelfAttention(Attention):
 
     def probabilities(self, x, bias=None, **more):
         """Return the attention probabilities (B, N, S, S), float32."""
-        return ops.softmax(self.scores(x, bias, **more), axis=-1)
+        return softmax(self.scores(x, bias, **more), axis=-1)
 
     def call(self, x, bias=None, head_mask=None, training=None):
         return self.attend(*self.project(x), bias=bias, head_mask=head_mask, training=training)
@@ -210,7 +211,7 @@ class CrossAttention(Attention):
         return self.biased_scores(query, key, bias, **more)
 
     def probabilities(self, x, source, bias=None, **more):
-        return ops.softmax(self.scores(x, source, bias, **more), axis=-1)
+        return softmax(self.scores(x, source, bias, **more), axis=-1)
 
     def call(self, x, source=None, bias=None, past=None, head_mask=None, training=None):
         (query,) = self.split_heads(self.query(x), 1)

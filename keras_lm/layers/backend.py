@@ -20,4 +20,9 @@ else:
         return ops.scatter_update(old, indices, new)
 
 
-__all__ = ["require", "scan", "sum_over_replicas", "write_slots"]
+def softmax(x, axis=-1):
+    """Return the softmax; unlike that of `keras.ops`, without a warning if the axis has size 1."""
+    return ops.ones_like(x) if x.shape[axis] == 1 else ops.softmax(x, axis=axis)
+
+
+__all__ = ["require", "scan", "softmax", "sum_over_replicas", "write_slots"]

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 from keras import ops
 
-from keras_lm.layers.backend import scan
+from keras_lm.layers.backend import scan, softmax
 from keras_lm.layers.masks import MASKED
 
 
@@ -93,7 +93,7 @@ class CRF(keras.layers.Layer):
 
         start = ops.zeros((ops.shape(mask)[0], self.num_classes))
         _, after = scan(step, (start,), (chain.logits, chain.is_real, chain.is_last), reverse=True)
-        return ops.transpose(ops.softmax(before + after), (1, 0, 2))
+        return ops.transpose(softmax(before + after), (1, 0, 2))
 
     def _chain(self, logits, mask, allowed=None):
         transitions, start, end = (

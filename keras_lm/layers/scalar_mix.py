@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_lm.layers.backend import softmax
+
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ScalarMix(keras.layers.Layer):
@@ -50,7 +52,7 @@ class ScalarMix(keras.layers.Layer):
     def call(self, hidden_states, padding_mask=None):
         if self.layer_norm:
             hidden_states = [_normalize(state, padding_mask) for state in hidden_states]
-        weights = ops.softmax(ops.cast(self.scalars, "float32"))
+        weights = softmax(ops.cast(self.scalars, "float32"))
         weights = ops.unstack(
             ops.cast(weights * ops.cast(self.gamma, "float32"), self.compute_dtype)
         )

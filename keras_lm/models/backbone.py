@@ -12,6 +12,7 @@ from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import check_arguments
 from keras_lm.packers import Packer, Template
 from keras_lm.registry import BACKBONES, register
+from keras_lm.registry import sizes as all_sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +174,19 @@ class Backbone(keras.Model):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         register(cls, BACKBONES)
+
+    @classmethod
+    def sizes(cls):
+        """Return the sizes that `from_preset` knows by name, those of all models for `Backbone`.
+
+        The dict has a size's name → its arguments; `PUBLISHED` of a model says where weights are.
+
+        Example:
+
+            keras_lm.models.Backbone.sizes()["bert_base_en_uncased"]["num_layers"]  # 12
+        """
+        found = {name: owner for name, owner in all_sizes().items() if issubclass(owner, cls)}
+        return {name: dict(owner.SIZES[name]) for name, owner in sorted(found.items())}
 
     @classmethod
     def from_preset(cls, source, load_weights=True, **overrides):

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers import LSTM, Dense, Frozen, PooledClassifier, ScalarMix
+from keras_lm.layers.backend import softmax
 from keras_lm.layers.masks import MASKED
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
@@ -219,7 +220,7 @@ class AttendAcross(keras.layers.Layer):
     def call(self, own, other, mask):
         scores = ops.matmul(own, ops.transpose(other, (0, 2, 1)))  # (B, S, S)
         bias = (1.0 - ops.cast(ops.expand_dims(mask, 1), "float32")) * MASKED
-        weights = ops.cast(ops.softmax(ops.cast(scores, "float32") + bias), own.dtype)
+        weights = ops.cast(softmax(ops.cast(scores, "float32") + bias), own.dtype)
         return ops.concatenate([own, ops.matmul(weights, other)], axis=-1)
 
     def compute_output_spec(self, own, other, mask):

@@ -104,8 +104,12 @@ class ConcatPoolingClassifier(keras.layers.Layer):
     """The last token's output concatenated with max and mean pooling, then small dense layers.
 
     Long texts are read whole, but only their last outputs are pooled: of a text of n tokens, those
-    from the first multiple of `pooled_chunk` that is n - `pooled_length` or more. `dropout` is that
-    of the layers in between; other arguments: see `AWDLSTMBackbone`. Returns (B, classes) float32.
+    from the first multiple of `pooled_chunk` that is n - `pooled_length` or more. So an answer does
+    not depend on the batch. fastai's does in one case: if a text has tokens in a chunk in which an
+    earlier row of the batch has padding only, fastai does not pool that text's last token.
+    `dropout` is that of the layers in between; other arguments: see `AWDLSTMBackbone`. Returns
+    (B, classes) float32.
+
     Source: ULMFiT, section 3.3; fastai 2.7, `fastai/text/models/core.py`.
     """
 

@@ -4,6 +4,8 @@
 go to TensorFlow Serving's `tensorflow_model_server`, and no client can tell the difference.
 """
 
+from keras_lm.optional import require
+
 __all__ = ["Client", "Server"]
 
 
@@ -14,6 +16,8 @@ def __getattr__(name):
 
         return Client
     if name == "Server":
+        for package in ("starlette", "uvicorn"):
+            require(package, "the embedded server")
         from keras_lm.serving.server import Server
 
         return Server

@@ -16,6 +16,7 @@ from pathlib import Path
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
+from keras_lm import optional
 from keras_lm.serving.client import Client, ServerError
 
 BINARY = "tensorflow_model_server"
@@ -258,13 +259,8 @@ class EmbeddedServer:
 
     @staticmethod
     def problem():
-        needed = ["starlette", "uvicorn", "grpc", "tensorflow_serving"]
-        missing = [name for name in needed if find_spec(name) is None]
-        if missing:
-            return (
-                f"the embedded server needs {', '.join(missing)}: pip install 'keras-lm[serving]'"
-            )
-        return None
+        missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+        return optional.hint(missing, "the embedded server") if missing else None
 
     def start(self):
         from keras_lm.serving.server import Server  # imports TensorFlow

@@ -1,21 +1,46 @@
 """Answers for users' texts, batch by batch."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm.tasks import datasets
 
 
-def answer_all(task, x, batch_size, answer):
+def answer_all(task, x, batch_size, answer, verbose=0):
     """See `Task.answer_all`."""
     if isinstance(x, tf.data.Dataset):
+        number = max(int(x.cardinality()), 0) or None
         x = x.map(lambda *batch: datasets.named(task, batch[0]))
     else:
-        x = batches_of(task.columns(x), batch_size)
-    found = [{key: value.numpy() for key, value in answer(batch).items()} for batch in x]
+        columns = task.columns(x)
+        number = -(-next(iter(columns.values())).shape[0] // batch_size)
+        x = batches_of(columns, batch_size)
+    found = [
+        {key: value.numpy() for key, value in answer(batch).items()}
+        for batch in with_progress(x, number, verbose)
+    ]
     if not found:
         raise ValueError("x is empty: pass at least one text.")
     return {key: join_answers([each[key] for each in found]) for key in found[0]}
+
+
+def spec_of_any_size(value):
+    """Return the spec of a string tensor, dense or ragged, in which all sizes are unknown."""
+    if isinstance(value, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
+    return tf.TensorSpec([None] * value.shape.rank, value.dtype)
+
+
+def with_progress(batches, number, verbose):
+    """Yield batches, of which there are `number` (None if unknown), and draw Keras's bar."""
+    bar = keras.utils.Progbar(number, verbose=verbose, unit_name="batch")
+    done = 0
+    for done, batch in enumerate(batches, start=1):
+        yield batch
+        bar.update(done, finalize=done == number)
+    if done and number is None:
+        bar.update(done, finalize=True)
 
 
 def batches_of(columns, batch_size):

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from keras_lm.generation import arguments, continuations
 from keras_lm.generation.prompts import real_tokens
+from keras_lm.generation.streaming import Stream
+from keras_lm.tasks.answers import with_progress
 from keras_lm.tasks.datasets import columns_from_user
 from keras_lm.tasks.generative import GenerativeTask, no_room
 
@@ -36,6 +38,8 @@ class CausalLM(GenerativeTask):
         task = keras_lm.tasks.CausalLM.from_preset(SOURCE)
         task.generate(["Once upon a time"], max_new_tokens=20)
         task.generate("Once", temperature=0.8, top_p=0.9, seed=1, num_return_sequences=3)
+        for piece in task.stream("Once upon a time"):
+            print(piece, end="", flush=True)
         task.score(["Once upon a time"])["perplexity"]
         task.fit(["a text to learn", "another"])
 
@@ -66,6 +70,7 @@ class CausalLM(GenerativeTask):
         num_return_sequences=1,
         seed=None,
         batch_size=32,
+        verbose=0,
     ):
         """Continue prompts, each independently of the rest of the batch, except for rounding.
 
@@ -87,6 +92,7 @@ class CausalLM(GenerativeTask):
             seed: int, or a list with one per prompt. Equal prompts with equal seeds have equal
                 continuations.
             batch_size: int, prompts at a time.
+            verbose: 1 draws a progress bar.
 
         Returns:
             A list with the continuation of each prompt, without the prompt: str, or list of token
@@ -101,10 +107,8 @@ class CausalLM(GenerativeTask):
         arguments.check_search(
             temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences
         )
-        options = arguments.all_options(
-            max_new_tokens=self.default_max_new_tokens
-            if max_new_tokens is None
-            else max_new_tokens,
+        options = self._options(
+            max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -112,22 +116,15 @@ class CausalLM(GenerativeTask):
             no_repeat_ngram_size=no_repeat_ngram_size,
             seed=seed,
         )
-        window = self.backbone.max_sequence_length
-        if window is not None and np.max(options["max_new_tokens"]) >= window:
-            raise ValueError(no_room(max_new_tokens, window))
-        strings, ids = arguments.split_stop(stop, self.backbone.config["vocabulary_size"])
+        once = self._stop_arrays(stop) | {"num_return_sequences": np.int32(num_return_sequences)}
         inputs = self._prompt_arrays(prompts)
         rows = len(next(iter(inputs.values())))
         batched = inputs | arguments.per_row(options, rows)
-        once = {
-            "stop_strings": np.array(strings, object),
-            "stop_ids": np.array(ids, "int32"),
-            "num_return_sequences": np.int32(num_return_sequences),
-        }
         if num_beams > 1:
             once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
         texts = []
-        for start in range(0, rows, batch_size):
+        starts = range(0, rows, batch_size)
+        for start in with_progress(starts, len(starts), verbose):
             here = slice(start, start + batch_size)
             batch = {name: value[here] for name, value in batched.items()}
             texts += self._continued(**batch, **once)
@@ -135,6 +132,61 @@ class CausalLM(GenerativeTask):
             return texts
         number = num_return_sequences
         return [texts[i : i + number] for i in range(0, len(texts), number)]
+
+    def stream(
+        self,
+        prompt,
+        max_new_tokens=None,
+        temperature=None,
+        top_k=None,
+        top_p=None,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        stop=None,
+        seed=None,
+    ):
+        """Continue one prompt as `generate` does, and return a generator of the pieces of text.
+
+        Each is there as soon as it is certain; joined they are what `generate` returns. The
+        arguments are those of `generate`.
+
+        Raises:
+            ValueError: if `prompt` is not a string, or as `generate` does.
+
+        Example:
+
+            for piece in task.stream("Once upon a time", temperature=0.8):
+                print(piece, end="", flush=True)
+        """
+        if not isinstance(prompt, (str, bytes)):
+            raise ValueError(f"prompt is a {type(prompt).__name__}: stream continues one string.")
+        arguments.check_search(temperature, top_k, top_p, 1, 1.0, 1)
+        options = self._options(
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+            seed=seed,
+        )
+        inputs = self._prompt_arrays(prompt) | self._stop_arrays(stop)
+        if "stream" not in self._functions:
+            self._functions["stream"] = Stream(self)
+        return self._functions["stream"].pieces(**inputs, options=arguments.per_row(options, 1))
+
+    def _options(self, max_new_tokens, **options):
+        if max_new_tokens is None:
+            max_new_tokens = self.default_max_new_tokens
+        options = arguments.all_options(max_new_tokens=max_new_tokens, **options)
+        window = self.backbone.max_sequence_length
+        if window is not None and np.max(options["max_new_tokens"]) >= window:
+            raise ValueError(no_room(max_new_tokens, window))
+        return options
+
+    def _stop_arrays(self, stop):
+        strings, ids = arguments.split_stop(stop, self.backbone.config["vocabulary_size"])
+        return {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
 
     def _prompt_arrays(self, prompts):
         """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
@@ -184,7 +236,7 @@ class CausalLM(GenerativeTask):
             self._functions[key] = traced.get_concrete_function(**specs)
         return self._functions[key](**inputs)
 
-    def score(self, texts, stride=None, batch_size=32):
+    def score(self, texts, stride=None, batch_size=32, verbose=0):
         """Return how likely texts are, token by token.
 
         Each text is read after the bos token, if the tokenizer has one; otherwise its first token
@@ -209,7 +261,10 @@ class CausalLM(GenerativeTask):
         texts = [texts] if isinstance(texts, (str, bytes)) else texts
         stride = np.int32(stride)
         return self.answer_all(
-            texts, batch_size, lambda batch: self._run(self.score_texts, batch | {"stride": stride})
+            texts,
+            batch_size,
+            lambda batch: self._run(self.score_texts, batch | {"stride": stride}),
+            verbose,
         )
 
     def score_continuations(self, contexts, choices, batch_size=8):

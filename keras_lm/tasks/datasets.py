@@ -184,9 +184,12 @@ def columns_from_user(x, names, required=None, lists=()):
 
     `x` is a list or array of strings, a tuple of two such (a pair), a list of pairs of strings, or
     a dict keyed by `names`. Of these, the `required` ones, by default the first, come first and may
-    not be missing; rows of those in `lists` may be lists of strings. An error (`ValueError`) names
-    the argument, the value and the remedy.
+    not be missing; rows of those in `lists` may be lists of strings. A DataFrame is read by the
+    names of its columns, and may have others. An error (`ValueError`) names the argument, the value
+    and the remedy.
     """
+    if hasattr(x, "columns"):
+        x = _columns_of_frame(x, names, required)
     if isinstance(x, (str, bytes)) or (
         isinstance(x, tuple) and any(isinstance(part, (str, bytes)) for part in x)
     ):
@@ -213,6 +216,19 @@ def columns_from_user(x, names, required=None, lists=()):
     if len(set(lengths.values())) > 1:
         raise ValueError(f"x has columns of different lengths, {lengths}: they must be equal.")
     return columns
+
+
+def _columns_of_frame(frame, names, required=None):
+    """Return the columns of a DataFrame that a task takes; others may be labels or ids."""
+    found = [str(name) for name in frame.columns]
+    for name in names[:1] if required is None else required:
+        if name not in found:
+            raise ValueError(
+                f"x is a DataFrame with the columns {found}, and {name!r} is none of them: rename "
+                f"one, df.rename(columns={{{(found or ['…'])[0]!r}: {name!r}}}), or pass a column, "
+                "df['…'], or two as a tuple."
+            )
+    return {name: frame[name] for name in names if name in found}
 
 
 def check_names(x, names, required=None):

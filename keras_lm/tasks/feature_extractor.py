@@ -93,9 +93,28 @@ class FeatureExtractor(Task):
         (vectors,) = self.features(self._backbone_inputs(inputs), training=training).values()
         return vectors
 
-    def embed(self, x, batch_size=32):
-        """Return `embedding` for raw texts in any form that `predict` takes."""
-        return self.answer_all(x, batch_size)
+    def embed(self, x, batch_size=32, verbose=0):
+        """Return `embedding` for raw texts in any form that `predict` takes.
+
+        `verbose=1` draws a progress bar.
+        """
+        return self.answer_all(x, batch_size, verbose=verbose)
+
+    def as_transformer(self, batch_size=32):
+        """Return it as a transformer of scikit-learn, texts → vectors, for its pipelines.
+
+        Raises:
+            ImportError: if scikit-learn is not installed.
+            ValueError: if there is no single vector for each text, with `pooling="none"`.
+        """
+        if self.predicts_sequences:
+            raise ValueError(
+                "pooling='none' makes a vector for each token, and scikit-learn takes one for each "
+                "text: use another pooling."
+            )
+        from keras_lm.tasks.sklearn_transformer import TextTransformer
+
+        return TextTransformer(self, batch_size)
 
     def other_signatures(self):
         specs, is_pair = self.packer.specs, self.text_pair

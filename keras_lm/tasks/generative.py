@@ -69,6 +69,16 @@ class GenerativeTask(PretrainingTask):
         beam search. `options` are those of `keras_lm.generation.options.OPTIONS`, a scalar or (B,)
         each. One that is out of range raises an `InvalidArgumentError` when the graph runs.
         """
+        problem = self.problem(token_ids, stop_strings, stop_ids, **options)
+        if num_beams is None:
+            return decoding.sample(*problem, num_return_sequences)
+        return beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
+
+    def problem(self, token_ids, stop_strings=(), stop_ids=(), **options):
+        """Return what `decoding` and `beam_search` take first, for the arguments of `continue_ids`.
+
+        It is this task, the prompts and their mask (B, P), the options of each, and an `Ending`.
+        """
         rows = tf.cast(token_ids.nrows(), tf.int32)
         options = {"max_new_tokens": self.default_max_new_tokens} | options
         options = batch_options(rows, **options)
@@ -81,10 +91,7 @@ class GenerativeTask(PretrainingTask):
             None if self.tokenizer is None else self.tokenizer.detokenize,
         )
         token_ids, padding_mask = align(token_ids, room)
-        problem = self, token_ids, padding_mask, options, ending
-        if num_beams is None:
-            return decoding.sample(*problem, num_return_sequences)
-        return beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
+        return self, token_ids, padding_mask, options, ending
 
     def prompt_ids(self, prompt, tokenize=None):
         """Return the ragged tokens (B, None) of prompts (B,); the bos token for an empty one."""

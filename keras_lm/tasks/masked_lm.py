@@ -78,9 +78,9 @@ class MaskedLM(PretrainingTask):
         packed = self.preprocess(columns, tokenize)
         return self.decode(None, packed)
 
-    def fill_mask(self, x, batch_size=32):
+    def fill_mask(self, x, batch_size=32, verbose=0):
         """Return `tokens`, `scores` and `text` for raw texts with masks; see `decode`."""
-        return self.answer_all(x, batch_size)
+        return self.answer_all(x, batch_size, verbose=verbose)
 
 
 def _rows_and_columns(columns):

@@ -103,9 +103,9 @@ class MultipleChoice(Task):
             "scores": tf.nn.softmax(outputs),
         }
 
-    def choose(self, x, batch_size=32):
+    def choose(self, x, batch_size=32, verbose=0):
         """Return `labels` and `scores` for raw texts and choices; see `decode`."""
-        return self.answer_all(x, batch_size)
+        return self.answer_all(x, batch_size, verbose=verbose)
 
 
 def _check_labels(labels, columns, packer):

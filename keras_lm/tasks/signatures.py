@@ -120,11 +120,13 @@ class TextSignatures:
         If a model does not convert with a variable length, every row has `sequence_length` columns.
         """
         task, texts = self.task, self.texts()
-        if not hasattr(task.tokenizer, "tokenize_lite"):
+        try:
+            task.tokenizer.tokenize_lite  # noqa: B018 - a property of some, which says why not
+        except AttributeError as error:
             raise ValueError(
-                f"{type(task.tokenizer).__name__} has no operations that run in LiteRT: export as "
-                "a SavedModel instead."
-            )
+                f"{type(task.tokenizer).__name__} cannot tokenize in LiteRT: {error}. Export as a "
+                "SavedModel instead."
+            ) from error
         packer = task.packer
         for padding in dict.fromkeys([packer.padding, "fixed"]):
             task.packer = packer.with_padding(padding)

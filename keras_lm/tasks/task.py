@@ -1,5 +1,6 @@
 """Task: a tokenizer, a packer, a backbone and a head. Shapes: B batch, S sequence."""
 
+import warnings
 from pathlib import Path
 
 import keras
@@ -49,7 +50,6 @@ class Task(TextModel):
     output_name = "logits"
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True
-    _answer_function = None
     _tokenizer_config = None
 
     def __init__(
@@ -76,6 +76,7 @@ class Task(TextModel):
             "padding": padding,
             "truncation": truncation,
         }
+        self._answer_functions = {}  # the forms of texts → ConcreteFunction
         self.text_pair = text_pair
         self.is_pair_stated = text_pair is not None
         self._set_tokenizer(tokenizer)
@@ -142,7 +143,8 @@ class Task(TextModel):
     def from_preset(cls, source, load_weights=True, **arguments):
         """Load a compiled task from a preset, a published checkpoint or a size name.
 
-        A head that the checkpoint lacks is new and random, with a warning.
+        A head that the checkpoint lacks is new and random, with a warning; and there is one if it
+        has no vocabulary, unless `tokenizer` is given, which may be None.
 
         Args:
             source, load_weights: see `keras_lm.models.Backbone.from_preset`.
@@ -154,7 +156,15 @@ class Task(TextModel):
             ValueError: if the checkpoint is damaged, unknown or ambiguous, or an argument is
                 unknown.
         """
-        return presets.load_task(source, cls, load_weights=load_weights, **arguments)
+        task = presets.load_task(source, cls, load_weights=load_weights, **arguments)
+        if task.tokenizer is None and "tokenizer" not in arguments:
+            warnings.warn(
+                f"{type(task).__name__}.from_preset({str(source)!r}): there is no vocabulary, so "
+                "the task takes packed dicts only. For strings, pass "
+                "tokenizer=keras_lm.tokenizers.Tokenizer.from_preset(…); None says to do without.",
+                stacklevel=2,
+            )
+        return task
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
@@ -214,7 +224,7 @@ class Task(TextModel):
         if not isinstance(inputs, dict):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: calling {type(self).__name__} takes the "
-                "dict that preprocess({'text': …}) returns. Raw strings go to predict."
+                "dict that preprocess(['a text']) returns. Raw strings go to predict."
             )
         inputs = {
             name: np.asarray(value) if isinstance(value, list) else value
@@ -263,11 +273,14 @@ class Task(TextModel):
         return self.tokenizer(text)
 
     def preprocess(self, columns, tokenize=None):
-        """Tokenize and pack named strings (B,), or words (B, W), in the graph: (B, S) int32 each.
+        """Tokenize and pack raw texts, in any form that `columns` takes: (B, S) int32 each.
 
-        `tokenize` maps strings to ragged ids; by default it is the task's tokenizer.
+        Named string tensors, (B,) or words (B, W), are packed in the graph. `tokenize` maps strings
+        to ragged ids; by default it is the task's tokenizer.
         """
         self.require_tokenizer()
+        if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
+            columns = self.columns(columns)
         return self.packer(columns, tokenize or self.tokenize)
 
     def answer(self, columns, tokenize=None):
@@ -283,20 +296,23 @@ class Task(TextModel):
         """Return the served dict for raw outputs: by default the outputs themselves."""
         return outputs if isinstance(outputs, dict) else {self.output_name: outputs}
 
-    def answer_all(self, x, batch_size=32, answer=None):
+    def answer_all(self, x, batch_size=32, answer=None, verbose=0):
         """Return the answers for raw strings in any form that `predict` takes, as numpy arrays.
 
         There is a row per example, and strings are `str`. `answer` maps a dict of string tensors to
-        one of tensors; by default it is the task's.
+        one of tensors; by default it is the task's. `verbose=1` draws Keras's progress bar.
         """
         self.require_tokenizer()
-        if answer is None:
-            if self._answer_function is None:
-                self._answer_function = tf.function(
-                    self.answer, reduce_retracing=True, autograph=False
-                )
-            answer = self._answer_function
-        return answers.answer_all(self, x, batch_size, answer)
+        return answers.answer_all(self, x, batch_size, answer or self._answer_in_graph, verbose)
+
+    def _answer_in_graph(self, columns):
+        """Call `answer` as a graph, traced once for texts of all sizes in a form."""
+        specs = {name: answers.spec_of_any_size(value) for name, value in columns.items()}
+        key = str(sorted(specs.items()))
+        if key not in self._answer_functions:
+            traced = tf.function(lambda columns: self.answer(columns), autograph=False)
+            self._answer_functions[key] = traced.get_concrete_function(specs)
+        return self._answer_functions[key](columns)
 
     @property
     def lookups(self):
@@ -305,7 +321,7 @@ class Task(TextModel):
 
     def forget_answers(self):
         """Retrace `answer`, after Python values that it reads have changed."""
-        self._answer_function = None
+        self._answer_functions = {}
 
     def require_tokenizer(self):
         if self.tokenizer is None:

@@ -4,12 +4,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm import metrics
 from keras_lm.tasks.classes import (
     check_classes,
     check_range,
     class_numbers,
     indices_of,
     names_of_classes,
+    weights_by_number,
 )
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
@@ -44,7 +46,8 @@ class TextClassifier(Task):
 
         task = keras_lm.tasks.TextClassifier.from_preset(SOURCE, class_names=["bad", "good"])
         task.fit(["what a film", "a waste"], ["good", "bad"], epochs=2)
-        task.classify(["I laughed"])  # {"labels": ["good"], "scores": [[0.1, 0.9]]}
+        task.classify(["I laughed"])
+        # {"labels": ["good"], "scores": [[0.1, 0.9]], "class_names": [["bad", "good"]]}
 
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1.
     """
@@ -152,36 +155,73 @@ class TextClassifier(Task):
             )
         return indices_of(labels, self.class_names)
 
-    def decode(self, outputs, packed):
-        """Return `scores` (B, classes) and `labels`, the best class of each text, (B,).
+    def prepare_metric(self, metric):
+        return metrics.of_classes(metric, self.multi_label)
 
-        With `multi_label`, `labels` is (B, classes): a class's name if its score is at least 0.5,
-        or empty.
+    def prepare_class_weight(self, class_weight):
+        if self.multi_label:
+            raise ValueError(
+                "class_weight weighs texts by their one class, and with multi_label=True they have "
+                "any number: pass sample_weight."
+            )
+        return weights_by_number(class_weight, self.class_names, self.num_classes)
+
+    def decode(self, outputs, packed):
+        """Return `scores` and their `class_names`, (B, classes), and `labels` (B,), the best ones.
+
+        With `multi_label`, `labels` is (B, classes): the names whose score is at least 0.5, the
+        best first, and then empty strings.
         """
-        names = names_of_classes(self.class_names, self.num_classes)
+        # Selects numbers, because LiteRT can neither select nor broadcast strings.
+        names = tf.constant([*names_of_classes(self.class_names, self.num_classes), ""])
+        number = tf.broadcast_to(tf.range(self.num_classes), tf.shape(outputs))
         if self.multi_label:
             scores = tf.sigmoid(outputs)
-            # Selects numbers, because LiteRT cannot select strings.
-            index = tf.where(scores >= 0.5, tf.range(len(names)), len(names))
-            labels = tf.gather(tf.constant([*names, ""]), index)
+            best_scores, best = tf.math.top_k(scores, self.num_classes)
+            labels = tf.where(best_scores >= 0.5, best, self.num_classes)
         else:
             scores = tf.nn.softmax(outputs)
-            labels = tf.gather(
-                tf.constant(names), tf.argmax(outputs, axis=-1, output_type=tf.int32)
-            )
-        return {"labels": labels, "scores": scores}
+            labels = tf.argmax(outputs, axis=-1, output_type=tf.int32)
+        return {
+            "labels": tf.gather(names, labels),
+            "scores": scores,
+            "class_names": tf.gather(names, number),
+        }
 
     def example_signature(self):
         return "classify", self._scores_by_class
 
-    def _scores_by_class(self, answer):
-        scores = answer["scores"]
-        names = tf.constant(names_of_classes(self.class_names, self.num_classes))
-        return {"classes": tf.broadcast_to(names, tf.shape(scores)), "scores": scores}
+    @staticmethod
+    def _scores_by_class(answer):
+        return {"classes": answer["class_names"], "scores": answer["scores"]}
 
-    def classify(self, x, batch_size=32):
-        """Return `labels` and `scores` for raw texts, in any form; see `decode`."""
-        return self.answer_all(x, batch_size)
+    def classify(self, x, batch_size=32, top_k=None, verbose=0):
+        """Return the classes of raw texts, in any form that `predict` takes.
+
+        Args:
+            x: the texts.
+            batch_size: int.
+            top_k: int. Only so many classes in `scores` and `class_names`, from best to worst.
+            verbose: 1 draws a progress bar.
+
+        Returns:
+            dict of `labels`, the best class's name for each text, (B,), and `scores` with the
+            `class_names` that they belong to, (B, classes), in the order of the task's class names.
+            With `multi_label`, `labels` is a list for each text of all its classes, the best first.
+
+        Raises:
+            ValueError: if there is no text, or `top_k` is not a number of classes.
+        """
+        if top_k is not None and not 1 <= top_k <= self.num_classes:
+            raise ValueError(f"top_k={top_k} is not between 1 and {self.num_classes}, the classes.")
+        answer = self.answer_all(x, batch_size, verbose=verbose)
+        if self.multi_label:
+            answer["labels"] = [[name for name in row if name] for row in answer["labels"]]
+        if top_k is not None:
+            best = np.argsort(-answer["scores"], axis=1, kind="stable")[:, :top_k]
+            for name in ("scores", "class_names"):
+                answer[name] = np.take_along_axis(answer[name], best, axis=1)
+        return answer
 
 
 def _without_gaps(labels):

@@ -39,6 +39,14 @@ class TextModel(keras.Model):
         """Return prepared labels for texts or packed inputs; raise an error if they do not fit."""
         return labels
 
+    def prepare_metric(self, metric):
+        """Return a metric, or its name, as it fits the task's labels and outputs."""
+        return metric
+
+    def prepare_class_weight(self, class_weight):
+        """Return `class_weight` as Keras takes it, by class numbers."""
+        return class_weight
+
     def preprocess_with_labels(self, columns, labels):
         """Return packed texts and labels; overridden if labels depend on the text's tokens."""
         return self.preprocess(columns), labels
@@ -51,10 +59,21 @@ class TextModel(keras.Model):
 
     # === Keras's methods ===
 
-    def compile(self, optimizer="auto", loss="auto", metrics="auto", jit_compile=False, **kwargs):
+    def compile(
+        self,
+        optimizer="auto",
+        loss="auto",
+        metrics="auto",
+        weighted_metrics=None,
+        jit_compile=False,
+        **kwargs,
+    ):
         """As `keras.Model.compile`; `"auto"` is `AdamW`, and the task's own loss and metrics.
 
-        With `jit_compile`, XLA recompiles for every sequence length: use it with `padding="fixed"`.
+        Keras's metrics take the labels and outputs of a task, also those that are defined for
+        one-hot labels and probabilities, such as `keras.metrics.F1Score(average="macro")`; see
+        `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length:
+        use it with `padding="fixed"`.
         """
         rate = self.backbone.LEARNING_RATE or self.default_learning_rate
         optimizer = AdamW(rate) if optimizer == "auto" else optimizer
@@ -62,8 +81,16 @@ class TextModel(keras.Model):
         metrics = (
             self.default_metrics() if isinstance(metrics, str) and metrics == "auto" else metrics
         )
+        metrics, weighted_metrics = keras.tree.map_structure(
+            self.prepare_metric, (metrics, weighted_metrics)
+        )
         super().compile(
-            optimizer=optimizer, loss=loss, metrics=metrics, jit_compile=jit_compile, **kwargs
+            optimizer=optimizer,
+            loss=loss,
+            metrics=metrics,
+            weighted_metrics=weighted_metrics,
+            jit_compile=jit_compile,
+            **kwargs,
         )
 
     def compile_from_config(self, config):
@@ -94,7 +121,7 @@ class TextModel(keras.Model):
         validation_batch_size=None,
         **kwargs,
     ):
-        """As `keras.Model.fit`, on raw strings.
+        """As `keras.Model.fit`, on raw strings; `class_weight` may have class names as keys.
 
         A learning-rate schedule of `keras_lm.training` without a length gets the steps of this
         call.
@@ -109,6 +136,8 @@ class TextModel(keras.Model):
         guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
         batches = datasets.batches(self, x, y, sample_weight, batch_size, shuffle)
         self.text_pair = guessed if self.text_pair is None else self.text_pair
+        if class_weight is not None:
+            class_weight = self.prepare_class_weight(class_weight)
         if validation_data is not None:
             size = validation_batch_size or batch_size
             validation_data = datasets.validation_batches(self, validation_data, size)

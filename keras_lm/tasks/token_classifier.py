@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_lm import metrics
 from keras_lm.layers import CRF
 from keras_lm.layers.tensorflow import num_replicas, sum_over_replicas
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
@@ -111,6 +112,17 @@ class TokenClassifier(Task):
     def default_metrics(self):
         return [MaskedAccuracy()]
 
+    def prepare_metric(self, metric):
+        if metric in ("accuracy", "acc"):
+            return MaskedAccuracy(metric)
+        return metrics.of_classes(metric)
+
+    def prepare_class_weight(self, class_weight):
+        raise ValueError(
+            "class_weight weighs texts by their one class, and here each word has one: pass "
+            "sample_weight, a number for each text."
+        )
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """As Keras's; with a CRF, its negative log-likelihood divided by the number of labels."""
         if self.crf is None or self._compile_loss is not None:  # the user's own loss
@@ -126,7 +138,7 @@ class TokenClassifier(Task):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.crf is not None:
             labels = self.crf.decode(y_pred, ops.not_equal(y, IGNORED), self.allowed)
-            y_pred = ops.one_hot(labels, self.num_classes)
+            y_pred = 1e4 * ops.one_hot(labels, self.num_classes)  # logits of near certainty
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     # === Labels ===
@@ -264,20 +276,20 @@ class TokenClassifier(Task):
 
         return at_places(labels), at_places(scores)
 
-    def tag(self, x, batch_size=32):
+    def tag(self, x, batch_size=32, verbose=0):
         """Label the words of raw texts, strings or lists of words, in any form.
 
         Returns `tokens` (the words), `labels`, `scores`, and for strings also `start` and `end`:
         each a list with a list per text, with an entry per word.
         """
-        answer = self.answer_all(x, batch_size)
+        answer = self.answer_all(x, batch_size, verbose=verbose)
         lengths = (answer["tokens"] != "").sum(axis=1)
         return {
             name: [row[:length].tolist() for row, length in zip(rows, lengths, strict=True)]
             for name, rows in answer.items()
         }
 
-    def entities(self, x, batch_size=32):
+    def entities(self, x, batch_size=32, verbose=0):
         """Find the entities that the labels mark in strings or lists of words, but no dataset.
 
         Returns a list for each text, of dicts: `text` (the part of the string, or the words joined
@@ -285,7 +297,7 @@ class TokenClassifier(Task):
         string, as Python counts them; in words of a list.
         """
         texts = self.columns(x)["text"]
-        return entities_of(self.tag(x, batch_size), texts)
+        return entities_of(self.tag(x, batch_size, verbose), texts)
 
 
 def _ragged(x):

@@ -99,7 +99,8 @@ def check_ids(entries, ids, path):
         if ids.get(token, i) != i:
             raise ValueError(
                 f"{path!r} gives the token {token!r} the id {ids[token]}, but its place in the "
-                f"vocabulary is {i}; ids have to be the numbers from 0 without a gap."
+                f"vocabulary is {i}; ids have to be the numbers from 0 without a gap. To load a "
+                "task without it, for packed dicts, pass tokenizer=None."
             )
 
 

@@ -1,6 +1,8 @@
 """The base class of tokenizers: a vocabulary, special tokens, and inputs of any shape."""
 
 import functools
+import pathlib
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -132,6 +134,13 @@ class Tokenizer(tf.Module):
     def get_config(self):
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""
         raise NotImplementedError(f"{type(self).__name__} has no configuration.")
+
+    def __reduce__(self):
+        # By its files, as a preset does: its tables cannot be pickled.
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_assets(folder)
+            files = {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
+        return _unpickled, (type(self), files, self.get_config())
 
     def with_special_tokens(self, tokens):
         """Return the same tokenizer with further special tokens, the new ones with the last ids.
@@ -310,3 +319,10 @@ class Tokenizer(tf.Module):
                 f"{sorted(self._vocabulary.special_tokens)}."
             )
         return self.token_to_id(self._vocabulary.special_tokens[role])
+
+
+def _unpickled(cls, files, config):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            pathlib.Path(folder, name).write_bytes(content)
+        return cls.from_assets(folder, config)

@@ -2,7 +2,6 @@
 
 import collections
 import gzip
-import importlib
 import io
 import itertools
 import json
@@ -10,6 +9,7 @@ import json
 import tensorflow as tf
 
 from keras_lm.files import find_files
+from keras_lm.optional import require
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -132,13 +132,7 @@ class _Texts:
 
 
 def _package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f"Learning a vocabulary of this kind needs the package {name}: "
-            "pip install 'keras-lm[vocab]'"
-        ) from error
+    return require(name, "learning a vocabulary of this kind")
 
 
 def _special(roles):

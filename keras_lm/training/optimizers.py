@@ -47,6 +47,22 @@ class AdamW(keras.optimizers.AdamW):
         )
         self.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
 
+    @property
+    def learning_rate(self):
+        """The rate of the next step.
+
+        A number that is set, as by Keras's `LearningRateScheduler` and `ReduceLROnPlateau`, takes
+        the place of the schedule until the task is compiled again.
+        """
+        return keras.optimizers.AdamW.learning_rate.fget(self)
+
+    @learning_rate.setter
+    def learning_rate(self, rate):
+        if isinstance(self._learning_rate, WarmupLinearDecay) and not callable(rate):
+            self._learning_rate.hold(rate)
+        else:
+            keras.optimizers.AdamW.learning_rate.fset(self, rate)
+
     # === The same step, in few passes over memory ===
 
     @property

@@ -38,6 +38,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         # Start, steps rising, all steps (0 if unknown): a variable, so that each call of `fit` can
         # use the graph of the first.
         self._numbers = keras.Variable([0.0, 0.0, 0.0], dtype="float32", trainable=False)
+        self._held = keras.Variable(-1.0, dtype="float32", trainable=False)  # negative: not held
         self._set(start, total_steps)
 
     def _set(self, start, total_steps):
@@ -50,7 +51,15 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         if self.is_planned_by_fit:
             self._set(start, total_steps)
 
+    def hold(self, rate):
+        """Let the rate be a number from now on, as Keras's callbacks set it."""
+        self._held.assign(rate)
+
     def __call__(self, step):
+        return ops.where(self._held >= 0, self._held, self.planned_rate(step))
+
+    def planned_rate(self, step):
+        """Return the rate at a step of the optimizer, unless a number is held."""
         start, warmup_steps, total_steps = (self._numbers[i] for i in range(3))
         step = ops.cast(step, "float32") - start
         rising = step / ops.maximum(warmup_steps, 1.0)
@@ -90,8 +99,8 @@ class SlantedTriangular(WarmupLinearDecay):
             raise ValueError(f"ratio={ratio} is less than 1: the lowest rate is peak / ratio.")
         self.ratio = ratio
 
-    def __call__(self, step):
-        share = super().__call__(step) / self.peak
+    def planned_rate(self, step):
+        share = super().planned_rate(step) / self.peak
         return self.peak * (1.0 + share * (self.ratio - 1.0)) / self.ratio
 
     def get_config(self):

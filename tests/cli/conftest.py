@@ -175,8 +175,14 @@ def expect():
     def expect(task, texts):
         answer = task.answer_all(texts)
         return [
-            {"labels": label, "scores": pytest.approx(np.array(scores, "float64"), abs=1e-5)}
-            for label, scores in zip(answer["labels"], answer["scores"])
+            {
+                "labels": label,
+                "scores": pytest.approx(np.array(scores, "float64"), abs=1e-5),
+                "class_names": list(names),
+            }
+            for label, scores, names in zip(
+                answer["labels"], answer["scores"], answer["class_names"]
+            )
         ]
 
     return expect

@@ -132,7 +132,7 @@ def test_tflite(inspect, tflite, task):
     assert found["what"] == "LiteRT model"
     signature = found["signatures"]["serving_default"]
     assert signature["inputs"] == {"text": {"dtype": "string", "shape": [None]}}
-    assert set(signature["outputs"]) == {"labels", "scores"}
+    assert set(signature["outputs"]) == {"labels", "scores", "class_names"}
     # The interpreter's converter folds some into others, and adds constants of its own.
     assert found["parameters"] == pytest.approx(task.count_params(), rel=0.1)
     assert found["bytes"] == tflite.stat().st_size

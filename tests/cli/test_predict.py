@@ -35,7 +35,7 @@ def test_published_classifier_answers(run, answers, goldens, tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(rows - 5))]
     (folder / "vocab.txt").write_text("\n".join(words))
     (row,) = answers(run("predict", folder, "w1 w2"))
-    assert set(row["answer"]) == {"labels", "scores"}
+    assert set(row["answer"]) == {"labels", "scores", "class_names"}
 
 
 @pytest.mark.parametrize("path", ["exported", "exported/1", "critic.tflite"])

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_lm.generation.prompts import align, real_tokens
 from keras_lm.generation.stopping import NOWHERE, cut, first_place, longest
+from keras_lm.generation.streaming import settled
 
 TEXTS = ["a--b", "--", "", "a-b", "b.a--", "xé--", b"\xff--\x80", "a--b--c"]
 
@@ -36,3 +37,20 @@ def test_prompts_end_in_one_column_and_keep_their_last_tokens():
 def test_no_prompts_at_all():
     ids, mask = align(tf.RaggedTensor.from_row_splits(tf.zeros([0], tf.int32), [0]), [])
     assert ids.shape == mask.shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "text, stops, certain",
+    [
+        ("a b", [], "a b"),
+        ("a b\ufffd\ufffd", [], "a b"),  # the first bytes of a character
+        ("a\ufffdb", [], "a\ufffdb"),
+        ("one--", ["---"], "one"),
+        ("one-- ", ["---"], "one-- "),
+        ("stops", ["psst", "top"], "sto"),
+        ("stop\n", ["\n\n", "p\nx"], "sto"),
+        ("", ["x"], ""),
+    ],
+)
+def test_what_a_stream_may_show_is_what_no_further_token_changes(text, stops, certain):
+    assert text[: settled(text, stops)] == certain

@@ -265,3 +265,8 @@ def test_what_is_new_runs_in_litert():
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], layer)
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     assert len(converter.convert()) > 0
+
+
+def test_one_token_does_not_warn(recwarn):
+    SelfAttention(2)(np.ones((1, 1, 8), "float32"))
+    assert not [warning for warning in recwarn if "softmax" in str(warning.message)]

@@ -57,3 +57,12 @@ def test_operations_of_a_token():
 def test_other_models_are_refused():
     with pytest.raises(ValueError, match="CoveBackbone: there are estimates of"):
         estimate(CoveBackbone)
+
+
+def test_sizes_are_listed():
+    from keras_lm.models import Backbone, BertBackbone
+
+    assert BertBackbone.sizes() == dict(sorted(BertBackbone.SIZES.items()))
+    everything = Backbone.sizes()
+    assert everything["gpt3_175b"]["num_layers"] == 96
+    assert set(BertBackbone.sizes()) < set(everything)

@@ -34,6 +34,35 @@ def test_learns_from_string_labels(make, texts, labels):
     assert task.evaluate(texts, names, verbose=0, return_dict=True)["accuracy"] == 1.0
 
 
+def test_names_stand_beside_scores_and_top_k_keeps_the_best(make):
+    names = ["film", "cast", "story"]
+    task = make(TextClassifier, class_names=names)
+    answer = task.classify(TEXTS)
+    assert answer["class_names"].tolist() == [names] * 3
+    best = task.classify(TEXTS, top_k=2)
+    for row in range(3):
+        order = np.argsort(-answer["scores"][row])[:2]
+        assert best["class_names"][row].tolist() == [names[i] for i in order]
+        assert best["scores"][row].tolist() == answer["scores"][row][order].tolist()
+        assert best["labels"][row] == best["class_names"][row][0]
+    for wrong in (0, 4):
+        with pytest.raises(ValueError, match=f"top_k={wrong} is not between 1 and 3"):
+            task.classify(TEXTS, top_k=wrong)
+
+
+def test_progress_is_drawn_on_request(make, capsys):
+    task = make(FeatureExtractor)
+    quiet = task.embed(TEXTS, batch_size=2)["embedding"]
+    assert capsys.readouterr().out == ""
+    data = tf.data.Dataset.from_tensor_slices(TEXTS).batch(2)
+    for x in (TEXTS, data, data.filter(lambda _: True)):  # of the last, the length is unknown
+        loud = task.embed(x, batch_size=2, verbose=1)["embedding"]
+        np.testing.assert_allclose(loud, quiet, atol=1e-6)
+        out = capsys.readouterr().out
+        assert "2/2" in out or "2/Unknown" in out
+        assert out.endswith("\n")
+
+
 def test_answers_follow_class_names_learned_later(make):
     task = make(TextClassifier, num_classes=2)
     assert set(task.classify(["a"])["labels"]) <= {"0", "1"}
@@ -67,9 +96,12 @@ def test_multi_label(make):
     assert by_name[0] == pytest.approx(losses.mean(), rel=1e-4)
 
     answer = task.classify(x)
-    expected = np.where(logits >= 0, names, "")
-    assert answer["labels"].tolist() == expected.tolist()
+    best_first = [[names[i] for i in np.argsort(-row) if row[i] >= 0] for row in logits]
+    assert answer["labels"] == best_first
     np.testing.assert_allclose(answer["scores"], 1 / (1 + np.exp(-logits)), atol=1e-5)
+    assert answer["class_names"].tolist() == [names] * 3
+    served = task.answer_all(x)["labels"]  # no holes: all empty strings come last
+    assert served.tolist() == [row + [""] * (3 - len(row)) for row in best_first]
     for nothing in ([[], [], []], [[0] * 3] * 3):
         assert np.isfinite(task.evaluate(x, nothing, verbose=0)[0])
 
@@ -294,3 +326,39 @@ def test_pretrainer_on_pairs_and_on_packed_dicts(make):
     np.testing.assert_allclose(
         predicted["next_sentence_logits"], task(packed)["next_sentence_logits"], atol=1e-5
     )
+
+
+# === Beside scikit-learn, and several of a kind ===
+
+
+def test_a_transformer_of_scikit_learn(make, four_layers):
+    import pickle
+
+    from sklearn.base import clone
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    extractor = make(FeatureExtractor, four_layers)
+    vectors = extractor.embed(TEXTS)["embedding"]
+    transformer = extractor.as_transformer(batch_size=2)
+    np.testing.assert_allclose(transformer.fit_transform(TEXTS), vectors, atol=1e-6)
+    assert transformer.get_params() == {"extractor": extractor, "batch_size": 2}
+    assert clone(transformer).extractor is extractor
+    assert len(transformer.get_feature_names_out()) == vectors.shape[1]
+    pipeline = clone(make_pipeline(transformer, LogisticRegression(C=100.0)))
+    pipeline.set_params(texttransformer__batch_size=1).fit(TEXTS, ["x", "y", "y"])
+    expected = LogisticRegression(C=100.0).fit(vectors, ["x", "y", "y"]).predict_proba(vectors)
+    np.testing.assert_allclose(pipeline.predict_proba(TEXTS), expected, atol=1e-4)
+    copy = pickle.loads(pickle.dumps(transformer))
+    np.testing.assert_allclose(copy.transform(TEXTS), vectors, atol=1e-6)
+    with pytest.raises(ValueError, match="pooling='none'"):
+        make(FeatureExtractor, pooling="none").as_transformer()
+
+
+def test_many_tasks_answer_without_warnings_of_retracing(make, caplog):
+    for length in range(1, 7):  # a task of its own for each, and texts of all sizes
+        task = make(FeatureExtractor, layers="embedding")
+        for rows in (1, length):
+            task.embed(["a " * length] * rows)
+        assert len(task._answer_functions) == 1
+    assert "retracing" not in caplog.text

@@ -363,3 +363,38 @@ def test_a_preset_holds_all_of_it(task, tmp_path):
     assert loaded.tokenizer.vocabulary == task.tokenizer.vocabulary
     assert loaded.get_arguments() == saved.get_arguments()
     assert loaded.backbone.get_config() == saved.backbone.get_config()
+
+
+# === Streaming ===
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"temperature": 1.0, "top_k": 20, "seed": 3}, {"repetition_penalty": 1.3, "stop": "e"}],
+    ids=["greedy", "sampled", "stopped"],
+)
+def test_stream_gives_the_pieces_of_generate(task, options):
+    wholes = task.generate(PROMPTS[1:3], max_new_tokens=8, **options)
+    for prompt, whole in zip(PROMPTS[1:3], wholes):
+        pieces = list(task.stream(prompt, max_new_tokens=8, **options))
+        assert "".join(pieces) == whole
+        assert all(pieces)
+        assert "stop" in options or len(pieces) > 4
+
+
+@pytest.mark.slow
+def test_stream_keeps_characters_and_stop_strings_whole(task, tokenizer):
+    plain = CausalLM(task.backbone, tokenizer=tokenizer)  # its random bytes are seldom characters
+    whole = "".join(plain.stream("€ ☃", 20, 4.0, seed=1))
+    assert plain.generate("€ ☃", max_new_tokens=20, temperature=4.0, seed=1) == [whole]
+    stop = whole[9:14]  # of several tokens
+    assert "".join(plain.stream("€ ☃", 20, 4.0, seed=1, stop=stop)) == whole[: whole.index(stop)]
+
+
+def test_stream_checks_its_arguments_before_the_first_piece(task):
+    assert list(task.stream("a", max_new_tokens=0)) == []
+    for wrong in ({"temperature": -1.0}, {"top_p": 0.5}, {"max_new_tokens": WINDOW}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            task.stream("a", **wrong)
+    with pytest.raises(ValueError, match="prompt is a list"):
+        task.stream(["a"])

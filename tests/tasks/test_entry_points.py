@@ -351,3 +351,109 @@ def test_a_step_is_traced_once_for_all_fits(make):
     for epochs in (1, 2):  # the schedule is another one, and the graph the same
         task.fit(TEXTS, LABELS, epochs=epochs, verbose=0)
     assert len(traced) == 1
+
+
+# === What people have at hand ===
+
+
+def test_data_frames_are_read_by_column_names(make):
+    import pandas
+
+    task = make(TextClassifier, class_names=["bad", "good"])
+    columns = {"id": [7, 8], "label": ["good", "bad"], "text": ["good film", "bad"]}
+    frame = pandas.DataFrame(columns)
+    expected = task.predict(columns["text"], verbose=0)
+    for x in (frame, frame[["text"]], frame["text"]):
+        np.testing.assert_array_equal(task.predict(x, verbose=0), expected)
+    task.fit(frame, frame["label"], validation_split=0.5, verbose=0)
+    pairs = frame.rename(columns={"text": "text_pair"}).assign(text=["a", "the"])
+    np.testing.assert_array_equal(
+        task.predict(pairs, verbose=0),
+        task.predict((["a", "the"], columns["text"]), verbose=0),
+    )
+    with pytest.raises(
+        ValueError, match=r"columns \['id', 'label', 'review'\], and 'text' is none"
+    ):
+        task.predict(frame.rename(columns={"text": "review"}))
+
+
+def test_class_weights_go_by_name(make):
+    task = make(TextClassifier, class_names=["bad", "good"])
+    x, y = ["a", "film", "good", "cast"], ["good", "bad", "bad", "bad"]
+
+    def loss(weights):
+        task.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+        return task.fit(x, y, class_weight=weights, shuffle=False, verbose=0).history["loss"]
+
+    weighted = loss({"good": 3})
+    assert weighted == pytest.approx(loss({b"bad": 1, 1: 3.0}))
+    assert weighted != pytest.approx(loss(None))
+    for wrong in ("goood", 2):
+        with pytest.raises(ValueError, match=f"class_weight has the key {wrong!r}"):
+            loss({wrong: 1.0})
+    several = make(TextClassifier, class_names=["x", "y"], multi_label=True)
+    with pytest.raises(ValueError, match=r"class_weight .* pass sample_weight"):
+        several.fit(["a"], [["x"]], class_weight={"x": 2.0})
+
+
+def test_preprocess_takes_what_predict_takes(make):
+    task = make(TextClassifier, num_classes=2)
+    expected = task.preprocess({"text": tf.constant(["a film", "good"])})
+    for x in (["a film", "good"], np.array(["a film", "good"]), {"text": ["a film", "good"]}):
+        packed = task.preprocess(x)
+        assert all((packed[name].numpy() == expected[name].numpy()).all() for name in expected)
+    with pytest.raises(ValueError, match="single example"):
+        task.preprocess("a film")
+
+
+def test_keras_metrics_fit_the_outputs(make, tmp_path):
+    task = make(TextClassifier, class_names=["bad", "good"])
+    x, y = ["a", "film", "good", "cast"], [1, 0, 0, 1]
+    metrics = [
+        "accuracy",
+        "auc",
+        keras.metrics.F1Score(average="macro"),
+        keras.metrics.Precision(class_id=1, name="precision"),
+    ]
+    task.compile(metrics=metrics, weighted_metrics=[keras.metrics.Recall()], run_eagerly=True)
+    found = task.evaluate(x, y, sample_weight=[1, 1, 0, 1], verbose=0, return_dict=True)
+    logits = task.predict(x, verbose=0)
+    answers, hot = np.eye(2)[logits.argmax(-1)], np.eye(2)[y]
+    right = (answers * hot).sum(0)
+    expected = {
+        "accuracy": (answers * hot).sum() / 4,
+        "f1_score": np.mean(2 * right / (answers.sum(0) + hot.sum(0))),
+        "precision": right[1] / max(answers[:, 1].sum(), 1),
+        "recall": (answers * hot)[[0, 1, 3]].sum() / 3,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-5)
+    assert 0 <= found["auc"] <= 1
+    task.save(tmp_path / "task.keras")
+    copy = keras.saving.load_model(tmp_path / "task.keras")
+    again = copy.evaluate(x, y, sample_weight=[1, 1, 0, 1], verbose=0, return_dict=True)
+    assert again == pytest.approx(found, abs=1e-5)
+
+
+def test_callbacks_set_the_learning_rate_of_a_default_task(make, texts, labels):
+    task = make(TextClassifier, num_classes=2, in_graph=True)
+    task.compile(optimizer=AdamW(1.0))
+    rates = [0.0, 1e-3]
+    kernel = task.head.trainable_variables[0]
+    moved = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.before = kernel.numpy()
+
+        def on_epoch_end(self, epoch, logs=None):
+            moved.append(np.abs(kernel.numpy() - self.before).max())
+
+    callbacks = [keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch]), Watch()]
+    history = task.fit(texts, labels, batch_size=5, epochs=2, callbacks=callbacks, verbose=0)
+    assert history.history["learning_rate"] == pytest.approx(rates)
+    assert moved[0] == 0.0  # the traced step reads the rate
+    assert 0 < moved[1] < 3e-3
+    # Two epochs without any progress halve it.
+    plateau = keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=1, min_delta=100.0)
+    task.fit(texts, labels, epochs=2, callbacks=[plateau], verbose=0)
+    assert float(task.optimizer.learning_rate) == pytest.approx(5e-4)

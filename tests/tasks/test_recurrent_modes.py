@@ -111,3 +111,14 @@ def train_on_two(name):
 
 if __name__ == "__main__":
     train_on_two(sys.argv[1])
+
+
+def test_symmetric_pairs_of_characters_have_no_order():
+    task = tasks.TextClassifier(
+        elmo().backbone, num_classes=2, tokenizer=CharacterTokenizer(6), symmetric=True
+    )
+    task.compile(run_eagerly=True)
+    first, second = TEXTS[:2], TEXTS[2:]
+    task.fit((first, second), [0, 1], verbose=0)
+    logits = task.predict((first, second), verbose=0)
+    np.testing.assert_allclose(task.predict((second, first), verbose=0), logits, atol=1e-5)

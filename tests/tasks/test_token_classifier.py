@@ -269,3 +269,28 @@ def test_saved_model(make, tmp_path):
     assert words["labels"].numpy()[1].tolist() == [own["labels"][1][0].encode(), b""]
     nothing = signatures["serving_default"](text=tf.constant([], tf.string))
     assert nothing["labels"].shape == (0, 0)
+
+
+def test_entity_f1_and_keras_metrics_fit_the_outputs(make):
+    for options in ({}, {"crf": "bio"}):
+        task = make(TokenClassifier, class_names=NAMES, **options)
+        f1 = keras.metrics.F1Score(average="micro", name="f1")
+        metrics = ["accuracy", f1, keras_lm.metrics.EntityF1(NAMES)]
+        task.compile(metrics=metrics, run_eagerly=True)
+        found = task.evaluate(WORDS, LABELS, verbose=0, return_dict=True)
+        assert found["f1"] == pytest.approx(found["accuracy"])  # both count the words alone
+        words = task.tag(WORDS)["labels"]
+        spans = [
+            {(i, *span) for i, labels in enumerate(rows) for span in entity_spans(labels)}
+            for rows in (words, _seen(words))
+        ]
+        right = len(spans[0] & spans[1])
+        expected = 2 * right / max(len(spans[0]) + len(spans[1]), 1)
+        assert found["entity_f1"] == pytest.approx(expected)
+    with pytest.raises(ValueError, match="pass sample_weight"):
+        task.fit(WORDS, LABELS, class_weight={"O": 0.5})
+
+
+def _seen(words):
+    """The true labels of the words that have pieces; others are left out of both."""
+    return [[label if word else "" for label, word in zip(*rows)] for rows in zip(LABELS, words)]

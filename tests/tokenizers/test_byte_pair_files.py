@@ -161,7 +161,7 @@ def test_files_that_are_cut_off(gpt2_folder):
     [
         ('{"a": 0, "a": 1}', "", "'a' stands twice"),
         ('{"a": 0, "b": 0}', "", "gives the token 'b' the id 0, but its place"),
-        ('{"a": 0, "b": 2}', "", "ids have to be the numbers from 0 without a gap"),
+        ('{"a": 0, "b": 2}', "", "without a gap.*pass tokenizer=None"),
         (None, "Ġ t\nĠ t\n", "`merges` holds 'Ġ t' twice, as numbers 1 and 2"),
         (None, "Ġ t\n\nh e\n", "`merges` holds '' as number 2"),
         (None, "Ġ t\nq q\n", "joins 'q' and 'q' as number 2, but 'qq' is not in the vocabulary"),

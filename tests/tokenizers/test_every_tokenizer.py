@@ -1,5 +1,6 @@
 """What holds for tokenizers of every kind."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -227,3 +228,12 @@ def test_tf_data(tokenizer_of, kind):
     assert [ids for batch in batches for ids in batch.to_list()] == expected
     single = tf.data.Dataset.from_tensor_slices(TEXTS).map(tokenizer)
     assert [ids.numpy().tolist() for ids in single] == expected
+
+
+@pytest.mark.parametrize("kind", DIFFERENT)
+def test_pickles(tokenizer_of, kind):
+    tokenizer = tokenizer_of(kind)
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.get_config() == tokenizer.get_config()
+    assert copy.vocabulary == tokenizer.vocabulary
+    np.testing.assert_array_equal(copy(TEXTS).flat_values, tokenizer(TEXTS).flat_values)

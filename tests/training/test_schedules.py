@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_lm.training import WarmupLinearDecay
+from keras_lm.training import AdamW, SlantedTriangular, WarmupLinearDecay
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,15 @@ def test_config_round_trip():
     assert again.start == 0
     again.plan(1, 2)
     assert (again.start, again.total_steps) == (1, 2)
+
+
+def test_a_rate_that_is_set_is_held():
+    for schedule in (WarmupLinearDecay(1.0, 10), SlantedTriangular(1.0, 10)):
+        optimizer = AdamW(schedule)
+        optimizer.learning_rate = 0.25
+        assert float(optimizer.learning_rate) == 0.25
+        assert [float(schedule(step)) for step in (0, 5, 20)] == [0.25] * 3
+        schedule.plan(3, 7)
+        assert float(schedule(4)) == 0.25
+        optimizer.learning_rate = WarmupLinearDecay(0.5)
+        assert float(optimizer.learning_rate) == 0.5

@@ -132,7 +132,7 @@ class WordTokenizer(Tokenizer):
         unknown. With fastai's rules there is none.
         """
         if self.rules is not None:
-            raise AttributeError("fastai's rules need operations that LiteRT does not have")
+            raise AttributeError("its rules='fastai' need operations that LiteRT does not have")
         find = self._find_lite()
         return lambda text, splitter=None: find.tokenize(text, splitter or self.splitter)
 

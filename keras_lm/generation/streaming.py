@@ -1,0 +1,81 @@
+"""Continuing one prompt in pieces of text, as they are written."""
+
+import tensorflow as tf
+
+from keras_lm.generation import decoding, samplers, stopping
+from keras_lm.generation.options import OPTIONS
+
+REPLACED = "\ufffd"  # what the first bytes of a character look like until the others follow
+
+
+class Stream:
+    """The steps of `decoding.sample` one by one, as two graphs; `task` is a `GenerativeTask`."""
+
+    def __init__(self, task):
+        self.task = task
+        prompt, strings, ids = (tf.TensorSpec([None], t) for t in (tf.string, tf.string, tf.int32))
+        options = {name: tf.TensorSpec([None], option.dtype) for name, option in OPTIONS.items()}
+        self._start = _traced(self._start, prompt, strings, ids, options)
+        begin, state, _ = self._start.structured_outputs
+        self._step = _traced(self._step, begin, state, strings, ids, options)
+
+    def pieces(self, prompt, stop_strings, stop_ids, options):
+        """Yield the pieces (str) of the continuation of a prompt; the arguments are arrays.
+
+        `prompt` and each of the `options` is (1,). The last characters wait until it is certain
+        that they belong to the text: they may begin a stop string, or be half a character.
+        """
+        ending = tf.constant(stop_strings, tf.string), tf.constant(stop_ids, tf.int32)
+        options = {name: tf.constant(value) for name, value in options.items()}
+        begin, state, text = self._start(tf.constant(prompt, tf.string), *ending, options)
+        stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
+        given = ""
+        while True:
+            text, is_done = _text_of(text), bool(state.is_done[0])
+            sure = text if is_done else text[: settled(text, stops)]
+            # What a tokenizer would spell otherwise after the next token waits, too.
+            if len(sure) > len(given) and sure.startswith(given):
+                yield sure[len(given) :]
+                given = sure
+            if is_done:
+                return
+            state, text = self._step(begin, state, *ending, options)
+
+    def _start(self, prompt, stop_strings, stop_ids, options):
+        task = self.task
+        ids = task.prompt_ids(prompt)
+        *problem, options, ending = task.problem(ids, stop_strings, stop_ids, **options)
+        begin, state, logits = decoding.start(*problem, options.max_new_tokens)
+        state = _chooser(begin, options, ending)(logits, state)
+        return begin, state, self._text(begin, state, stop_strings)
+
+    def _step(self, begin, state, stop_strings, stop_ids, options):
+        task, ids = self.task, tf.RaggedTensor.from_tensor(state.token_ids)
+        *_, options, ending = task.problem(ids, stop_strings, stop_ids, **options)
+        state = _chooser(begin, options, ending)(*decoding.read_newest(task, state))
+        return state, self._text(begin, state, stop_strings)
+
+    def _text(self, begin, state, stop_strings):
+        new = tf.RaggedTensor.from_tensor(state.token_ids[:, begin:], lengths=state.number)
+        return stopping.cut(self.task.tokenizer.detokenize(new), stop_strings)
+
+
+def _traced(function, *specs):
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+
+def _chooser(begin, options, ending):
+    which = tf.zeros_like(options.seed)
+    noise = samplers.uniform_noise(options.seed, which, tf.maximum(options.max_new_tokens[0], 1))
+    return decoding.sampling_step(begin, options, ending, noise)
+
+
+def _text_of(text):
+    return text.numpy()[0].decode("utf-8", "replace")
+
+
+def settled(text, stops):
+    """Return how many characters of a text no further token can change."""
+    end = len(text.rstrip(REPLACED))
+    begun = (n for stop in stops for n in range(1, len(stop)) if text[:end].endswith(stop[:n]))
+    return end - max(begun, default=0)

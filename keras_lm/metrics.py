@@ -1,0 +1,154 @@
+"""Metrics of labels and logits: entities, Keras's own. Shapes: B batch, S sequence, C classes."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.objectives import IGNORED
+
+# Metrics of Keras whose labels are one-hot, and whose outputs are probabilities.
+ONE_HOT = (
+    keras.metrics.AUC,
+    keras.metrics.CategoricalAccuracy,
+    keras.metrics.CategoricalCrossentropy,
+    keras.metrics.FBetaScore,  # and F1Score
+    keras.metrics.FalseNegatives,
+    keras.metrics.FalsePositives,
+    keras.metrics.OneHotMeanIoU,
+    keras.metrics.Precision,
+    keras.metrics.PrecisionAtRecall,
+    keras.metrics.Recall,
+    keras.metrics.RecallAtPrecision,
+    keras.metrics.SensitivityAtSpecificity,
+    keras.metrics.SpecificityAtSensitivity,
+    keras.metrics.TopKCategoricalAccuracy,
+    keras.metrics.TrueNegatives,
+    keras.metrics.TruePositives,
+)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class EntityF1(keras.metrics.Metric):
+    """The F1 of named entities, from 0 to 1: one is right if its class and both ends are.
+
+    It is the micro-average over all entities, as in the CoNLL evaluation; see
+    `keras_lm.tasks.entities.entity_spans` for the labels that mark one.
+
+    Args:
+        class_names: list of str such as `["O", "B-PER", "I-PER"]`, in the order of the logits.
+
+    Call: `update_state(labels, logits)`, (B, S) int, of which `IGNORED` ones are left out, and
+    (B, S, C) float.
+
+    Raises:
+        ValueError: if no name marks an entity.
+
+    Example:
+
+        task.compile(metrics=["accuracy", keras_lm.metrics.EntityF1(task.class_names)])
+
+    Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419.
+    """
+
+    def __init__(self, class_names, name="entity_f1", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.class_names = list(class_names)
+        parts = [class_name.partition("-") for class_name in class_names]
+        types = [name if prefix in tuple("BIELSU") else "" for prefix, _, name in parts]
+        if not any(types):
+            raise ValueError(f"class_names={class_names} mark no entity: use O, B-X and I-X.")
+        # Of each class: the number of its type, 0 outside; and may the next, or this one, continue?
+        known = sorted(set(types) | {""})
+        self._types = np.array([known.index(name) for name in types], "int32")
+        self._opens = np.array([prefix in tuple("BI") for prefix, *_ in parts]) & (self._types > 0)
+        self._continues = np.array([prefix in tuple("IEL") for prefix, *_ in parts])
+        self.right, self.found, self.marked = (
+            self.add_weight(name=name, initializer="zeros") for name in ("right", "found", "marked")
+        )
+
+    def update_state(self, labels, logits, sample_weight=None):
+        if sample_weight is not None:
+            raise ValueError("EntityF1 takes no weights: name it in metrics, not weighted_metrics.")
+        labels = tf.cast(labels, tf.int32)
+        # Words first: further pieces of a word and special tokens are no part of the sequence.
+        is_word = labels != IGNORED
+        order = tf.argsort(tf.cast(~is_word, tf.int32), axis=1, stable=True)
+        is_word = tf.gather(is_word, order, batch_dims=1)
+        marked, found = (
+            self._entities(tf.gather(classes, order, batch_dims=1), is_word)
+            for classes in (labels, tf.argmax(logits, axis=-1, output_type=tf.int32))
+        )
+        both = tf.sets.intersection(marked[tf.newaxis], found[tf.newaxis]).values
+        for count, entities in ((self.right, both), (self.found, found), (self.marked, marked)):
+            count.assign_add(tf.cast(tf.size(entities), count.dtype))
+
+    def _entities(self, classes, is_word):
+        """Return the entities of words (B, S), a sorted number each: text, ends and type, (N,)."""
+        classes = tf.where(is_word, classes, 0)
+        types = tf.where(is_word, tf.gather(self._types, classes), 0)
+        opens, continues = tf.gather(self._opens, classes), tf.gather(self._continues, classes)
+        same = opens[:, :-1] & continues[:, 1:] & (types[:, :-1] == types[:, 1:])
+        same &= types[:, 1:] > 0
+        first = tf.where((types > 0) & ~tf.pad(same, [[0, 0], [1, 0]]))  # (N, 2)
+        last = tf.where((types > 0) & ~tf.pad(same, [[0, 0], [0, 1]]))
+        length = tf.shape(classes, tf.int64)[1]
+        number = (first[:, 0] * length + first[:, 1]) * length + last[:, 1]
+        return number * len(self._types) + tf.cast(tf.gather_nd(types, first), tf.int64)
+
+    def result(self):
+        return keras.ops.divide_no_nan(2 * self.right, self.found + self.marked)
+
+    def get_config(self):
+        return super().get_config() | {"class_names": self.class_names}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class OneHotMetric(keras.metrics.Metric):
+    """One of Keras's metrics of one-hot labels and probabilities, over class numbers and logits.
+
+    `compile` of a task puts it around those that need it.
+
+    Args:
+        metric: `keras.metrics.Metric`, one of `ONE_HOT`.
+        multi_label: bool. Whether labels are (B, C) of 0 and 1, and not numbers, (B,) or (B, S).
+    """
+
+    def __init__(self, metric, multi_label=False, name=None, **kwargs):
+        super().__init__(name=name or metric.name, **kwargs)
+        self.metric = metric
+        self.multi_label = multi_label
+
+    def update_state(self, labels, logits, sample_weight=None):
+        logits = tf.cast(logits, tf.float32)
+        if self.multi_label:
+            probabilities = tf.sigmoid(logits)
+        else:
+            known = labels != IGNORED
+            if sample_weight is not None and labels.shape.rank == 2:
+                weight = tf.reshape(sample_weight, [tf.shape(sample_weight)[0], -1])  # (B, 1 or S)
+                sample_weight = tf.broadcast_to(weight, tf.shape(labels))[known]
+            probabilities = tf.nn.softmax(logits[known])
+            labels = tf.one_hot(tf.cast(labels[known], tf.int32), logits.shape[-1])
+        self.metric.update_state(labels, probabilities, sample_weight=sample_weight)
+
+    def reset_state(self):
+        self.metric.reset_state()
+
+    def result(self):
+        return self.metric.result()
+
+    def get_config(self):
+        metric = keras.saving.serialize_keras_object(self.metric)
+        return super().get_config() | {"metric": metric, "multi_label": self.multi_label}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("metric")), **config)
+
+
+def of_classes(metric, multi_label=False):
+    """Return a metric, or its name, as `compile` takes it: `ONE_HOT` ones as `OneHotMetric`."""
+    # Keras chooses between the kinds of these by the shape of the labels.
+    if isinstance(metric, str) and metric not in ("accuracy", "acc", "crossentropy", "ce"):
+        metric = keras.metrics.get(metric)
+    return OneHotMetric(metric, multi_label) if isinstance(metric, ONE_HOT) else metric

@@ -1,0 +1,92 @@
+"""Metrics over what tasks give them, beside independent implementations."""
+
+import keras
+import numpy as np
+import pytest
+from seqeval.metrics import f1_score
+from sklearn.metrics import f1_score as sklearn_f1_score
+
+from keras_lm.metrics import EntityF1, OneHotMetric, of_classes
+from keras_lm.objectives import IGNORED
+
+BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+BIOES = ["O", *(f"{prefix}-{name}" for prefix in "BIES" for name in ("PER", "LOC"))]
+
+
+def draw(names, seed, shape=(20, 9)):
+    """Labels (B, S), a part of them ignored, and logits that are often right."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(len(names), size=shape)
+    logits = random.normal(size=(*shape, len(names))) + 2.0 * np.eye(len(names))[labels]
+    return np.where(random.random(shape) < 0.2, IGNORED, labels), logits.astype("float32")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_entity_f1_equals_seqeval(seed):
+    metric = EntityF1(BIO)
+    truth, answers = [], []
+    for batch in range(2):
+        labels, logits = draw(BIO, 10 * seed + batch)
+        metric.update_state(labels, logits)
+        for row, found in zip(labels, logits.argmax(-1)):
+            truth.append([BIO[i] for i in row[row != IGNORED]])
+            answers.append([BIO[i] for i in found[row != IGNORED]])
+    assert float(metric.result()) == pytest.approx(f1_score(truth, answers), abs=1e-6)
+
+
+def test_entity_f1_reads_richer_schemes_as_our_entities_do():
+    from keras_lm.tasks.entities import entity_spans
+
+    metric = EntityF1(BIOES)
+    labels, logits = draw(BIOES, 5)
+    metric.update_state(labels, logits)
+    spans = [
+        {
+            (i, *span)
+            for i, row in enumerate(rows)
+            for span in entity_spans([BIOES[c] for c in row[labels[i] != IGNORED]])
+        }
+        for rows in (labels, logits.argmax(-1))
+    ]
+    assert [float(metric.marked), float(metric.found)] == [len(rows) for rows in spans]
+    assert float(metric.right) == len(spans[0] & spans[1])
+
+
+def test_entity_f1_of_nothing_is_zero_and_needs_entities():
+    metric = EntityF1(BIO)
+    assert float(metric.result()) == 0.0
+    metric.update_state(np.full([2, 3], IGNORED), np.zeros([2, 3, 5], "float32"))
+    assert float(metric.result()) == 0.0
+    with pytest.raises(ValueError, match="mark no entity"):
+        EntityF1(["noun", "verb"])
+
+
+def test_keras_metrics_over_numbers_and_logits():
+    labels, logits = draw("abc", 1, shape=(50,))
+    labels = np.abs(labels) % 3
+    metric = of_classes(keras.metrics.F1Score(average="macro"))
+    metric.update_state(labels, logits)
+    expected = sklearn_f1_score(labels, logits.argmax(-1), average="macro")
+    assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
+    metric.reset_state()
+    assert float(metric.result()) == 0.0
+
+    labels, logits = draw("abc", 2)
+    metric = of_classes(keras.metrics.F1Score(average="macro"))
+    metric.update_state(labels, logits)
+    known = labels != IGNORED
+    expected = sklearn_f1_score(labels[known], logits.argmax(-1)[known], average="macro")
+    assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
+    assert isinstance(copy, OneHotMetric)
+    assert copy.metric.average == "macro"
+
+
+def test_keras_metrics_over_several_labels():
+    random = np.random.default_rng(3)
+    labels = random.integers(2, size=(40, 3)).astype("float32")
+    logits = (random.normal(size=labels.shape) + labels).astype("float32")
+    metric = of_classes(keras.metrics.F1Score(average="macro", threshold=0.5), multi_label=True)
+    metric.update_state(labels, logits)
+    expected = sklearn_f1_score(labels, logits > 0, average="macro")
+    assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
