@@ -10,6 +10,7 @@ from keras_lm.layers.basic import get_activation
 SIZE = re.compile(r"num_\w+|\w+_(dim|size|length|chunk)|first_position|characters_per_word")
 RATE = re.compile(r"(\w+_)?dropout|weight_drop")
 BOUND = re.compile(r"\w+_(clip|penalty)")
+WITHOUT_LIMIT = {"pooled_length"}  # may be None
 MAY_BE_ZERO = {"num_highways", "num_segments", "first_position"}
 LONGEST_WORD = 1000  # characters; more take memory for each word, and no tensor tells how many
 
@@ -58,6 +59,8 @@ def _problem(name, value):
         is_bound = value is None or (_is_real(value) and value >= 0)
         return None if is_bound else "a number of 0 or more"
     if SIZE.fullmatch(name):
+        if value is None and name in WITHOUT_LIMIT:
+            return None
         least = 0 if name in MAY_BE_ZERO else 1
         return None if _is_whole(value, least) else f"a whole number of {least} or more"
     return None

@@ -15,6 +15,10 @@ from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
 
 
+class NoVocabularyWarning(UserWarning):
+    """A task was loaded from a checkpoint without a vocabulary: it takes no strings."""
+
+
 class Task(TextModel):
     """The base class of all tasks: a model from raw text to an answer.
 
@@ -162,6 +166,7 @@ class Task(TextModel):
                 f"{type(task).__name__}.from_preset({str(source)!r}): there is no vocabulary, so "
                 "the task takes packed dicts only. For strings, pass "
                 "tokenizer=keras_lm.tokenizers.Tokenizer.from_preset(…); None says to do without.",
+                NoVocabularyWarning,
                 stacklevel=2,
             )
         return task

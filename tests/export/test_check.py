@@ -36,7 +36,8 @@ def test_saved_model_in_a_fresh_process(folder, task, texts):
 def answers(task, texts, folder, monkeypatch):
     """What the process answers, to be falsified."""
     right = task.answer_all((texts, texts[::-1]))
-    right["labels"] = np.array([label.encode() for label in right["labels"]], object)
+    for name in ("labels", "class_names"):
+        right[name] = np.char.encode(right[name].astype(str)).astype(object)
     monkeypatch.setattr(module, "_ask", lambda path, batches: ([right], 0.1, 0.2))
     return right
 

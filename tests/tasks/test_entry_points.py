@@ -415,7 +415,9 @@ def test_keras_metrics_fit_the_outputs(make, tmp_path):
         keras.metrics.F1Score(average="macro"),
         keras.metrics.Precision(class_id=1, name="precision"),
     ]
-    task.compile(metrics=metrics, weighted_metrics=[keras.metrics.Recall()], run_eagerly=True)
+    task.compile(
+        metrics=metrics, weighted_metrics=[keras.metrics.Recall(name="recall")], run_eagerly=True
+    )
     found = task.evaluate(x, y, sample_weight=[1, 1, 0, 1], verbose=0, return_dict=True)
     logits = task.predict(x, verbose=0)
     answers, hot = np.eye(2)[logits.argmax(-1)], np.eye(2)[y]
