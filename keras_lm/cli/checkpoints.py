@@ -45,7 +45,7 @@ def inspect_checkpoint(source):
 
 def _arguments(checkpoint, converter):
     if checkpoint.format != "keras_lm":
-        return converter.config(checkpoint)
+        return presets.read_arguments(checkpoint, converter)
     config = checkpoint.config["backbone"]
     while "backbone" in config:  # a feature extractor has a backbone of its own
         config = config["backbone"]

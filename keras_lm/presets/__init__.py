@@ -5,13 +5,19 @@ shards and their index) and `assets/` (the vocabulary in its published form).
 """
 
 from keras_lm.presets.loading import load_backbone, load_task, load_tokenizer
-from keras_lm.presets.recognition import recognise, stated_arguments, stated_task
+from keras_lm.presets.recognition import (
+    read_arguments,
+    recognise,
+    stated_arguments,
+    stated_task,
+)
 from keras_lm.presets.saving import save
 
 __all__ = [
     "load_backbone",
     "load_task",
     "load_tokenizer",
+    "read_arguments",
     "recognise",
     "save",
     "stated_arguments",

@@ -9,7 +9,13 @@ from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.formats import PRESET_CONFIG, check_preset
 from keras_lm.presets.claims import check_claims
-from keras_lm.presets.recognition import reading, recognise, stated_arguments, stated_task
+from keras_lm.presets.recognition import (
+    read_arguments,
+    reading,
+    recognise,
+    stated_arguments,
+    stated_task,
+)
 from keras_lm.presets.saving import ASSETS
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, sizes
 
@@ -127,8 +133,7 @@ def _make_backbone(checkpoint, cls, overrides):
         config = checkpoint.config["backbone"]
         check_claims(checkpoint, checkpoint.config)
     else:
-        with reading(checkpoint, "its configuration"):
-            config = {"arguments": converter.config(checkpoint)}
+        config = {"arguments": read_arguments(checkpoint, converter)}
         check_claims(checkpoint, config)
 
     def build(config):

@@ -64,6 +64,12 @@ def reading(checkpoint, what):
         ) from error
 
 
+def read_arguments(checkpoint, converter):
+    """Return the arguments of a backbone that a published checkpoint's configuration states."""
+    with reading(checkpoint, "its configuration"):
+        return converter.config(checkpoint)
+
+
 def _stored(checkpoint):
     path = checkpoint.folder / PRESET_CONFIG
     version = checkpoint.config.get("format_version")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -108,6 +109,16 @@ def test_checkpoint_of_another_model_is_still_described(inspect, goldens, tmp_pa
     assert found["model"] is None
     assert "model_type='gpt9'" in found["why"]
     assert found["tensors"] > 10
+
+
+def test_a_damaged_configuration_has_clear_words(fail, goldens, tmp_path):
+    shutil.copytree(goldens("bert"), tmp_path / "bert")
+    config = json.loads((tmp_path / "bert" / "config.json").read_text())
+    del config["hidden_size"]
+    (tmp_path / "bert" / "config.json").write_text(json.dumps(config))
+    assert f"{tmp_path / 'bert'}: its configuration lacks 'hidden_size'" in fail(
+        "inspect", tmp_path / "bert"
+    )
 
 
 def test_saved_model(inspect, exported, task):
