@@ -1,0 +1,50 @@
+"""Run the notebooks and keep their outputs, as readers see them on a web page.
+
+    python colab/run.py [NOTEBOOK…]
+
+A digest of the code goes into the metadata: a test compares it, so that no output outlives the
+code that made it.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import nbclient
+import nbformat
+
+FOLDER = Path(__file__).parent
+
+
+def digest(notebook):
+    """Return a digest of the code of a notebook."""
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256(json.dumps(code).encode()).hexdigest()
+
+
+def run(path):
+    """Run the notebook at `path` in an empty folder, and write it with its outputs."""
+    notebook = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        resources = {"metadata": {"path": folder}}
+        nbclient.NotebookClient(notebook, timeout=1800, resources=resources).execute()
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)  # when it ran
+        if cell.cell_type == "code":
+            # Warnings hold paths of this machine, and nobody reads them.
+            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+    notebook.metadata.keras_lm = {"outputs_of": digest(notebook)}
+    notebook.metadata.language_info = {"name": "python"}
+    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    # The commands of this environment, as in a shell in which it is active.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    for name in sys.argv[1:] or sorted(FOLDER.glob("*.ipynb")):
+        run(Path(name))
