@@ -123,6 +123,7 @@ def test_failure_half_way_leaves_no_file(run, fail, critic, write, tmp_path):
 # === In a process of its own: bytes, pipes, signals ===
 
 
+@pytest.mark.slow
 def test_bytes_pipes_and_signals(installed, answers, critic, tmp_path):
     # Both at once, because most of the time goes into starting.
     output = tmp_path / "answers.jsonl"

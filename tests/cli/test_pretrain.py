@@ -63,6 +63,7 @@ def weights(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_pretrain_interrupted_and_not(run, fail, pretrain, interrupt, corpus, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     shown = run(*pretrain(whole, "--dropout", 0.1, "--validation", corpus))

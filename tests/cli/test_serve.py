@@ -100,6 +100,7 @@ def length_by(url):
         return client.predict({"text": ["abc"]})["length"].item()
 
 
+@pytest.mark.slow
 def test_embedded_server_answers_and_ends_with_ctrl_c(serve, model):
     process = serve(model)
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))

@@ -137,6 +137,7 @@ def test_damaged_file(tmp_path, file, content):
             checkpoint.tensors[name]
 
 
+@pytest.mark.slow
 def test_model_garden_encoder(tmp_path):
     pytest.importorskip("official", reason="needs the extra `garden`")
     script = pathlib.Path(__file__).with_name("make_model_garden.py")

@@ -22,6 +22,7 @@ def pack(task, texts):
 # === TextClassifier ===
 
 
+@pytest.mark.slow
 def test_learns_from_string_labels(make, texts, labels):
     task = fast(make(TextClassifier, num_classes=2, in_graph=True))
     names = [("bad", "good")[label] for label in labels]

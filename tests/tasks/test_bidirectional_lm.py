@@ -197,6 +197,7 @@ def test_forward_half_predicts_what_the_direction_does(trained, writer):
     np.testing.assert_allclose(found[mask > 0], expected[real], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_forward_half_continues_sentences(trained, writer):
     perplexity = trained[0].evaluate(TEXTS, return_dict=True, verbose=0)["forward_perplexity"]
     measured = writer.evaluate(TEXTS, return_dict=True, verbose=0)["perplexity"]

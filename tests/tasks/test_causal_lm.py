@@ -343,6 +343,7 @@ def test_loss_is_the_mean_over_the_next_tokens_that_there_are(tokenizer):
     np.testing.assert_allclose(one["loss"], -scores[3], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_texts_and_says_them(tokenizer):
     size = {"num_layers": 1, "num_heads": 2, "hidden_dim": 32, "intermediate_dim": 64}
     backbone = GPT2Backbone(tokenizer.vocabulary_size, **size, dropout=0.0, max_sequence_length=20)

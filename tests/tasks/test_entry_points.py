@@ -303,6 +303,7 @@ def test_the_weights_follow_the_planned_rate_in_each_fit(make):
         assert np.abs(task.backbone.get_weights()[0] - before).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_an_unknown_length_holds_the_peak(classifier):
     classifier.fit(TEXTS, LABELS, verbose=0)
     generator = ((TEXTS[i : i + 1], LABELS[i : i + 1]) for i in range(3))

@@ -161,6 +161,7 @@ def accompanied(make, tokenizer):
     return make_task
 
 
+@pytest.mark.slow
 def test_companions_are_trained_unless_frozen(accompanied):
     task = accompanied()
     _, replaced = task.objectives

@@ -81,6 +81,7 @@ def test_bio_answers_are_bio():
     assert transitions[:, 1:4].all()
 
 
+@pytest.mark.slow
 def test_files_and_exports(task, tmp_path):
     expected = task.tag(TEXTS[:4])
     task.save_to_preset(tmp_path / "preset")

@@ -132,6 +132,7 @@ def test_rates_fall_with_depth(tokenizer):
 # === Layers that join in ===
 
 
+@pytest.mark.slow
 def test_layers_join_in_one_by_one(tokenizer):
     task = TextClassifier(recurrent(tokenizer), tokenizer=tokenizer, num_classes=2)
     task.compile(optimizer=AdamW(learning_rate=keras.optimizers.schedules.CosineDecay(0.01, 99)))

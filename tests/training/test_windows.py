@@ -71,6 +71,7 @@ def test_learns_and_reports_each_epoch(in_one_go):
     np.testing.assert_allclose(history["val_perplexity"], np.exp(history["val_loss"]), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_interrupted_run_goes_on_bit_for_bit(windows, in_one_go, tmp_path):
     file = tmp_path / "run" / "state.safetensors"
     for seed, step in [(1, 3), (100, 5)]:  # within the first epoch, and within the second
