@@ -65,7 +65,14 @@ def reading(checkpoint, what):
 
 
 def read_arguments(checkpoint, converter):
-    """Return the arguments of a backbone that a published checkpoint's configuration states."""
+    """Return the arguments of a backbone that a published checkpoint's configuration states.
+
+    Args:
+        checkpoint, converter: `keras_lm.converters.Checkpoint`, and what `recognise` found for it.
+
+    Raises:
+        CheckpointError: if the configuration lacks something, or holds nonsense.
+    """
     with reading(checkpoint, "its configuration"):
         return converter.config(checkpoint)
 
