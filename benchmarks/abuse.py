@@ -76,7 +76,7 @@ def strings(arguments):
         lines = [random_line(source) for _ in range(LINES_AT_ONCE)]
         ids = tokenizer(lines)
         flat = ids.flat_values.numpy()
-        failures += not (len(ids) == len(lines) and (flat >= 0).all())
+        failures += not (ids.nrows() == len(lines) and (flat >= 0).all())
         failures += int((flat >= tokenizer.vocabulary_size).sum())
         tokenizer.detokenize(ids)
         some = source.randrange(LINES_AT_ONCE - 10)
@@ -84,7 +84,7 @@ def strings(arguments):
         failures += alone.to_list() != ids[some : some + 10].to_list()
         if hasattr(tokenizer, "tokenize_with_offsets"):
             _, starts, ends = tokenizer.tokenize_with_offsets(lines)
-            lengths = np.repeat([len(line) for line in lines], starts.row_lengths())
+            lengths = np.repeat([len(line) for line in lines], starts.row_lengths().numpy())
             starts, ends = starts.flat_values.numpy(), ends.flat_values.numpy()
             failures += int(((starts < 0) | (starts > ends) | (ends > lengths)).sum())
         done += len(lines)
@@ -113,7 +113,7 @@ def kills(arguments):
             process.send_signal(signal.SIGKILL)
             process.communicate()
             try:
-                keras_lm.models.Backbone.from_preset(preset)
+                keras_lm.tasks.Task.from_preset(preset)
             except (OSError, ValueError) as error:
                 print(f"kill {number}: {error}")
                 failures += 1
