@@ -99,7 +99,7 @@ def movie_reviews(_):
     from keras_lm.cli.demo.reviews import load_reviews
 
     split = load_reviews(TEST)
-    return [*zip(split.train_texts, split.train_labels, strict=True)]
+    return [*zip(split.train_texts, map(str, split.train_labels), strict=True)]
 
 
 def entities(_):
