@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import keras_lm
+from keras_lm.cli.list_models import find_sizes
 from keras_lm.models.sizes import estimate
 from keras_lm.registry import TASKS
 
@@ -92,12 +93,9 @@ def _tasks_of_models():
 
 
 def _sizes():
-    for name, cls in _backbones().items():
-        for size, arguments in cls.SIZES.items():
-            count = estimate(cls, **arguments)["parameters"]
-            published = cls.PUBLISHED.get(size)
-            published = f"`{published}`" if published else "never published"
-            yield f"`{size}`", f"`{name}`", f"{count:,}", published
+    for row in find_sizes():
+        published = f"`{row['published']}`" if row["published"] else "never published"
+        yield f"`{row['size']}`", f"`{row['model']}Backbone`", f"{row['parameters']:,}", published
 
 
 def _tasks():
