@@ -1,6 +1,7 @@
 """What the options of `keras-lm finetune` mean to Keras: callbacks and weights of classes."""
 
 import click
+import numpy as np
 
 from keras_lm.cli.size_names import advice
 
@@ -22,7 +23,7 @@ def parse_class_weight(ctx, param, value):
 
 
 def class_weights(given, class_names, labels):
-    """Return a dict of class number → weight; None for all the same.
+    """Return what `fit` takes as weights of classes; None for all the same.
 
     `given` is as `parse_class_weight` returns it, `labels` are (B,) numbers. Balanced classes weigh
     the same in total: the number of texts / (the number of classes that occur · of its texts).
@@ -30,16 +31,16 @@ def class_weights(given, class_names, labels):
     if given is None:
         return None
     if given == "balanced":
-        labels = labels.tolist()
-        counts = {number: labels.count(number) for number in set(labels)}
-        return {number: len(labels) / (len(counts) * count) for number, count in counts.items()}
+        numbers, counts = np.unique(labels, return_counts=True)
+        weights = len(labels) / (len(numbers) * counts)
+        return dict(zip(numbers.tolist(), weights.tolist(), strict=True))
     for name in given:
         if name not in class_names:
             raise click.UsageError(
                 f"--class-weight names {name!r}, and the classes are {', '.join(class_names)}."
                 + advice(name, class_names)
             )
-    return {class_names.index(name): weight for name, weight in given.items()}
+    return given
 
 
 def callbacks(tensorboard=None, early_stopping=None):

@@ -19,7 +19,7 @@ def test_balanced_classes_weigh_the_same():
     weights = class_weights("balanced", ["a", "b", "c"], labels)
     assert weights == {0: 2.0, 2: pytest.approx(2 / 3)}
     assert sum(weights[label] for label in labels.tolist()) == pytest.approx(len(labels))
-    assert class_weights({"c": 3.0}, ["a", "b", "c"], labels) == {2: 3.0}
+    assert class_weights({"c": 3.0}, ["a", "b", "c"], labels) == {"c": 3.0}  # `fit` knows names
     assert class_weights(None, None, None) is None
 
 

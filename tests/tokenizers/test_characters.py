@@ -189,11 +189,6 @@ class Endpoints(tf.Module):
         ids = self.tokenizer(text)
         return {"values": ids.values, "row_splits": ids.row_splits}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def lite(self, text):
-        ids = self.tokenizer.tokenize_lite(text)
-        return {"values": ids.values, "row_splits": ids.row_splits}
-
 
 TEXTS = [
     *(
@@ -210,26 +205,11 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("splitter", SPLITTERS)
-def test_tflite(splitter):
-    interpreters = pytest.importorskip("ai_edge_litert.interpreter")
-    from tensorflow_text.core.pybinds import tflite_registrar
-
+def test_tflite(splitter, in_litert):
     tokenizer = CharacterTokenizer(splitter=splitter)
-    module = Endpoints(tokenizer)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [module.lite.get_concrete_function()], module
-    )
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    converter.allow_custom_ops = True
-    interpreter = interpreters.InterpreterWithCustomOps(
-        model_content=converter.convert(),
-        custom_op_registerers=tflite_registrar.SELECT_TFTEXT_OPS,
-    )
-    run = interpreter.get_signature_runner()
+    tokenize = in_litert(tokenizer)
     for batch in ([""], ["", ""], ["a"], TEXTS):
-        out = run(text=np.array([t if isinstance(t, bytes) else t.encode() for t in batch], object))
-        got = tf.RaggedTensor.from_row_splits(out["values"], out["row_splits"])
-        assert got.to_list() == tokenizer(batch).to_list()
+        assert tokenize(batch) == tokenizer(batch).to_list()
 
 
 # Files

@@ -3,7 +3,6 @@
 import json
 import unicodedata
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
@@ -337,17 +336,6 @@ class Endpoints(tf.Module):
         }
 
 
-class LiteEndpoint(tf.Module):
-    def __init__(self, tokenizer):
-        super().__init__()
-        self.tokenizer = tokenizer
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def lite(self, text):
-        ids = self.tokenizer.tokenize_lite(text)
-        return {"values": ids.values, "row_splits": ids.row_splits}
-
-
 def rows_of(output):
     return tf.RaggedTensor.from_row_splits(output["values"], output["row_splits"]).to_list()
 
@@ -385,21 +373,8 @@ def test_two_saved_models_in_one_process(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tflite(golden, kind):
-    interpreters = pytest.importorskip("ai_edge_litert.interpreter")
-    from tensorflow_text.core.pybinds import tflite_registrar
-
+def test_tflite(golden, kind, in_litert):
     _, tokenizer, rows = golden(kind)
-    module = LiteEndpoint(tokenizer)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [module.lite.get_concrete_function()], module
-    )
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    converter.allow_custom_ops = True
-    interpreter = interpreters.InterpreterWithCustomOps(
-        model_content=converter.convert(),
-        custom_op_registerers=tflite_registrar.SELECT_TFTEXT_OPS,
-    )
-    run = interpreter.get_signature_runner()
+    tokenize = in_litert(tokenizer)
     for batch in (["a b"], [""], ["", "a", ""], [row["text"] for row in rows]):
-        assert rows_of(run(text=np.array(batch, dtype=object))) == tokenizer(batch).to_list()
+        assert tokenize(batch) == tokenizer(batch).to_list()
