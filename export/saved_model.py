@@ -57,7 +57,8 @@ def export_saved_model(task, path):
     Half precision is served as float32. A batch of no rows gives outputs of no rows, except that
     `MaskedLM` refuses it. The folder holds each weight once, and neither Python, XLA nor training
     operations. It includes `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`,
-    which TF Serving reads; beside the versions, a `models.config` to start TF Serving with is
+    which TF Serving reads, and of a `CausalLM` `assets.extra/generation.json`, from which the
+    development server streams; beside the versions, a `models.config` to start TF Serving with is
     written if there is none. Arguments, result and errors: see `export`.
     """
     offer = task.signatures
@@ -79,6 +80,8 @@ def export_saved_model(task, path):
         requests = offer.requests(serving.WARMUP_SIZES)
         serving.write_warmup(folder, [serving.log(name, *request) for request in requests])
         serving.write_batching(folder)
+        for file, content in offer.files().items():
+            (folder / "assets.extra" / file).write_text(content, encoding="utf-8")
 
     version = write_version(path, write)
     serving.write_models_config(version.parent, name)

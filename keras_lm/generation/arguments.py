@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_lm.generation.decoding import no_room
 from keras_lm.generation.options import OPTIONS, check_options
 
 
@@ -32,11 +33,18 @@ def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_retur
         )
 
 
-def all_options(**values):
-    """Return the options of `OPTIONS`, checked, with defaults for those that are None."""
+def all_options(limits, **values):
+    """Return the options of `OPTIONS`, checked, with defaults for those that are None.
+
+    `limits` are the model's `decoding.Limits`.
+    """
     given = {name: value for name, value in values.items() if value is not None}
     check_options(**given)
-    return {name: option.default for name, option in OPTIONS.items()} | given
+    defaults = {name: option.default for name, option in OPTIONS.items()}
+    options = defaults | {"max_new_tokens": limits.max_new_tokens} | given
+    if limits.window is not None and np.max(options["max_new_tokens"]) >= limits.window:
+        raise ValueError(no_room(options["max_new_tokens"], limits.window))
+    return options
 
 
 def split_stop(stop, vocabulary_size):

@@ -17,7 +17,20 @@ import tensorflow as tf
 
 from keras_lm.generation import logits as processors
 from keras_lm.generation import prompts, samplers, stopping
-from keras_lm.generation.options import repeat_rows
+from keras_lm.generation.options import batch_options, repeat_rows
+from keras_lm.layers.tensorflow import require
+
+
+class Limits(NamedTuple):
+    """What a model's texts end by.
+
+    That is `end_ids`, a list of int; `window`, how many tokens a prompt and its continuation may
+    have together, or None; and `max_new_tokens`, if nobody asks for another number.
+    """
+
+    end_ids: list
+    window: int | None
+    max_new_tokens: int
 
 
 class Ending(NamedTuple):
@@ -65,6 +78,33 @@ class State(NamedTuple):
     number: tf.Tensor
     is_done: tf.Tensor
     model_state: object
+
+
+def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), **options):
+    """Return what `sample` and `beam_search.search` take first.
+
+    It is the model, the prompts and their mask (B, P), the options of each, and an `Ending`.
+    `token_ids` are ragged (B, None), `options` those of `OPTIONS`, a scalar or (B,) each.
+    """
+    rows = tf.cast(token_ids.nrows(), tf.int32)
+    options = batch_options(rows, **({"max_new_tokens": limits.max_new_tokens} | options))
+    window = tf.int32.max if limits.window is None else limits.window
+    room = window - options.max_new_tokens
+    require(room > 0, no_room("…", limits.window), options.max_new_tokens)
+    ending = Ending(
+        tf.concat([tf.cast(stop_ids, tf.int32), tf.constant(limits.end_ids, tf.int32)], axis=0),
+        tf.convert_to_tensor(stop_strings, tf.string),
+        detokenize,
+    )
+    return model, *prompts.align(token_ids, room), options, ending
+
+
+def no_room(max_new_tokens, window):
+    """Return the error for more new tokens than a window can hold beside a prompt."""
+    return (
+        f"max_new_tokens={max_new_tokens} leaves no room for a prompt in the window of {window} "
+        "tokens: it must be less than that."
+    )
 
 
 def sample(model, token_ids, padding_mask, options, ending, sequences=1):

@@ -62,7 +62,8 @@ def check_options(**values):
         if array.dtype.kind not in kinds or array.ndim > 1:
             what = "a whole number" if kinds == "iu" else "a number"
             raise ValueError(f"{name}={value!r} is not {what}: it must be {option.words}.")
-        if not np.all(option.allowed(array)):
+        is_held = kinds == "iuf" or np.all(array <= np.iinfo(option.dtype).max)
+        if not (is_held and np.all(option.allowed(array))):
             raise ValueError(option.message(name, value))
 
 

@@ -9,10 +9,14 @@ REPLACED = "\ufffd"  # what the first bytes of a character look like until the o
 
 
 class Stream:
-    """The steps of `decoding.sample` one by one, as two graphs; `task` is a `GenerativeTask`."""
+    """The steps of `decoding.sample` one by one, as two graphs.
 
-    def __init__(self, task):
-        self.task = task
+    `model` has what `decoding` asks for and two functions more, as a `GenerativeTask`:
+    `prompt_ids` returns the ragged tokens of prompts, and `problem` what `decoding.problem` does.
+    """
+
+    def __init__(self, model):
+        self.model = model
         prompt, strings, ids = (tf.TensorSpec([None], t) for t in (tf.string, tf.string, tf.int32))
         options = {name: tf.TensorSpec([None], option.dtype) for name, option in OPTIONS.items()}
         self._start = _traced(self._start, prompt, strings, ids, options)
@@ -42,22 +46,22 @@ class Stream:
             state, text = self._step(begin, state, *ending, options)
 
     def _start(self, prompt, stop_strings, stop_ids, options):
-        task = self.task
-        ids = task.prompt_ids(prompt)
-        *problem, options, ending = task.problem(ids, stop_strings, stop_ids, **options)
+        ids = self.model.prompt_ids(prompt)
+        *problem, options, ending = self.model.problem(ids, stop_strings, stop_ids, **options)
         begin, state, logits = decoding.start(*problem, options.max_new_tokens)
         state = _chooser(begin, options, ending)(logits, state)
-        return begin, state, self._text(begin, state, stop_strings)
+        return begin, state, _text(begin, state, ending)
 
     def _step(self, begin, state, stop_strings, stop_ids, options):
-        task, ids = self.task, tf.RaggedTensor.from_tensor(state.token_ids)
-        *_, options, ending = task.problem(ids, stop_strings, stop_ids, **options)
-        state = _chooser(begin, options, ending)(*decoding.read_newest(task, state))
-        return state, self._text(begin, state, stop_strings)
+        ids = tf.RaggedTensor.from_tensor(state.token_ids)
+        *_, options, ending = self.model.problem(ids, stop_strings, stop_ids, **options)
+        state = _chooser(begin, options, ending)(*decoding.read_newest(self.model, state))
+        return state, _text(begin, state, ending)
 
-    def _text(self, begin, state, stop_strings):
-        new = tf.RaggedTensor.from_tensor(state.token_ids[:, begin:], lengths=state.number)
-        return stopping.cut(self.task.tokenizer.detokenize(new), stop_strings)
+
+def _text(begin, state, ending):
+    new = tf.RaggedTensor.from_tensor(state.token_ids[:, begin:], lengths=state.number)
+    return stopping.cut(ending.detokenize(new), ending.strings)
 
 
 def _traced(function, *specs):

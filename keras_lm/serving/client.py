@@ -3,6 +3,7 @@
 REST needs `requests` alone; TensorFlow is imported only if a `grpc://` server is asked.
 """
 
+import contextlib
 import json
 from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
@@ -120,6 +121,26 @@ class Client:
                 raise ValueError(f"inputs has {sorted(inputs)}: {signature!r} takes {names}.")
         return self._transport.predict(inputs, signature, expected)
 
+    def stream(self, prompt, **options):
+        """Continue a prompt, and return a generator of the pieces of text as they are written.
+
+        The embedded server alone does this, over REST.
+
+        Args:
+            prompt: str.
+            options: those of `CausalLM.stream`, such as `max_new_tokens`, `temperature` or `stop`.
+
+        Raises:
+            ServerError: if the server refuses, does not answer, or stops before the text ends.
+            ValueError: if the client is one of gRPC.
+
+        Example:
+
+            for piece in client.stream("Once upon a time", max_new_tokens=40):
+                print(piece, end="", flush=True)
+        """
+        return self._transport.stream({"prompt": prompt, **options})
+
     def metadata(self):
         """Return a dict of signature → `{"method": str, "inputs": columns, "outputs": columns}`.
 
@@ -214,19 +235,50 @@ class _Rest(_Transport):
             for version in self.call("GET", "")["model_version_status"]
         ]
 
+    def stream(self, request):
+        with self.failures():
+            response = self.send("POST", ":stream", json.dumps(request), stream=True)
+            if not response.ok:
+                self.read(response)
+            return self.pieces(response)
+
+    def pieces(self, response):
+        with response, self.failures():
+            for line in response.iter_lines():
+                event = json.loads(line.removeprefix(b"data: ") or b"{}")
+                if "error" in event:
+                    raise self.error("UNKNOWN", event["error"])
+                if "done" in event:
+                    return
+                if "text" in event:
+                    yield event["text"]
+        raise self.error("UNAVAILABLE", "the text is not at its end")
+
     def call(self, method, what, body=None):
+        with self.failures():
+            return self.read(self.send(method, what, body))
+
+    def send(self, method, what, body=None, **arguments):
         url = f"{self.url}/v1/models/{quote(self.model, safe='')}"
         if self.version is not None:
             url += f"/versions/{self.version}"
         headers = {"Content-Type": "application/json"}
+        return self.session.request(
+            method, url + what, data=body, headers=headers, timeout=self.timeout, **arguments
+        )
+
+    @contextlib.contextmanager
+    def failures(self):
+        """Turn the errors of a connection into our own."""
         try:
-            response = self.session.request(
-                method, url + what, data=body, headers=headers, timeout=self.timeout
-            )
+            yield
         except self.requests.Timeout:
             raise self.error("DEADLINE_EXCEEDED", "no answer in time") from None
         except self.requests.RequestException as error:
             raise self.error("UNAVAILABLE", f"no answer ({type(error).__name__})") from None
+
+    def read(self, response):
+        """Return the JSON object of an answer; raise its error if it is one."""
         text = response.content.decode("utf-8", "replace")
         try:
             answer = json.loads(text)
@@ -277,6 +329,9 @@ class _Grpc(_Transport):
             request.inputs[name].CopyFrom(tensor)
         outputs = self.call(self.predictions.Predict, request).outputs
         return {name: from_tensor(name, tf.make_ndarray(value)) for name, value in outputs.items()}
+
+    def stream(self, request):
+        raise ValueError(f"url={self.url!r}: pass the http:// address of REST for streams.")
 
     def signatures(self):
         from google.protobuf.json_format import MessageToDict

@@ -5,6 +5,7 @@ take serialised tf.Examples and check that the outputs have the one form which t
 """
 
 import functools
+import threading
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +13,7 @@ import tensorflow_text  # noqa: F401  registers the ops that tokenize inside of 
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_lm.serving import batching
+from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -37,6 +38,8 @@ class SavedModel:
         except Exception as error:  # a broken file raises almost anything in TensorFlow
             code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
             raise ServingError(code, str(error)) from error
+        self._limits = writer.read_limits(folder)
+        self._writer, self._making_writer = None, threading.Lock()
         parameters = batching.read_parameters(folder)
         self._batchers = {
             name: batching.Batcher(functools.partial(self._call, name), parameters)
@@ -60,6 +63,20 @@ class SavedModel:
         batcher = self._batchers.get(name)
         outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
         return {alias: outputs[alias] for alias in output_names or outputs}
+
+    def stream(self, request):
+        """Return a generator of the pieces of a text; `request` is as `Writer.pieces` takes it."""
+        if self._limits is None:
+            raise ServingError(
+                StatusCode.UNIMPLEMENTED,
+                "This model does not write text, or was exported before streams: export it again.",
+            )
+        with self._making_writer:
+            if self._writer is None:
+                self._writer = writer.Writer(
+                    self._loaded.signatures, self.signature_defs, self._limits
+                )
+        return self._writer.pieces(request)
 
     def _call(self, name, inputs):
         infos = self.signature_defs[name].inputs

@@ -3,6 +3,7 @@
     GET  /v1/models/NAME[/versions/N|/labels/L]            state of the versions
     GET  /v1/models/NAME[/versions/N|/labels/L]/metadata   signatures
     POST /v1/models/NAME[/versions/N|/labels/L]:predict    also :classify and :regress
+    POST /v1/models/NAME[/versions/N|/labels/L]:stream     text as it is written; ours alone
     GET  /                                                 a page to try the models out
 
 What runs a model, or reads and writes large JSON, runs in worker threads; the rest is done in the
@@ -10,16 +11,18 @@ event loop, which so stays free to answer while they work.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
+import threading
 import urllib.parse
 import zlib
 
 from google.protobuf import json_format
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from keras_lm.files import LARGEST_VERSION
@@ -31,7 +34,9 @@ logger = logging.getLogger("keras_lm.serving")
 
 MODEL = r"/v1/models(?:/(?P<name>[^/:]+))?(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 GET_PATH = re.compile(MODEL + r"(?:/(?P<verb>metadata))?", re.ASCII | re.IGNORECASE)
-POST_PATH = re.compile(MODEL + r":(?P<verb>classify|regress|predict)", re.ASCII | re.IGNORECASE)
+POST_PATH = re.compile(
+    MODEL + r":(?P<verb>classify|regress|predict|stream)", re.ASCII | re.IGNORECASE
+)
 
 HTTP_STATUS = {
     StatusCode.CANCELLED: 499,
@@ -85,7 +90,8 @@ def make_application(models, workers, grpc_address, hosts, max_request_bytes):
         if not path.lower().startswith("/v1/"):
             return _json_response(json_answers.write_error(f"Not found: {path}"), 404)
         try:
-            return _json_response(await answer_api(request, path))
+            answered = await answer_api(request, path)
+            return answered if isinstance(answered, Response) else _json_response(answered)
         except HTTPException as error:
             return _json_response(json_answers.write_error(error.detail), error.status_code)
         except ServingError as error:
@@ -103,12 +109,15 @@ def make_application(models, workers, grpc_address, hosts, max_request_bytes):
             if match["verb"] is None:
                 return _write_status(models, spec)
         if request.method == "POST" and (match := POST_PATH.fullmatch(path)):
-            spec, run = _read_spec(match), VERBS.get(match["verb"])
-            if run is not None and spec["name"]:
+            spec, verb = _read_spec(match), match["verb"]
+            if spec["name"] and verb in (*VERBS, "stream"):
                 body = await _read_body(request, max_request_bytes)
                 encoding = request.headers.get("content-encoding", "")
+                arguments = (models, spec, body, encoding, max_request_bytes)
+                if verb == "stream":
+                    return await _event_stream(workers, arguments)
                 return await asyncio.get_running_loop().run_in_executor(
-                    workers, _run, run, models, spec, body, encoding, max_request_bytes
+                    workers, _run, VERBS[verb], *arguments
                 )
         raise invalid(f"Malformed request: {request.method} {path}")
 
@@ -188,6 +197,53 @@ def _run(run, models, spec, body, encoding, most):
     except Exception as error:
         logger.exception("A request to %s failed.", spec["name"])
         raise ServingError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}") from error
+
+
+async def _event_stream(workers, arguments):
+    """Return the response whose server-sent events are the pieces of a text, once one is there.
+
+    Each event is a JSON object: `{"text": piece}`, at the end `{"done": true}`, or `{"error": …}`.
+    """
+    loop, queue, is_over = asyncio.get_running_loop(), asyncio.Queue(), threading.Event()
+
+    def put(event):
+        with contextlib.suppress(RuntimeError):  # the server has ended, and its loop with it
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    def write(saved_model, document):
+        for piece in saved_model.stream(document):
+            if is_over.is_set():
+                return
+            put({"text": piece})
+        put({"done": True})
+
+    def work():
+        try:
+            _run(write, *arguments)
+        except ServingError as error:
+            put(error)
+
+    async def events(event):
+        try:
+            while isinstance(event, dict):
+                yield f"data: {json.dumps(event)}\n\n"
+                if "done" in event:
+                    return
+                event = await queue.get()
+            yield f"data: {json_answers.write_error(event.message).decode()}\n\n"
+        finally:
+            is_over.set()  # also if the client has gone
+
+    loop.run_in_executor(workers, work)
+    try:
+        first = await queue.get()
+    except asyncio.CancelledError:
+        is_over.set()
+        raise
+    if isinstance(first, ServingError):
+        raise first
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no proxy collects pieces
+    return StreamingResponse(events(first), media_type="text/event-stream", headers=headers)
 
 
 def _unzip(body, most):

@@ -9,7 +9,7 @@ from keras_lm.generation.prompts import real_tokens
 from keras_lm.generation.streaming import Stream
 from keras_lm.tasks.answers import with_progress
 from keras_lm.tasks.datasets import columns_from_user
-from keras_lm.tasks.generative import GenerativeTask, no_room
+from keras_lm.tasks.generative import GenerativeTask
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -107,7 +107,8 @@ class CausalLM(GenerativeTask):
         arguments.check_search(
             temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences
         )
-        options = self._options(
+        options = arguments.all_options(
+            self.limits,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_k=top_k,
@@ -161,7 +162,8 @@ class CausalLM(GenerativeTask):
         if not isinstance(prompt, (str, bytes)):
             raise ValueError(f"prompt is a {type(prompt).__name__}: stream continues one string.")
         arguments.check_search(temperature, top_k, top_p, 1, 1.0, 1)
-        options = self._options(
+        options = arguments.all_options(
+            self.limits,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_k=top_k,
@@ -174,15 +176,6 @@ class CausalLM(GenerativeTask):
         if "stream" not in self._functions:
             self._functions["stream"] = Stream(self)
         return self._functions["stream"].pieces(**inputs, options=arguments.per_row(options, 1))
-
-    def _options(self, max_new_tokens, **options):
-        if max_new_tokens is None:
-            max_new_tokens = self.default_max_new_tokens
-        options = arguments.all_options(max_new_tokens=max_new_tokens, **options)
-        window = self.backbone.max_sequence_length
-        if window is not None and np.max(options["max_new_tokens"]) >= window:
-            raise ValueError(no_room(max_new_tokens, window))
-        return options
 
     def _stop_arrays(self, stop):
         strings, ids = arguments.split_stop(stop, self.backbone.config["vocabulary_size"])

@@ -4,6 +4,8 @@ The model's state goes in and out by the names of `keras_lm.layers.state.named_t
 Shapes: B prompts, S tokens, V vocabulary.
 """
 
+import json
+
 import numpy as np
 import tensorflow as tf
 
@@ -69,6 +71,9 @@ class GenerationSignatures(TextSignatures):
         tokens = {"token_ids": np.zeros([1, 1], "int32"), "padding_mask": np.ones([1, 1], "int32")}
         yield "next_token", tokens | self.initial_state()
         yield "detokenize", tokens
+
+    def files(self):
+        return {"generation.json": json.dumps(self.task.limits._asdict())}
 
     # === Text → text ===
 

@@ -3,8 +3,7 @@
 import tensorflow as tf
 
 from keras_lm.generation import beam_search, decoding, scoring, stopping
-from keras_lm.generation.options import OPTIONS, batch_options
-from keras_lm.generation.prompts import align
+from keras_lm.generation.options import OPTIONS
 from keras_lm.layers.tensorflow import require, writing_in_place
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template, Texts
@@ -75,23 +74,21 @@ class GenerativeTask(PretrainingTask):
         return beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
 
     def problem(self, token_ids, stop_strings=(), stop_ids=(), **options):
-        """Return what `decoding` and `beam_search` take first, for the arguments of `continue_ids`.
-
-        It is this task, the prompts and their mask (B, P), the options of each, and an `Ending`.
-        """
-        rows = tf.cast(token_ids.nrows(), tf.int32)
-        options = {"max_new_tokens": self.default_max_new_tokens} | options
-        options = batch_options(rows, **options)
-        window = self.backbone.max_sequence_length
-        room = (tf.int32.max if window is None else window) - options.max_new_tokens
-        require(room > 0, no_room("…", window), options.max_new_tokens)
-        ending = decoding.Ending(
-            tf.concat([tf.cast(stop_ids, tf.int32), self._ids_of("eos")], axis=0),
-            tf.convert_to_tensor(stop_strings, tf.string),
-            None if self.tokenizer is None else self.tokenizer.detokenize,
+        """Return `decoding.problem` for the arguments of `continue_ids`."""
+        detokenize = None if self.tokenizer is None else self.tokenizer.detokenize
+        return decoding.problem(
+            self, self.limits, detokenize, token_ids, stop_strings, stop_ids, **options
         )
-        token_ids, padding_mask = align(token_ids, room)
-        return self, token_ids, padding_mask, options, ending
+
+    @property
+    def limits(self):
+        """What texts end by, a `decoding.Limits`."""
+        has_end = self.tokenizer is not None and "eos" in self.tokenizer.special_tokens
+        return decoding.Limits(
+            [self.tokenizer.special_id("eos")] if has_end else [],
+            self.backbone.max_sequence_length,
+            self.default_max_new_tokens,
+        )
 
     def prompt_ids(self, prompt, tokenize=None):
         """Return the ragged tokens (B, None) of prompts (B,); the bos token for an empty one."""
@@ -175,11 +172,3 @@ class GenerativeTask(PretrainingTask):
 
 
 NO_BOS = "A prompt is empty, and the tokenizer has no bos token to begin with: pass some text."
-
-
-def no_room(max_new_tokens, window):
-    """Return the error for more new tokens than a window can hold beside a prompt."""
-    return (
-        f"max_new_tokens={max_new_tokens} leaves no room for a prompt in the window of {window} "
-        "tokens: it must be less than that."
-    )

@@ -66,6 +66,10 @@ class TextSignatures:
         """Return the defaults of inputs: signature → input → array."""
         return {}
 
+    def files(self):
+        """Return what else a server is told, in `assets.extra`: name of a file → text."""
+        return {}
+
     def answer(self, tokenize=None):
         return lambda **columns: plain_floats(self.task.answer(columns, tokenize))
 

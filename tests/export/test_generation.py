@@ -1,6 +1,8 @@
 """An exported GPT-2 continues prompts as the task does, and a client can drive it."""
 
 import json
+import shutil
+import time
 import urllib.error
 import urllib.request
 
@@ -11,7 +13,8 @@ import tensorflow as tf
 from keras_lm import export
 from keras_lm.generation.options import OPTIONS
 from keras_lm.models import GPT2Backbone
-from keras_lm.serving.client import Client
+from keras_lm.serving.client import Client, ServerError
+from keras_lm.serving.errors import ServingError
 from keras_lm.serving.inference import SavedModel
 from keras_lm.serving.server import Server
 from keras_lm.tasks import CausalLM
@@ -373,3 +376,79 @@ def test_client_sends_all_inputs_over_rest(server, monkeypatch):
         monkeypatch.setattr(client._transport, "call", call)
         client.predict({"prompt": ["Hello"]}, "generate")
     assert set(sent) == {"prompt", "stop", *OPTIONS}
+
+
+# === Streams ===
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {},
+        {"temperature": 4.0, "seed": 3, "max_new_tokens": 12, "repetition_penalty": 1.5},
+        {"temperature": 1.0, "top_k": 5, "seed": 0, "stop": ["e", 7]},
+    ],
+)
+def test_streams_what_the_task_generates(model, task, chosen):
+    for prompt in ["Hello", "", "\u20ac of many words " * 30]:
+        pieces = list(model.stream({"prompt": prompt, **chosen}))
+        assert all(pieces)
+        assert "".join(pieces) == task.generate(prompt, **chosen)[0]
+
+
+def test_client_reads_a_stream(server, task):
+    chosen = {"temperature": 4.0, "seed": 3, "max_new_tokens": 12}
+    with Client(server.rest_url, "writer") as client:
+        pieces = list(client.stream("a \u20ac prompt", **chosen))
+        assert len(pieces) > 1
+        assert "".join(pieces) == task.generate("a \u20ac prompt", **chosen)[0]
+    with (
+        Client(f"grpc://{server.grpc_address}", "writer") as client,
+        pytest.raises(ValueError, match="pass the http:// address of REST"),
+    ):
+        client.stream("a")
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({}, "prompt=None: pass one string"),
+        ({"prompt": ["a"]}, "pass one string"),
+        ({"prompt": "a", "beams": 3}, "'beams'.*unknown"),
+        ({"prompt": "a", "max_new_tokens": 10**9}, "leaves no room for a prompt"),
+        ({"prompt": "a", "max_new_tokens": [3]}, "pass one number"),
+        ({"prompt": "a", "temperature": "warm"}, "is not a number"),
+        ({"prompt": "a", "seed": 2**63}, "out of range"),
+        ({"prompt": "a", "top_k": 3}, "no effect without sampling"),
+        ({"prompt": "a", "stop": {"a": 1}}, "pass a string, a token id"),
+        ({"prompt": "a", "stop": [10**9]}, "ids go from 0 to"),
+    ],
+)
+def test_a_stream_that_cannot_begin_is_an_error(server, request_, message):
+    with Client(server.rest_url, "writer") as client:
+        with pytest.raises(ServerError, match=message) as error:
+            client._transport.stream(request_)
+        assert error.value.code == "INVALID_ARGUMENT"
+
+
+def test_a_client_that_goes_ends_its_stream(server):
+    with Client(server.rest_url, "writer") as client:
+        endless = {"max_new_tokens": WINDOW - 1, "temperature": 9.0}
+        pieces = client.stream("a", **endless)
+        next(pieces)
+        assert server._models.is_busy
+        pieces.close()
+    end = time.monotonic() + 30
+    while server._models.is_busy and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not server._models.is_busy
+
+
+def test_an_export_from_before_streams_says_so(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "1")
+    (tmp_path / "1" / "assets.extra" / "generation.json").unlink()
+    with pytest.raises(ServingError, match="export it again"):
+        SavedModel(tmp_path / "1").stream({"prompt": "a"})
+    (tmp_path / "1" / "assets.extra" / "generation.json").write_text("{}")
+    with pytest.raises(ServingError, match=r"Cannot read .*generation\.json"):
+        SavedModel(tmp_path / "1")

@@ -112,6 +112,13 @@ def test_serves_what_the_task_does(model, task):
         np.testing.assert_allclose(served[name], scores[name], rtol=1e-4, atol=1e-4)
 
 
+def test_streams_what_the_task_does(model, task):
+    for prompt in PROMPTS:
+        chosen = NEW | {"temperature": 2.0, "seed": 1}
+        pieces = model.stream({"prompt": prompt, **chosen})
+        assert "".join(pieces) == task.generate(prompt, **chosen)[0]
+
+
 def test_client_drives_decoding(model, task, request):
     first = model.run("tokenize", rows(*PROMPTS))
     pieces = first.pop("tokens")

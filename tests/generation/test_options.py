@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.generation.arguments import all_options, check_search, per_row, split_stop
+from keras_lm.generation.decoding import Limits
 from keras_lm.generation.options import OPTIONS, batch_options, check_options
 
 WRONG = {
@@ -48,9 +49,26 @@ def test_options_are_there_for_each_row():
         batch_options(3, beams=2)
 
 
+@pytest.mark.parametrize(("name", "value"), [("max_new_tokens", 2**31), ("seed", 2**63)])
+def test_values_that_their_type_cannot_hold_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name}={value} is out of range"):
+        check_options(**{name: value})
+
+
+LIMITS = Limits(end_ids=[], window=8, max_new_tokens=4)
+
+
 def test_defaults_stand_in_for_none():
-    assert all_options(top_k=3, seed=None)["top_k"] == 3
-    assert all_options(top_k=3, seed=None)["seed"] == OPTIONS["seed"].default
+    assert all_options(LIMITS, top_k=3, seed=None)["top_k"] == 3
+    assert all_options(LIMITS, top_k=3, seed=None)["seed"] == OPTIONS["seed"].default
+    assert all_options(LIMITS)["max_new_tokens"] == 4
+
+
+def test_new_tokens_leave_room_for_a_prompt():
+    assert all_options(LIMITS, max_new_tokens=[1, 7])["max_new_tokens"] == [1, 7]
+    assert all_options(LIMITS._replace(window=None), max_new_tokens=99)["max_new_tokens"] == 99
+    with pytest.raises(ValueError, match="leaves no room for a prompt in the window of 8"):
+        all_options(LIMITS, max_new_tokens=[1, 8])
 
 
 def test_lists_need_a_value_for_each_prompt():

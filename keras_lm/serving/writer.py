@@ -1,0 +1,120 @@
+"""Streams of text from an exported language model, whose signatures are run token by token."""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.generation import arguments, decoding
+from keras_lm.generation.options import OPTIONS
+from keras_lm.generation.prompts import real_tokens
+from keras_lm.generation.streaming import Stream
+from keras_lm.serving.errors import invalid, tensorflow_errors
+
+FILE = "assets.extra/generation.json"  # written by an export
+NAMES = ("prompt", "stop", *OPTIONS)
+
+
+class Writer:
+    """Writes continuations piece by piece, as `generate` of the same SavedModel does at once.
+
+    Args:
+        signatures: dict of the loaded signatures.
+        signature_defs: dict of their `SignatureDef`s.
+        limits: `keras_lm.generation.decoding.Limits`.
+    """
+
+    def __init__(self, signatures, signature_defs, limits):
+        self._signatures = signatures
+        self._limits = limits
+        step = signature_defs["next_token"]
+        self._vocabulary_size = step.outputs["logits"].tensor_shape.dim[-1].size
+        tokens = ("token_ids", "padding_mask")
+        self._state = {
+            name: (tf.make_ndarray(step.defaults[name]), info.tensor_shape.dim)
+            for name, info in step.inputs.items()
+            if name not in tokens
+        }
+        self._stream = Stream(self)
+
+    def pieces(self, request):
+        """Check a request, a dict with some of `NAMES`, and yield pieces (str) of text.
+
+        Raises:
+            ServingError: if the request is wrong.
+        """
+        try:
+            inputs = self._read(request)
+        except (TypeError, ValueError) as error:
+            raise invalid(str(error)) from error
+        with tensorflow_errors():
+            yield from self._stream.pieces(**inputs)
+
+    def _read(self, request):
+        request = dict(request)
+        if unknown := request.keys() - set(NAMES):
+            raise ValueError(f"{sorted(unknown)}: unknown. Known are {list(NAMES)}.")
+        prompt = request.pop("prompt", None)
+        if not isinstance(prompt, str):
+            raise ValueError(f"prompt={prompt!r}: pass one string.")
+        stop = request.pop("stop", None)
+        if not isinstance(stop, (str, int, list, type(None))):
+            raise ValueError(f"stop={stop!r}: pass a string, a token id, or a list of these.")
+        search = (request.get(name) for name in ("temperature", "top_k", "top_p"))
+        options = arguments.all_options(self._limits, **request)
+        arguments.check_search(*search, 1, 1.0, 1)
+        for name, value in options.items():
+            if isinstance(value, list):
+                raise ValueError(f"{name}={value!r}: there is one prompt, so pass one number.")
+        strings, ids = arguments.split_stop(stop, self._vocabulary_size)
+        return {
+            "prompt": np.array([prompt.encode("utf-8", "surrogateescape")], object),
+            "stop_strings": np.array(strings, object),
+            "stop_ids": np.array(ids, "int32"),
+            "options": arguments.per_row(options, 1),
+        }
+
+    # === What `Stream` asks of a model ===
+
+    def prompt_ids(self, prompt):
+        packed = self._signatures["tokenize"](prompt=prompt)
+        return real_tokens(packed["token_ids"], packed["padding_mask"])
+
+    def problem(self, token_ids, stop_strings, stop_ids, **options):
+        return decoding.problem(
+            self, self._limits, self._detokenize, token_ids, stop_strings, stop_ids, **options
+        )
+
+    def _detokenize(self, token_ids):
+        mask = tf.ones_like(token_ids).to_tensor(0)
+        return self._signatures["detokenize"](token_ids=token_ids.to_tensor(0), padding_mask=mask)[
+            "text"
+        ]
+
+    def initial_state(self, rows, length):
+        """Return the state before any token; sizes that are not fixed are those of slots."""
+
+        def start(array, dims):
+            sizes = [rows, *(length if dim.size == -1 else dim.size for dim in dims[1:])]
+            missing = [size - known for size, known in zip(sizes[1:], array.shape[1:], strict=True)]
+            free = tf.pad(array, [[0, 0], *([0, tf.maximum(number, 0)] for number in missing)])
+            return tf.broadcast_to(free, sizes)
+
+        return {name: start(*known) for name, known in self._state.items()}
+
+    def next_logits(self, token_ids, padding_mask, state):
+        outputs = self._signatures["next_token"](
+            token_ids=token_ids, padding_mask=padding_mask, **state
+        )
+        return outputs["logits"], {name: outputs[name] for name in state}
+
+
+def read_limits(folder):
+    """Return the `Limits` of a version, or None if it writes no text or is of an older export."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        return decoding.Limits(**json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise invalid(f"Cannot read {path}: {error}") from error
