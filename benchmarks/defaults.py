@@ -67,8 +67,9 @@ def run(cls, rows, rate, seed, options):
     if cls is keras_lm.tasks.TextRegressor:
         return float(np.corrcoef(task.regress(test_x)["scores"].ravel(), test_y)[0, 1])
     if cls is keras_lm.tasks.TokenClassifier:
-        task.compile(weighted_metrics=[keras_lm.metrics.EntityF1(task.class_names)])
-        return float(list(task.evaluate(test_x, test_y, verbose=0, return_dict=True).values())[-1])
+        f1 = keras_lm.metrics.EntityF1(task.class_names)
+        task.compile(weighted_metrics=[f1])
+        return float(task.evaluate(test_x, test_y, verbose=0, return_dict=True)[f1.name])
     return float(np.mean(np.array(task.classify(test_x)["labels"]) == np.array(test_y)))
 
 
