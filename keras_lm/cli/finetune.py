@@ -88,9 +88,8 @@ ONLY_FOR = {
 @click.option(
     "--learning-rate",
     type=click.FloatRange(0, min_open=True),
-    default=5e-5,
-    show_default=True,
-    help="At its peak: it warms up over a tenth of the steps, then falls to zero.",
+    help="At its peak: it warms up over a tenth of the steps, then falls to zero.  [default: by "
+    "the model's width, 5e-5 for BERT-base]",
 )
 @click.option(
     "--sequence-length",
@@ -172,6 +171,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
 
     keras.utils.set_random_seed(options["seed"])
     task = load_task(source, cls, **arguments)
+    options["learning_rate"] = options["learning_rate"] or task.backbone.learning_rate
     task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
     fitting = {key: options[key] for key in ("batch_size", "epochs")}
     fitting["verbose"] = 1 if sys.stdout.isatty() else 2

@@ -83,8 +83,6 @@ class Backbone(keras.Model):
     # and the weight of its language model's loss in fine-tuning.
     FINE_TUNING_TEMPLATE = None
     LM_LOSS_WEIGHT = 0.0
-    # The peak learning rate in fine-tuning; None for the task's default.
-    LEARNING_RATE = None
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
     # The class that packs a tokenizer's ids into rows.
@@ -318,6 +316,15 @@ class Backbone(keras.Model):
         """The longest sequence that the model takes, or None for no limit."""
         return self.config.get("max_sequence_length")
 
+    @property
+    def learning_rate(self):
+        """The peak learning rate of a task that is compiled with its defaults.
+
+        5e-5 for 768 units, as BERT-base has; by the inverse square of the width for others, but
+        3e-4 at most. `docs/tasks.md` shows what was tried.
+        """
+        return min(5e-5 * (768 / self.config.get("hidden_dim", 768)) ** 2, 3e-4)
+
     # === State ===
 
     @property
@@ -363,7 +370,7 @@ class WordBackbone(Backbone):
     """A model with a vector per word, for texts of any length; heads read their mean, or each."""
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
-    LEARNING_RATE = 1e-3
+    learning_rate = 1e-3
 
     def make_head(self, kind, **options):
         options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options

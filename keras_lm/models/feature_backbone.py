@@ -138,7 +138,7 @@ class FeatureBackbone(Backbone):
     # === Delegated to the other backbone ===
 
     TEMPLATE = property(lambda self: self.backbone.TEMPLATE)
-    LEARNING_RATE = property(lambda self: self.backbone.LEARNING_RATE)
+    learning_rate = property(lambda self: self.backbone.learning_rate)
     tokenizer_class = property(lambda self: self.backbone.tokenizer_class)
     packer_class = property(lambda self: self.backbone.packer_class)
     max_sequence_length = property(lambda self: self.backbone.max_sequence_length)

@@ -59,7 +59,7 @@ class PairLSTMBackbone(Backbone):
     Seo et al. 2016, https://arxiv.org/abs/1611.01603, without its trainable similarity.
     """
 
-    LEARNING_RATE = 1e-3
+    learning_rate = 1e-3
 
     def __init__(
         self,

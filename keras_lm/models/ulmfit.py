@@ -66,6 +66,7 @@ class AWDLSTMBackbone(Backbone):
 
     TEMPLATE = Template(single="xxbos:0 $A:0", pair="xxbos:0 $A:0 xxfld:0 $B:0")
     tokenizer_class = WordTokenizer
+    learning_rate = 1e-3
 
     def __init__(
         self,

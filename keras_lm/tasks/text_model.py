@@ -14,7 +14,7 @@ class TextModel(keras.Model):
     packed dicts. See `keras_lm.tasks.datasets`.
     """
 
-    default_learning_rate = 5e-5
+    default_learning_rate = None  # the backbone's
     # Whether an output has a sequence axis, so that rows of a prediction need one common length.
     predicts_sequences = False
     # Whether texts come in pairs; None until the first data shows it.
@@ -68,14 +68,15 @@ class TextModel(keras.Model):
         jit_compile=False,
         **kwargs,
     ):
-        """As `keras.Model.compile`; `"auto"` is `AdamW`, and the task's own loss and metrics.
+        """As `keras.Model.compile`, with the task's own optimizer, loss and metrics for `"auto"`.
 
+        The optimizer is `AdamW(backbone.learning_rate)`, which warms up and decays.
         Keras's metrics take the labels and outputs of a task, also those that are defined for
         one-hot labels and probabilities, such as `keras.metrics.F1Score(average="macro")`; see
         `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length:
         use it with `padding="fixed"`.
         """
-        rate = self.backbone.LEARNING_RATE or self.default_learning_rate
+        rate = self.default_learning_rate or self.backbone.learning_rate
         optimizer = AdamW(rate) if optimizer == "auto" else optimizer
         loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
         metrics = (
