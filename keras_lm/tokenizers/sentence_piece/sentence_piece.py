@@ -15,7 +15,7 @@ from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePiec
 from keras_lm.tokenizers.sentence_piece.sentence_piece_normalizer import Preparation, compose
 from keras_lm.tokenizers.sentence_piece.sentence_piece_steps import Aligner, CommaSplits, size
 from keras_lm.tokenizers.sentence_piece.sentence_piece_unknown import shorten_unknown
-from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
 
 SPACE_SIZE = len(SPACE.encode())
 # What Python calls white space, as a class of a regular expression.
@@ -97,6 +97,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._data = sentence_piece_files.read_model(model)
         proto = sentence_piece_files.parse_model(self._data)
         pieces = [piece.piece for piece in proto.pieces]
+        added_tokens = strings_of("added_tokens", added_tokens)
         unknown = next(p.piece for p in proto.pieces if p.type == sentence_piece_files.UNKNOWN)
         roles = (cls_token, sep_token, pad_token, mask_token, bos_token, eos_token, unknown)
         super().__init__(
@@ -112,7 +113,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._rules = types.SimpleNamespace(
             preparation=preparation,
             split_digit_commas=bool(split_digit_commas),
-            added_tokens=list(added_tokens),
+            added_tokens=added_tokens,
             plain_tokens=[t for t in added_tokens if t not in self._vocabulary.all_special_tokens],
             has_bytes=proto.trainer_spec.byte_fallback,
             outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
