@@ -1,6 +1,7 @@
 """What must hold under abuse, tried at length.
 
     python benchmarks/abuse.py strings FOLDER [--lines 1000000]    a vocabulary, random bytes
+    python benchmarks/abuse.py pieces MODEL [--lines 1000000]      sentencepiece's ids, valid text
     python benchmarks/abuse.py kills [--times 100]                 processes killed while they save
     python benchmarks/abuse.py clients EXPORT [--minutes 10]       64 clients, some with bad rows
 
@@ -27,6 +28,7 @@ from pathlib import Path
 from server_clients import Server
 
 LINES_AT_ONCE = 2000
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDE0123456789 .,'-"
 SAVE = """
 import sys
 import keras_lm
@@ -59,8 +61,7 @@ def random_line(source):
         elif kind == 3:
             parts.append(chr(source.randrange(0xE000, 0x110000)).encode())
         else:
-            letters = source.choices("abcdefghijklmnopqrstuvwxyzABCDE0123456789 .,'-", k=8)
-            parts.append("".join(letters).encode())
+            parts.append("".join(source.choices(LETTERS, k=8)).encode())
     return b"".join(parts)
 
 
@@ -89,6 +90,39 @@ def strings(arguments):
             failures += int(((starts < 0) | (starts > ends) | (ends > lengths)).sum())
         done += len(lines)
     print(f"{type(tokenizer).__name__}: {done:,} lines, {failures} failures")
+    return failures
+
+
+def pieces(arguments):
+    """Tokenize lines of pieces and of repeated letters, which have equally good ways to part."""
+    import sentencepiece
+
+    from keras_lm.tokenizers import SentencePieceTokenizer
+    from keras_lm.tokenizers.sentence_piece import sentence_piece_files as files
+
+    tokenizer = SentencePieceTokenizer(arguments.model)
+    reference = sentencepiece.SentencePieceProcessor(model_file=arguments.model)
+    vocabulary = [piece.replace("▁", " ") for piece in tokenizer.vocabulary]
+    model = files.parse_model(files.read_model(arguments.model))
+    kept = [piece.piece for piece in model.pieces if piece.type == files.USER_DEFINED] or [" "]
+    source, failures, done = random.Random(arguments.seed), 0, 0
+    makers = (
+        lambda: random_line(source).decode(errors="ignore"),
+        lambda: source.choice(vocabulary),
+        lambda: source.choice(kept),
+        lambda: source.choice(LETTERS) * source.randrange(1, 9),
+    )
+    while done < arguments.lines:
+        lines = [
+            "".join(make() for make in source.choices(makers, (1, 4, 4, 4), k=source.randrange(9)))
+            for _ in range(LINES_AT_ONCE)
+        ]
+        for line, ours, theirs in zip(lines, tokenizer(lines).to_list(), reference.encode(lines)):
+            if ours != theirs:
+                failures += 1
+                print(repr(line), reference.id_to_piece(ours), reference.id_to_piece(theirs))
+        done += len(lines)
+    print(f"{arguments.model}: {done:,} lines, {failures} differ")
     return failures
 
 
@@ -185,6 +219,11 @@ def main():
     kind.add_argument("--lines", type=int, default=1_000_000)
     kind.add_argument("--seed", type=int, default=0)
     kind.set_defaults(function=strings)
+    kind = kinds.add_parser("pieces")
+    kind.add_argument("model", help="a spiece.model")
+    kind.add_argument("--lines", type=int, default=1_000_000)
+    kind.add_argument("--seed", type=int, default=0)
+    kind.set_defaults(function=pieces)
     kind = kinds.add_parser("kills")
     kind.add_argument("--times", type=int, default=100)
     kind.add_argument("--seed", type=int, default=0)

@@ -1,7 +1,9 @@
 """The base class of tokenizers: a vocabulary, special tokens, and inputs of any shape."""
 
+import collections.abc
 import functools
 import pathlib
+import reprlib
 import tempfile
 
 import numpy as np
@@ -16,10 +18,14 @@ class _Vocabulary:
     """Entries and their ids, hidden from `tf.Module`, which would put them into checkpoints."""
 
     def __init__(self, tokens, special_tokens, additional_special_tokens):
-        self.tokens = list(tokens)
+        self.tokens = strings_of("vocabulary", tokens)
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         self.special_tokens = {role: t for role, t in special_tokens.items() if t is not None}
-        self.additional_special_tokens = list(additional_special_tokens)
+        for role, token in self.special_tokens.items():
+            strings_of(f"{role}_token", [token])
+        self.additional_special_tokens = strings_of(
+            "additional_special_tokens", additional_special_tokens
+        )
         self._check()
 
     @property
@@ -52,6 +58,29 @@ class _Vocabulary:
                 )
 
 
+def strings_of(argument, values):
+    """Return as a list what a user passed as `argument`; ValueError if it is not one of strings."""
+    # (Of a dict, the ids would be lost, and a string has its characters for entries.)
+    is_one = isinstance(values, (str, bytes, dict))
+    if is_one or not isinstance(values, collections.abc.Iterable):
+        raise ValueError(
+            f"`{argument}` is {reprlib.repr(values)}, of type {type(values).__name__}; pass a list "
+            "of strings."
+        )
+    values = list(values)
+    for value in values:
+        if not isinstance(value, str) or not _is_unicode(value):
+            raise ValueError(
+                f"`{argument}` names {reprlib.repr(value)}; entries must be strings that UTF-8 can "
+                "write, so without surrogates. Correct it, or leave it out."
+            )
+    return values
+
+
+def _is_unicode(text):
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def as_tensor(values, dtype):
     """A tensor or ragged tensor of lists, arrays or tensors; lists may be ragged."""
     if isinstance(values, tf.RaggedTensor):
@@ -81,7 +110,8 @@ class Tokenizer(tf.Module):
         additional_special_tokens: further entries that ordinary text is never tokenized to.
 
     Raises:
-        ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token.
+        ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, or
+            if an entry is no string.
 
     Example:
 

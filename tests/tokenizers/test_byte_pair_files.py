@@ -184,6 +184,8 @@ def test_entries_and_merges_that_do_not_fit(tmp_path, vocabulary, merges, messag
         ({"vocabulary": [*entries(), "a b"]}, "'a b', and ' ' stands for no byte"),
         ({"eos_token": "<end>"}, "`eos_token` '<end>' is not in the vocabulary"),
         ({"added_tokens": ["{x}"]}, "`added_tokens` names '{x}', which is not in the vocabulary"),
+        ({"merges": 5}, "`merges` is 5, of type int; pass a list of strings"),
+        ({"merges": [("Ġ", "t")]}, r"`merges` names \('Ġ', 't'\)"),
         ({"merges": ["Ġt"]}, "'Ġt' as number 1, which is not a pair"),
     ],
 )

@@ -237,3 +237,20 @@ def test_pickles(tokenizer_of, kind):
     assert copy.get_config() == tokenizer.get_config()
     assert copy.vocabulary == tokenizer.vocabulary
     np.testing.assert_array_equal(copy(TEXTS).flat_values, tokenizer(TEXTS).flat_values)
+
+
+NO_LISTS = [None, 5, "abc", {"a": 0}, [5], [None], [["a"]], [b"a"], ["\ud800"]]
+
+
+@pytest.mark.parametrize("kind", DIFFERENT[:-1])
+def test_entries_that_are_no_strings(tokenizer_of, kind, tmp_path):
+    tokenizer = tokenizer_of(kind)
+    tokenizer.save_assets(tmp_path)
+    config = tokenizer.get_config()
+    tokens = [name for name in config if name.endswith("_token")]
+    lists = [name for name in config if name.endswith("_tokens")]
+    assert "pad_token" in tokens and "additional_special_tokens" in lists
+    bad = [(name, value) for name in tokens for value in (5, ["a"], {"a": 1}, b"a", "\ud800")]
+    for name, value in [*bad, *((name, value) for name in lists for value in NO_LISTS)]:
+        with pytest.raises(ValueError, match=f"^`{name}` (is|names) "):
+            tokenizer.from_assets(tmp_path, {**config, name: value})

@@ -156,6 +156,9 @@ def test_no_model(tmp_path):
         SentencePieceTokenizer.from_files(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.model"):
         SentencePieceTokenizer(tmp_path / "nowhere.model")
+    for model in (None, 10**15, [1]):
+        with pytest.raises(ValueError, match=r"`model` is a .*pass the path"):
+            SentencePieceTokenizer(model)
 
 
 def test_damaged_models(folder):

@@ -1,5 +1,6 @@
 """SentencePiece on thousands of strings: equal to the package, whatever they hold."""
 
+import io
 import random
 import struct
 import unicodedata
@@ -20,7 +21,22 @@ from keras_lm.tokenizers.sentence_piece.sentence_piece_files import (
 sentencepiece = pytest.importorskip("sentencepiece")
 
 WORDS = "the end of a song was loud and bad, naïve café (again) 1,990 things; then: 20, 30, ÉLAN"
-SPELLED = ("<s>", "<unk>", "[MASK]", "</s>", "▁", "  ", "\t", "\u0301", "1,990,", "<0x41>", "\x00")
+# Pieces that a model keeps whole: also what its rules would change, and the start of another one.
+KEPT = ["£", "–", "<sep>", "™", "½x", "<", "a–"]
+SPELLED = (
+    *KEPT,
+    "<s>",
+    "<unk>",
+    "[MASK]",
+    "</s>",
+    "▁",
+    "  ",
+    "\t",
+    "\u0301",
+    "1,990,",
+    "<0x41>",
+    "\x00",
+)
 
 
 def characters():
@@ -58,13 +74,23 @@ def models(goldens):
     """`models[kind]` is (our tokenizer, the package's)."""
     unigram = SentencePieceTokenizer(goldens("tokenizers") / "sentencepiece-t5" / "spiece.model")
     bpe = train_vocabulary("sentencepiece_bpe", 90, texts=[WORDS, WORDS.replace(" ", " then ")])
+    keeping = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([WORDS] * 3),
+        model_writer=keeping,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        user_defined_symbols=KEPT,
+        minloglevel=2,
+    )
+    keeping = SentencePieceTokenizer(keeping.getvalue())
     return {
         kind: (tokenizer, sentencepiece.SentencePieceProcessor(model_proto=tokenizer._data))
-        for kind, tokenizer in (("unigram", unigram), ("bpe", bpe))
+        for kind, tokenizer in (("unigram", unigram), ("keeping", keeping), ("bpe", bpe))
     }
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("kind", ["unigram", "keeping", "bpe"])
 def test_ten_thousand_strings(models, kind):
     tokenizer, reference = models[kind]
     texts = strings(10_000)
@@ -72,7 +98,7 @@ def test_ten_thousand_strings(models, kind):
     assert not [(t, a, b) for t, a, b in zip(texts, got, expected) if a != b]
 
 
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("kind", ["unigram", "keeping", "bpe"])
 def test_any_bytes(models, kind):
     tokenizer, reference = models[kind]
     chosen = np.random.default_rng(3)

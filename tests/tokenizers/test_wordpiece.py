@@ -317,7 +317,13 @@ def test_lookups(small):
         ({"additional_special_tokens": ["[E]"]}, r"additional_special_tokens.*\[E\]"),
         ({"added_tokens": ["nowhere"]}, "added_tokens.*nowhere"),
         ({"vocabulary": [*SMALL, "a\nb"]}, "end of a line"),
+        (
+            {"vocabulary": {t: i for i, t in enumerate(SMALL)}},
+            "type dict; pass a list",
+        ),
+        ({"vocabulary": [*SMALL, 5]}, "`vocabulary` names 5"),
         ({"max_word_length": 0}, "max_word_length"),
+        ({"max_word_length": "5"}, "`max_word_length` is '5'"),
     ],
 )
 def test_errors(arguments, message):

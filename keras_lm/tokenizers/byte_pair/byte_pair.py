@@ -10,7 +10,7 @@ from keras_lm.tokenizers.byte_pair import byte_pair_files
 from keras_lm.tokenizers.byte_pair.byte_pair_lite import LiteBytePair
 from keras_lm.tokenizers.byte_pair.byte_pair_model import PieceMerger, last_ranks
 from keras_lm.tokenizers.offsets import drop_unfinished, valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class
 
 # Bytes that valid UTF-8 never holds, and that no regular expression matches.
@@ -95,15 +95,15 @@ class BytePairTokenizer(Tokenizer):
         self.add_prefix_space = bool(add_prefix_space)
         # In a namespace, since a module would track bare lists.
         self._rules = types.SimpleNamespace(
-            merges=list(merges),
-            added_tokens=list(added_tokens),
-            lstrip_tokens=list(lstrip_tokens),
-            rstrip_tokens=list(rstrip_tokens),
+            merges=strings_of("merges", merges),
+            added_tokens=strings_of("added_tokens", added_tokens),
+            lstrip_tokens=strings_of("lstrip_tokens", lstrip_tokens),
+            rstrip_tokens=strings_of("rstrip_tokens", rstrip_tokens),
             lite=None,
         )
         for argument in ("added_tokens", "lstrip_tokens", "rstrip_tokens"):
             self._check_tokens(argument)
-        self._build({*self._vocabulary.all_special_tokens, *added_tokens})
+        self._build({*self._vocabulary.all_special_tokens, *self._rules.added_tokens})
 
     def _check_tokens(self, argument):
         for token in getattr(self._rules, argument):

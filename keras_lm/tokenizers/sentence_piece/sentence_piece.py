@@ -15,7 +15,7 @@ from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePiec
 from keras_lm.tokenizers.sentence_piece.sentence_piece_normalizer import Preparation, compose
 from keras_lm.tokenizers.sentence_piece.sentence_piece_steps import Aligner, CommaSplits, size
 from keras_lm.tokenizers.sentence_piece.sentence_piece_unknown import shorten_unknown
-from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
 
 SPACE_SIZE = len(SPACE.encode())
 # What Python calls white space, as a class of a regular expression.
@@ -37,13 +37,16 @@ class SentencePieceTokenizer(Tokenizer):
     (`user_defined_symbols`).
 
     Also of pieces that are equally good, or almost, those of the package (0.2.3) are taken: scores
-    are added up in float32. Three things differ. Invalid UTF-8 becomes U+FFFD first, as in all
+    are added up in float32, and pieces that the model keeps whole (`user_defined_symbols`, such as
+    the "£" of ALBERT and XLNet) score as there. Of a million lines of random pieces, letters and
+    unknown characters, none differs. Three things do. Invalid UTF-8 becomes U+FFFD first, as in all
     tokenizers here, so that places in it can be told; the table of T5 and others makes that a
-    space, where the package has an unknown token. Words of one repeated letter ("kkkkk") after a
-    piece that the model was told to keep whole (`user_defined_symbols`, such as the "£" of ALBERT
-    and XLNet) may be split at other places: one of 100,000 random lines. And a unigram model with
-    `byte_fallback` runs in TF Text's other operation, which compares scores in double precision:
-    of pieces whose scores differ in the seventh digit, it may take the others.
+    space, where the package has an unknown token. In a text of more than about 40,000 characters,
+    the package rounds otherwise: whenever a unigram model's sum is below -100,000, it starts again
+    at 0, which TF Text's operation does not; in texts of 100,000 characters, one piece in 20,000 or
+    fewer is another. And a unigram model with `byte_fallback` runs in TF Text's other operation,
+    which compares scores in double precision: of pieces whose scores differ in the seventh digit,
+    it may take the others.
 
     Args:
         model: path of a model file such as `spiece.model`, or its bytes; it names the unknown
@@ -94,6 +97,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._data = sentence_piece_files.read_model(model)
         proto = sentence_piece_files.parse_model(self._data)
         pieces = [piece.piece for piece in proto.pieces]
+        added_tokens = strings_of("added_tokens", added_tokens)
         unknown = next(p.piece for p in proto.pieces if p.type == sentence_piece_files.UNKNOWN)
         roles = (cls_token, sep_token, pad_token, mask_token, bos_token, eos_token, unknown)
         super().__init__(
@@ -109,7 +113,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._rules = types.SimpleNamespace(
             preparation=preparation,
             split_digit_commas=bool(split_digit_commas),
-            added_tokens=list(added_tokens),
+            added_tokens=added_tokens,
             plain_tokens=[t for t in added_tokens if t not in self._vocabulary.all_special_tokens],
             has_bytes=proto.trainer_spec.byte_fallback,
             outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
@@ -306,17 +310,35 @@ def _prepared(proto, preparation, special):
         normalizer.precompiled_charsmap = compose(normalizer.precompiled_charsmap, preparation)
     if preparation.collapse_whitespace:
         normalizer.remove_extra_whitespaces = True
-    if _is_fast(proto):
-        known = frozenset().union(*(piece.piece for piece in prepared.pieces))
-        charsmap = shorten_unknown(normalizer.precompiled_charsmap, known)
-        normalizer.precompiled_charsmap = charsmap
     for i, piece in enumerate(prepared.pieces):
         if piece.type == sentence_piece_files.UNKNOWN:
             # The fast operation goes by this number, which other tools may leave wrong.
             prepared.trainer_spec.unk_id = i
-        elif piece.piece in special:
+        elif piece.piece in special or (
+            # (What preparation changes, the model no longer sees.)
+            piece.type == sentence_piece_files.USER_DEFINED
+            and preparation(piece.piece) != piece.piece
+        ):
             piece.type = sentence_piece_files.CONTROL
+    if _is_fast(proto):
+        _take_reference_rules(prepared, preparation)
     return prepared
+
+
+def _take_reference_rules(model, preparation):
+    """Change what the fast operation does otherwise than the reference, in a parsed model."""
+    kept = [p for p in model.pieces if p.type == sentence_piece_files.USER_DEFINED]
+    for piece in kept:
+        # Whatever the file says. Another score would also round otherwise what follows.
+        piece.score = 0.1 * (len(piece.piece.encode()) - 1)
+    known = frozenset().union(*(piece.piece for piece in model.pieces))
+    # (Twice, because of `` and '', which preparation changes as a whole.)
+    texts = {p.piece for p in kept if preparation(2 * p.piece) == 2 * p.piece}
+    model.normalizer_spec.precompiled_charsmap = shorten_unknown(
+        model.normalizer_spec.precompiled_charsmap,
+        known,
+        frozenset(text for text in texts if text and "\0" not in text),
+    )
 
 
 def _part_tokens(text, tokens, swallowing=()):

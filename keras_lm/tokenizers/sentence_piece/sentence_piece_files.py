@@ -147,6 +147,12 @@ def read_model(model):
             )
         with open(model, "rb") as file:
             return file.read()
+    # (Of a number, Python would make that many zeros.)
+    if not isinstance(model, (bytes, bytearray, memoryview)):
+        raise ValueError(
+            f"`model` is a {type(model).__name__}; pass the path of a SentencePiece model such as "
+            "spiece.model, or its bytes."
+        )
     return bytes(model)
 
 

@@ -257,15 +257,20 @@ class Table:
     def replace(self, first, rules):
         """Let these rules be all whose keys begin with one character."""
         for key, text in rules.items():
-            tree = self._changes
-            for byte in key.encode():
-                tree = tree.setdefault(byte, {})
-            tree[0] = text
+            self._changed(key)[0] = text
         # (The mark that the old subtree of this character is not to be shared.)
+        self._changed(first)[None] = True
+
+    def keep(self, texts):
+        """Let these texts become themselves, whatever follows them."""
+        for text in texts:
+            self._changed(text).update({0: text, None: True})
+
+    def _changed(self, key):
         tree = self._changes
-        for byte in first.encode():
-            tree = tree[byte]
-        tree[None] = True
+        for byte in key.encode():
+            tree = tree.setdefault(byte, {})
+        return tree
 
     def to_bytes(self):
         self._added, self._is_base = np.zeros(0, np.int64), np.zeros(0, bool)  # appended

@@ -153,6 +153,7 @@ def size(text):
 
 def _is_character(piece):
     kinds = sentence_piece_files
-    if piece.type in (kinds.NORMAL, kinds.USER_DEFINED):
+    if piece.type == kinds.NORMAL:
         return len(piece.piece) == 1
-    return piece.type in (kinds.UNKNOWN, kinds.BYTE)
+    # Models of characters too keep what the user defined whole.
+    return piece.type in (kinds.UNKNOWN, kinds.USER_DEFINED, kinds.BYTE)

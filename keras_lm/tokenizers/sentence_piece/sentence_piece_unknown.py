@@ -23,8 +23,10 @@ SECOND_BYTES = {
 
 
 @functools.lru_cache(maxsize=8)
-def shorten_unknown(charsmap, known):
+def shorten_unknown(charsmap, known, kept):
     """Return a `precompiled_charsmap` that also makes characters not in `known` a byte each.
+
+    The texts in `kept` stay as they are, as the reference keeps `user_defined_symbols`.
 
     Raises:
         ValueError: if the table is damaged.
@@ -38,6 +40,7 @@ def shorten_unknown(charsmap, known):
         table = Table(charsmap)
         table.change_texts(shorten)
         table.add(_Missing(table, known, byte).tree())
+        table.keep(sorted(kept))
     except (IndexError, ValueError) as error:
         raise ValueError(DAMAGED) from error
     return table.to_bytes()

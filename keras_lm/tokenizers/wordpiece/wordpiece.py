@@ -9,7 +9,7 @@ import tensorflow_text as tf_text
 
 from keras_lm.tokenizers import offsets, published_files, ragged, unicode_ranges
 from keras_lm.tokenizers.offsets import valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
 from keras_lm.tokenizers.wordpiece import bert_text, wordpiece_files
 from keras_lm.tokenizers.wordpiece.bert_text import DROPPED, SENTINELS, WORD_ENDS, where_not
 from keras_lm.tokenizers.wordpiece.wordpiece_lite import LiteWordPiece
@@ -79,10 +79,13 @@ class WordPieceTokenizer(Tokenizer):
             vocabulary = wordpiece_files.read_vocabulary(vocabulary)
         if unknown_token is None:
             raise ValueError("`unknown_token` is None, but WordPiece needs one; name its entry.")
-        if not 1 <= max_word_length <= 1000:
-            raise ValueError(f"`max_word_length` is {max_word_length}; it must lie in [1, 1000].")
+        if not isinstance(max_word_length, int) or not 1 <= max_word_length <= 1000:
+            raise ValueError(
+                f"`max_word_length` is {max_word_length!r}; it must be an integer from 1 to 1000."
+            )
         roles = dict(zip(ROLES, (cls_token, sep_token, pad_token, mask_token, unknown_token)))
         super().__init__(vocabulary, roles, additional_special_tokens, name=name)
+        added_tokens = strings_of("added_tokens", added_tokens)
         self._check_entries(added_tokens)
         self.lowercase = bool(lowercase)
         self.strip_accents = self.lowercase if strip_accents is None else bool(strip_accents)
