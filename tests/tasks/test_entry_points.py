@@ -282,7 +282,7 @@ def rates(task, *data, **options):
 
 
 def test_fit_lays_the_schedule_over_its_steps(classifier):
-    expected = [float(WarmupLinearDecay(5e-5, total_steps=6)(step)) for step in range(6)]
+    expected = [float(WarmupLinearDecay(3e-4, total_steps=6)(step)) for step in range(6)]
     for _ in range(2):  # a second fit starts anew
         actual = rates(classifier, TEXTS, LABELS, batch_size=2, epochs=3)
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
@@ -307,7 +307,7 @@ def test_the_weights_follow_the_planned_rate_in_each_fit(make):
 def test_an_unknown_length_holds_the_peak(classifier):
     classifier.fit(TEXTS, LABELS, verbose=0)
     generator = ((TEXTS[i : i + 1], LABELS[i : i + 1]) for i in range(3))
-    np.testing.assert_allclose(rates(classifier, generator)[:3], [5e-5] * 3)
+    np.testing.assert_allclose(rates(classifier, generator)[:3], [3e-4] * 3)
     classifier.fit(TEXTS, LABELS, verbose=0)
     before = classifier.backbone.get_weights()[0]
     classifier.train_on_batch(TEXTS, LABELS)  # after the end of the schedule it would not learn
