@@ -237,7 +237,7 @@ class CausalLM(GenerativeTask):
         `stride` tokens (by default half of the window) after the previous one, and scores the
         tokens after that one's end. A smaller stride is slower, and gives each token more context.
         The perplexity of several texts is exp(-(the sum of their `scores`) / (that of
-        `num_tokens`)).
+        `num_tokens`)). `verbose=1` draws a progress bar.
 
         Returns:
             dict of numpy arrays: `scores` (B,), the natural logarithm of each text's probability;
@@ -260,7 +260,7 @@ class CausalLM(GenerativeTask):
             verbose,
         )
 
-    def score_continuations(self, contexts, choices, batch_size=8):
+    def score_continuations(self, contexts, choices, batch_size=8, verbose=0):
         """Return how likely each of several continuations of a text is.
 
         A context starts with the bos token, if the tokenizer has one: a score is that of the whole
@@ -273,6 +273,7 @@ class CausalLM(GenerativeTask):
             choices: list of B lists of strings, appended to the contexts as they are: a word needs
                 its space, as in `" yes"`.
             batch_size: int, contexts at a time.
+            verbose: 1 draws a progress bar.
 
         Returns:
             dict of numpy arrays: `scores` (B, C), the natural logarithm of each choice's
@@ -319,7 +320,8 @@ class CausalLM(GenerativeTask):
             wholes[i] = [ids[surplus:] for ids in wholes[i]]
             borders[i] -= surplus
         scores = []
-        for start in range(0, len(rows), batch_size):
+        starts = range(0, len(rows), batch_size)
+        for start in with_progress(starts, len(starts), verbose):
             here = slice(start, start + batch_size)
             packed = continuations.pack(wholes[here], borders[here])
             scores += self._run(self._continuation_scores, packed).numpy().tolist()
