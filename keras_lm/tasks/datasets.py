@@ -97,11 +97,15 @@ def padded_alike(dataset, packer):
     """Return the inputs of packed batches, each padded to the columns of the widest."""
     inputs = dataset.cache().map(lambda *batch: packer.with_mask(batch[0]))
     widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
-    widths = widths.reduce(
-        dict.fromkeys(widths.element_spec, 0),
-        lambda most, here: {key: tf.maximum(most[key], here[key]) for key in most},
+    widths, number = widths.reduce(
+        (dict.fromkeys(widths.element_spec, 0), np.int64(0)),
+        lambda so_far, here: (
+            {key: tf.maximum(most, here[key]) for key, most in so_far[0].items()},
+            so_far[1] + 1,
+        ),
     )
-    return inputs.map(lambda packed: packer.pad_to(packed, widths))
+    padded = inputs.map(lambda packed: packer.pad_to(packed, widths))
+    return padded.apply(tf.data.experimental.assert_cardinality(number))
 
 
 def named(task, x):
