@@ -107,8 +107,9 @@ class CausalLM(GenerativeTask):
         arguments.check_search(
             temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences
         )
-        options = arguments.all_options(
-            self.limits,
+        batched, once = self._arrays(
+            prompts,
+            stop,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_k=top_k,
@@ -117,14 +118,11 @@ class CausalLM(GenerativeTask):
             no_repeat_ngram_size=no_repeat_ngram_size,
             seed=seed,
         )
-        once = self._stop_arrays(stop) | {"num_return_sequences": np.int32(num_return_sequences)}
-        inputs = self._prompt_arrays(prompts)
-        rows = len(next(iter(inputs.values())))
-        batched = inputs | arguments.per_row(options, rows)
+        once["num_return_sequences"] = np.int32(num_return_sequences)
         if num_beams > 1:
             once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
         texts = []
-        starts = range(0, rows, batch_size)
+        starts = range(0, len(batched["seed"]), batch_size)
         for start in with_progress(starts, len(starts), verbose):
             here = slice(start, start + batch_size)
             batch = {name: value[here] for name, value in batched.items()}
@@ -162,8 +160,9 @@ class CausalLM(GenerativeTask):
         if not isinstance(prompt, (str, bytes)):
             raise ValueError(f"prompt is a {type(prompt).__name__}: stream continues one string.")
         arguments.check_search(temperature, top_k, top_p, 1, 1.0, 1)
-        options = arguments.all_options(
-            self.limits,
+        row, stops = self._arrays(
+            prompt,
+            stop,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_k=top_k,
@@ -172,14 +171,18 @@ class CausalLM(GenerativeTask):
             no_repeat_ngram_size=no_repeat_ngram_size,
             seed=seed,
         )
-        inputs = self._prompt_arrays(prompt) | self._stop_arrays(stop)
         if "stream" not in self._functions:
             self._functions["stream"] = Stream(self)
-        return self._functions["stream"].pieces(**inputs, options=arguments.per_row(options, 1))
+        return self._functions["stream"].pieces(row.pop("prompt"), **stops, options=row)
 
-    def _stop_arrays(self, stop):
+    def _arrays(self, prompts, stop, **options):
+        """Return arguments of `generate` as arrays: those with a row per prompt, and the stops."""
+        options = arguments.all_options(self.limits, **options)
         strings, ids = arguments.split_stop(stop, self.backbone.config["vocabulary_size"])
-        return {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
+        stops = {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
+        prompts = self._prompt_arrays(prompts)
+        rows = len(next(iter(prompts.values())))
+        return prompts | arguments.per_row(options, rows), stops
 
     def _prompt_arrays(self, prompts):
         """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
