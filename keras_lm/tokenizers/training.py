@@ -116,12 +116,13 @@ class _Texts:
 
     def __iter__(self):
         if isinstance(self.texts, tf.data.Dataset):
-            spec = self.texts.element_spec
+            batches, spec = self.texts, self.texts.element_spec
             if not isinstance(spec, tf.TensorSpec):
                 raise ValueError(f"`texts` must hold strings; the dataset yields {spec}.")
-            flat = self.texts.map(lambda texts: tf.reshape(texts, [-1])).rebatch(TEXTS_AT_ONCE)
+            if spec.shape.rank == 0:
+                batches = batches.batch(TEXTS_AT_ONCE)
             texts = itertools.chain.from_iterable(
-                batch.numpy().tolist() for batch in elements(flat)
+                tf.reshape(batch, [-1]).numpy().tolist() for batch in elements(batches)
             )
         else:
             texts = self.texts
