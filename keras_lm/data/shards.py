@@ -11,8 +11,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from keras_lm import files
-from keras_lm.data.elements import elements
 from keras_lm.data.packed_windows import token_windows
+from keras_lm.elements import elements
 
 FORMAT_VERSION = 1
 INDEX = "tokens.json"

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.data.elements import elements
+from keras_lm.elements import elements
 from keras_lm.tasks import datasets
 
 

@@ -8,7 +8,7 @@ import json
 
 import tensorflow as tf
 
-from keras_lm.data.elements import elements
+from keras_lm.elements import elements
 from keras_lm.files import find_files
 from keras_lm.optional import require
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.data.elements import elements
+from keras_lm.elements import elements
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.epochs import fit_epochs
 

@@ -4,7 +4,7 @@ import collections
 
 import tensorflow as tf
 
-from keras_lm.data.elements import elements
+from keras_lm.elements import elements
 from keras_lm.tokenizers import splitting
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.words.words import SENTINEL

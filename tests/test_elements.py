@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_lm.data.elements import elements
+from keras_lm.elements import elements
 
 
 def test_loops_end_without_an_error_of_tensorflow(monkeypatch):
