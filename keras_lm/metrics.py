@@ -58,12 +58,14 @@ class EntityF1(keras.metrics.Metric):
         if not any(types):
             raise ValueError(f"class_names={class_names} mark no entity: use O, B-X and I-X.")
         # Of each class: the number of its type, 0 outside; and may the next, or this one, continue?
-        known = sorted(set(types) | {""})
-        self._types = np.array([known.index(name) for name in types], "int32")
+        self.types = sorted(set(types) | {""})
+        self._types = np.array([self.types.index(name) for name in types], "int32")
         self._opens = np.array([prefix in tuple("BI") for prefix, *_ in parts]) & (self._types > 0)
         self._continues = np.array([prefix in tuple("IEL") for prefix, *_ in parts])
+        # How many there are of each type.
         self.right, self.found, self.marked = (
-            self.add_weight(name=name, initializer="zeros") for name in ("right", "found", "marked")
+            self.add_weight((len(self.types),), "zeros", name=name)
+            for name in ("right", "found", "marked")
         )
 
     def update_state(self, labels, logits, sample_weight=None):
@@ -80,7 +82,9 @@ class EntityF1(keras.metrics.Metric):
         )
         both = tf.sets.intersection(marked[tf.newaxis], found[tf.newaxis]).values
         for count, entities in ((self.right, both), (self.found, found), (self.marked, marked)):
-            count.assign_add(tf.cast(tf.size(entities), count.dtype))
+            types = tf.cast(entities % len(self._types), tf.int32)
+            number = len(self.types)
+            count.assign_add(tf.math.bincount(types, None, number, number, tf.float32))
 
     def _entities(self, classes, is_word):
         """Return the entities of words (B, S), a sorted number each: text, ends and type, (N,)."""
@@ -96,10 +100,33 @@ class EntityF1(keras.metrics.Metric):
         return number * len(self._types) + tf.cast(tf.gather_nd(types, first), tf.int64)
 
     def result(self):
-        return keras.ops.divide_no_nan(2 * self.right, self.found + self.marked)
+        right, found, marked = map(keras.ops.sum, (self.right, self.found, self.marked))
+        return keras.ops.divide_no_nan(2 * right, found + marked)
+
+    def scores(self):
+        """Return `precision`, `recall` and `f1`, and those of each type of entity in `classes`.
+
+        For a type there is also the number of `entities` that the labels mark; types that do not
+        occur are left out.
+        """
+        counts = np.stack([np.asarray(count) for count in (self.right, self.found, self.marked)])
+        classes = {
+            name: _ratios(*counts[:, i]) | {"entities": int(counts[2, i])}
+            for i, name in enumerate(self.types)
+            if counts[:, i].any()
+        }
+        return _ratios(*counts.sum(axis=1)) | {"classes": classes}
 
     def get_config(self):
         return super().get_config() | {"class_names": self.class_names}
+
+
+def _ratios(right, found, marked):
+    return {
+        "precision": float(right / found) if found else 0.0,
+        "recall": float(right / marked) if marked else 0.0,
+        "f1": float(2 * right / (found + marked)) if found or marked else 0.0,
+    }
 
 
 @keras.saving.register_keras_serializable("keras_lm")

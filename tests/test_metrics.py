@@ -48,8 +48,17 @@ def test_entity_f1_reads_richer_schemes_as_our_entities_do():
         }
         for rows in (labels, logits.argmax(-1))
     ]
-    assert [float(metric.marked), float(metric.found)] == [len(rows) for rows in spans]
-    assert float(metric.right) == len(spans[0] & spans[1])
+    both = spans[0] & spans[1]
+    scores = metric.scores()
+    assert scores["precision"] == pytest.approx(len(both) / len(spans[1]))
+    assert scores["recall"] == pytest.approx(len(both) / len(spans[0]))
+    assert scores["f1"] == pytest.approx(float(metric.result()))
+    assert list(scores["classes"]) == ["LOC", "PER"]
+    for name, row in scores["classes"].items():
+        right, found, marked = (sum(span[1] == name for span in x) for x in (both, *spans[::-1]))
+        assert [*row.values()] == pytest.approx(
+            [right / found, right / marked, 2 * right / (found + marked), marked]
+        )
 
 
 def test_entity_f1_of_nothing_is_zero_and_needs_entities():
@@ -57,6 +66,7 @@ def test_entity_f1_of_nothing_is_zero_and_needs_entities():
     assert float(metric.result()) == 0.0
     metric.update_state(np.full([2, 3], IGNORED), np.zeros([2, 3, 5], "float32"))
     assert float(metric.result()) == 0.0
+    assert metric.scores() == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "classes": {}}
     with pytest.raises(ValueError, match="mark no entity"):
         EntityF1(["noun", "verb"])
 

@@ -35,7 +35,7 @@ FINETUNED = [
 ONLY_FOR = {
     "class_names": ("text-classifier", "token-classifier"),
     "multi_label": ("text-classifier",),
-    "class_weight": ("text-classifier",),
+    "class_weight": ("text-classifier", "token-classifier"),
     "choices": ("multiple-choice",),
     "text_pair": ("text-classifier", "text-regressor", "masked-lm"),
     "early_stopping": tuple(name for name in FINETUNED if name != "causal-lm"),
@@ -73,8 +73,8 @@ ONLY_FOR = {
     "--class-weight",
     callback=parse_class_weight,
     metavar="balanced|NAME=WEIGHT,…",
-    help="How much a text of a class counts, 1 if not named; balanced for classes that count the "
-    "same, however many texts they have.",
+    help="How much a text of a class counts, or a word if words have labels, 1 if not named; "
+    "balanced for classes that count the same, however many texts or words they have.",
 )
 @click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
 @batch_size_option
@@ -154,6 +154,10 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     multi_label = options["multi_label"] or stated.get("multi_label", False)
     if multi_label and options["class_weight"]:
         raise click.UsageError("--class-weight is for texts with one label each.")
+    if stated.get("crf") and options["class_weight"]:
+        raise click.UsageError(
+            f"--class-weight weighs single words, and {source} is trained on whole texts (a CRF)."
+        )
     data, held_out = _read(train, name, options, multi_label)
     arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
     if name in ONLY_FOR["text_pair"] or name == "causal-lm":

@@ -25,12 +25,14 @@ def parse_class_weight(ctx, param, value):
 def class_weights(given, class_names, labels):
     """Return what `fit` takes as weights of classes; None for all the same.
 
-    `given` is as `parse_class_weight` returns it, `labels` are (B,) numbers. Balanced classes weigh
-    the same in total: the number of texts / (the number of classes that occur · of its texts).
+    `given` is as `parse_class_weight` returns it, `labels` are (B,) numbers, or lists of the words'
+    numbers. Balanced classes weigh the same in total: the number of texts or words / (the number of
+    classes that occur · of its texts or words).
     """
     if given is None:
         return None
     if given == "balanced":
+        labels = np.hstack(labels)
         numbers, counts = np.unique(labels, return_counts=True)
         weights = len(labels) / (len(numbers) * counts)
         return dict(zip(numbers.tolist(), weights.tolist(), strict=True))

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from keras_lm import data, tasks
 from keras_lm.cli.runs import without_blank
+from keras_lm.metrics import EntityF1
+from keras_lm.objectives import IGNORED
 from keras_lm.tasks.entities import entity_spans
 
 
@@ -40,7 +42,11 @@ def measure(task, examples, batch_size):
     logits = task.predict(examples.texts, batch_size=batch_size, verbose=0)
     results["loss"] = float(task.default_loss()(y, logits))
     results |= {metric.name: _value(metric, y, logits) for metric in task.default_metrics()}
-    return results | _by_class(names, y, logits, task.multi_label)
+    if task.multi_label:
+        answers = (logits >= 0).astype("float32")
+    else:
+        y, answers = (np.eye(len(names), dtype="float32")[x] for x in (y, logits.argmax(axis=-1)))
+    return results | _by_class(names, y, answers, "texts")
 
 
 def _measure_language_model(task, texts, batch_size):
@@ -49,9 +55,10 @@ def _measure_language_model(task, texts, batch_size):
     windows = data.token_windows(
         texts, task.tokenizer, task.packing["sequence_length"], drop_remainder=False
     )
-    lengths = [len(window) - 1 for window in windows.as_numpy_iterator()]
-    windows = windows.apply(tf.data.experimental.assert_cardinality(len(lengths)))
-    tokens = sum(lengths)
+    number, tokens = windows.reduce(
+        np.zeros(2, "int64"), lambda sums, window: sums + [1, tf.size(window, tf.int64) - 1]
+    ).numpy()
+    windows = windows.apply(tf.data.experimental.assert_cardinality(number))
     words = sum(len(text.split()) for text in texts)
     batches = data.window_batches(windows, batch_size)
     values = task.evaluate(batches, verbose=0, return_dict=True)
@@ -63,7 +70,7 @@ def _measure_language_model(task, texts, batch_size):
         "perplexity": float(values["perplexity"]),
         "accuracy": float(values["accuracy"]),
         "word_perplexity": float(np.exp(loss * tokens / max(words, 1))),
-        "tokens": tokens,
+        "tokens": int(tokens),
         "words": words,
     }
 
@@ -75,48 +82,31 @@ def _measure_tagger(task, examples, batch_size):
     loss = task.evaluate(examples.texts, y, batch_size=batch_size, verbose=0, return_dict=True)[
         "loss"
     ]
-    found = task.tag(examples.texts, batch_size)["labels"]
-    right = [[names[i] for i in row] for row in y]
-    pairs = [pair for rows in zip(right, found, strict=True) for pair in zip(*rows, strict=True)]
+    numbers = {name: number for number, name in enumerate([*names, ""])}
+    found = [
+        [numbers[name] for name in row] for row in task.tag(examples.texts, batch_size)["labels"]
+    ]
+    flat = [np.concatenate(rows) for rows in (y, found)]
     results = {
-        "words": len(pairs),
+        "words": len(flat[0]),
         "loss": float(loss),
-        "accuracy": sum(label == answer for label, answer in pairs) / len(pairs),
+        "accuracy": float(np.mean(flat[0] == flat[1])),
     }
-    if any(entity_spans([name]) for name in names):
-        counted = "entities"
-        right, found = ({(i, *s) for i, row in enumerate(rows) for s in entity_spans(row)}
-                        for rows in (right, found))  # fmt: skip
-        kinds = {span: span[1] for span in right | found}
-        results |= _scores(right, found)
-    else:
-        counted = "words"
-        right, found = ({(i, pair[side]) for i, pair in enumerate(pairs)} for side in (0, 1))
-        kinds = {item: item[1] for item in right | found}
-    classes = {}
-    for name in sorted(set(kinds.values()) - {""}):
-        mine = [{item for item in items if kinds[item] == name} for items in (right, found)]
-        classes[name] = _scores(*mine) | {counted: len(mine[0])}
-    return results | {"classes": classes}
+    one_hot = np.eye(len(numbers), dtype="float32")
+    if not any(entity_spans([name]) for name in names):
+        return results | _by_class(names, *(one_hot[x][:, :-1] for x in flat), "words")
+    metric = EntityF1(numbers)
+    for start in range(0, len(y), batch_size):
+        right, answers = (
+            keras.utils.pad_sequences(rows[start : start + batch_size], padding="post", value=value)
+            for rows, value in ((y, IGNORED), (found, 0))
+        )
+        metric.update_state(right, one_hot[answers])
+    return results | metric.scores()
 
 
-def _scores(right, found):
-    """Return precision, recall and F1 of what was found, both sets."""
-    both = len(right & found)
-    return {
-        "precision": both / len(found) if found else 0.0,
-        "recall": both / len(right) if right else 0.0,
-        "f1": 2 * both / (len(right) + len(found)) if right or found else 0.0,
-    }
-
-
-def _by_class(names, y, logits, multi_label):
-    """Macro-averaged F1, and each class's precision, recall, F1 and number of texts."""
-    if multi_label:
-        answers = (logits >= 0).astype("float32")
-    else:
-        y = np.eye(len(names), dtype="float32")[y]
-        answers = np.eye(len(names), dtype="float32")[logits.argmax(axis=-1)]
+def _by_class(names, y, answers, counted):
+    """Macro-averaged F1, and each class's precision, recall, F1 and number, of (N, C) 0 and 1."""
     metrics = keras.metrics
     f1 = _value(metrics.F1Score(average=None, threshold=0.5), y, answers)
     classes = {}
@@ -125,7 +115,7 @@ def _by_class(names, y, logits, multi_label):
             "precision": _value(metrics.Precision(class_id=index), y, answers),
             "recall": _value(metrics.Recall(class_id=index), y, answers),
             "f1": float(f1[index]),
-            "texts": int(y[:, index].sum()),
+            counted: int(y[:, index].sum()),
         }
     return {"macro_f1": float(np.mean(f1)), "classes": classes}
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_lm import files
 from keras_lm.data.packed_windows import token_windows
+from keras_lm.elements import elements
 
 FORMAT_VERSION = 1
 INDEX = "tokens.json"
@@ -130,8 +131,8 @@ def _write(windows, paths):
     """Return how many windows went into each of the files."""
     counts = [0] * len(paths)
     writers = [tf.io.TFRecordWriter(path) for path in paths]
-    for number, window in enumerate(windows.as_numpy_iterator()):
-        values = tf.train.Feature(int64_list=tf.train.Int64List(value=window))
+    for number, window in enumerate(elements(windows)):
+        values = tf.train.Feature(int64_list=tf.train.Int64List(value=window.numpy()))
         example = tf.train.Example(features=tf.train.Features(feature={"token_ids": values}))
         writers[number % len(writers)].write(example.SerializeToString())
         counts[number % len(writers)] += 1

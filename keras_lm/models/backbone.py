@@ -177,11 +177,15 @@ class Backbone(keras.Model):
     def sizes(cls):
         """Return the sizes that `from_preset` knows by name, those of all models for `Backbone`.
 
-        The dict has a size's name → its arguments; `PUBLISHED` of a model says where weights are.
+        The dict has a size's name → its arguments. No other names are known: no weights come with
+        the package, so a preset is a folder, or any repository `"hf://owner/name"`. `PUBLISHED` of
+        a model says where the weights of its sizes are.
 
         Example:
 
             keras_lm.models.Backbone.sizes()["bert_base_en_uncased"]["num_layers"]  # 12
+            place = keras_lm.models.BertBackbone.PUBLISHED["bert_base_en_uncased"]
+            backbone = keras_lm.models.Backbone.from_preset(place)
         """
         found = {name: owner for name, owner in all_sizes().items() if issubclass(owner, cls)}
         return {name: dict(owner.SIZES[name]) for name, owner in sorted(found.items())}
@@ -192,7 +196,7 @@ class Backbone(keras.Model):
 
         Args:
             source: a folder (a keras_lm preset or a published checkpoint), `"hf://owner/name"`, or
-                the name of a size such as `"bert_base_en_uncased"`.
+                the name of a size such as `"bert_base_en_uncased"`; `sizes()` lists these.
             load_weights: bool. False for random weights; a size name needs it.
             **overrides: arguments of the class to change, such as `dropout` or `dtype`.
 

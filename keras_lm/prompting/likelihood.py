@@ -8,7 +8,15 @@ import numpy as np
 NORMALIZATIONS = ("tokens", "unconditional", None)
 
 
-def choose(task, contexts, choices, normalization="tokens", answer_context="Answer:", batch_size=8):
+def choose(
+    task,
+    contexts,
+    choices,
+    normalization="tokens",
+    answer_context="Answer:",
+    batch_size=8,
+    verbose=0,
+):
     """Choose for each context the continuation that a language model finds likeliest.
 
     Args:
@@ -20,6 +28,7 @@ def choose(task, contexts, choices, normalization="tokens", answer_context="Answ
             after `answer_context`, as GPT-3 does for ARC, OpenBookQA and RACE; None does neither.
         answer_context: str, for `"unconditional"`: a neutral context before an answer.
         batch_size: int, contexts at a time.
+        verbose: 1 draws a progress bar, and a second one for `"unconditional"`.
 
     Returns:
         dict of numpy arrays: `labels` (B,), the position of the best choice; `scores` (B, C), a
@@ -36,7 +45,7 @@ def choose(task, contexts, choices, normalization="tokens", answer_context="Answ
     """
     if normalization not in NORMALIZATIONS:
         raise ValueError(f"normalization={normalization!r} is none of {NORMALIZATIONS}.")
-    found = task.score_continuations(contexts, choices, batch_size=batch_size)
+    found = task.score_continuations(contexts, choices, batch_size, verbose)
     is_choice = found["num_tokens"] > 0
     compared = found["scores"]
     if normalization == "tokens":
@@ -45,7 +54,7 @@ def choose(task, contexts, choices, normalization="tokens", answer_context="Answ
         rows = [tuple(row) for row in choices]
         different = list(dict.fromkeys(rows))
         alone = task.score_continuations(
-            [answer_context] * len(different), [list(row) for row in different], batch_size
+            [answer_context] * len(different), [list(row) for row in different], batch_size, verbose
         )["scores"]
         alone = alone[[different.index(row) for row in rows]]
         compared = np.where(is_choice, compared - np.where(is_choice, alone, 0.0), -np.inf)

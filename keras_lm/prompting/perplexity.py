@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8):
+def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8, verbose=0):
     """Return a language model's perplexity over a corpus, per token of the corpus.
 
     The model reads plain text in its own tokens, while published figures count those of the corpus:
@@ -14,7 +14,8 @@ def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8):
         task: `keras_lm.tasks.CausalLM`.
         documents: list of str, each scored by itself; a string is a single document.
         detokenizer: callable such as `wikitext` from a document to plain text; None for plain text.
-        stride, batch_size: int; see `CausalLM.score`, which reads long documents in windows.
+        stride, batch_size, verbose: int; see `CausalLM.score`, which reads long documents in
+            windows.
 
     Returns:
         dict of `perplexity`, `bits_per_byte` (of the documents as given), `log_likelihood` (the
@@ -33,7 +34,7 @@ def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8):
     if not num_tokens:
         raise ValueError("documents hold no word: pass some text.")
     texts = documents if detokenizer is None else [detokenizer(text) for text in documents]
-    found = task.score(texts, stride=stride, batch_size=batch_size)
+    found = task.score(texts, stride=stride, batch_size=batch_size, verbose=verbose)
     log_likelihood = float(np.sum(found["scores"], dtype="float64"))
     num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in documents)
     return {

@@ -53,11 +53,11 @@ class Prompted:
         answers = self.task.generate(prompts, max_new_tokens=max_new_tokens, **options)
         return [x.strip() if isinstance(x, str) else [y.strip() for y in x] for x in answers]
 
-    def choose(self, queries, choices, batch_size=8):
+    def choose(self, queries, choices, batch_size=8, verbose=0):
         """Choose the likeliest of some answers to each query; return what `choose` returns.
 
         Queries are as in `Prompt.text`; `choices` is a list of strings for each, without spaces
-        before them.
+        before them. `verbose=1` draws a progress bar.
 
         Raises:
             ValueError: if a query and its choices do not fit, or as `choose` does.
@@ -71,12 +71,14 @@ class Prompted:
         lead = self.prompt.lead
         choices = [[lead + choice for choice in row] for row in choices]
         contexts = self.prompt.pack(self.task, queries, endings=choices)
-        return choose(self.task, contexts, choices, batch_size=batch_size, **self.comparison)
+        options = {"batch_size": batch_size, "verbose": verbose} | self.comparison
+        return choose(self.task, contexts, choices, **options)
 
-    def classify(self, queries, batch_size=8):
+    def classify(self, queries, batch_size=8, verbose=0):
         """Choose the likeliest class of each query, as `TextClassifier.classify` does of each text.
 
         Returns `labels` (B,), names, and `scores` (B, classes) in the order of `class_names`.
+        `verbose=1` draws a progress bar.
 
         Raises:
             ValueError: if there is no class, or no room for a query.
@@ -85,5 +87,5 @@ class Prompted:
         if not names:
             raise ValueError("class_names is missing, and the prompt has no examples: pass them.")
         queries = query_list(queries)
-        found = self.choose(queries, [names] * len(queries), batch_size)
+        found = self.choose(queries, [names] * len(queries), batch_size, verbose)
         return {"labels": np.array(names, object)[found["labels"]], "scores": found["scores"]}

@@ -91,7 +91,7 @@ def answer_questions(task, questions, examples=(), context="", max_new_tokens=No
     return Prompted(task, prompt).answer(questions, max_new_tokens, **options)
 
 
-def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_tokens=5):
+def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_tokens=5, verbose=0):
     """Predict the missing last word of passages; it is empty if the model generates no word.
 
     The likeliest next tokens are each completed to a word, greedily; the answer is the likeliest of
@@ -103,6 +103,7 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
             words. Without any, the answer is the greedy one.
         num_candidates: int, how many tokens to try if there are stop words.
         max_new_tokens: int, the maximum number of tokens of a word.
+        verbose: 1 draws a progress bar for each step, of which stop words need three.
 
     Raises:
         ValueError: as `CausalLM.generate` does.
@@ -111,7 +112,8 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
     """
     texts = query_list(texts)
     if not stop_words:
-        return [first_word(text) for text in task.generate(texts, max_new_tokens=max_new_tokens)]
+        found = task.generate(texts, max_new_tokens=max_new_tokens, verbose=verbose)
+        return [first_word(text) for text in found]
     if num_candidates < 2 or max_new_tokens < 1:
         raise ValueError(
             f"num_candidates={num_candidates} and max_new_tokens={max_new_tokens}: stop words need "
@@ -119,11 +121,11 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
         )
     # With a single step, beam search gives the likeliest tokens.
     search = {"num_beams": num_candidates, "num_return_sequences": num_candidates}
-    begun = task.generate(texts, max_new_tokens=1, **search)
+    begun = task.generate(texts, max_new_tokens=1, verbose=verbose, **search)
     # One that begins with a letter would continue the passage's last given word.
     begun = [[x for x in row if x and not x[0].isalnum()] for row in begun]
     prompts = [text + x for text, row in zip(texts, begun, strict=True) for x in row]
-    rest = iter(task.generate(prompts, max_new_tokens=max_new_tokens - 1))
+    rest = iter(task.generate(prompts, max_new_tokens=max_new_tokens - 1, verbose=verbose))
     words = []
     for row in begun:
         found = dict.fromkeys(first_word(x + next(rest)) for x in row)
@@ -133,17 +135,18 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
     rows = [i for i, row in enumerate(words) if row]
     if rows:
         choices = [[f" {word}" for word in words[i]] for i in rows]
-        best = choose(task, [texts[i] for i in rows], choices, normalization=None)["labels"]
+        contexts = [texts[i] for i in rows]
+        best = choose(task, contexts, choices, normalization=None, verbose=verbose)["labels"]
         for i, label in zip(rows, best, strict=True):
             answers[i] = words[i][label]
     return answers
 
 
-def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8):
+def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8, verbose=0):
     """Choose what fills the blank in a text, by likelihood; return what `choose` returns.
 
     Args:
-        task, batch_size: see `choose`.
+        task, batch_size, verbose: see `choose`.
         texts, blank: list of B strings, each with one `blank` in it.
         choices: list of B lists of str.
         partial: bool. False compares the likelihood of a choice and all text after it, given the
@@ -172,10 +175,11 @@ def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8):
     if not partial:
         endings = [[choice + end for choice in row] for (_, end), row in zip(parts, choices)]
         contexts = [begin for begin, _ in parts]
-        return choose(task, contexts, endings, normalization=None, batch_size=batch_size)
+        options = {"batch_size": batch_size, "verbose": verbose}
+        return choose(task, contexts, endings, normalization=None, **options)
     contexts = [begin + choice for (begin, _), row in zip(parts, choices) for choice in row]
     endings = [[end] for (_, end), row in zip(parts, choices) for _ in row]
-    found = task.score_continuations(contexts, endings, batch_size)
+    found = task.score_continuations(contexts, endings, batch_size, verbose)
     is_choice = np.arange(max(map(len, choices))) < np.array([[len(row)] for row in choices])
     scores = np.full(is_choice.shape, -np.inf, "float32")
     num_tokens = np.zeros(is_choice.shape, "int32")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.elements import elements
 from keras_lm.tasks import datasets
 
 
@@ -11,7 +12,7 @@ def answer_all(task, x, batch_size, answer, verbose=0):
     """See `Task.answer_all`."""
     if isinstance(x, tf.data.Dataset):
         number = max(int(x.cardinality()), 0) or None
-        x = x.map(lambda *batch: datasets.named(task, batch[0]))
+        x = elements(x.map(lambda *batch: datasets.named(task, batch[0])))
     else:
         columns = task.columns(x)
         number = -(-next(iter(columns.values())).shape[0] // batch_size)

@@ -107,8 +107,9 @@ class CausalLM(GenerativeTask):
         arguments.check_search(
             temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences
         )
-        options = arguments.all_options(
-            self.limits,
+        batched, once = self._arrays(
+            prompts,
+            stop,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_k=top_k,
@@ -117,14 +118,11 @@ class CausalLM(GenerativeTask):
             no_repeat_ngram_size=no_repeat_ngram_size,
             seed=seed,
         )
-        once = self._stop_arrays(stop) | {"num_return_sequences": np.int32(num_return_sequences)}
-        inputs = self._prompt_arrays(prompts)
-        rows = len(next(iter(inputs.values())))
-        batched = inputs | arguments.per_row(options, rows)
+        once["num_return_sequences"] = np.int32(num_return_sequences)
         if num_beams > 1:
             once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
         texts = []
-        starts = range(0, rows, batch_size)
+        starts = range(0, len(batched["seed"]), batch_size)
         for start in with_progress(starts, len(starts), verbose):
             here = slice(start, start + batch_size)
             batch = {name: value[here] for name, value in batched.items()}
@@ -162,8 +160,9 @@ class CausalLM(GenerativeTask):
         if not isinstance(prompt, (str, bytes)):
             raise ValueError(f"prompt is a {type(prompt).__name__}: stream continues one string.")
         arguments.check_search(temperature, top_k, top_p, 1, 1.0, 1)
-        options = arguments.all_options(
-            self.limits,
+        row, stops = self._arrays(
+            prompt,
+            stop,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             top_k=top_k,
@@ -172,14 +171,18 @@ class CausalLM(GenerativeTask):
             no_repeat_ngram_size=no_repeat_ngram_size,
             seed=seed,
         )
-        inputs = self._prompt_arrays(prompt) | self._stop_arrays(stop)
         if "stream" not in self._functions:
             self._functions["stream"] = Stream(self)
-        return self._functions["stream"].pieces(**inputs, options=arguments.per_row(options, 1))
+        return self._functions["stream"].pieces(row.pop("prompt"), **stops, options=row)
 
-    def _stop_arrays(self, stop):
+    def _arrays(self, prompts, stop, **options):
+        """Return arguments of `generate` as arrays: those with a row per prompt, and the stops."""
+        options = arguments.all_options(self.limits, **options)
         strings, ids = arguments.split_stop(stop, self.backbone.config["vocabulary_size"])
-        return {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
+        stops = {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
+        prompts = self._prompt_arrays(prompts)
+        rows = len(next(iter(prompts.values())))
+        return prompts | arguments.per_row(options, rows), stops
 
     def _prompt_arrays(self, prompts):
         """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
@@ -237,7 +240,7 @@ class CausalLM(GenerativeTask):
         `stride` tokens (by default half of the window) after the previous one, and scores the
         tokens after that one's end. A smaller stride is slower, and gives each token more context.
         The perplexity of several texts is exp(-(the sum of their `scores`) / (that of
-        `num_tokens`)).
+        `num_tokens`)). `verbose=1` draws a progress bar.
 
         Returns:
             dict of numpy arrays: `scores` (B,), the natural logarithm of each text's probability;
@@ -260,7 +263,7 @@ class CausalLM(GenerativeTask):
             verbose,
         )
 
-    def score_continuations(self, contexts, choices, batch_size=8):
+    def score_continuations(self, contexts, choices, batch_size=8, verbose=0):
         """Return how likely each of several continuations of a text is.
 
         A context starts with the bos token, if the tokenizer has one: a score is that of the whole
@@ -273,6 +276,7 @@ class CausalLM(GenerativeTask):
             choices: list of B lists of strings, appended to the contexts as they are: a word needs
                 its space, as in `" yes"`.
             batch_size: int, contexts at a time.
+            verbose: 1 draws a progress bar.
 
         Returns:
             dict of numpy arrays: `scores` (B, C), the natural logarithm of each choice's
@@ -319,7 +323,8 @@ class CausalLM(GenerativeTask):
             wholes[i] = [ids[surplus:] for ids in wholes[i]]
             borders[i] -= surplus
         scores = []
-        for start in range(0, len(rows), batch_size):
+        starts = range(0, len(rows), batch_size)
+        for start in with_progress(starts, len(starts), verbose):
             here = slice(start, start + batch_size)
             packed = continuations.pack(wholes[here], borders[here])
             scores += self._run(self._continuation_scores, packed).numpy().tolist()

@@ -44,19 +44,19 @@ def class_numbers(task, labels, place):
     return [numbers[label] for label in labels]
 
 
-def weights_by_number(class_weight, class_names, num_classes):
-    """Return weights of all classes by number, for those given by name or number; others are 1."""
+def weights_in_order(class_weight, class_names, num_classes):
+    """Return a weight for each class, of a dict by name or number; those that it lacks are 1."""
     names = names_of_classes(class_names, num_classes)
     numbers = {name: number for number, name in enumerate(names)}
-    weights = dict.fromkeys(range(num_classes), 1.0)
+    weights = [1.0] * num_classes
     for key, weight in class_weight.items():
         number = numbers.get(text_of(key)) if isinstance(key, (str, bytes)) else key
-        if number not in weights:
+        if number not in range(num_classes):
             raise ValueError(
                 f"class_weight has the key {key!r}: use the names {names}, or numbers from 0 to "
                 f"{num_classes - 1}."
             )
-        weights[number] = float(weight)
+        weights[int(number)] = float(weight)
     return weights
 
 

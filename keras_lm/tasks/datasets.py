@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.objectives.objective import label_weights
+
 
 def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False):
     """Return a dataset of packed batches `(inputs[, labels[, weights]])` of what `fit` takes."""
@@ -27,6 +29,30 @@ def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False)
 def one_batch(task, x, y=None, sample_weight=None):
     """Return lists or arrays as one packed batch; see `batches`."""
     return _packed(task, *_arrays(task, x, y, sample_weight))
+
+
+def with_class_weights(dataset, weights):
+    """Return batches of inputs and labels with weights, see `weigh_classes`."""
+    weigh = tf.autograph.experimental.do_not_convert(weigh_classes)
+    return dataset.map(lambda *batch: weigh(weights, *batch))
+
+
+def weigh_classes(weights, x, labels=None, sample_weight=None):
+    """Return a batch `(inputs, labels, weights)` in which each label weighs what its class does.
+
+    `weights` are those of the classes, labels are class numbers, (B,) or (B, S), and
+    `sample_weight`, (B,) or like the labels, is multiplied in.
+    """
+    if labels is None:
+        raise ValueError("class_weight is given without labels: it weighs the loss of labels.")
+    labels = tf.convert_to_tensor(labels)
+    if not labels.dtype.is_integer:
+        raise ValueError(
+            f"class_weight needs class numbers as labels, and these are {labels.dtype.name}: pass "
+            "sample_weight."
+        )
+    of_class = tf.gather(tf.constant(weights), tf.maximum(labels, 0))
+    return x, labels, of_class * label_weights(labels, sample_weight)
 
 
 def validation_batches(task, data, batch_size):
@@ -71,11 +97,15 @@ def padded_alike(dataset, packer):
     """Return the inputs of packed batches, each padded to the columns of the widest."""
     inputs = dataset.cache().map(lambda *batch: packer.with_mask(batch[0]))
     widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
-    widths = widths.reduce(
-        dict.fromkeys(widths.element_spec, 0),
-        lambda most, here: {key: tf.maximum(most[key], here[key]) for key in most},
+    widths, number = widths.reduce(
+        (dict.fromkeys(widths.element_spec, 0), np.int64(0)),
+        lambda so_far, here: (
+            {key: tf.maximum(most, here[key]) for key, most in so_far[0].items()},
+            so_far[1] + 1,
+        ),
     )
-    return inputs.map(lambda packed: packer.pad_to(packed, widths))
+    padded = inputs.map(lambda packed: packer.pad_to(packed, widths))
+    return padded.apply(tf.data.experimental.assert_cardinality(number))
 
 
 def named(task, x):

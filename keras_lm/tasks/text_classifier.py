@@ -11,7 +11,7 @@ from keras_lm.tasks.classes import (
     class_numbers,
     indices_of,
     names_of_classes,
-    weights_by_number,
+    weights_in_order,
 )
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
@@ -164,7 +164,7 @@ class TextClassifier(Task):
                 "class_weight weighs texts by their one class, and with multi_label=True they have "
                 "any number: pass sample_weight."
             )
-        return weights_by_number(class_weight, self.class_names, self.num_classes)
+        return weights_in_order(class_weight, self.class_names, self.num_classes)
 
     def decode(self, outputs, packed):
         """Return `scores` and their `class_names`, (B, classes), and `labels` (B,), the best ones.

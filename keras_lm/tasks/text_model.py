@@ -44,8 +44,11 @@ class TextModel(keras.Model):
         return metric
 
     def prepare_class_weight(self, class_weight):
-        """Return `class_weight` as Keras takes it, by class numbers."""
-        return class_weight
+        """Return the weight of each class, in their order, for `class_weight` by name or number."""
+        raise ValueError(
+            f"class_weight weighs classes, and {type(self).__name__} has none: pass sample_weight, "
+            "a number for each text."
+        )
 
     def preprocess_with_labels(self, columns, labels):
         """Return packed texts and labels; overridden if labels depend on the text's tokens."""
@@ -122,8 +125,9 @@ class TextModel(keras.Model):
         validation_batch_size=None,
         **kwargs,
     ):
-        """As `keras.Model.fit`, on raw strings; `class_weight` may have class names as keys.
+        """As `keras.Model.fit`, on raw strings.
 
+        `class_weight` may have class names as keys; a tagger's weighs each word by its own class.
         A learning-rate schedule of `keras_lm.training` without a length gets the steps of this
         call.
 
@@ -138,7 +142,7 @@ class TextModel(keras.Model):
         batches = datasets.batches(self, x, y, sample_weight, batch_size, shuffle)
         self.text_pair = guessed if self.text_pair is None else self.text_pair
         if class_weight is not None:
-            class_weight = self.prepare_class_weight(class_weight)
+            batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
         if validation_data is not None:
             size = validation_batch_size or batch_size
             validation_data = datasets.validation_batches(self, validation_data, size)
@@ -156,7 +160,6 @@ class TextModel(keras.Model):
             callbacks=callbacks,
             validation_data=validation_data,
             shuffle=False,  # done above
-            class_weight=class_weight,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
             **kwargs,
@@ -177,9 +180,12 @@ class TextModel(keras.Model):
             batches = datasets.padded_alike(batches, self.packer)
         return super().predict(batches, verbose=verbose, **kwargs)
 
-    def train_on_batch(self, x, y=None, sample_weight=None, **kwargs):
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
         schedules.plan(self, 0, None)
-        return super().train_on_batch(*datasets.one_batch(self, x, y, sample_weight), **kwargs)
+        batch = datasets.one_batch(self, x, y, sample_weight)
+        if class_weight is not None:
+            batch = datasets.weigh_classes(self.prepare_class_weight(class_weight), *batch)
+        return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
         return super().test_on_batch(*datasets.one_batch(self, x, y, sample_weight), **kwargs)

@@ -15,6 +15,7 @@ from keras_lm.tasks.classes import (
     class_numbers,
     indices_of,
     names_of_classes,
+    weights_in_order,
 )
 from keras_lm.tasks.datasets import row_of_labels
 from keras_lm.tasks.entities import bio_rules, entities_of
@@ -118,10 +119,13 @@ class TokenClassifier(Task):
         return metrics.of_classes(metric)
 
     def prepare_class_weight(self, class_weight):
-        raise ValueError(
-            "class_weight weighs texts by their one class, and here each word has one: pass "
-            "sample_weight, a number for each text."
-        )
+        if self.crf is not None:
+            raise ValueError(
+                "class_weight weighs words by their class, and with a CRF the loss is that of a "
+                "whole text: pass sample_weight, a number for each text, or make the task with "
+                "crf=False."
+            )
+        return weights_in_order(class_weight, self.class_names, self.num_classes)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """As Keras's; with a CRF, its negative log-likelihood divided by the number of labels."""

@@ -8,6 +8,7 @@ import json
 
 import tensorflow as tf
 
+from keras_lm.elements import elements
 from keras_lm.files import find_files
 from keras_lm.optional import require
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
@@ -28,6 +29,7 @@ SPECIAL_TOKENS = {
     "sentencepiece_bpe": {"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"},
 }
 KINDS = tuple(SPECIAL_TOKENS)
+TEXTS_AT_ONCE = 1024  # read from a dataset
 MAX_CHARACTERS = 1000  # of a WordPiece vocabulary; rarer ones become unknown tokens
 
 
@@ -114,9 +116,13 @@ class _Texts:
 
     def __iter__(self):
         if isinstance(self.texts, tf.data.Dataset):
-            batches = self.texts.as_numpy_iterator()
+            batches, spec = self.texts, self.texts.element_spec
+            if not isinstance(spec, tf.TensorSpec):
+                raise ValueError(f"`texts` must hold strings; the dataset yields {spec}.")
+            if spec.shape.rank == 0:
+                batches = batches.batch(TEXTS_AT_ONCE)
             texts = itertools.chain.from_iterable(
-                batch.ravel().tolist() if hasattr(batch, "ravel") else [batch] for batch in batches
+                tf.reshape(batch, [-1]).numpy().tolist() for batch in elements(batches)
             )
         else:
             texts = self.texts

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.elements import elements
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.epochs import fit_epochs
 
@@ -134,7 +135,7 @@ def fit_sentences(
 
 def _streams(windows, batch_size):
     """Return windows as (steps, B, S + 1), so that a row continues in the next step."""
-    windows = np.stack(list(windows.as_numpy_iterator()) or [np.zeros(1, "int32")])
+    windows = np.stack([window.numpy() for window in elements(windows)] or [np.zeros(1, "int32")])
     steps = len(windows) // batch_size
     if not steps or windows.shape[1] < 2:
         raise ValueError(
@@ -158,7 +159,7 @@ def _batches(streams):
 def _strings(sentences, batch_size, name):
     """Return a list or a dataset as an array of bytes."""
     if isinstance(sentences, tf.data.Dataset):
-        sentences = list(sentences.as_numpy_iterator())
+        sentences = [sentence.numpy() for sentence in elements(sentences)]
     if len(sentences) < batch_size:
         raise ValueError(
             f"{name} has {len(sentences)}, which do not fill batch_size={batch_size} streams: give "

@@ -1,6 +1,8 @@
 """Training a language model on windows of tokens, in a run that can be interrupted."""
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.training.checkpointing import TrainingCheckpoint
@@ -49,7 +51,7 @@ def fit_windows(
         windows = keras_lm.data.read_token_shards("tokens", tokenizer)
         keras_lm.training.fit_windows(task, windows, epochs=3, checkpoint="run.safetensors")
     """
-    number = _count(windows)
+    windows, number = _counted(windows)
     steps = number // batch_size
     if not steps:
         raise ValueError(
@@ -70,7 +72,7 @@ def fit_windows(
         done = checkpoint.restore(task)
         callbacks.append(checkpoint)
     if validation_windows is not None:
-        validation_windows = window_batches(validation_windows, batch_size)
+        validation_windows = window_batches(_counted(validation_windows)[0], batch_size)
 
     def batches(epoch, first):
         whole = epoch_batches(windows, batch_size, seed, epoch)
@@ -79,6 +81,9 @@ def fit_windows(
     return fit_epochs(task, batches, steps, epochs, done, validation_windows, callbacks, verbose)
 
 
-def _count(windows):
-    known = int(windows.cardinality())
-    return known if known >= 0 else int(windows.reduce(0, lambda number, window: number + 1))
+def _counted(windows):
+    """Return windows as a dataset of known length, so that Keras need not run into its end."""
+    number = int(windows.cardinality())
+    if number < 0:
+        number = int(windows.reduce(np.int64(0), lambda number, _: number + 1))
+    return windows.apply(tf.data.experimental.assert_cardinality(number)), number

@@ -21,6 +21,8 @@ def test_balanced_classes_weigh_the_same():
     assert sum(weights[label] for label in labels.tolist()) == pytest.approx(len(labels))
     assert class_weights({"c": 3.0}, ["a", "b", "c"], labels) == {"c": 3.0}  # `fit` knows names
     assert class_weights(None, None, None) is None
+    words = [labels[:3].tolist(), labels[3:].tolist()]
+    assert class_weights("balanced", ["a", "b", "c"], words) == weights
 
 
 def test_a_class_without_weight_is_not_learnt(run, write, tiny, tmp_path):

@@ -1,5 +1,7 @@
 """Prompts, choices by likelihood, and the recipes of GPT-2, on a GPT-2 of two blocks."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -322,10 +324,11 @@ def test_summaries_reproduce_by_their_seed(task):
 
 
 @pytest.mark.slow
-def test_last_words_by_a_slow_search(task):
+def test_last_words_by_a_slow_search(task, capsys):
     texts = ["he went to the", "so many"]
     plain = task.generate(texts, max_new_tokens=5)
-    assert predict_last_words(task, texts) == [first_word(text) for text in plain]
+    assert predict_last_words(task, texts, verbose=1) == [first_word(text) for text in plain]
+    assert "1/1" in capsys.readouterr().out
     for stop_words in ({"none"}, set(STOP_WORDS) | {first_word(text).lower() for text in plain}):
         found = predict_last_words(task, texts, stop_words, num_candidates=30)
         for text, word in zip(texts, found, strict=True):
@@ -361,6 +364,23 @@ def test_blanks_are_filled_by_what_stands_after_them(task):
             fill_blank(task, [text], [["a"]], partial=True)
     with pytest.raises(ValueError, match="choices has 2 rows for 1"):
         fill_blank(task, ["_ x"], [["a"], ["b"]])
+
+
+def test_progress_is_drawn_on_request(task, capsys):
+    texts = ["a bee", "peppermint _", "sea"]
+    prompted = Prompted(task, Prompt(examples=PAIRS), normalization="unconditional")
+
+    def bars(call, *arguments, **options):
+        call(*arguments, **options)
+        assert capsys.readouterr().out == ""
+        call(*arguments, **options, verbose=1)
+        return re.findall(r"\d/\d", capsys.readouterr().out)
+
+    assert bars(task.score_continuations, texts, [["b"]] * 3, 2)[-1] == "2/2"
+    assert bars(prompted.classify, texts, 2)[-2:] == ["2/2", "1/1"]
+    assert bars(perplexity, task, texts, batch_size=2)[-1] == "2/2"
+    assert bars(fill_blank, task, texts[1:2], [["b"]])[-1] == "1/1"
+    assert bars(fill_blank, task, ["_ b"], [["a", "c"]], partial=True, batch_size=1)[-1] == "2/2"
 
 
 def test_first_sentences_and_words():

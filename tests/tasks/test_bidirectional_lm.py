@@ -87,9 +87,10 @@ def test_no_direction_sees_what_it_predicts(fresh):
         np.testing.assert_array_equal(same, expected)
 
 
-def test_padding_makes_no_difference(trained):
+def test_padding_makes_no_difference(trained, capsys):
     task, *_ = trained
-    together = task.score(TEXTS)
+    together = task.score(TEXTS, verbose=1)
+    assert "1/1" in capsys.readouterr().out
     for i in (2, 3):
         alone = task.score([TEXTS[i]])
         for name, values in together.items():

@@ -392,9 +392,17 @@ def test_class_weights_go_by_name(make):
     for wrong in ("goood", 2):
         with pytest.raises(ValueError, match=f"class_weight has the key {wrong!r}"):
             loss({wrong: 1.0})
+    x, weights = x[:2], {"good": 3.0}
+    by_hand = task.train_on_batch(x, y[:2], np.array([0.0, 1.0]), class_weight=weights)[0]
+    without = task.train_on_batch(x, y[:2], np.array([0.0, 1.0]))[0]
+    assert by_hand == pytest.approx(without)  # the first alone is good
+    with pytest.raises(ValueError, match="class_weight is given without labels"):
+        task.train_on_batch(x, class_weight=weights)
     several = make(TextClassifier, class_names=["x", "y"], multi_label=True)
     with pytest.raises(ValueError, match=r"class_weight .* pass sample_weight"):
         several.fit(["a"], [["x"]], class_weight={"x": 2.0})
+    with pytest.raises(ValueError, match="TextRegressor has none: pass sample_weight"):
+        make(TextRegressor).fit(["a"], [1.0], class_weight={0: 2.0})
 
 
 def test_preprocess_takes_what_predict_takes(make):

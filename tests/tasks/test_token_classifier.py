@@ -1,5 +1,7 @@
 """Token classification: the reference, labels at first pieces, entities, exports."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -95,7 +97,12 @@ def test_every_form_of_data(task, form):
 def test_words_of_equal_number_are_no_pairs(task):
     x, y = [["a", "film"], ["so", "good"]], [["O", "B-X"], ["O", "I-X"]]
     assert np.isfinite(task.fit(x, y, verbose=0).history["loss"][0])
-    assert task.predict(x, verbose=0).shape == (2, 4, 3)
+    logits = task.predict(x, verbose=0)
+    assert logits.shape == (2, 4, 3)
+    uncounted = tf.data.Dataset.from_tensors(tf.ragged.constant(x)).filter(lambda _: True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Your input ran out of data")  # Keras's
+        np.testing.assert_array_equal(task.predict(uncounted, verbose=0), logits)
 
 
 @pytest.mark.slow
@@ -287,8 +294,36 @@ def test_entity_f1_and_keras_metrics_fit_the_outputs(make):
         right = len(spans[0] & spans[1])
         expected = 2 * right / max(len(spans[0]) + len(spans[1]), 1)
         assert found["entity_f1"] == pytest.approx(expected)
-    with pytest.raises(ValueError, match="pass sample_weight"):
-        task.fit(WORDS, LABELS, class_weight={"O": 0.5})
+
+
+def test_class_weights_weigh_words(task, make):
+    packed, labels = task.preprocess_with_labels(
+        task.columns(WORDS), task.prepare_labels(np.array(LABELS, object))
+    )
+    known = labels.numpy() != IGNORED
+    losses = -np.log(keras.ops.softmax(task(packed)).numpy()[known])
+    losses = losses[np.arange(len(losses)), labels.numpy()[known]]
+    weights = np.array([0.25, 3.0, 1.0])[labels.numpy()[known]]  # of O, B-X, I-X
+    rows = np.broadcast_to([[1.0], [2.0], [0.5]], known.shape)[known]
+    task.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+
+    def assert_weighted(expected, *data, **options):
+        options = {"class_weight": {"O": 0.25, 1: 3}, "verbose": 0} | options
+        (loss,) = task.fit(*data, **options).history["loss"]
+        assert loss == pytest.approx(np.average(losses, weights=expected), rel=1e-4)
+
+    assert_weighted(weights, WORDS, LABELS)
+    assert_weighted(weights * rows, WORDS, LABELS, sample_weight=[1.0, 2.0, 0.5])
+    assert_weighted(weights, packed, labels)
+    ragged = [tf.ragged.constant(WORDS), tf.ragged.constant(LABELS)]
+    assert_weighted(weights, tf.data.Dataset.from_tensor_slices(tuple(ragged)).batch(3))
+    by_hand = task.train_on_batch(WORDS, LABELS, class_weight={"B-X": 3.0, 0: 0.25})[0]
+    assert by_hand == pytest.approx(np.average(losses, weights=weights), rel=1e-4)
+    with pytest.raises(ValueError, match=r"class_weight has the key 'B-Y'.*B-X"):
+        task.fit(WORDS, LABELS, class_weight={"B-Y": 1.0})
+    with_crf = make(TokenClassifier, class_names=NAMES, crf=True)
+    with pytest.raises(ValueError, match=r"with a CRF .* pass sample_weight"):
+        with_crf.fit(WORDS, LABELS, class_weight={"O": 0.5})
 
 
 def _seen(words):

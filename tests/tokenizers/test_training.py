@@ -114,6 +114,8 @@ def test_from_corpus_to_export(kind, tmp_path):
         ({"texts": ["", " "]}, "corpus is empty"),
         ({"texts": "a text"}, "`texts` is one string"),
         ({"texts": ["a", 1]}, "number 1 is a int"),
+        ({"texts": tf.data.Dataset.range(2)}, "number 0 is a int"),
+        ({"texts": tf.data.Dataset.from_tensors(("a", "b"))}, "the dataset yields"),
         ({"vocabulary_size": 10}, "give more"),
         ({"kind": "byte_pair", "vocabulary_size": 200}, "256 bytes.*give more"),
         ({"kind": "unigram", "vocabulary_size": 9000}, "does not fit this corpus"),

@@ -4,6 +4,7 @@ import collections
 
 import tensorflow as tf
 
+from keras_lm.elements import elements
 from keras_lm.tokenizers import splitting
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.words.words import SENTINEL
@@ -51,8 +52,8 @@ def learn_words(texts, vocabulary_size, splitter="punctuation", min_count=1):
         return splitting.split_words(texts, splitter).values
 
     counts = collections.Counter()
-    for words in texts.batch(TEXTS_AT_A_TIME).map(split).as_numpy_iterator():
-        counts.update(words.tolist())
+    for words in elements(texts.batch(TEXTS_AT_A_TIME).map(split)):
+        counts.update(words.numpy().tolist())
     for word in SPECIAL_WORDS:
         del counts[word.encode()]
     found = [word for word, count in counts.items() if count >= min_count]
