@@ -101,6 +101,8 @@ def test_a_task_comes_back_bit_for_bit(tmp_path, name):
         if "seed" not in weight.path:
             np.testing.assert_array_equal(weights.pop(weight.path), weight)
     assert not weights
+    for each in (task, again):
+        each.compile(run_eagerly=True)  # as tracing takes longest
     for one, other in zip(
         keras.tree.flatten(task.predict(TEXTS, verbose=0)),
         keras.tree.flatten(again.predict(TEXTS, verbose=0)),
