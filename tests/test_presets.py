@@ -34,7 +34,7 @@ def make_backbone(rows=16, **arguments):
     keras.utils.set_random_seed(1)
     config = {
         "vocabulary_size": rows,
-        "num_layers": 4,
+        "num_layers": 2,
         "num_heads": 2,
         "hidden_dim": 8,
         "intermediate_dim": 12,
@@ -286,7 +286,7 @@ def truncate(path):
         (lambda p: nest(p, "task", 1), "'task' has a 'backbone' of its own"),
         (lambda p: nest(p, "backbone", 300), "one too many"),
         (lambda p: nest(p, "backbone", 1), "its configuration"),
-        (lambda p: edit_backbone(p, "num_layers", 5), "lacks the weights of block_4"),
+        (lambda p: edit_backbone(p, "num_layers", 3), "lacks the weights of block_2"),
     ],
 )
 def test_broken_presets(preset, harm, message):
