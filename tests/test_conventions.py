@@ -206,7 +206,9 @@ def test_functions_are_short_enough_to_read():
     for name, path in FILES.items():
         text = path.read_text()
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            if node.end_lineno - node.lineno >= LONGEST_FUNCTION:  # else it needs no counting
                 source = ast.get_source_segment(text, node, padded=True)
                 lengths[f"{name}.{node.name}"] = lines_of_code(textwrap.dedent(source))
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}

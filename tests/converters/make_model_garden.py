@@ -1,17 +1,18 @@
-"""Makes a tiny Model Garden checkpoint with expected outputs; a test runs it as a program.
+"""Makes tiny Model Garden checkpoints with expected outputs; tests run it as a program, once.
 
-    python make_model_garden.py FOLDER [--encoder v1|v2] [--as encoder|model|pretrainer]
+    python make_model_garden.py FOLDER
 
 Model Garden is legacy-Keras code, and a process can have only one Keras: hence a program of its
 own. It writes `bert_model.ckpt-1.*`, `bert_config.json` and `expected.npz` (inputs `in.*`, outputs
-`out.*`) into FOLDER; every weight is random, norm scales and biases too. `--as pretrainer` saves
-encoder, masked LM and next-sentence head together, as `Checkpoint(model=BertPretrainerV2(...))`.
+`out.*`) into FOLDER/v1-encoder and so on; every weight is random, norm scales and biases too.
+`-pretrainer` holds encoder, masked LM and next-sentence head together, as
+`Checkpoint(model=BertPretrainerV2(...))`.
 """
 
-import argparse
 import json
 import os
 import pathlib
+import sys
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
@@ -35,15 +36,13 @@ CONFIG = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--encoder", choices=["v1", "v2"], default="v1")
-    parser.add_argument("--as", choices=["encoder", "model", "pretrainer"], default="encoder")
-    options = vars(parser.parse_args())
-    folder, form = options["folder"], options["as"]
-    folder.mkdir(parents=True, exist_ok=True)
+def main(folder):
+    for encoder, form in [("v1", "encoder"), ("v2", "pretrainer"), ("v1", "pretrainer")]:
+        make(folder / f"{encoder}-{form}", encoder, form)
 
+
+def make(folder, version, form):
+    folder.mkdir()
     arguments = {
         "vocab_size": CONFIG["vocab_size"],
         "hidden_size": CONFIG["hidden_size"],
@@ -54,7 +53,7 @@ def main():
         "inner_dim": CONFIG["intermediate_size"],
         "inner_activation": tf_utils.get_activation(CONFIG["hidden_act"]),
     }
-    if options["encoder"] == "v1":
+    if version == "v1":
         encoder = networks.BertEncoder(**arguments, dict_outputs=True)
     else:
         encoder = networks.BertEncoderV2(**arguments)
@@ -92,4 +91,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(pathlib.Path(sys.argv[1]))

@@ -1,10 +1,7 @@
 """TensorFlow's two kinds of checkpoints: by variable name and by object."""
 
 import json
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
@@ -138,12 +135,8 @@ def test_damaged_file(tmp_path, file, content):
 
 
 @pytest.mark.slow
-def test_model_garden_encoder(tmp_path):
-    pytest.importorskip("official", reason="needs the extra `garden`")
-    script = pathlib.Path(__file__).with_name("make_model_garden.py")
-    command = [sys.executable, str(script), str(tmp_path), "--as", "pretrainer"]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    checkpoint = open_checkpoint(tmp_path)
+def test_model_garden_encoder(model_garden):
+    checkpoint = open_checkpoint(model_garden / "v1-pretrainer")
     assert checkpoint.format == "model_garden"
     assert len(checkpoint.tensors) == 48
     names = {name: path for path, name in checkpoint.variable_names.items()}

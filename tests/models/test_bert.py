@@ -1,8 +1,6 @@
 """BERT against its authors' code and its ports, on goldens and on real weights."""
 
 import importlib.util
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -130,23 +128,19 @@ def test_keras_hub(goldens, assert_equal):
 
 
 @pytest.mark.parametrize(("encoder", "saved_as"), [("v1", "encoder"), ("v2", "pretrainer")])
-def test_model_garden(tmp_path, repository, encoder, saved_as, assert_equal):
-    if importlib.util.find_spec("official") is None:
-        pytest.skip("needs: pip install keras-lm[garden]")
-    script = repository / "tests" / "converters" / "make_model_garden.py"
-    command = [sys.executable, script, tmp_path, "--encoder", encoder, "--as", saved_as]
-    subprocess.run(command, check=True, capture_output=True)
-    arrays = np.load(tmp_path / "expected.npz")
+def test_model_garden(model_garden, encoder, saved_as, assert_equal):
+    folder = model_garden / f"{encoder}-{saved_as}"
+    arrays = np.load(folder / "expected.npz")
     inputs = {
         "token_ids": arrays["in.input_word_ids"],
         "segment_ids": arrays["in.input_type_ids"],
         "padding_mask": arrays["in.input_mask"],
     }
     if saved_as == "encoder":
-        backbone = Backbone.from_preset(tmp_path)
+        backbone = Backbone.from_preset(folder)
     else:
         with pytest.warns(UserWarning, match="left over in the checkpoint are bert/next_sentence"):
-            task = MaskedLM.from_preset(tmp_path)
+            task = MaskedLM.from_preset(folder)
         backbone = task.backbone
         masked = inputs | {"mask_positions": arrays["in.masked_lm_positions"]}
         assert_equal(task(masked), arrays["out.mlm_logits"])
@@ -256,33 +250,3 @@ def test_what_the_model_does_not_know_is_an_error(goldens, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="roformer"):
         Backbone.from_preset(folder)
-
-
-JAX = """
-import os
-os.environ["KERAS_BACKEND"] = "jax"
-import sys
-import numpy as np
-import keras_lm
-backbone = keras_lm.models.Backbone.from_preset(sys.argv[1])
-arrays = np.load(sys.argv[1] + "/expected.npz")
-inputs = {
-    "token_ids": arrays["in.input_ids"],
-    "segment_ids": arrays["in.token_type_ids"],
-    "padding_mask": arrays["in.attention_mask"],
-}
-np.save(sys.argv[2], np.asarray(backbone(inputs)["sequence_output"]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_on_the_jax_backend(goldens, tmp_path, assert_equal):
-    if importlib.util.find_spec("jax") is None:
-        pytest.skip("needs jax")
-    path = tmp_path / "output.npy"
-    command = [sys.executable, "-c", JAX, str(goldens("bert")), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    expected = np.load(goldens("bert") / "expected.npz")["out.hidden_states"][-1]
-    assert_equal(np.load(path), expected)

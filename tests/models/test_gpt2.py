@@ -1,10 +1,7 @@
 """GPT-2 against its authors' code and its ports, and what holds for every causal model."""
 
-import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -322,33 +319,3 @@ def test_size_names():
     assert set(GPT2Backbone.SIZES) == set(GPT2Backbone.PUBLISHED)
     with pytest.raises(ValueError, match="hf://openai-community/gpt2"):
         Backbone.from_preset("gpt2_base_en")
-
-
-JAX = """
-import os
-os.environ["KERAS_BACKEND"] = "jax"
-import sys
-import numpy as np
-import keras_lm
-backbone = keras_lm.models.Backbone.from_preset(sys.argv[1])
-arrays = np.load(sys.argv[1] + "/expected.npz")
-ids, split = arrays["in.input_ids"][:1], int(arrays["in.split"])
-first = backbone({"token_ids": ids[:, :split]})
-rest = backbone({"token_ids": ids[:, split:], "cache": first["cache"]})
-head = backbone.make_head("causal_lm")
-np.savez(sys.argv[2], prefix_logits=head(first), rest_logits=head(rest))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["gpt2", "gpt3-banded-gpt2"])
-def test_on_the_jax_backend(goldens, tmp_path, assert_equal, name):
-    if importlib.util.find_spec("jax") is None:
-        pytest.skip("needs jax")
-    command = [sys.executable, "-c", JAX, str(goldens(name)), str(tmp_path / "output.npz")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    expected = np.load(goldens(name) / "expected.npz")
-    for key, value in np.load(tmp_path / "output.npz").items():
-        assert_equal(value, expected[f"out.cache.{key}"])

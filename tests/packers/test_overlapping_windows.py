@@ -20,9 +20,11 @@ TOKENIZER = WordPieceTokenizer(
 def reference(rows, template, sequence_length, stride, longest):
     """One window and one token at a time: (tokens and segments, example, places in characters)."""
     found = []
-    for example, (question, context) in enumerate(rows):
-        question = TOKENIZER([question])[0].numpy().tolist()[:longest]
-        ids, starts, ends = TOKENIZER.tokenize_with_offsets(context, "character")
+    questions, contexts = map(list, zip(*rows))
+    places = [x.to_list() for x in TOKENIZER.tokenize_with_offsets(contexts, "character")]
+    texts = zip(TOKENIZER(questions).to_list(), *places)
+    for example, (question, ids, starts, ends) in enumerate(texts):
+        question = question[:longest]
         special = sum(not p.startswith("$") for p, _ in template.pieces("pair"))
         room = sequence_length - special - len(question)
         start = 0
@@ -34,7 +36,7 @@ def reference(rows, template, sequence_length, stride, longest):
                     row += [(token, segment, -1, -1) for token in question]
                 elif piece == "$B":
                     for i in range(start, start + length):
-                        row.append((int(ids[i]), segment, int(starts[i]), int(ends[i])))
+                        row.append((ids[i], segment, starts[i], ends[i]))
                 else:
                     row.append((TOKENIZER.token_to_id(piece), segment, -1, -1))
             found.append((example, row))

@@ -60,11 +60,11 @@ def test_text_never_becomes_a_special_token(tokenizer):
     rules = fastai()
     attack = st.one_of(st.text(), st.sampled_from([*FASTAI, "\ufdd0", "\ufdd08", "3", " "]))
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(attack, max_size=6).map("".join))
-    def check(text):
-        for word in ("xxbos", "xxpad", "xxeos", "xxfld"):
-            assert word not in entries(rules, text)
+    @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.lists(attack, max_size=6).map("".join), min_size=1, max_size=12))
+    def check(texts):
+        words = set(rules.tokens(rules(texts)).flat_values.numpy())
+        assert words.isdisjoint([b"xxbos", b"xxpad", b"xxeos", b"xxfld"])
 
     check()
     assert entries(rules, "xxmaj xxup") == ["xxunk", "xxunk"]
