@@ -18,6 +18,8 @@ from keras_lm.cli.shared_options import (
 )
 from keras_lm.cli.terminal import json_lines, plain
 
+BATCHES_SORTED = 50  # of a file, which are read and answered together
+
 
 @click.command("predict", short_help="Texts → answers, by a preset, an export or a server.")
 @click.argument("model_and_texts", nargs=-1, metavar="MODEL [TEXT]...")
@@ -69,15 +71,30 @@ def predict_command(model_and_texts, input_file, format, output, batch_size, ove
             ask_server(options) if options["server"] else open_model(model_and_texts[0], options)
         )
         columns = choose_columns(rows, model.inputs, options)
-        for batch, texts in batches(rows, columns, batch_size, "Answering"):
-            write(answers_by_row(batch, model.answer(texts)))
+        # Of a file nobody waits for the first line.
+        together = 1 if input_file in (None, "-") else BATCHES_SORTED
+        for window, texts in batches(rows, columns, together * batch_size, "Answering"):
+            answers = answers_by_row(model, texts, batch_size)
+            write({"input": row, "answer": answers[n]} for n, row in enumerate(window))
 
 
-def answers_by_row(batch, answer):
-    """Yield one object a row of a batch."""
-    for index, row in enumerate(batch):
-        values = {name: plain(column[index]) for name, column in sorted(answer.items())}
-        yield {"input": row, "answer": values}
+def answers_by_row(model, texts, batch_size):
+    """Return the answer to each row of texts by its place; rows of like lengths run together."""
+    found = {}
+    for places, batch in by_length(texts, batch_size):
+        answer = model.answer(batch)
+        for row, place in enumerate(places):
+            found[place] = {name: plain(answer[name][row]) for name in sorted(answer)}
+    return found
+
+
+def by_length(texts, batch_size):
+    """Yield `(places, texts)` of batches, the longest texts first."""
+    sizes = [sum(map(len, row)) for row in zip(*texts.values(), strict=True)]
+    order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
+    for start in range(0, len(order), batch_size):
+        places = order[start : start + batch_size]
+        yield places, {name: [column[n] for n in places] for name, column in texts.items()}
 
 
 def ask_server(options):

@@ -1,29 +1,50 @@
 """Answers for users' texts, batch by batch."""
 
+import itertools
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm.elements import elements
-from keras_lm.tasks import datasets
+from keras_lm.tasks import datasets, lengths
+
+BATCHES_SORTED = 64  # of a dataset: their texts are in memory together
 
 
 def answer_all(task, x, batch_size, answer, verbose=0):
     """See `Task.answer_all`."""
     if isinstance(x, tf.data.Dataset):
         number = max(int(x.cardinality()), 0) or None
-        x = elements(x.map(lambda *batch: datasets.named(task, batch[0])))
+        windows = _joined_batches(x.map(lambda *batch: datasets.named(task, batch[0])))
     else:
         columns = task.columns(x)
         number = -(-next(iter(columns.values())).shape[0] // batch_size)
-        x = batches_of(columns, batch_size)
+        windows = [(columns, batch_size)]
+    order = []
+
+    def batches():
+        for columns, batch_size in windows:
+            here = lengths.longest_first(task, columns)
+            order.extend(len(order) + here)
+            yield from batches_of(lengths.take(columns, here), batch_size)
+
     found = [
         {key: value.numpy() for key, value in answer(batch).items()}
-        for batch in with_progress(x, number, verbose)
+        for batch in with_progress(batches(), number, verbose)
     ]
     if not found:
         raise ValueError("x is empty: pass at least one text.")
-    return {key: join_answers([each[key] for each in found]) for key in found[0]}
+    places = np.argsort(order)
+    return {key: join_answers([each[key] for each in found])[places] for key in found[0]}
+
+
+def _joined_batches(dataset):
+    """Yield the columns of some batches of a dataset, joined, and the rows of the first."""
+    batches = elements(dataset)
+    while window := list(itertools.islice(batches, BATCHES_SORTED)):
+        columns = {name: tf.concat([batch[name] for batch in window], 0) for name in window[0]}
+        yield columns, max(1, next(iter(window[0].values())).shape[0])
 
 
 def spec_of_any_size(value):

@@ -10,6 +10,9 @@ from keras_lm.generation.streaming import Stream
 from keras_lm.tasks.answers import with_progress
 from keras_lm.tasks.datasets import columns_from_user
 from keras_lm.tasks.generative import GenerativeTask
+from keras_lm.tasks.lengths import longest_first
+
+PROMPTS = ("prompt", "token_ids")  # strings, or packed
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -121,16 +124,15 @@ class CausalLM(GenerativeTask):
         once["num_return_sequences"] = np.int32(num_return_sequences)
         if num_beams > 1:
             once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
-        texts = []
-        starts = range(0, len(batched["seed"]), batch_size)
+        texts, number = [], num_return_sequences
+        order = longest_first(self, {n: batched[n] for n in PROMPTS if n in batched})
+        starts = range(0, len(order), batch_size)
         for start in with_progress(starts, len(starts), verbose):
-            here = slice(start, start + batch_size)
-            batch = {name: value[here] for name, value in batched.items()}
+            places = order[start : start + batch_size]
+            batch = {name: value[places] for name, value in batched.items()}
             texts += self._continued(**batch, **once)
-        if num_return_sequences == 1:
-            return texts
-        number = num_return_sequences
-        return [texts[i : i + number] for i in range(0, len(texts), number)]
+        rows = [texts[i : i + number] for i in number * np.argsort(order)]
+        return rows if number > 1 else [row[0] for row in rows]
 
     def stream(
         self,

@@ -6,10 +6,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.objectives.objective import label_weights
+from keras_lm.tasks import lengths
 
 
-def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False):
-    """Return a dataset of packed batches `(inputs[, labels[, weights]])` of what `fit` takes."""
+def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False, group=True):
+    """Return a dataset of packed batches `(inputs[, labels[, weights]])` of what `fit` takes.
+
+    With `shuffle` and `group`, rows of like lengths come together; see `lengths`.
+    """
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
@@ -17,13 +21,25 @@ def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False)
     if hasattr(x, "__next__"):
         return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
     data = _arrays(task, x, y, sample_weight)
-    size = next(iter(data[0].values())).shape[0]
-    if not size:
-        raise ValueError("x is empty: pass at least one example.")
-    dataset = tf.data.Dataset.from_tensor_slices(data)
     if shuffle:
-        dataset = dataset.shuffle(size)
-    return _prepared(task, dataset.batch(batch_size or 32), labels_are_ready=True)
+        counts = lengths.count_tokens(task, data[0]) if group else None
+        dataset = lengths.shuffled_batches(data, batch_size or 32, counts)
+    else:
+        dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size or 32)
+    return _prepared(task, dataset, labels_are_ready=True)
+
+
+def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None):
+    """As `batches`, the longest rows first; and the place of each row of `x` among them.
+
+    Of a dataset or a generator, the order stays as it is, and the places are None.
+    """
+    if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
+        return batches(task, x, y, sample_weight), None
+    data = _arrays(task, x, y, sample_weight)
+    order = lengths.longest_first(task, data[0])
+    dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size or 32)
+    return _prepared(task, dataset, labels_are_ready=True), np.argsort(order)
 
 
 def one_batch(task, x, y=None, sample_weight=None):
@@ -128,6 +144,8 @@ def _arrays(task, x, y, sample_weight):
         columns = task.columns(x)
         task.note_pairs(columns)
     length = next(iter(columns.values())).shape[0]
+    if not length:
+        raise ValueError("x is empty: pass at least one example.")
     data = [columns]
     if isinstance(y, dict):
         data.append({key: labels_from_user(value, length) for key, value in y.items()})

@@ -123,11 +123,16 @@ class TextModel(keras.Model):
         initial_epoch=0,
         steps_per_epoch=None,
         validation_batch_size=None,
+        group_by_length=True,
         **kwargs,
     ):
         """As `keras.Model.fit`, on raw strings.
 
         `class_weight` may have class names as keys; a tagger's weighs each word by its own class.
+        Where lists or arrays of texts are shuffled, `group_by_length` has those of like lengths
+        come in one batch, which saves the time of padding: rows are shuffled, sorted in blocks of
+        up to 50 batches, and the batches shuffled again.
+
         A learning-rate schedule of `keras_lm.training` without a length gets the steps of this
         call.
 
@@ -139,7 +144,7 @@ class TextModel(keras.Model):
                 x, y, sample_weight, validation_split
             )
         guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
-        batches = datasets.batches(self, x, y, sample_weight, batch_size, shuffle)
+        batches = datasets.batches(self, x, y, sample_weight, batch_size, shuffle, group_by_length)
         self.text_pair = guessed if self.text_pair is None else self.text_pair
         if class_weight is not None:
             batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
@@ -168,17 +173,26 @@ class TextModel(keras.Model):
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
-        batches = datasets.batches(self, x, y, sample_weight, batch_size)
+        if kwargs.get("steps"):  # the first batches, and not the longest texts
+            batches = datasets.batches(self, x, y, sample_weight, batch_size)
+        else:
+            batches, _ = datasets.sorted_batches(self, x, y, sample_weight, batch_size)
         return super().evaluate(batches, verbose=verbose, **kwargs)
 
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
-        batches = datasets.batches(self, x, batch_size=batch_size)
+        if kwargs.get("steps"):  # the first batches, and not the longest texts
+            batches, places = datasets.batches(self, x, batch_size=batch_size), None
+        else:
+            batches, places = datasets.sorted_batches(self, x, batch_size=batch_size)
         if self.predicts_sequences:
             if kwargs.get("steps"):
                 batches = batches.take(kwargs["steps"])
             batches = datasets.padded_alike(batches, self.packer)
-        return super().predict(batches, verbose=verbose, **kwargs)
+        outputs = super().predict(batches, verbose=verbose, **kwargs)
+        if places is None:
+            return outputs
+        return keras.tree.map_structure(lambda array: array[places], outputs)
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
         schedules.plan(self, 0, None)

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from keras_lm.cli.predict import answers_by_row
+
 TEXTS = ["the film was good", "a bad song", "", "loud , loud !"]
 
 
@@ -41,6 +43,24 @@ def test_published_classifier_answers(run, answers, goldens, tmp_path):
 @pytest.mark.parametrize("path", ["exported", "exported/1", "critic.tflite"])
 def test_exports_answer_as_the_task(run, answers, folder, exported, tflite, expected, path):
     assert answers(run("predict", folder / path, *TEXTS)) == expected
+
+
+class Echo:
+    """A model whose answer is the text, and how many were asked together."""
+
+    def __init__(self):
+        self.asked = []
+
+    def answer(self, texts):
+        self.asked.append(texts["text"])
+        return {"text": texts["text"], "rows": [len(texts["text"])] * len(texts["text"])}
+
+
+def test_texts_of_like_lengths_are_asked_together():
+    model, texts = Echo(), ["bbb", "a" * 9, "", "c" * 8, "dd"]
+    answers = answers_by_row(model, {"text": texts}, 2)
+    assert [answers[row]["text"] for row in range(5)] == texts
+    assert model.asked == [["a" * 9, "c" * 8], ["bbb", "dd"], [""]]
 
 
 def test_rows_keep_their_other_columns(run, answers, critic, expected, write, tmp_path):

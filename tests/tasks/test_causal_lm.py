@@ -369,6 +369,14 @@ def test_a_preset_holds_all_of_it(task, tmp_path):
 # === Streaming ===
 
 
+def test_continuations_are_in_the_order_of_the_prompts(task):
+    options = {"max_new_tokens": 3, "temperature": 1.0, "seed": 1, "num_return_sequences": 2}
+    expected = [task.generate(prompt, **options)[0] for prompt in PROMPTS]
+    assert task.generate(PROMPTS, batch_size=2, **options) == expected
+    expected = [task.generate(prompt, max_new_tokens=3)[0] for prompt in PROMPTS]
+    assert task.generate(PROMPTS, max_new_tokens=3, batch_size=2) == expected
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"temperature": 1.0, "top_k": 20, "seed": 3}, {"repetition_penalty": 1.3, "stop": "e"}],

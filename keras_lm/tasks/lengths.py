@@ -1,0 +1,71 @@
+"""Texts of like lengths in one batch, so that little of what is computed is padding.
+
+Shapes: N rows, B rows of a batch.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.elements import elements
+
+# As many batches are sorted together when training: more have less padding and less chance.
+BATCHES_SORTED = 50
+WINDOWS = 4  # of a small data set, so that its batches are not the same in every epoch
+COUNTED_TOGETHER = 1024  # texts
+
+
+def count_tokens(task, columns):
+    """Return the tokens of each row, (N,) int64, of string tensors by name: texts, or lists.
+
+    Of packed inputs they are all 0, since those are padded alike already.
+    """
+    if task.is_packed(columns):
+        return np.zeros(len(next(iter(columns.values()))), "int64")
+
+    def count(columns):
+        total = tf.constant(0, tf.int64)
+        for column in columns.values():
+            number = tf.ragged.map_flat_values(lambda text: _row_lengths(task, text), column)
+            total += tf.reduce_sum(number, axis=list(range(1, column.shape.rank)))
+        return total
+
+    # Counting bytes would save the tokenizer's time, but on titles, sentences and articles mixed
+    # it pads 20 % where tokens pad 2 %.
+    texts = tf.data.Dataset.from_tensor_slices(columns).batch(COUNTED_TOGETHER)
+    counts = texts.map(count, num_parallel_calls=tf.data.AUTOTUNE)
+    return np.concatenate([[], *elements(counts)]).astype("int64")
+
+
+def _row_lengths(task, text):
+    return tf.cast(task.tokenize(text).row_lengths(), tf.int64)
+
+
+def longest_first(task, columns):
+    """Return the order (N,) of rows by their tokens, the most first, and else as they are."""
+    return np.argsort(-count_tokens(task, columns), kind="stable")
+
+
+def take(data, rows):
+    """Return rows of nested tensors, dense or ragged, or arrays."""
+    return tf.nest.map_structure(lambda column: tf.gather(column, rows), data)
+
+
+def shuffled_batches(data, batch_size, lengths=None):
+    """Return a dataset of batches of nested columns, shuffled anew in each epoch.
+
+    With `lengths` (N,), rows are sorted by them in blocks of some batches, whose order is then
+    shuffled.
+    """
+    size = tf.nest.flatten(data)[0].shape[0]
+    number = -(-size // batch_size)
+    block = min(number // WINDOWS, BATCHES_SORTED)
+    rows = tf.data.Dataset.range(size).shuffle(size)
+    if lengths is not None and block > 1:
+        blocks = rows.batch(block * batch_size).map(
+            lambda rows: tf.gather(rows, tf.argsort(tf.gather(lengths, rows)))
+        )
+        batches = blocks.unbatch().batch(batch_size).shuffle(block)
+        batches = batches.apply(tf.data.experimental.assert_cardinality(number))
+    else:
+        batches = rows.batch(batch_size)
+    return batches.map(lambda rows: take(data, rows))

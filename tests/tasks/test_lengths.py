@@ -1,0 +1,90 @@
+"""Texts of like lengths come together, and answers in the order of the texts."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.ops import softmax
+
+from keras_lm.tasks import MaskedLM, TextClassifier, lengths
+
+TEXTS = ["good " * (1 + 7 * number % 11) for number in range(40)]
+
+
+def test_length_is_that_of_all_texts_of_a_row(make):
+    task = make(TextClassifier, num_classes=2)
+    pairs = {"text": tf.constant(["the film", "good", ""]), "text_pair": tf.constant(["a"] * 3)}
+    assert lengths.count_tokens(task, pairs).tolist() == [3, 2, 1]
+    words = tf.ragged.constant([["the", "films"], [], ["good"] * 4])
+    assert lengths.count_tokens(task, {"text": words}).tolist() == [3, 0, 4]
+    assert lengths.longest_first(task, {"text": words}).tolist() == [2, 0, 1]
+    assert lengths.longest_first(task, {"token_ids": np.ones([3, 2])}).tolist() == [0, 1, 2]
+
+
+def epoch(dataset):
+    return [(x["text"].numpy().tolist(), y.numpy().tolist()) for x, y in dataset]
+
+
+def padding(batches):
+    """How much longer than their texts batches are in all."""
+    sizes = [[len(text) for text in texts] for texts, _ in batches]
+    return sum(max(row) * len(row) for row in sizes) / sum(map(sum, sizes))
+
+
+def test_an_epoch_holds_every_row_once_with_little_padding():
+    texts = np.array([b"a" * (1 + 37 * n % 101) for n in range(603)])
+    counts = np.char.str_len(texts)
+    data = ({"text": tf.constant(texts)}, tf.range(603))
+    grouped = lengths.shuffled_batches(data, 8, counts)
+    assert int(grouped.cardinality()) == 76
+    epochs = [epoch(grouped) for _ in range(2)]
+    for batches in epochs:
+        assert sorted(label for _, labels in batches for label in labels) == list(range(603))
+        assert all(texts[n] == text for row, labels in batches for text, n in zip(row, labels))
+        assert sorted(len(labels) for _, labels in batches) == [3] + [8] * 75
+        assert padding(batches) < 1.15
+    assert epochs[0] != epochs[1]
+    together = [{frozenset(labels) for _, labels in batches} for batches in epochs]
+    assert len(together[0] & together[1]) < 10  # batches are not the same in every epoch
+    sizes = [len(row[0]) for row, _ in epochs[0]]
+    assert abs(np.corrcoef(sizes, np.arange(len(sizes)))[0, 1]) < 0.5  # nor in order of length
+    assert padding(epoch(lengths.shuffled_batches(data, 8))) > 1.5
+
+
+def test_few_batches_are_shuffled_only():
+    texts = [b"a" * (n + 1) for n in range(24)]
+    data = ({"text": tf.constant(texts)}, tf.range(24))
+    assert padding(epoch(lengths.shuffled_batches(data, 8, np.arange(24)))) > 1.2
+
+
+def test_answers_are_in_the_order_of_the_texts(make):
+    task = make(TextClassifier, num_classes=3)
+    expected = task.predict_on_batch(TEXTS)
+    logits = task.predict(TEXTS, batch_size=8, verbose=0)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+    first = task.predict(TEXTS, batch_size=8, steps=2, verbose=0)
+    np.testing.assert_allclose(first, expected[:16], rtol=1e-4, atol=1e-5)
+    dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3)
+    for texts in (TEXTS, dataset):
+        scores = task.classify(texts, batch_size=8)["scores"]
+        np.testing.assert_allclose(scores, np.asarray(softmax(expected)), rtol=1e-4, atol=1e-5)
+
+
+def test_evaluate_takes_labels_along(make):
+    task = make(TextClassifier, num_classes=3)
+    labels = task.classify(TEXTS)["scores"].argmax(-1)
+    wrong = np.where(np.arange(40) < 10, (labels + 1) % 3, labels)
+    weights = np.where(np.arange(40) < 10, 0.0, 1.0)
+    task.compile(metrics=["accuracy"], weighted_metrics=[keras.metrics.SparseCategoricalAccuracy()])
+    found = task.evaluate(TEXTS, wrong, 4, sample_weight=weights, verbose=0, return_dict=True)
+    assert found["accuracy"] == pytest.approx(0.75)
+    assert found["sparse_categorical_accuracy"] == pytest.approx(1.0)
+
+
+def test_a_sequence_a_row_is_that_of_its_text(make):
+    task = make(MaskedLM)
+    logits = task.predict(TEXTS[:6], batch_size=2, verbose=0)
+    expected = task.predict_on_batch(TEXTS[:6])
+    for row, other, text in zip(logits, expected, TEXTS[:6], strict=True):
+        size = len(text.split()) + 2
+        np.testing.assert_allclose(row[:size], other[:size], rtol=1e-4, atol=1e-5)
