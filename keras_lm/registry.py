@@ -1,5 +1,7 @@
 """The classes that a preset may name, users' included: each is registered when defined."""
 
+import difflib
+
 BACKBONES, TASKS, TOKENIZERS = {}, {}, {}
 
 
@@ -17,6 +19,12 @@ def register(cls, classes):
 def sizes():
     """Return a dict of the name of each published size → class of backbone."""
     return {name: cls for cls in BACKBONES.values() for name in vars(cls).get("SIZES", {})}
+
+
+def advice(name, known):
+    """Return `" Did you mean …?"` for a name that is close to a known one, otherwise nothing."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
 def _is_ours(cls):

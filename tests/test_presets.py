@@ -402,6 +402,9 @@ def test_a_vocabulary_that_does_not_fit_its_embedding(goldens, tmp_path):
 def test_sources_that_are_none(tmp_path):
     with pytest.raises(FileNotFoundError, match="no_such_thing"):
         Backbone.from_preset("no_such_thing")
+    for cls in (Backbone, TextClassifier, Tokenizer):
+        with pytest.raises(FileNotFoundError, match=r"Did you mean bert_base_en_uncased"):
+            cls.from_preset("bert_base_en_uncase")
     with pytest.raises(CheckpointError, match="holds no checkpoint that is recognised"):
         Backbone.from_preset(tmp_path)
     with pytest.raises(ValueError, match="load_weights=False"):

@@ -3,7 +3,7 @@
 import click
 import numpy as np
 
-from keras_lm.cli.size_names import advice
+from keras_lm.registry import advice
 
 
 def parse_class_weight(ctx, param, value):

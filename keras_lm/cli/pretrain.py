@@ -5,9 +5,10 @@ import sys
 import click
 
 from keras_lm.cli.shared_options import PresetFolder, Source, overwrite_option
-from keras_lm.cli.size_names import advice, size_names
+from keras_lm.cli.size_names import size_names
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.files import find_files
+from keras_lm.registry import advice
 
 
 @click.command("pretrain", short_help="Text files and a vocabulary → a language model of its own.")

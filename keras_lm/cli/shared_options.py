@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from keras_lm.cli.size_names import advice, size_names
+from keras_lm.cli.size_names import size_names
+from keras_lm.registry import advice
 
 # As options name them → the classes in `keras_lm.tasks`.
 TASKS = {

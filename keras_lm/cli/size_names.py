@@ -1,7 +1,6 @@
 """The names of all sizes without importing the models, which would import TensorFlow."""
 
 import ast
-import difflib
 from pathlib import Path
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -16,9 +15,3 @@ def size_names():
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == "SIZES"
     ]
     return [key.value for table in assigned for key in table.keys]
-
-
-def advice(name, known):
-    """Return `" Did you mean …?"` for a name that is close to a known one, otherwise nothing."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
-    return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -3,7 +3,7 @@
 import inspect
 import pathlib
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
 from keras_lm.converters.checked_files import read_json
@@ -17,7 +17,7 @@ from keras_lm.presets.recognition import (
     stated_task,
 )
 from keras_lm.presets.saving import ASSETS
-from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, sizes
+from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, advice, sizes
 
 # Embeddings are padded to round numbers of rows; a larger gap means another vocabulary.
 MAX_UNUSED_ROWS = 128
@@ -32,7 +32,8 @@ def load_backbone(source, cls, load_weights=True, **overrides):
     """
     if str(source) in sizes():
         return _from_size(str(source), cls, load_weights, overrides)
-    checkpoint = open_checkpoint(source)
+    with _with_advice(source):
+        checkpoint = open_checkpoint(source)
     backbone, converter = _make_backbone(checkpoint, cls, overrides)
     if load_weights:
         _load_weights(checkpoint, converter.names, backbone, [])
@@ -53,7 +54,8 @@ def load_task(source, cls, load_weights=True, **arguments):
         mine, overrides = _divide(arguments, cls, sizes()[str(source)])
         backbone = _from_size(str(source), object, load_weights, overrides)
         return cls(backbone, **mine)
-    checkpoint = open_checkpoint(source)
+    with _with_advice(source):
+        checkpoint = open_checkpoint(source)
     if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
         cls = stated_task(checkpoint)
         if cls is None:
@@ -90,7 +92,8 @@ def load_tokenizer(source, cls, **overrides):
     """
     if str(source) in sizes():
         raise ValueError(f"{source!r} is a size without a vocabulary. {_published(str(source))}")
-    folder = find_folder(str(source))
+    with _with_advice(source):
+        folder = find_folder(str(source))
     if (folder / PRESET_CONFIG).is_file():
         config = read_json(folder / PRESET_CONFIG)
         check_preset(folder / PRESET_CONFIG, config)
@@ -106,6 +109,15 @@ def load_tokenizer(source, cls, **overrides):
         except FileNotFoundError as error:
             reasons.append(f"{candidate.__name__}: {error}")
     raise FileNotFoundError(" ".join(reasons))
+
+
+@contextmanager
+def _with_advice(source):
+    """Name the sizes that a source without a folder is close to."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}{advice(str(source), sizes())}") from None
 
 
 def _from_size(name, cls, load_weights, overrides):

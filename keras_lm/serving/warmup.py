@@ -4,6 +4,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
+from keras_lm.elements import elements
 from keras_lm.serving import messages
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 
@@ -30,8 +31,8 @@ def warm_up(saved_model, folder):
     count = 0
     try:
         with tensorflow_errors():
-            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-                _answer(saved_model, record, path)
+            for record in elements(tf.data.TFRecordDataset(str(path))):
+                _answer(saved_model, record.numpy(), path)
                 count += 1
                 if count > MOST_RECORDS:
                     raise invalid(
