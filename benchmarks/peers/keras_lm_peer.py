@@ -164,6 +164,15 @@ def latency(short, minilm, model, batch, calls, variant):
     return timed(answer, calls)
 
 
+def corpus(mixed, minilm, batch, length, calls, variant):
+    """From strings of mixed lengths to labels."""
+    import keras_lm
+
+    texts = inputs.read_texts(mixed)
+    task = keras_lm.tasks.TextClassifier.from_preset(minilm, num_classes=2, sequence_length=length)
+    return timed(lambda: task.classify(texts, batch_size=batch)["labels"], calls)
+
+
 def generate(batch, length, new_tokens, calls, variant):
     """Greedy decoding with a cache, in the dtype that `variant` names, or by the SavedModel."""
     import keras_lm
@@ -252,6 +261,7 @@ FUNCTIONS = {
     "import": import_,
     "export": export,
     "latency": latency,
+    "corpus": corpus,
     "generate": generate,
     "elmo": elmo,
 }

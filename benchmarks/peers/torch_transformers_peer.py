@@ -132,6 +132,35 @@ def latency(short, minilm, model, batch, calls, variant):
     return timed(answer, calls)
 
 
+def corpus(mixed, minilm, batch, length, calls, variant):
+    """From strings of mixed lengths to labels: batches as a pipeline makes them, or sorted."""
+    import torch
+    from transformers import BertForSequenceClassification, BertTokenizerFast
+
+    use_all_cores()
+    texts = inputs.read_texts(mixed)
+    if variant == "sorted":
+        texts.sort(key=len)
+    encode = BertTokenizerFast.from_pretrained(minilm)
+    classifier = BertForSequenceClassification.from_pretrained(minilm, num_labels=2).eval()
+
+    @torch.inference_mode()
+    def answer():
+        found = []
+        for start in range(0, len(texts), batch):
+            packed = encode(
+                texts[start : start + batch],
+                padding="longest",
+                truncation=True,
+                max_length=length,
+                return_tensors="pt",
+            )
+            found += classifier(**packed).logits.argmax(-1).tolist()
+        return found
+
+    return timed(answer, calls)
+
+
 def generate(batch, length, new_tokens, calls, variant):
     """Greedy decoding with a cache, as transformers offers it; `variant` may name a dtype."""
     import torch
@@ -160,6 +189,7 @@ FUNCTIONS = {
     "tokenizer": tokenizer,
     "import": import_,
     "latency": latency,
+    "corpus": corpus,
     "generate": generate,
 }
 
