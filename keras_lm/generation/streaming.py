@@ -20,18 +20,19 @@ class Stream:
         prompt, strings, ids = (tf.TensorSpec([None], t) for t in (tf.string, tf.string, tf.int32))
         options = {name: tf.TensorSpec([None], option.dtype) for name, option in OPTIONS.items()}
         self._start = _traced(self._start, prompt, strings, ids, options)
-        begin, state, _ = self._start.structured_outputs
+        begin, state, *_ = self._start.structured_outputs
         self._step = _traced(self._step, begin, state, strings, ids, options)
 
     def pieces(self, prompt, stop_strings, stop_ids, options):
         """Yield the pieces (str) of the continuation of a prompt; the arguments are arrays.
 
         `prompt` and each of the `options` is (1,). The last characters wait until it is certain
-        that they belong to the text: they may begin a stop string, or be half a character.
+        that they belong to the text: they may begin a stop string, or be half a character. The
+        generator returns the numbers of tokens, of which no piece tells.
         """
         ending = tf.constant(stop_strings, tf.string), tf.constant(stop_ids, tf.int32)
         options = {name: tf.constant(value) for name, value in options.items()}
-        begin, state, text = self._start(tf.constant(prompt, tf.string), *ending, options)
+        begin, state, text, read = self._start(tf.constant(prompt, tf.string), *ending, options)
         stops = [stop.decode("utf-8", "replace") for stop in stop_strings]
         given = ""
         while True:
@@ -42,7 +43,7 @@ class Stream:
                 yield sure[len(given) :]
                 given = sure
             if is_done:
-                return
+                return {"num_tokens": int(state.number[0]), "num_prompt_tokens": int(read[0])}
             state, text = self._step(begin, state, *ending, options)
 
     def _start(self, prompt, stop_strings, stop_ids, options):
@@ -50,7 +51,7 @@ class Stream:
         *problem, options, ending = self.model.problem(ids, stop_strings, stop_ids, **options)
         begin, state, logits = decoding.start(*problem, options.max_new_tokens)
         state = _chooser(begin, options, ending)(logits, state)
-        return begin, state, _text(begin, state, ending)
+        return begin, state, _text(begin, state, ending), ids.row_lengths()
 
     def _step(self, begin, state, stop_strings, stop_ids, options):
         ids = tf.RaggedTensor.from_tensor(state.token_ids)

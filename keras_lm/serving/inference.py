@@ -65,7 +65,7 @@ class SavedModel:
         return {alias: outputs[alias] for alias in output_names or outputs}
 
     def stream(self, request):
-        """Return a generator of the pieces of a text; `request` is as `Writer.pieces` takes it."""
+        """Return a generator of the parts of a text; see `writer.Writer.events`."""
         if self._limits is None:
             raise ServingError(
                 StatusCode.UNIMPLEMENTED,
@@ -76,7 +76,7 @@ class SavedModel:
                 self._writer = writer.Writer(
                     self._loaded.signatures, self.signature_defs, self._limits
                 )
-        return self._writer.pieces(request)
+        return self._writer.events(request)
 
     def _call(self, name, inputs):
         infos = self.signature_defs[name].inputs

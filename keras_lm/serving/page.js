@@ -218,6 +218,34 @@ function columns(values = fieldValues()) {
 
 // === Asking ===
 
+// Writes a continuation as it comes; null where the model cannot be asked piece by piece.
+async function write(values, turn) {
+  if (state.signature !== "generate" || !("num_tokens" in state.signatures.generate.outputs)) return null;
+  const single = Object.entries(columns(values)).map(([name, value]) => [name, Array.isArray(value) ? value[0] : value]);
+  const body = JSON.stringify(Object.fromEntries(single.filter(([name, value]) => name === "prompt" || value !== "")));
+  const start = performance.now();
+  let text = "", left = "";
+  try {
+    const response = await fetch(`${modelPath(state.model)}:stream`, { method: "POST", body });
+    if (!response.ok) return null; // `:predict` says why
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      const events = (left + part.value).split("\n\n");
+      left = events.pop();
+      for (const event of events.map((line) => JSON.parse(line.slice("data: ".length)))) {
+        if (turn !== state.turn) return reader.cancel();
+        if (event.error) throw new Refused(event.error);
+        if (event.done) return { outputs: { text: [text], num_tokens: [event.num_tokens], num_prompt_tokens: [event.num_prompt_tokens] }, milliseconds: performance.now() - start };
+        text += event.text;
+        $("answer").replaceChildren(...drawContinuation({ text: [text] }, { values }));
+      }
+    }
+  } catch (error) {
+    throw error instanceof Refused ? error : new Refused(`The server does not answer (${error.message}). Is it still running?`);
+  }
+  throw new Refused("The server stopped before the text was at its end.");
+}
+
 async function ask() {
   if ($("ask").disabled) return;
   const turn = ++state.turn;
@@ -226,7 +254,7 @@ async function ask() {
   $("answer").setAttribute("aria-busy", "true");
   try {
     // The answer is asked for alone, so that its time is its own.
-    const { outputs, milliseconds } = await predict(state.signature, columns(values));
+    const { outputs, milliseconds } = (await write(values, turn)) ?? (await predict(state.signature, columns(values)));
     const [classNames, readings] = await Promise.all([classNamesOf(values, outputs), readingsOf(values)]);
     if (turn !== state.turn) return;
     $("latency").textContent = `${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms round trip`;

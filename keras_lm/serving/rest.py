@@ -202,7 +202,8 @@ def _run(run, models, spec, body, encoding, most):
 async def _event_stream(workers, arguments):
     """Return the response whose server-sent events are the pieces of a text, once one is there.
 
-    Each event is a JSON object: `{"text": piece}`, at the end `{"done": true}`, or `{"error": …}`.
+    Each event is a JSON object: `{"text": piece}`, at the end `{"done": true, …}` with
+    the numbers of tokens, or `{"error": …}`.
     """
     loop, queue, is_over = asyncio.get_running_loop(), asyncio.Queue(), threading.Event()
 
@@ -211,11 +212,10 @@ async def _event_stream(workers, arguments):
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
     def write(saved_model, document):
-        for piece in saved_model.stream(document):
+        for event in saved_model.stream(document):
             if is_over.is_set():
                 return
-            put({"text": piece})
-        put({"done": True})
+            put(event)
 
     def work():
         try:

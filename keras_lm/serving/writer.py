@@ -37,8 +37,10 @@ class Writer:
         }
         self._stream = Stream(self)
 
-    def pieces(self, request):
-        """Check a request, a dict with some of `NAMES`, and yield pieces (str) of text.
+    def events(self, request):
+        """Check a request, a dict with some of `NAMES`, and yield dicts.
+
+        They are `{"text": piece}`, and the last is `{"done": True}` with the numbers of tokens.
 
         Raises:
             ServingError: if the request is wrong.
@@ -48,7 +50,13 @@ class Writer:
         except (TypeError, ValueError) as error:
             raise invalid(str(error)) from error
         with tensorflow_errors():
-            yield from self._stream.pieces(**inputs)
+            pieces = self._stream.pieces(**inputs)
+            while True:
+                try:
+                    yield {"text": next(pieces)}
+                except StopIteration as end:
+                    yield {"done": True, **end.value}
+                    return
 
     def _read(self, request):
         request = dict(request)
@@ -60,7 +68,7 @@ class Writer:
         stop = request.pop("stop", None)
         if not isinstance(stop, (str, int, list, type(None))):
             raise ValueError(f"stop={stop!r}: pass a string, a token id, or a list of these.")
-        search = (request.get(name) for name in ("temperature", "top_k", "top_p"))
+        search = (_unless_default(request, name) for name in ("temperature", "top_k", "top_p"))
         options = arguments.all_options(self._limits, **request)
         arguments.check_search(*search, 1, 1.0, 1)
         for name, value in options.items():
@@ -107,6 +115,11 @@ class Writer:
             token_ids=token_ids, padding_mask=padding_mask, **state
         )
         return outputs["logits"], {name: outputs[name] for name in state}
+
+
+def _unless_default(request, name):
+    value = request.get(name)
+    return None if value == OPTIONS[name].default else value
 
 
 def read_limits(folder):

@@ -391,9 +391,18 @@ def test_client_sends_all_inputs_over_rest(server, monkeypatch):
 )
 def test_streams_what_the_task_generates(model, task, chosen):
     for prompt in ["Hello", "", "\u20ac of many words " * 30]:
-        pieces = list(model.stream({"prompt": prompt, **chosen}))
-        assert all(pieces)
-        assert "".join(pieces) == task.generate(prompt, **chosen)[0]
+        *pieces, end = model.stream({"prompt": prompt, **chosen})
+        assert all(piece["text"] for piece in pieces)
+        assert "".join(piece["text"] for piece in pieces) == task.generate(prompt, **chosen)[0]
+        answer = model.run("generate", prompts(prompt) | {"max_new_tokens": np.array([3], "int32")})
+        assert end["num_prompt_tokens"] == answer["num_prompt_tokens"][0]
+        assert 0 <= end["num_tokens"] <= chosen.get("max_new_tokens", task.default_max_new_tokens)
+
+
+def test_a_stream_takes_all_defaults(model, options, task):
+    options = {name: value for name, value in options.items() if name != "stop"}
+    *pieces, _ = model.stream({"prompt": "Hello", **options})
+    assert "".join(piece["text"] for piece in pieces) == task.generate("Hello")[0]
 
 
 def test_client_reads_a_stream(server, task):

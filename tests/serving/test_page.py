@@ -152,6 +152,11 @@ class Page:
     def texts(self, css):
         return [found.text for found in self.driver.find_elements(By.CSS_SELECTOR, css)]
 
+    def requests(self):
+        """Return the addresses that the page has asked."""
+        script = "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+        return self.driver.execute_script(script)
+
     def wait(self):
         WebDriverWait(self.driver, 30).until(lambda _: self.find("#ask").is_enabled())
 
@@ -359,6 +364,7 @@ def test_a_language_model_continues_by_the_options_that_a_person_sets(browser, p
     assert browser.texts("#answer .prompt") == [STORY]
     running = browser.find("#answer .running").get_property("textContent")
     assert running == STORY + greedy["text"][0]
+    assert any(path.endswith("story:stream") for path in browser.requests())  # it came by and by
     assert browser.find("#answer mark").text == greedy["text"][0].strip()
     assert browser.texts("#answer .counts") == ["6 new tokens · 3 tokens of the prompt"]
     assert browser.find("#grpc-title").text == "gRPC, with the options at their defaults"
