@@ -184,8 +184,7 @@ class Backbone(keras.Model):
         Example:
 
             keras_lm.models.Backbone.sizes()["bert_base_en_uncased"]["num_layers"]  # 12
-            place = keras_lm.models.BertBackbone.PUBLISHED["bert_base_en_uncased"]
-            backbone = keras_lm.models.Backbone.from_preset(place)
+            keras_lm.models.BertBackbone.PUBLISHED["bert_base_en_uncased"]  # an "hf://…"
         """
         found = {name: owner for name, owner in all_sizes().items() if issubclass(owner, cls)}
         return {name: dict(owner.SIZES[name]) for name, owner in sorted(found.items())}

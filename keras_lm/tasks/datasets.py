@@ -71,13 +71,18 @@ def weigh_classes(weights, x, labels=None, sample_weight=None):
     return x, labels, of_class * label_weights(labels, sample_weight)
 
 
-def validation_batches(task, data, batch_size):
-    """Return the batches of `validation_data`: x, or a tuple or list of x, y and weights."""
+def validation_batches(task, data, batch_size, steps=None):
+    """Return the batches of `validation_data`: x, or a tuple or list of x, y and weights.
+
+    With `steps`, only the first are wanted.
+    """
     if isinstance(data, (tuple, list)) and not _is_text(data[:1]):
         data = (*data, None, None)[:3]
     else:
         data = (data, None, None)
-    return batches(task, *data, batch_size)
+    if steps is not None:
+        return batches(task, *data, batch_size)
+    return sorted_batches(task, *data, batch_size)[0]
 
 
 def split(x, y, sample_weight, share):

@@ -17,15 +17,15 @@ COUNTED_TOGETHER = 1024  # texts
 def count_tokens(task, columns):
     """Return the tokens of each row, (N,) int64, of string tensors by name: texts, or lists.
 
-    Of packed inputs they are all 0, since those are padded alike already.
+    Where all rows are padded alike anyway, packed already or to a fixed length, they are all 0.
     """
-    if task.is_packed(columns):
-        return np.zeros(len(next(iter(columns.values()))), "int64")
+    if task.is_packed(columns) or task.packer.padding == "fixed":
+        return np.zeros(next(iter(columns.values())).shape[0], "int64")
 
     def count(columns):
         total = tf.constant(0, tf.int64)
         for column in columns.values():
-            number = tf.ragged.map_flat_values(lambda text: _row_lengths(task, text), column)
+            number = tf.ragged.map_flat_values(lambda text: _sizes(task, text), column)
             total += tf.reduce_sum(number, axis=list(range(1, column.shape.rank)))
         return total
 
@@ -36,8 +36,9 @@ def count_tokens(task, columns):
     return np.concatenate([[], *elements(counts)]).astype("int64")
 
 
-def _row_lengths(task, text):
-    return tf.cast(task.tokenize(text).row_lengths(), tf.int64)
+def _sizes(task, text):
+    sizes = task.tokenize(tf.reshape(text, [-1])).row_lengths()
+    return tf.reshape(tf.cast(sizes, tf.int64), tf.shape(text))
 
 
 def longest_first(task, columns):

@@ -150,7 +150,8 @@ class TextModel(keras.Model):
             batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
         if validation_data is not None:
             size = validation_batch_size or batch_size
-            validation_data = datasets.validation_batches(self, validation_data, size)
+            steps = kwargs.get("validation_steps")
+            validation_data = datasets.validation_batches(self, validation_data, size, steps)
         steps = steps_per_epoch
         if steps is None and isinstance(batches, tf.data.Dataset):
             steps = int(batches.cardinality())  # negative if unknown

@@ -448,7 +448,9 @@ def test_keras_metrics_fit_the_outputs(make, tmp_path):
 @pytest.mark.parametrize(("width", "rate"), [(16, 3e-4), (384, 2e-4), (768, 5e-5)])
 def test_default_rate_follows_the_width(make, make_backbone, width, rate):
     backbone = make_backbone(hidden_dim=width)
-    assert make(TextClassifier, backbone).optimizer._learning_rate.peak == pytest.approx(rate)
+    assert make(
+        TextClassifier, backbone, num_classes=2
+    ).optimizer._learning_rate.peak == pytest.approx(rate)
 
 
 def test_callbacks_set_the_learning_rate_of_a_default_task(make, texts, labels):
