@@ -25,7 +25,7 @@ def answer_all(task, x, batch_size, answer, verbose=0):
 
     def batches():
         for columns, batch_size in windows:
-            here = lengths.longest_first(task, columns)
+            here = lengths.longest_first(task, columns, batch_size)
             order.extend(len(order) + here)
             yield from batches_of(lengths.take(columns, here), batch_size)
 

@@ -125,7 +125,7 @@ class CausalLM(GenerativeTask):
         if num_beams > 1:
             once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
         texts, number = [], num_return_sequences
-        order = longest_first(self, {n: batched[n] for n in PROMPTS if n in batched})
+        order = longest_first(self, {n: batched[n] for n in PROMPTS if n in batched}, batch_size)
         starts = range(0, len(order), batch_size)
         for start in with_progress(starts, len(starts), verbose):
             places = order[start : start + batch_size]

@@ -37,8 +37,9 @@ def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None):
     if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
         return batches(task, x, y, sample_weight), None
     data = _arrays(task, x, y, sample_weight)
-    order = lengths.longest_first(task, data[0])
-    dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size or 32)
+    batch_size = batch_size or 32
+    order = lengths.longest_first(task, data[0], batch_size)
+    dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size)
     return _prepared(task, dataset, labels_are_ready=True), np.argsort(order)
 
 

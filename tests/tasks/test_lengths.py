@@ -17,12 +17,13 @@ def test_length_is_that_of_all_texts_of_a_row(make):
     assert lengths.count_tokens(task, pairs).tolist() == [3, 2, 1]
     words = tf.ragged.constant([["the", "films"], [], ["good"] * 4])
     assert lengths.count_tokens(task, {"text": words}).tolist() == [3, 0, 4]
-    assert lengths.longest_first(task, {"text": words}).tolist() == [2, 0, 1]
+    assert lengths.longest_first(task, {"text": words}, 2).tolist() == [2, 0, 1]
+    assert lengths.longest_first(task, {"text": words}, 3).tolist() == [0, 1, 2]  # one batch
     choices = {"text": tf.constant(["a"]), "choices": tf.constant([["the film", "good"]])}
     assert lengths.count_tokens(task, choices).tolist() == [4]
     fixed = make(TextClassifier, num_classes=2, padding="fixed")
     assert lengths.count_tokens(fixed, {"text": words}).tolist() == [0, 0, 0]
-    assert lengths.longest_first(task, {"token_ids": np.ones([3, 2])}).tolist() == [0, 1, 2]
+    assert lengths.longest_first(task, {"token_ids": np.ones([3, 2])}, 2).tolist() == [0, 1, 2]
 
 
 def epoch(dataset):
