@@ -8,9 +8,9 @@ from keras_lm.generation import arguments, continuations
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.generation.streaming import Stream
 from keras_lm.tasks.answers import with_progress
-from keras_lm.tasks.datasets import columns_from_user
 from keras_lm.tasks.generative import GenerativeTask
 from keras_lm.tasks.lengths import longest_first
+from keras_lm.tasks.user_data import columns_from_user
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_lm import export, presets
 from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, TOKENIZERS, register
-from keras_lm.tasks import answers, datasets
+from keras_lm.tasks import answers, user_data
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
 
@@ -267,10 +267,10 @@ class Task(TextModel):
 
     def columns(self, x):
         """Return raw text in any form that `fit` takes, except datasets, as string tensors."""
-        x = datasets.columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
-        columns = datasets.tensors(x)
+        x = user_data.columns_from_user(x, self.text_names, self.required_names, self.packer.lists)
+        columns = user_data.tensors(x)
         if self.packer.takes_words:
-            datasets.refuse_empty_words(columns)
+            user_data.refuse_empty_words(columns)
         return columns
 
     def tokenize(self, text):

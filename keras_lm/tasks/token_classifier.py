@@ -17,9 +17,9 @@ from keras_lm.tasks.classes import (
     names_of_classes,
     weights_in_order,
 )
-from keras_lm.tasks.datasets import row_of_labels
 from keras_lm.tasks.entities import bio_rules, entities_of
 from keras_lm.tasks.task import Task
+from keras_lm.tasks.user_data import row_of_labels
 from keras_lm.tokenizers import splitting
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
-from keras_lm.tasks.datasets import columns_from_user
+from keras_lm.tasks.user_data import columns_from_user
 from keras_lm.tokenizers import WordPieceTokenizer
 
 NAMES = ("text", "text_pair")
