@@ -233,7 +233,10 @@ async function write(values, turn) {
       const events = (left + part.value).split("\n\n");
       left = events.pop();
       for (const event of events.map((line) => JSON.parse(line.slice("data: ".length)))) {
-        if (turn !== state.turn) return reader.cancel();
+        if (turn !== state.turn) {
+          reader.cancel();
+          throw new Refused("Something else was asked.");
+        }
         if (event.error) throw new Refused(event.error);
         if (event.done) return { outputs: { text: [text], num_tokens: [event.num_tokens], num_prompt_tokens: [event.num_prompt_tokens] }, milliseconds: performance.now() - start };
         text += event.text;
