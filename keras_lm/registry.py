@@ -1,4 +1,4 @@
-"""The classes that a preset may name, users' included: each is registered when defined."""
+"""The names that presets and users know: of classes, registered when defined, and of sizes."""
 
 import difflib
 

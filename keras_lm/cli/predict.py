@@ -90,6 +90,7 @@ def answers_by_row(model, texts, batch_size):
 
 def by_length(texts, batch_size):
     """Yield `(places, texts)` of batches, the longest texts first."""
+    # By characters: an export or a server may have the only tokenizer.
     sizes = [sum(map(len, row)) for row in zip(*texts.values(), strict=True)]
     order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
     for start in range(0, len(order), batch_size):

@@ -9,8 +9,6 @@ import tensorflow as tf
 from keras_lm.elements import elements
 from keras_lm.tasks import datasets, lengths
 
-BATCHES_SORTED = 64  # of a dataset: their texts are in memory together
-
 
 def answer_all(task, x, batch_size, answer, verbose=0):
     """See `Task.answer_all`."""
@@ -40,11 +38,11 @@ def answer_all(task, x, batch_size, answer, verbose=0):
 
 
 def _joined_batches(dataset):
-    """Yield the columns of some batches of a dataset, joined, and the rows of the first."""
+    """Yield the columns of some batches of a dataset, joined, and the rows of the largest."""
     batches = elements(dataset)
-    while window := list(itertools.islice(batches, BATCHES_SORTED)):
+    while window := list(itertools.islice(batches, lengths.BATCHES_SORTED)):
         columns = {name: tf.concat([batch[name] for batch in window], 0) for name in window[0]}
-        yield columns, max(1, next(iter(window[0].values())).shape[0])
+        yield columns, max(1, *(next(iter(batch.values())).shape[0] for batch in window))
 
 
 def spec_of_any_size(value):

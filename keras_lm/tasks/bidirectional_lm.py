@@ -55,7 +55,6 @@ class BidirectionalLM(PretrainingTask):
     """
 
     rows = Texts(text_pair=False)
-    default_learning_rate = 1e-3
 
     def __init__(self, backbone, words, num_candidates=8192, **arguments):
         super().__init__(backbone, **arguments)

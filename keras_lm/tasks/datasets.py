@@ -30,13 +30,14 @@ def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False,
     return _prepared(task, dataset, labels_are_ready=True)
 
 
-def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None):
+def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None, steps=None):
     """As `batches`, the longest rows first; and the place of each row of `x` among them.
 
-    Of a dataset or a generator, the order stays as it is, and the places are None.
+    The order stays as it is, and the places are None, of a dataset or a generator, and where only
+    the first `steps` batches are wanted.
     """
-    if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
-        return batches(task, x, y, sample_weight), None
+    if steps or isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
+        return batches(task, x, y, sample_weight, batch_size), None
     data = _arrays(task, x, y, sample_weight)
     batch_size = batch_size or 32
     order = lengths.longest_first(task, data[0], batch_size)
@@ -74,17 +75,12 @@ def weigh_classes(weights, x, labels=None, sample_weight=None):
 
 
 def validation_batches(task, data, batch_size, steps=None):
-    """Return the batches of `validation_data`: x, or a tuple or list of x, y and weights.
-
-    With `steps`, only the first are wanted.
-    """
+    """Return the batches of `validation_data`: x, or a tuple or list of x, y and weights."""
     if isinstance(data, (tuple, list)) and not _is_text(data[:1]):
         data = (*data, None, None)[:3]
     else:
         data = (data, None, None)
-    if steps is not None:
-        return batches(task, *data, batch_size)
-    return sorted_batches(task, *data, batch_size)[0]
+    return sorted_batches(task, *data, batch_size, steps)[0]
 
 
 def split(x, y, sample_weight, share):

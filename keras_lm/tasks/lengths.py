@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-# As many batches are sorted together when training: more have less padding and less chance.
+# As many batches are sorted together, in training and of a dataset: more have less padding, but
+# leave less to chance, and are in memory together.
 BATCHES_SORTED = 50
 WINDOWS = 4  # of a small data set, so that its batches are not the same in every epoch
 COUNTED_TOGETHER = 1024  # texts

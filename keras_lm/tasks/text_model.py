@@ -14,7 +14,6 @@ class TextModel(keras.Model):
     packed dicts. See `keras_lm.tasks.datasets`.
     """
 
-    default_learning_rate = None  # the backbone's
     # Whether an output has a sequence axis, so that rows of a prediction need one common length.
     predicts_sequences = False
     # Whether texts come in pairs; None until the first data shows it.
@@ -79,8 +78,7 @@ class TextModel(keras.Model):
         `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length:
         use it with `padding="fixed"`.
         """
-        rate = self.default_learning_rate or self.backbone.learning_rate
-        optimizer = AdamW(rate) if optimizer == "auto" else optimizer
+        optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
         loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
         metrics = (
             self.default_metrics() if isinstance(metrics, str) and metrics == "auto" else metrics
@@ -150,8 +148,9 @@ class TextModel(keras.Model):
             batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
         if validation_data is not None:
             size = validation_batch_size or batch_size
-            steps = kwargs.get("validation_steps")
-            validation_data = datasets.validation_batches(self, validation_data, size, steps)
+            validation_data = datasets.validation_batches(
+                self, validation_data, size, kwargs.get("validation_steps")
+            )
         steps = steps_per_epoch
         if steps is None and isinstance(batches, tf.data.Dataset):
             steps = int(batches.cardinality())  # negative if unknown
@@ -174,21 +173,17 @@ class TextModel(keras.Model):
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
-        if kwargs.get("steps"):  # the first batches, and not the longest texts
-            batches = datasets.batches(self, x, y, sample_weight, batch_size)
-        else:
-            batches, _ = datasets.sorted_batches(self, x, y, sample_weight, batch_size)
+        steps = kwargs.get("steps")
+        batches, _ = datasets.sorted_batches(self, x, y, sample_weight, batch_size, steps)
         return super().evaluate(batches, verbose=verbose, **kwargs)
 
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
-        if kwargs.get("steps"):  # the first batches, and not the longest texts
-            batches, places = datasets.batches(self, x, batch_size=batch_size), None
-        else:
-            batches, places = datasets.sorted_batches(self, x, batch_size=batch_size)
+        steps = kwargs.get("steps")
+        batches, places = datasets.sorted_batches(self, x, batch_size=batch_size, steps=steps)
         if self.predicts_sequences:
-            if kwargs.get("steps"):
-                batches = batches.take(kwargs["steps"])
+            if steps:
+                batches = batches.take(steps)
             batches = datasets.padded_alike(batches, self.packer)
         outputs = super().predict(batches, verbose=verbose, **kwargs)
         if places is None:

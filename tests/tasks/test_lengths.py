@@ -62,6 +62,23 @@ def test_few_batches_are_shuffled_only():
     assert padding(epoch(lengths.shuffled_batches(data, 8, np.arange(24)))) > 1.2
 
 
+def test_fit_groups_what_it_shuffles_unless_told_otherwise(make, monkeypatch):
+    given, shuffled = [], lengths.shuffled_batches
+
+    def spy(data, batch_size, counts=None):
+        given.append(counts)
+        return shuffled(data, batch_size, counts)
+
+    monkeypatch.setattr(lengths, "shuffled_batches", spy)
+    task = make(TextClassifier, num_classes=2)
+    labels = np.arange(len(TEXTS)) % 2
+    task.fit(TEXTS, labels, 20, verbose=0)
+    task.fit(TEXTS, labels, 20, verbose=0, group_by_length=False)
+    task.fit(TEXTS, labels, 20, verbose=0, shuffle=False)
+    assert given[0].tolist() == [len(text.split()) for text in TEXTS]
+    assert given[1:] == [None]
+
+
 def test_answers_are_in_the_order_of_the_texts(make):
     task = make(TextClassifier, num_classes=3)
     expected = task.predict_on_batch(TEXTS)
