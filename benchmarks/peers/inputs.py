@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from protocol import timed
 
 VOCABULARY_SIZE, NUM_LAYERS, NUM_HEADS, HIDDEN_DIM, INTERMEDIATE_DIM = 30522, 12, 12, 768, 3072
 GPT2_VOCABULARY_SIZE = 50257
@@ -22,6 +23,19 @@ def packed_batch(batch, length):
     real = np.linspace(length, length // 2, batch).astype("int32")
     padding_mask = (np.arange(length) < real[:, None]).astype("int32")
     return token_ids * padding_mask, np.zeros_like(token_ids), padding_mask
+
+
+def at_points(functions, calls):
+    """Return a round that times a function of each point, (batch, length), under its own name."""
+
+    def run_round():
+        times = {}
+        for point, function in functions.items():
+            function()  # others had the caches
+            times["×".join(map(str, point))] = timed(function, calls)()["seconds"]
+        return times
+
+    return run_round
 
 
 def prompts(batch, length):

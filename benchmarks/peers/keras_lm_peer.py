@@ -29,6 +29,29 @@ def forward(batch, length, dtype, calls, variant):
     return timed(lambda: run(packed).numpy(), calls)
 
 
+def growth(minilm, points, calls, variant):
+    """MiniLM's network at several sizes, (batch, length) each, in one traced function."""
+    import tensorflow as tf
+
+    import keras_lm
+
+    backbone = keras_lm.models.Backbone.from_preset(minilm)
+    names = ("token_ids", "segment_ids", "padding_mask")
+    run = tf.function(lambda x: backbone(x, training=False)["sequence_output"], autograph=False)
+    run = run.get_concrete_function({name: tf.TensorSpec([None, None], "int32") for name in names})
+
+    def call(packed):
+        return lambda: run(packed).numpy()
+
+    return inputs.at_points(
+        {
+            point: call(dict(zip(names, map(tf.constant, inputs.packed_batch(*point)))))
+            for point in map(tuple, points)
+        },
+        calls,
+    )
+
+
 def make_backbone(dtype="float32"):
     """BERT-base with random weights."""
     import keras_lm
@@ -256,6 +279,7 @@ def elmo(elmo, short, batch, calls, variant):
 
 FUNCTIONS = {
     "forward": forward,
+    "growth": growth,
     "training": training,
     "tokenizer": tokenizer,
     "import": import_,

@@ -55,6 +55,25 @@ def forward(batch, length, dtype, calls, variant):
     return timed(run, calls)
 
 
+def growth(minilm, points, calls, variant):
+    """MiniLM's network at several sizes, (batch, length) each."""
+    import torch
+    from transformers import BertModel
+
+    use_all_cores()
+    model = BertModel.from_pretrained(minilm).eval()
+
+    def call(packed):
+        def run():
+            with torch.inference_mode():
+                model(**packed).last_hidden_state.numpy()
+
+        return run
+
+    points = {point: call(packed_inputs(*point)) for point in map(tuple, points)}
+    return inputs.at_points(points, calls)
+
+
 def training(batch, length, dtype, calls, variant):
     """Forward, backward, clipping to norm 1 and PyTorch's fused AdamW."""
     import torch
@@ -185,6 +204,7 @@ def generate(batch, length, new_tokens, calls, variant):
 
 FUNCTIONS = {
     "forward": forward,
+    "growth": growth,
     "training": training,
     "tokenizer": tokenizer,
     "import": import_,

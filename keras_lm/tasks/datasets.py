@@ -187,9 +187,12 @@ def _prepared(task, dataset, labels_are_ready=False):
     @tf.autograph.experimental.do_not_convert
     def prepare(*batch):
         x, *rest = batch
+        x = x if packed else named(task, x)
+        if not rest and not packed:  # as for predict: later calls need not trace this part again
+            return (task.in_graph("preprocess", x),)
         if rest and not labels_are_ready:
             rest[0] = task.prepare_label_tensor(rest[0])
-        return _packed(task, x if packed else named(task, x), *rest)
+        return _packed(task, x, *rest)
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 

@@ -80,7 +80,7 @@ class Task(TextModel):
             "padding": padding,
             "truncation": truncation,
         }
-        self._answer_functions = {}  # the forms of texts → ConcreteFunction
+        self._graphs = {}  # name of a method, and a form of texts → ConcreteFunction
         self.text_pair = text_pair
         self.is_pair_stated = text_pair is not None
         self._set_tokenizer(tokenizer)
@@ -308,16 +308,17 @@ class Task(TextModel):
         one of tensors; by default it is the task's. `verbose=1` draws Keras's progress bar.
         """
         self.require_tokenizer()
-        return answers.answer_all(self, x, batch_size, answer or self._answer_in_graph, verbose)
+        answer = answer or (lambda columns: self.in_graph("answer", columns))
+        return answers.answer_all(self, x, batch_size, answer, verbose)
 
-    def _answer_in_graph(self, columns):
-        """Call `answer` as a graph, traced once for texts of all sizes in a form."""
+    def in_graph(self, method, columns):
+        """Call the method of this name as a graph, traced once for texts of all sizes in a form."""
         specs = {name: answers.spec_of_any_size(value) for name, value in columns.items()}
-        key = str(sorted(specs.items()))
-        if key not in self._answer_functions:
-            traced = tf.function(lambda columns: self.answer(columns), autograph=False)
-            self._answer_functions[key] = traced.get_concrete_function(specs)
-        return self._answer_functions[key](columns)
+        key = (method, str(sorted(specs.items())))
+        if key not in self._graphs:
+            traced = tf.function(lambda columns: getattr(self, method)(columns), autograph=False)
+            self._graphs[key] = traced.get_concrete_function(specs)
+        return self._graphs[key](columns)
 
     @property
     def lookups(self):
@@ -326,7 +327,7 @@ class Task(TextModel):
 
     def forget_answers(self):
         """Retrace `answer`, after Python values that it reads have changed."""
-        self._answer_functions = {}
+        self._graphs = {}
 
     def require_tokenizer(self):
         if self.tokenizer is None:

@@ -476,3 +476,19 @@ def test_callbacks_set_the_learning_rate_of_a_default_task(make, texts, labels):
     plateau = keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=1, min_delta=100.0)
     task.fit(texts, labels, epochs=2, callbacks=[plateau], verbose=0)
     assert float(task.optimizer.learning_rate) == pytest.approx(5e-4)
+
+
+def test_predict_traces_the_text_pipeline_once_for_a_form_of_text(classifier, monkeypatch):
+    traced = []
+    pack = type(classifier.packer).__call__
+    monkeypatch.setattr(
+        type(classifier.packer),
+        "__call__",
+        lambda packer, columns, *more: (
+            traced.append(sorted(columns)) or pack(packer, columns, *more)
+        ),
+    )
+    classifier.forget_answers()
+    for texts in (TEXTS, TEXTS[:1], (TEXTS, PAIRS), (TEXTS[2:], PAIRS[2:])):
+        classifier.predict(texts, verbose=0)
+    assert traced == [["text"], ["text", "text_pair"]]
