@@ -397,6 +397,7 @@ def _config(checkpoint, activations, **more):
         "embedding_dim": config.get("embedding_size", 128),
         "num_groups": config.get("num_hidden_groups", 1),
         "num_inner_repetitions": config.get("inner_group_num", 1),
+        "sharing": "all",
         **dropouts(
             config.get("hidden_dropout_prob", 0.0), config.get("attention_probs_dropout_prob", 0.0)
         ),

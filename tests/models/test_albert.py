@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from keras_lm import tasks
+from keras_lm.converters import Checkpoint, CheckpointError
+from keras_lm.converters.tensors import LazyTensors
 from keras_lm.models import AlbertBackbone, Backbone
 from keras_lm.models.sizes import estimate
 from keras_lm.objectives import IGNORED
+from keras_lm.presets.claims import check_claims
 from keras_lm.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 
 TINY = {
@@ -252,6 +255,34 @@ def test_what_the_model_does_not_know_is_an_error(variant, key, value):
     folder = variant("albert", {key: value}, more={"predictions.decoder.weight": np.zeros((1, 1))})
     with pytest.raises(ValueError, match=key):
         Backbone.from_preset(folder)
+
+
+def test_many_layers_take_few_tensors(variant):
+    """What layers share is no sign that a configuration is another checkpoint's."""
+    backbone = Backbone.from_preset(variant("albert", {"num_hidden_layers": 35}))
+    assert len(backbone.blocks) == 35
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_hidden_groups", "inner_group_num"])
+def test_far_too_many_layers_are_refused(variant, key):
+    config = {"num_hidden_layers": 200, key: 10**6}
+    with pytest.raises(ValueError, match=r"asks for num_\w+=1000000, but"):
+        Backbone.from_preset(variant("albert", config))
+
+
+@pytest.mark.parametrize("size", AlbertBackbone.SIZES)
+def test_a_published_size_is_not_too_large_for_its_tensors(size):
+    """As many numbers as its checkpoint holds; nothing of that size is built."""
+    arguments = AlbertBackbone.SIZES[size] | {"num_groups": 1, "sharing": "all"}
+    parameters = estimate(AlbertBackbone, **arguments)["parameters"]
+    shapes = {"kernel": (arguments["hidden_dim"], arguments["intermediate_dim"])}
+    shapes["others"] = (30000, parameters // 30000)
+    shapes |= {f"bias_{i}": (1,) for i in range(22)}
+    tensors = LazyTensors({name: (shape, None) for name, shape in shapes.items()})
+    checkpoint = Checkpoint("here", None, "huggingface", {}, tensors)
+    check_claims(checkpoint, arguments)
+    with pytest.raises(CheckpointError, match="its tensors hold"):
+        check_claims(checkpoint, arguments | {"sharing": "none"})
 
 
 # === Tokenizers ===
