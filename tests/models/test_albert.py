@@ -208,16 +208,20 @@ def test_sizes(size, version, parameters):
     "embedding_dim, millions", [(768, (31, 83, 57, 108)), (128, (12, 64, 38, 89))]
 )
 def test_parameters_by_what_is_shared(embedding_dim, millions):
-    counts = [
+    found = [
         estimate(
             AlbertBackbone,
             **BASE | {"embedding_dim": embedding_dim},
             sharing=sharing,
             use_pooler=sharing != "none",
-        )["parameters"]
+        )
         for sharing in SHARING
     ]
-    assert tuple(round(count / 1e6) for count in counts) == millions
+    assert tuple(round(one["parameters"] / 1e6) for one in found) == millions
+    # What is shared saves memory, but no work: projection, twelve blocks, and their attention.
+    projection = 128 * 768 * (embedding_dim == 128)
+    flops = 2 * (projection + 12 * (4 * 768**2 + 2 * 768 * 3072)) + 4 * 12 * 512 * 768
+    assert {one["flops_per_token"]["forward"] for one in found} == {flops}
 
 
 def test_base_is_built_as_it_is_counted():
