@@ -34,7 +34,10 @@ FORMATS = {
 # A format that is another's for one model.
 OTHER_FORMATS = {("GPT2Backbone", "google"): "OpenAI (TF1)"}
 # A class of tokenizer that reads the files of several.
-CHOSEN_BY_FILES = {"RobertaTokenizer": "BytePairTokenizer; SentencePieceTokenizer for XLM-R"}
+CHOSEN_BY_FILES = {
+    "AlbertTokenizer": "SentencePieceTokenizer; WordPieceTokenizer for Chinese",
+    "RobertaTokenizer": "BytePairTokenizer; SentencePieceTokenizer for XLM-R",
+}
 # Parts of other models, which nobody loads.
 LEFT_OUT = ("ElmoForwardBackbone",)
 

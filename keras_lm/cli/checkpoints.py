@@ -13,6 +13,7 @@ HEADS = {
     "multiple_choice_head/logits": "multiple choice",
     "token_head/dense": "masked language model",
     "next_sentence_head/logits": "next sentence",
+    "sentence_order_head/logits": "sentence order",
 }
 
 

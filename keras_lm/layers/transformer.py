@@ -145,7 +145,8 @@ class PostNormBlock(keras.layers.Layer):
             self.feedforward,
             self.feedforward_norm,
         ):
-            layer.build(input_shape)
+            if not layer.built:  # one that is shared with another block is
+                layer.build(input_shape)
 
     def read(self, x, norm):
         """Return the input of a part of the block for the residual `x`; `norm` is the part's."""

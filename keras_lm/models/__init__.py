@@ -1,5 +1,6 @@
 """Pretrained models, one file a paper."""
 
+from keras_lm.models.albert import AlbertBackbone
 from keras_lm.models.backbone import Backbone
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.causal import CausalBackbone
@@ -20,6 +21,7 @@ from keras_lm.models.word_vectors import WordVectorBackbone
 
 __all__ = [
     "AWDLSTMBackbone",
+    "AlbertBackbone",
     "Backbone",
     "BertBackbone",
     "CausalBackbone",

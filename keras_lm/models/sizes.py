@@ -70,6 +70,30 @@ def _transformer(beside, is_causal=True):
     return count
 
 
+def _albert(config):
+    width, inside, narrow = (
+        config[key] for key in ("hidden_dim", "intermediate_dim", "embedding_dim")
+    )
+    repetitions, shared = config["num_inner_repetitions"], config["sharing"]
+    groups, layers = config["num_groups"], config["num_layers"]
+    kernels = {"attention": 4 * width**2, "feedforward": 2 * width * inside}
+    biases = {"attention": 4 * width, "feedforward": inside + width}
+    # How often each part of a block is there; the two norms go with neither.
+    times = {part: groups if shared in ("all", part) else layers for part in kernels}
+    parameters = sum(times[part] * (kernels[part] + biases[part]) for part in kernels)
+    parameters += (groups if shared == "all" else layers) * 4 * width
+    rows = config["vocabulary_size"] + config["max_sequence_length"] + config["num_segments"] + 2
+    projection = (narrow + 1) * width * (config["always_project"] or narrow != width)
+    pooler = config["use_pooler"] * (width + 1) * width
+    multiplied = layers * repetitions * sum(kernels.values()) + narrow * width * (projection > 0)
+    attended = layers * repetitions * config["max_sequence_length"]
+    return (
+        repetitions * parameters + rows * narrow + projection + pooler,
+        2 * multiplied + 4 * attended * width,
+        0,
+    )
+
+
 def _elmo(config):
     layers, width, units = config["num_layers"], config["hidden_dim"], config["cell_dim"]
     characters, highways = config["embedding_dim"], config["num_highways"]
@@ -102,6 +126,7 @@ def _awd_lstm(config):
 
 
 _COUNTS = {
+    "AlbertBackbone": _albert,
     "BertBackbone": _transformer(
         lambda c: (
             (c["num_segments"] + 2) * c["hidden_dim"]

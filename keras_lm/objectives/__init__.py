@@ -17,6 +17,7 @@ from keras_lm.objectives.objective import (
     pretraining_objectives,
     register_objective,
 )
+from keras_lm.objectives.sentence_order import SentenceOrder
 
 __all__ = [
     "IGNORED",
@@ -31,6 +32,7 @@ __all__ = [
     "NextSentence",
     "Objective",
     "Perplexity",
+    "SentenceOrder",
     "pretraining_objectives",
     "register_objective",
 ]

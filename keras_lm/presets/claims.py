@@ -6,10 +6,12 @@ import re
 from keras_lm.converters import CheckpointError
 
 # Each of these has at least one tensor of its own, and each of those is the axis of one.
-COUNT = re.compile(r"num_(layers|highways|mixes)")
+COUNT = re.compile(r"num_(layers|groups|inner_repetitions|highways|mixes)")
 AXIS = re.compile(r"\w+_(dims?|size)|num_(segments|classes|characters)|max_sequence_length")
 # Where a checkpoint says the same in another way: a row less, or parts of a tensor each on its own.
 SLACK = 2
+# Layers that share all parameters need no tensors, but time.
+MOST_SHARED_LAYERS = 256
 # Fewer parameters than these, whoever claims them, are no matter.
 NEGLIGIBLE = 2**20
 
@@ -31,7 +33,9 @@ def check_claims(checkpoint, arguments):
         for name, value in part.items():
             values = value if isinstance(value, (list, tuple)) else [value]
             largest = max((v for v in values if type(v) is int), default=0)
-            if COUNT.fullmatch(name) and largest > len(shapes):
+            shared = name == "num_layers" and part.get("sharing") == "all"
+            most = max(len(shapes), MOST_SHARED_LAYERS * shared)
+            if COUNT.fullmatch(name) and largest > most:
                 raise _error(checkpoint, f"{name}={largest}", f"it has {len(shapes)} tensors")
             if AXIS.fullmatch(name) and largest > SLACK * max(longest, 1024):
                 raise _error(checkpoint, f"{name}={largest}", f"no tensor is longer than {longest}")
@@ -49,7 +53,9 @@ def least_parameters(arguments):
     """Return a number of parameters that a model of these arguments has at least."""
     sizes = {name: value for name, value in arguments.items() if type(value) is int and value > 0}
     width = sizes.get("hidden_dim", 0)
-    layers = sizes.get("num_layers", 0) * width
+    # Layers may share the wider of their parts, or everything.
+    is_shared = arguments.get("sharing") in ("all", "feedforward")
+    layers = sizes.get("num_groups" if is_shared else "num_layers", 0) * width
     layers *= max(width, sizes.get("intermediate_dim", 0), sizes.get("cell_dim", 0))
     rows = sizes.get("vocabulary_size", 0) + sizes.get("max_sequence_length", 0)
     filters = arguments.get("filters") or []

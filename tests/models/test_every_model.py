@@ -18,6 +18,7 @@ from keras_lm.tokenizers import (
     BytePairTokenizer,
     CharacterTokenizer,
     GPTTokenizer,
+    SentencePieceTokenizer,
     WordPieceTokenizer,
     WordTokenizer,
 )
@@ -53,6 +54,10 @@ MODELS = {
     "BertBackbone": ("wordpiece", lambda n: models.BertBackbone(n, **TRANSFORMER)),
     "RobertaBackbone": ("bytebpe-roberta", lambda n: models.RobertaBackbone(n, **TRANSFORMER)),
     "DistilBertBackbone": ("wordpiece", lambda n: models.DistilBertBackbone(n, **TRANSFORMER)),
+    "AlbertBackbone": (
+        "sentencepiece-albert",
+        lambda n: models.AlbertBackbone(n, embedding_dim=8, **TRANSFORMER),
+    ),
     "GPTBackbone": ("bpe-gpt1", lambda n: models.GPTBackbone(n, **TRANSFORMER)),
     "GPT2Backbone": ("bytebpe-gpt2", lambda n: models.GPT2Backbone(n, **TRANSFORMER)),
     "GPT3Backbone": ("bytebpe-gpt2", lambda n: models.GPT3Backbone(n, **TRANSFORMER)),
@@ -75,7 +80,7 @@ MODELS = {
     ),
     "WordVectorBackbone": ("words", lambda n: models.WordVectorBackbone(n, 8)),
 }
-ENCODERS = {"BertBackbone", "RobertaBackbone", "DistilBertBackbone"}
+ENCODERS = {"BertBackbone", "RobertaBackbone", "DistilBertBackbone", "AlbertBackbone"}
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
 # The tasks for which only some models have a head.
 ONLY = {
@@ -100,6 +105,7 @@ def tokenizers(goldens):
     folder = goldens("tokenizers")
     return {
         "wordpiece": WordPieceTokenizer.from_files(folder / "wordpiece-uncased"),
+        "sentencepiece-albert": SentencePieceTokenizer.from_files(folder / "sentencepiece-albert"),
         "bytebpe-roberta": BytePairTokenizer.from_files(folder / "bytebpe-roberta"),
         "bytebpe-gpt2": BytePairTokenizer.from_files(folder / "bytebpe-gpt2"),
         "bpe-gpt1": GPTTokenizer.from_files(folder / "bpe-gpt1"),

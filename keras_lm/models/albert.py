@@ -1,0 +1,451 @@
+"""ALBERT: BERT's network with far fewer parameters, as its blocks share theirs.
+
+Differs from BERT: the blocks share their parameters; token, position and segment embeddings are
+narrower than the blocks, and projected to their width; pretraining tells two sentences in order
+from the same two swapped; dropout is 0 but before a classifier; the vocabulary is SentencePiece's.
+
+Shapes: B batch, S sequence, D hidden.
+"""
+
+import os
+
+import keras
+
+from keras_lm.converters.configs import ACTIVATIONS, dropouts, own_activation, require_only
+from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.published_labels import Labels, huggingface_labels
+from keras_lm.layers import (
+    Dense,
+    EachTokenClassifier,
+    LayerNormalization,
+    MaskedLMHead,
+    PaddingBias,
+    PooledClassifier,
+    PositionEmbedding,
+    PostNormBlock,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.packers import Template
+from keras_lm.tokenizers.published_files import read_json
+from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+
+SHARING = ("all", "attention", "feedforward", "none")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class AlbertBlock(PostNormBlock):
+    """A `PostNormBlock` that may share its attention or feed-forward network with another block.
+
+    Set `block.attention` or `block.feedforward` to that of the other before the block is built.
+    """
+
+    attention = feedforward = None
+
+    def make_attention(self):
+        return self.attention or super().make_attention()
+
+    def make_feedforward(self):
+        return self.feedforward or super().make_feedforward()
+
+
+class AlbertTokenizer:
+    """Reads a checkpoint's vocabulary: SentencePiece's, or WordPiece's as Chinese models have."""
+
+    @staticmethod
+    def from_files(folder, **overrides):
+        """Return a `SentencePieceTokenizer` or a `WordPieceTokenizer`, by a folder's files."""
+        is_stated = "tokenizer_class" in read_json(folder, "tokenizer_config.json")
+        family = None if is_stated else "albert"
+        try:
+            return SentencePieceTokenizer.from_files(folder, family=family, **overrides)
+        except FileNotFoundError:
+            if not os.path.isfile(os.path.join(folder, "vocab.txt")):
+                raise
+            return WordPieceTokenizer.from_files(folder, **overrides)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class AlbertBackbone(Backbone):
+    """The encoder of ALBERT. It is called like `BertBackbone`.
+
+    Args:
+        embedding_dim: int. Width of the embeddings, which are projected to `hidden_dim` if that is
+            another.
+        num_groups: int. The layers are divided into as many groups, one after the other, and share
+            within each.
+        num_inner_repetitions: int. Blocks of a layer; these have their own parameters.
+        sharing: str. What the layers of a group share: `"all"`; only `"attention"` or
+            `"feedforward"`, where norms are each layer's own; or `"none"`.
+        classifier_dropout: float. Fraction dropped of the input of classifiers.
+        always_project: bool. Project embeddings of the same width too, as Hugging Face's code does.
+        Other arguments: as `BertBackbone`.
+
+    `hidden_states` begin after the projection, and there is one for every block.
+
+    Raises:
+        ValueError: if `sharing` is unknown, there are more groups than layers, or `num_heads` does
+            not divide `hidden_dim`.
+
+    Example:
+
+        backbone = keras_lm.models.AlbertBackbone(
+            vocabulary_size=100,
+            num_layers=4,
+            num_heads=2,
+            hidden_dim=16,
+            intermediate_dim=32,
+            embedding_dim=8,
+        )
+        backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+        backbone.count_params()  # as many as of a single layer
+
+    Source: Lan et al. 2019, https://arxiv.org/abs/1909.11942, section 3.1; `sharing`: its table 4.
+    """
+
+    TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    PRETRAINING_HEADS = {"token_logits": "token", "sentence_order_logits": "sentence_order"}
+    tokenizer_class = AlbertTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        embedding_dim=128,
+        num_groups=1,
+        num_inner_repetitions=1,
+        sharing="all",
+        dropout=0.0,
+        attention_dropout=None,
+        classifier_dropout=0.1,
+        activation="gelu_tanh",
+        max_sequence_length=512,
+        num_segments=2,
+        layer_norm_epsilon=1e-12,
+        use_pooler=True,
+        always_project=False,
+        dtype=None,
+        name="albert_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        config = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "embedding_dim": embedding_dim,
+            "num_groups": num_groups,
+            "num_inner_repetitions": num_inner_repetitions,
+            "sharing": sharing,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "classifier_dropout": classifier_dropout,
+            "activation": activation,
+            "max_sequence_length": max_sequence_length,
+            "num_segments": num_segments,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "use_pooler": use_pooler,
+            "always_project": always_project,
+        }
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            embedding_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.position_embedding = PositionEmbedding(
+            max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
+        )
+        self.segment_embedding = keras.layers.Embedding(
+            num_segments,
+            embedding_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="segment_embedding",
+        )
+        self.embedding_norm = LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.embedding_projection = None
+        if always_project or embedding_dim != hidden_dim:
+            self.embedding_projection = self._dense(hidden_dim, name="embedding_projection")
+        self.attention_bias = PaddingBias()
+        self.blocks = _make_blocks(config, dtype)
+        self.pooler = None
+        if use_pooler:
+            self.pooler = self._dense(hidden_dim, activation="tanh", name="pooler")
+        self.finish(config)
+
+    def _dense(self, units, **options):
+        dtype = self.dtype_policy
+        return Dense(units, kernel_initializer=truncated_normal(), dtype=dtype, **options)
+
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
+        x = self.embedding_norm(x + self.segment_embedding(segment_ids))
+        x = self.embedding_dropout(x, training=training)
+        if self.embedding_projection is not None:
+            x = self.embedding_projection(x)
+        hidden_states = [x]  # (B, S, D)
+        bias = self.attention_bias(padding_mask)
+        for block in self.blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])
+        return outputs | {
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.blocks),
+        }
+
+    def make_head(self, kind, **options):
+        config, dtype = self.config, self.dtype_policy
+        options = {"dropout": config["classifier_dropout"]} | options
+        if kind == "classification":
+            return PooledClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "multiple_choice":  # one number for each choice
+            return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
+        if kind == "token_classification":
+            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "token":
+            return MaskedLMHead(
+                self.token_embedding,
+                config["activation"],
+                config["layer_norm_epsilon"],
+                dtype=dtype,
+                name="token_head",
+            )
+        if kind == "sentence_order":  # 0 = as they were written, 1 = swapped
+            return PooledClassifier(
+                num_classes=2, dropout=0.0, dtype=dtype, name="sentence_order_head"
+            )
+        return super().make_head(kind, **options)
+
+
+def _make_blocks(config, dtype):
+    """Return the block of each repetition in each layer; one that is shared is there repeatedly."""
+    num_layers, num_groups, sharing = (config[k] for k in ("num_layers", "num_groups", "sharing"))
+    if sharing not in SHARING:
+        raise ValueError(f"sharing={sharing!r}: pass one of {', '.join(map(repr, SHARING))}.")
+    if num_groups > num_layers:
+        raise ValueError(
+            f"num_groups={num_groups} is more than num_layers={num_layers}: pass {num_layers} or "
+            "less."
+        )
+    dropout, attention_dropout = config["dropout"], config["attention_dropout"]
+
+    def make(number, repetition, like):
+        block = AlbertBlock(
+            num_heads=config["num_heads"],
+            intermediate_dim=config["intermediate_dim"],
+            dropout=dropout,
+            attention_dropout=dropout if attention_dropout is None else attention_dropout,
+            activation=config["activation"],
+            layer_norm_epsilon=config["layer_norm_epsilon"],
+            dtype=dtype,
+            name=f"block_{number + repetition}",
+        )
+        if like and sharing != "none":
+            setattr(block, sharing, getattr(like[repetition], sharing))
+        with keras.name_scope(f"inner_{repetition}"):
+            block.build((None, None, config["hidden_dim"]))
+        return block
+
+    blocks, first = [], {}  # group → the blocks of its first layer
+    for i in range(num_layers):
+        group = i * num_groups // num_layers
+        of_layer = like = first.get(group)
+        if like is None or sharing != "all":
+            # Checkpoints number their variables by group and repetition, so the paths do, too.
+            with keras.name_scope(f"group_{group if sharing == 'all' else i}"):
+                numbers = range(config["num_inner_repetitions"])
+                of_layer = [make(len(blocks), number, like) for number in numbers]
+        first.setdefault(group, of_layer)
+        blocks += of_layer
+    return blocks
+
+
+def _size(num_layers, num_heads, hidden_dim, dropout=0.0):
+    return {
+        "vocabulary_size": 30000,
+        "num_layers": num_layers,
+        "num_heads": num_heads,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+        "embedding_dim": 128,
+        "dropout": dropout,
+    }
+
+
+# Those without a number are version 2, trained for longer and without dropout.
+AlbertBackbone.SIZES = {
+    "albert_base_v1_en_uncased": _size(12, 12, 768, dropout=0.1),
+    "albert_large_v1_en_uncased": _size(24, 16, 1024, dropout=0.1),
+    "albert_extra_large_v1_en_uncased": _size(24, 16, 2048, dropout=0.1),
+    "albert_extra_extra_large_v1_en_uncased": _size(12, 64, 4096),
+    "albert_base_en_uncased": _size(12, 12, 768),
+    "albert_large_en_uncased": _size(24, 16, 1024),
+    "albert_extra_large_en_uncased": _size(24, 16, 2048),
+    "albert_extra_extra_large_en_uncased": _size(12, 64, 4096),
+}
+AlbertBackbone.PUBLISHED = {
+    "albert_base_v1_en_uncased": "hf://albert/albert-base-v1",
+    "albert_large_v1_en_uncased": "hf://albert/albert-large-v1",
+    "albert_extra_large_v1_en_uncased": "hf://albert/albert-xlarge-v1",
+    "albert_extra_extra_large_v1_en_uncased": "hf://albert/albert-xxlarge-v1",
+    "albert_base_en_uncased": "hf://albert/albert-base-v2",
+    "albert_large_en_uncased": "hf://albert/albert-large-v2",
+    "albert_extra_large_en_uncased": "hf://albert/albert-xlarge-v2",
+    "albert_extra_extra_large_en_uncased": "hf://albert/albert-xxlarge-v2",
+}
+
+# === Checkpoints ===
+
+_PARTS = ("query", "key", "value")
+_BLOCK = "group_{i}/inner_{j}/block_{k}"
+_HUGGINGFACE_BLOCK = "encoder.albert_layer_groups.{i}.albert_layers.{j}"
+_HUGGINGFACE = {
+    "token_embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+    "embedding_projection": "encoder.embedding_hidden_mapping_in",
+    f"{_BLOCK}/attention/query_key_value": tuple(
+        f"{_HUGGINGFACE_BLOCK}.attention.{part}" for part in _PARTS
+    ),
+    f"{_BLOCK}/attention/output": f"{_HUGGINGFACE_BLOCK}.attention.dense",
+    f"{_BLOCK}/attention_norm": f"{_HUGGINGFACE_BLOCK}.attention.LayerNorm",
+    f"{_BLOCK}/feedforward/intermediate": f"{_HUGGINGFACE_BLOCK}.ffn",
+    f"{_BLOCK}/feedforward/output": f"{_HUGGINGFACE_BLOCK}.ffn_output",
+    f"{_BLOCK}/feedforward_norm": f"{_HUGGINGFACE_BLOCK}.full_layer_layer_norm",
+    "pooler": "pooler",
+    "classifier/logits": "classifier",
+    "token_head/dense": "predictions.dense",
+    "token_head/norm": "predictions.LayerNorm",
+    "token_head/bias": "predictions.bias",
+    "sentence_order_head/logits": "sop_classifier.classifier",
+}
+_GOOGLE_BLOCK = "encoder/transformer/group_{i}/inner_group_{j}"
+_GOOGLE = {
+    "token_embedding": "embeddings/word_embeddings",
+    "position_embedding": "embeddings/position_embeddings",
+    "segment_embedding": "embeddings/token_type_embeddings",
+    "embedding_norm": "embeddings/LayerNorm",
+    "embedding_projection": "encoder/embedding_hidden_mapping_in",
+    f"{_BLOCK}/attention/query_key_value": tuple(
+        f"{_GOOGLE_BLOCK}/attention_1/self/{part}" for part in _PARTS
+    ),
+    f"{_BLOCK}/attention/output": f"{_GOOGLE_BLOCK}/attention_1/output/dense",
+    f"{_BLOCK}/attention_norm": f"{_GOOGLE_BLOCK}/LayerNorm",
+    f"{_BLOCK}/feedforward/intermediate": f"{_GOOGLE_BLOCK}/ffn_1/intermediate/dense",
+    f"{_BLOCK}/feedforward/output": f"{_GOOGLE_BLOCK}/ffn_1/intermediate/output/dense",
+    f"{_BLOCK}/feedforward_norm": f"{_GOOGLE_BLOCK}/LayerNorm_1",
+    "pooler": "pooler/dense",
+    "classifier/logits/kernel": "output_weights",
+    "classifier/logits/bias": "output_bias",
+    "token_head/dense": "cls/predictions/transform/dense",
+    "token_head/norm": "cls/predictions/transform/LayerNorm",
+    "token_head/bias": "cls/predictions/output_bias",
+    "sentence_order_head/logits/kernel": "cls/seq_relationship/output_weights",
+    "sentence_order_head/logits/bias": "cls/seq_relationship/output_bias",
+}
+HUGGINGFACE_NAMES = NameTable(
+    _HUGGINGFACE,
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    prefix=r"albert\.",
+    # A buffer, and the tied copies that torch writes of the output matrix and its bias.
+    ignored=r"position_ids$|predictions\.decoder\.",
+)
+GOOGLE_NAMES = NameTable(
+    _GOOGLE,
+    leaves={"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"}
+    | {"embeddings": ""},
+    # Only matrices that google-research multiplies transposed are stored as (out, in).
+    layout=lambda path, array: array.T if path.endswith("/logits/kernel") else array,
+    prefix="bert/",
+)
+
+
+def _config(checkpoint, activations, **more):
+    """Translate the keys of both formats; what is missing is as in the authors' code."""
+    config = checkpoint.config
+    activation = config.get("hidden_act", "gelu_new")
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["num_hidden_layers"],
+        "num_heads": config["num_attention_heads"],
+        "hidden_dim": config["hidden_size"],
+        "intermediate_dim": config["intermediate_size"],
+        "embedding_dim": config.get("embedding_size", 128),
+        "num_groups": config.get("num_hidden_groups", 1),
+        "num_inner_repetitions": config.get("inner_group_num", 1),
+        "sharing": "all",
+        **dropouts(
+            config.get("hidden_dropout_prob", 0.0), config.get("attention_probs_dropout_prob", 0.0)
+        ),
+        "classifier_dropout": config.get("classifier_dropout_prob", 0.1),
+        "activation": own_activation(activation, activations),
+        "max_sequence_length": config.get("max_position_embeddings", 512),
+        "num_segments": config.get("type_vocab_size", 2),
+        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+        "use_pooler": any("pooler" in name for name in checkpoint.tensors),
+        **more,
+    }
+
+
+def _huggingface_config(checkpoint):
+    known = {"position_embedding_type": "absolute", "is_decoder": False}
+    if "predictions.decoder.weight" in checkpoint.tensors:  # whose head would be another matrix
+        known["tie_word_embeddings"] = True
+    require_only(checkpoint, AlbertBackbone, known)
+    return _config(checkpoint, ACTIVATIONS, always_project=True)
+
+
+def _google_config(checkpoint):
+    return _config(checkpoint, ACTIVATIONS | {"gelu": "gelu_tanh"})
+
+
+def _google_labels(checkpoint):
+    tensors = checkpoint.tensors
+    return Labels(tensors.shape("output_weights")[0]) if "output_weights" in tensors else None
+
+
+AlbertBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        lambda checkpoint: signs(
+            checkpoint,
+            "albert",
+            ["encoder.embedding_hidden_mapping_in.weight"],
+            prefix="albert.",
+        ),
+        _huggingface_config,
+        HUGGINGFACE_NAMES,
+        lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
+    ),
+    "google": Converter(
+        lambda checkpoint: (
+            "bert/encoder/transformer/group_0/inner_group_0/LayerNorm/gamma" in checkpoint.tensors
+        ),
+        _google_config,
+        GOOGLE_NAMES,
+        _google_labels,
+    ),
+}

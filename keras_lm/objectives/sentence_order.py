@@ -1,0 +1,73 @@
+"""Sentence-order prediction: are two texts in their order? Shapes: B batch, S sequence."""
+
+import keras
+from keras import ops
+
+from keras_lm.objectives.objective import (
+    IGNORED,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Objective,
+    register_objective,
+)
+
+
+@register_objective
+class SentenceOrder(Objective):
+    """ALBERT's second objective: of pairs of texts that follow each other, half are swapped.
+
+    Rows are packed as BERT's: `[CLS]`, the first text with its `[SEP]` in segment 0, the second in
+    segment 1. The label (B,) is 0 for a pair in order and 1 for one that is swapped, `IGNORED` if
+    one of its texts is empty. What an earlier objective has masked moves with its text.
+
+    Args:
+        seed: int, for training; evaluation swaps the same rows for the same batch shape.
+
+    Source: https://arxiv.org/abs/1909.11942, section 3.1.
+    """
+
+    heads = {"sentence_order_logits": "sentence_order"}
+    uses_pooler = True
+
+    def __init__(self, seed=None):
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def corrupt(self, inputs, training=True):
+        """Swap texts, and return which are swapped as labels (B,)."""
+        mask, segments = inputs["padding_mask"], inputs["segment_ids"]
+        start = ops.cast(ops.argmax(mask, axis=1), "int32")[:, None] + 1  # (B, 1), after [CLS]
+        second = ops.sum(mask * segments, axis=1, keepdims=True)  # (B, 1), lengths with [SEP]
+        first = ops.sum(mask, axis=1, keepdims=True) - second - 1
+        is_pair = ops.logical_and(first > 1, second > 1)
+        seed = self.seed_generator if training else 0
+        chance = keras.random.uniform(ops.shape(second), seed=seed)
+        swapped = ops.logical_and(is_pair, chance < 0.5)  # (B, 1)
+
+        def moved(columns, before, after):
+            """Where columns stand if `before` columns change places with the `after` next ones."""
+            place = columns - start
+            new = ops.where(place < before, columns + after, columns - before)
+            inside = ops.logical_and(place >= 0, place < before + after)
+            return ops.where(ops.logical_and(swapped, inside), new, columns)
+
+        columns = ops.broadcast_to(ops.arange(ops.shape(mask)[1], dtype="int32"), ops.shape(mask))
+        sources = moved(columns, second, first)  # (B, S): the column that comes to each place
+        taken = {
+            "token_ids": ops.take_along_axis(inputs["token_ids"], sources, axis=1),
+            # [CLS] and what is now the first text; padding keeps its own.
+            "segment_ids": ops.where(
+                ops.logical_and(swapped, mask > 0),
+                ops.cast(columns - start >= second, "int32"),
+                segments,
+            ),
+        }
+        if "mask_positions" in inputs:
+            taken["mask_positions"] = moved(inputs["mask_positions"], first, second)
+        labels = ops.where(is_pair, ops.cast(swapped, "int32"), IGNORED)
+        return inputs | taken, labels[:, 0]
+
+    def loss(self):
+        return MaskedCrossentropy()
+
+    def metrics(self):
+        return [MaskedAccuracy()]
