@@ -9,6 +9,7 @@ from rounds import quantile
 from rows import OURS
 
 START, END = "<!-- results: written by run.py --write -->", "<!-- end of results -->"
+BLOCK = "### On "  # the heading of a processor's figures, which are never mixed with others
 HALF_PRECISION = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16"}
 
 
@@ -23,7 +24,7 @@ def row_lines(row, result):
     of = "size" if first.key == "size" else "time"
     header = ["", *(measure.title for measure in row.measures), "middle half"]
     header += [f"{of} ÷ keras_lm's", "round by round"]
-    lines = [f"### {row.title}", "", _line(header), _line(["---"] + ["---:"] * (len(header) - 1))]
+    lines = [f"#### {row.title}", "", _line(header), _line(["---"] + ["---:"] * (len(header) - 1))]
     for contender in row.contenders:
         if contender.name in result.samples:
             lines.append(_line(_cells(row, result, contender.name)))
@@ -101,10 +102,12 @@ def machine_lines(command, date, load, rounds, versions):
     )
     packages = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return [
+        f"{BLOCK}{model}, {os.cpu_count()} cores",
+        "",
         f"    {command}",
         "",
-        f"{date}; {rounds} rounds; {model}, {os.cpu_count()} cores, {remark}; load average before: "
-        f"{load:.2f}. Python {platform.python_version()}, {packages}.",
+        f"{date}; {rounds} rounds; {remark}; load average before: {load:.2f}. "
+        f"Python {platform.python_version()}, {packages}.",
         "",
     ]
 
@@ -130,18 +133,21 @@ def processor():
 
 
 def write(path, lines):
-    """Replace the generated part of a file, between the two markers.
+    """Put the block of a processor among the generated ones of a file, for its older one, if any.
 
     Args:
-        path: `Path` of a Markdown file.
-        lines: list of str.
+        path: `Path` of a Markdown file, with the generated blocks between the two markers.
+        lines: list of str, of which the first is the block's heading.
 
     Raises:
         ValueError: if the file lacks the markers.
     """
     before, start, rest = path.read_text(encoding="utf-8").partition(START)
-    _, end, after = rest.partition(END)
+    kept, end, after = rest.partition(END)
     if not start or not end:
         raise ValueError(f"{path} lacks the line {START!r} or {END!r}.")
-    text = "\n".join(lines).strip()
+    blocks = re.split(f"^(?={BLOCK})", kept, flags=re.MULTILINE)
+    blocks = {text.partition("\n")[0]: text.strip() for text in blocks if text.strip()}
+    blocks[lines[0]] = "\n".join(lines).strip()
+    text = "\n\n".join(blocks.values())
     path.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")

@@ -23,7 +23,7 @@ def test_table_shows_medians_spread_and_both_ratios():
     result = result_of(keras_lm=[0.5, 0.4, 0.6], Other=[1.0, 1.0, 0.9])
     result.left_out["Third"] = "not installed"
     text = "\n".join(report.row_lines(ROW, result))
-    assert "### Forward" in text
+    assert "#### Forward" in text
     assert "| keras_lm | 2,000 | 580.00 | 1,818–2,222 |  |  |" in text
     assert "| Other | 1,000 | 1,000.00 | 1,000–1,053 | 2.00 | 2.00 (1.75–2.25) |" in text
     assert "- Left out: Third: not installed" in text
@@ -73,17 +73,20 @@ def test_machine_says_whether_bfloat16_means_anything(monkeypatch):
     assert "say little" not in text
 
 
-def test_write_replaces_what_lies_between_the_markers(tmp_path):
+def test_write_replaces_the_block_of_a_processor_and_keeps_others(tmp_path):
     path = tmp_path / "README.md"
-    path.write_text(f"before\n{report.START}\nold\n{report.END}\nafter\n")
-    report.write(path, ["", "new", ""])
-    once = path.read_text()
-    assert once == f"before\n{report.START}\n\nnew\n\n{report.END}\nafter\n"
-    report.write(path, ["new"])
-    assert path.read_text() == once
+    one, other = f"{report.BLOCK}a Xeon, 2 cores", f"{report.BLOCK}an EPYC, 2 cores"
+    path.write_text(f"before\n{report.START}\n\n{one}\n\nold\n\n{report.END}\nafter\n")
+    report.write(path, [other, "", "#### a row", "new", ""])
+    report.write(path, [one, "", "newer"])
+    text = path.read_text()
+    blocks = f"{one}\n\nnewer\n\n{other}\n\n#### a row\nnew"
+    assert text == f"before\n{report.START}\n\n{blocks}\n\n{report.END}\nafter\n"
+    report.write(path, [one, "", "newer"])
+    assert path.read_text() == text
     path.write_text("no markers")
     with pytest.raises(ValueError, match="lacks the line"):
-        report.write(path, ["new"])
+        report.write(path, [one])
     assert path.read_text() == "no markers"
 
 
