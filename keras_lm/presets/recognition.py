@@ -17,17 +17,22 @@ class _SameNames(NameTable):
         return (path,)
 
 
-def recognise(checkpoint, cls=object):
+def recognise(checkpoint, cls=object, kind=None):
     """Return the class of a checkpoint's backbone, and its `Converter`: the best match.
+
+    Of models that match equally well, those are taken that were pretrained with the wanted head;
+    and of a class and its subclass the class, so that its subclass must be asked for.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
         cls: class of backbone, to consider only it and its subclasses if a folder has two models.
+        kind: str. The kind of pretraining head that is wanted, see `Backbone.PRETRAINING_HEADS`.
 
     Raises:
-        CheckpointError: if no model matches, or several match equally well.
+        CheckpointError: if no model matches, or several do.
     """
-    found = _stored(checkpoint) if checkpoint.format == "keras_lm" else _match(checkpoint, cls)
+    is_preset = checkpoint.format == "keras_lm"
+    found = _stored(checkpoint) if is_preset else _match(checkpoint, cls, kind)
     found = [(backbone, converter) for backbone, converter in found if issubclass(backbone, cls)]
     if len(found) != 1:
         names = [backbone.__name__ for backbone, _ in found]
@@ -99,8 +104,8 @@ def _stored(checkpoint):
     return [(BACKBONES[name], Converter(None, None, _SameNames({}, {})))]
 
 
-def _match(checkpoint, cls):
-    """Return the models, subclasses of `cls`, that match best."""
+def _match(checkpoint, cls, kind):
+    """Return the models, subclasses of `cls`, that match best; see `recognise`."""
     found = []
     for backbone in BACKBONES.values():
         # A subclass that inherits the converters of its base must be asked for.
@@ -109,7 +114,10 @@ def _match(checkpoint, cls):
         if is_own and issubclass(backbone, cls) and converter is not None:
             found.append((converter.matches(checkpoint), backbone, converter))
     most = max((signs for signs, *_ in found), default=0)
-    return [match for signs, *match in found if most and signs == most]
+    best = [match for signs, *match in found if most and signs == most]
+    best = [match for match in best if kind in match[0].PRETRAINING_HEADS.values()] or best
+    classes = {backbone for backbone, _ in best}
+    return [match for match in best if classes.isdisjoint(match[0].__mro__[1:])]
 
 
 def stated_task(checkpoint):
