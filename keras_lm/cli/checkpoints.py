@@ -13,6 +13,8 @@ HEADS = {
     "multiple_choice_head/logits": "multiple choice",
     "token_head/dense": "masked language model",
     "next_sentence_head/logits": "next sentence",
+    "replaced_head/dense": "replaced tokens",
+    "span_boundary_head/first_dense": "span boundary",
 }
 
 

@@ -101,14 +101,28 @@ def _awd_lstm(config):
     return embedding + kernels + 4 * sum(widths), 2 * (kernels + embedding), 0
 
 
-_COUNTS = {
-    "BertBackbone": _transformer(
-        lambda c: (
-            (c["num_segments"] + 2) * c["hidden_dim"]
-            + c["use_pooler"] * (c["hidden_dim"] + 1) * c["hidden_dim"]
-        ),
-        is_causal=False,
+def _beside_electra(config):
+    """Embeddings of another width, their segments and norm, and the projection if they differ."""
+    narrow, wide = config["embedding_dim"] or config["hidden_dim"], config["hidden_dim"]
+    rows = config["vocabulary_size"] + config["max_sequence_length"]
+    others = (config["num_segments"] + 2) * narrow
+    return rows * (narrow - wide) + others + (narrow != wide) * (narrow + 1) * wide
+
+
+_BERT = _transformer(
+    lambda c: (
+        (c["num_segments"] + 2) * c["hidden_dim"]
+        + c["use_pooler"] * (c["hidden_dim"] + 1) * c["hidden_dim"]
     ),
+    is_causal=False,
+)
+_ELECTRA = _transformer(_beside_electra, is_causal=False)
+_COUNTS = {
+    "BertBackbone": _BERT,
+    "SpanBertBackbone": _BERT,
+    "TinyBertBackbone": _BERT,
+    "ElectraBackbone": _ELECTRA,
+    "ElectraGeneratorBackbone": _ELECTRA,
     "RobertaBackbone": _transformer(
         lambda c: (
             (c["first_position"] + c["num_segments"] + 2) * c["hidden_dim"]

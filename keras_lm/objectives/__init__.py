@@ -17,6 +17,8 @@ from keras_lm.objectives.objective import (
     pretraining_objectives,
     register_objective,
 )
+from keras_lm.objectives.replaced_tokens import MaskedBinaryCrossentropy, ReplacedTokens
+from keras_lm.objectives.span_boundary import SpanBoundary, SpanCrossentropy
 
 __all__ = [
     "IGNORED",
@@ -24,6 +26,7 @@ __all__ = [
     "CausalLanguageModel",
     "DirectionPerplexity",
     "MaskedAccuracy",
+    "MaskedBinaryCrossentropy",
     "MaskedCrossentropy",
     "MaskedLanguageModel",
     "MeanLoss",
@@ -31,6 +34,9 @@ __all__ = [
     "NextSentence",
     "Objective",
     "Perplexity",
+    "ReplacedTokens",
+    "SpanBoundary",
+    "SpanCrossentropy",
     "pretraining_objectives",
     "register_objective",
 ]

@@ -53,6 +53,13 @@ MODELS = {
     "BertBackbone": ("wordpiece", lambda n: models.BertBackbone(n, **TRANSFORMER)),
     "RobertaBackbone": ("bytebpe-roberta", lambda n: models.RobertaBackbone(n, **TRANSFORMER)),
     "DistilBertBackbone": ("wordpiece", lambda n: models.DistilBertBackbone(n, **TRANSFORMER)),
+    "ElectraBackbone": (
+        "wordpiece",
+        lambda n: models.ElectraBackbone(n, embedding_dim=12, **TRANSFORMER),
+    ),
+    "ElectraGeneratorBackbone": None,  # an `ElectraBackbone` of another size
+    "SpanBertBackbone": ("wordpiece", lambda n: models.SpanBertBackbone(n, **TRANSFORMER)),
+    "TinyBertBackbone": ("wordpiece", lambda n: models.TinyBertBackbone(n, **TRANSFORMER)),
     "GPTBackbone": ("bpe-gpt1", lambda n: models.GPTBackbone(n, **TRANSFORMER)),
     "GPT2Backbone": ("bytebpe-gpt2", lambda n: models.GPT2Backbone(n, **TRANSFORMER)),
     "GPT3Backbone": ("bytebpe-gpt2", lambda n: models.GPT3Backbone(n, **TRANSFORMER)),
@@ -75,7 +82,15 @@ MODELS = {
     ),
     "WordVectorBackbone": ("words", lambda n: models.WordVectorBackbone(n, 8)),
 }
-ENCODERS = {"BertBackbone", "RobertaBackbone", "DistilBertBackbone"}
+ENCODERS = {
+    "BertBackbone",
+    "RobertaBackbone",
+    "DistilBertBackbone",
+    "ElectraBackbone",
+    "ElectraGeneratorBackbone",
+    "SpanBertBackbone",
+    "TinyBertBackbone",
+}
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
 # The tasks for which only some models have a head.
 ONLY = {
