@@ -130,6 +130,23 @@ def test_of_a_class_and_its_subclass_the_class_is_taken(tmp_path):
     assert recognise(checkpoint, Kin)[0] is Kin
 
 
+@pytest.mark.parametrize(
+    "config, tensor, what",
+    [
+        ('{"model_type": "mobilebert"}', QUERY, "MobileBERT, a BERT with bottlenecks"),
+        ('{"model_type": "deberta-v2"}', QUERY, "DeBERTa's second or third version"),
+        ('{"model_type": "camembert"}', f"roberta.{QUERY}", "CamemBERT, a RoBERTa for French"),
+        ("{}", "deberta.encoder.layer.0.attention.self.in_proj.weight", "DeBERTa, whose attention"),
+        ("{}", f"mobilebert.{QUERY}", "MobileBERT"),
+    ],
+)
+def test_a_relative_is_refused_by_saying_what_it_is(tmp_path, config, tensor, what):
+    checkpoint = make_folder(tmp_path, config, names=(tensor,))
+    for cls in (object, BertBackbone):
+        with pytest.raises(CheckpointError, match=f"can load: it is {what}"):
+            recognise(checkpoint, cls)
+
+
 def test_a_subclass_reads_its_bases_checkpoints_if_asked_for(goldens):
     class Mine(BertBackbone):
         pass

@@ -8,6 +8,26 @@ from keras_lm.converters.names import NameTable
 from keras_lm.registry import BACKBONES, TASKS
 
 FORMAT_VERSION = 1
+# Models whose checkpoints look like those of ours: their `model_type`, by which the names of their
+# tensors begin, too → what they are.
+RELATED = {
+    "big_bird": "BigBird, a BERT with sparse attention",
+    "camembert": "CamemBERT, a RoBERTa for French with a SentencePiece vocabulary of its own",
+    "convbert": "ConvBERT, a BERT with convolutions beside attention",
+    "deberta": "DeBERTa, whose attention keeps contents and relative positions apart",
+    "deberta-v2": "DeBERTa's second or third version, with relative positions of its own",
+    "funnel": "a Funnel Transformer, which shortens the sequence from block to block",
+    "ibert": "I-BERT, a RoBERTa that computes with integers",
+    "longformer": "Longformer, a RoBERTa with attention in windows",
+    "megatron-bert": "Megatron's BERT, which normalises before each part of a block",
+    "mobilebert": "MobileBERT, a BERT with bottlenecks and several feed-forward networks a block",
+    "modernbert": "ModernBERT, with rotary positions and gated feed-forward networks",
+    "mpnet": "MPNet, a BERT with relative positions",
+    "roformer": "RoFormer, a BERT with rotary positions",
+    "squeezebert": "SqueezeBERT, a BERT of grouped convolutions",
+    "xlm": "XLM, an encoder with an embedding for the language; XLM-R is another model",
+    "xlm-roberta-xl": "XLM-R XL, which normalises before each part of a block",
+}
 
 
 class _SameNames(NameTable):
@@ -43,10 +63,17 @@ def recognise(checkpoint, cls=object, kind=None):
                 f"holds several models: call from_preset of one of {names}."
                 if names
                 else "is not a checkpoint that "
-                f"{'keras_lm' if cls is object else cls.__name__} can load."
+                f"{'keras_lm' if cls is object else cls.__name__} can load{_related(checkpoint)}."
             )
         )
     return found[0]
+
+
+def _related(checkpoint):
+    """Return what a checkpoint of another model is, for an error; nothing if that is not known."""
+    stated = checkpoint.config.get("model_type")
+    known = {stated} if stated else {name.split(".")[0] for name in checkpoint.tensors}
+    return "".join(f": it is {what}" for name, what in RELATED.items() if name in known)
 
 
 @contextlib.contextmanager
