@@ -61,6 +61,7 @@ class Backbone(keras.Model):
 
     Class attributes:
     - `SIZES`: dict of a size's name → its arguments, and `PUBLISHED`: where its weights are;
+    - `PRETRAINED_WITH`: dict of a size's name → the size of a network that was trained beside it;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
@@ -77,6 +78,7 @@ class Backbone(keras.Model):
 
     SIZES = {}
     PUBLISHED = {}
+    PRETRAINED_WITH = {}
     CONVERTERS = {}
     PRETRAINING_HEADS = {}
     # The special tokens that a model is fine-tuned with where pretraining had none, as a template,

@@ -269,6 +269,9 @@ ElectraGeneratorBackbone.SIZES = {
     "electra_base_generator_uncased_en": _size(12, 256, 768),
     "electra_large_generator_uncased_en": _size(24, 256, 1024),
 }
+ElectraBackbone.PRETRAINED_WITH = {
+    name: name.replace("discriminator", "generator") for name in ElectraBackbone.SIZES
+}
 ElectraBackbone.PUBLISHED = {
     "electra_small_discriminator_uncased_en": "hf://google/electra-small-discriminator",
     "electra_base_discriminator_uncased_en": "hf://google/electra-base-discriminator",

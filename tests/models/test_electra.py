@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_lm import tasks
+from keras_lm.cli.inspect import inspect_size
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.models import Backbone, ElectraBackbone, ElectraGeneratorBackbone
 from keras_lm.models.sizes import estimate
@@ -189,6 +190,17 @@ def test_sizes(size, parameters, hidden_dim):
     assert found == parameters - (hidden_dim + 1) * hidden_dim
     with pytest.raises(ValueError, match="published at hf://google/electra"):
         cls.from_preset(size)
+
+
+def test_operations_of_pretraining_include_the_generator():
+    """By hand: kernels of both networks twice a token, attention, heads; training is threefold."""
+    blocks = [12 * 12 * 768**2, 12 * 12 * 256**2]
+    attention = [2 * 12 * 512 * 768, 2 * 12 * 512 * 256]
+    heads = 768 * 769 + 0.15 * (256 * 768 + 768 * 30522)
+    expected = 3 * 2 * (sum(blocks) + sum(attention) + heads)
+    found = inspect_size("electra_base_discriminator_uncased_en")["flops_per_token"]
+    assert found["forward"] == 2 * (blocks[0] + attention[0])
+    assert found["pretraining"] == pytest.approx(expected, rel=1e-6)
 
 
 # === Folders as they are found ===
