@@ -112,7 +112,7 @@ def _token_head(config):
 
 def _span_boundary_head(config):
     width, rows = config["hidden_dim"], config["vocabulary_size"]
-    return _MASKED * width * (2 * width + 200 + width + rows)
+    return _MASKED * width * (2 * width + 200 + width + rows)  # 200 for the position
 
 
 # The kind of a pretraining head → its multiplications per token; those of a whole text are few.
