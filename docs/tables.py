@@ -86,7 +86,7 @@ def _tasks_of_models():
     tested = _tested()
     for name, cls in _backbones().items():
         tasks = [task for task in tested.ALL_TASKS if name in tested.ONLY.get(task, tested.MODELS)]
-        tasks += ["Pretrainer"] * (len(getattr(cls, "PRETRAINING_HEADS", ())) > 1)
+        tasks += ["Pretrainer"] * bool({*cls.PRETRAINING_HEADS.values()} - {"token"})
         tasks += ["BidirectionalLM"] * (name == "ElmoBackbone")
         tokenizer = cls.tokenizer_class
         of_parts = isinstance(tokenizer, property)

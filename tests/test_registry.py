@@ -106,6 +106,47 @@ def test_of_two_networks_one_is_asked_for(tmp_path):
         recognise(checkpoint, BertBackbone)
 
 
+def test_of_two_networks_a_task_takes_the_one_with_its_head(tmp_path):
+    checkpoint = make_folder(tmp_path, '{"model_type": "twins"}')
+    one = model("One", lambda checkpoint: signs(checkpoint, "twins", []))
+    other = model("Other", lambda checkpoint: signs(checkpoint, "twins", []))
+    one.PRETRAINING_HEADS = {"replaced_logits": "replaced"}
+    other.PRETRAINING_HEADS = {"token_logits": "token"}
+    assert recognise(checkpoint, kind="replaced")[0] is one
+    assert recognise(checkpoint, kind="token")[0] is other
+    for kind in (None, "next_sentence"):
+        with pytest.raises(CheckpointError, match="several models"):
+            recognise(checkpoint, kind=kind)
+
+
+def test_of_a_class_and_its_subclass_the_class_is_taken(tmp_path):
+    checkpoint = make_folder(tmp_path, '{"model_type": "kin"}')
+    base = model("Base", lambda checkpoint: signs(checkpoint, "kin", []))
+
+    class Kin(base):
+        CONVERTERS = dict(base.CONVERTERS)
+
+    assert recognise(checkpoint)[0] is recognise(checkpoint, base)[0] is base
+    assert recognise(checkpoint, Kin)[0] is Kin
+
+
+@pytest.mark.parametrize(
+    "config, tensor, what",
+    [
+        ('{"model_type": "mobilebert"}', QUERY, "MobileBERT, a BERT with bottlenecks"),
+        ('{"model_type": "deberta-v2"}', QUERY, "DeBERTa's second or third version"),
+        ('{"model_type": "camembert"}', f"roberta.{QUERY}", "CamemBERT, a RoBERTa for French"),
+        ("{}", "deberta.encoder.layer.0.attention.self.in_proj.weight", "DeBERTa, whose attention"),
+        ("{}", f"mobilebert.{QUERY}", "MobileBERT"),
+    ],
+)
+def test_a_relative_is_refused_by_saying_what_it_is(tmp_path, config, tensor, what):
+    checkpoint = make_folder(tmp_path, config, names=(tensor,))
+    for cls in (object, BertBackbone):
+        with pytest.raises(CheckpointError, match=f"can load: it is {what}"):
+            recognise(checkpoint, cls)
+
+
 def test_a_subclass_reads_its_bases_checkpoints_if_asked_for(goldens):
     class Mine(BertBackbone):
         pass

@@ -14,6 +14,8 @@ HEADS = {
     "token_head/dense": "masked language model",
     "next_sentence_head/logits": "next sentence",
     "sentence_order_head/logits": "sentence order",
+    "replaced_head/dense": "replaced tokens",
+    "span_boundary_head/first_dense": "span boundary",
 }
 
 

@@ -27,7 +27,7 @@ def inspect_command(path, version, as_json):
     heads and labels. For an exported SavedModel (a version's folder, or the folder of all) and a
     .tflite: signatures with their inputs and outputs, parameters, and for TF Serving whether
     requests to warm up and settings of batching are there. For the name of a size: its arguments,
-    parameters, memory and operations a token; nothing is built.
+    parameters, memory and operations a token, in pretraining too; nothing is built.
     """
     found = inspect_path(path, version)
     if as_json:
@@ -70,14 +70,21 @@ def inspect_size(name):
     from keras_lm import registry
     from keras_lm.models.sizes import estimate
 
-    cls = registry.sizes()[name]
+    def count(name):
+        cls = registry.sizes()[name]
+        return estimate(cls, **cls.SIZES[name])
+
+    cls, found = registry.sizes()[name], count(name)
+    if name in cls.PRETRAINED_WITH:  # a step of pretraining takes both
+        beside = count(cls.PRETRAINED_WITH[name])["flops_per_token"]["pretraining"]
+        found["flops_per_token"]["pretraining"] += beside
     return {
         "size": name,
         "what": "size",
         "model": cls.__name__,
         "published": cls.PUBLISHED.get(name),
         "arguments": cls.SIZES[name],
-        **estimate(cls, **cls.SIZES[name]),
+        **found,
     }
 
 

@@ -27,11 +27,11 @@ class Labels:
     problem_type: str = "single_label_classification"
 
 
-def huggingface_labels(checkpoint, weight):
+def huggingface_labels(checkpoint, *weights):
     """Return the `Labels` of a Hugging Face classifier, or None if there is none.
 
-    `weight` names the tensor (classes, D) of the logits. Heads of other tasks use the same name, so
-    the architecture decides, if the configuration states it.
+    `weights` are the names that the tensor (classes, D) of the logits may have. Heads of other
+    tasks use the same names, so the architecture decides, if the configuration states it.
     """
     config = checkpoint.config
     architectures = config.get("architectures") or ["ForSequenceClassification"]
@@ -40,7 +40,8 @@ def huggingface_labels(checkpoint, weight):
         for ending, problem_type in ARCHITECTURES.items()
         if any(name.endswith(ending) for name in architectures)
     ]
-    if weight not in checkpoint.tensors or not found:
+    weight = next((name for name in weights if name in checkpoint.tensors), None)
+    if weight is None or not found:
         return None
     num_classes = checkpoint.tensors.shape(weight)[0]
     names = {int(index): name for index, name in (config.get("id2label") or {}).items()}

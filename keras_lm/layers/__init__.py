@@ -15,6 +15,7 @@ from keras_lm.layers.crf import CRF
 from keras_lm.layers.frozen import Frozen
 from keras_lm.layers.heads import (
     EachTokenClassifier,
+    FirstTokenClassifier,
     MaskedLMHead,
     MeanPooledClassifier,
     PooledClassifier,
@@ -44,6 +45,7 @@ __all__ = [
     "Dense",
     "EachTokenClassifier",
     "FeedForward",
+    "FirstTokenClassifier",
     "Frozen",
     "LastTokenClassifier",
     "LayerNormalization",

@@ -60,6 +60,20 @@ class PooledClassifier(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
+class FirstTokenClassifier(PooledClassifier):
+    """Dropout, dense, tanh, dropout and logits on `<s>`: fairseq's `RobertaClassificationHead`."""
+
+    uses_pooler = False
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build({"sequence_output": outputs_shape["sequence_output"]})
+
+    def call(self, outputs, inputs=None, training=None):
+        first = self.dropout(outputs["sequence_output"][:, :1], training=training)
+        return super().call({"sequence_output": first}, training=training)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
 class MeanPooledClassifier(PooledClassifier):
     """`PooledClassifier` on the mean of a text's real tokens, zero if there are none."""
 

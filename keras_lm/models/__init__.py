@@ -6,6 +6,7 @@ from keras_lm.models.bert import BertBackbone
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.cove import CoveBackbone
 from keras_lm.models.distilbert import DistilBertBackbone
+from keras_lm.models.electra import ElectraBackbone, ElectraGeneratorBackbone
 from keras_lm.models.elmo import ElmoBackbone
 from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.gpt import GPTBackbone
@@ -15,7 +16,9 @@ from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
 from keras_lm.models.roberta import RobertaBackbone
+from keras_lm.models.spanbert import SpanBertBackbone
 from keras_lm.models.taglm import TagLMBackbone
+from keras_lm.models.tinybert import TinyBertBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 
@@ -27,6 +30,8 @@ __all__ = [
     "CausalBackbone",
     "CoveBackbone",
     "DistilBertBackbone",
+    "ElectraBackbone",
+    "ElectraGeneratorBackbone",
     "ElmoBackbone",
     "ElmoForwardBackbone",
     "GPT2Backbone",
@@ -36,6 +41,8 @@ __all__ = [
     "LSTMBackbone",
     "PairLSTMBackbone",
     "RobertaBackbone",
+    "SpanBertBackbone",
     "TagLMBackbone",
+    "TinyBertBackbone",
     "WordVectorBackbone",
 ]

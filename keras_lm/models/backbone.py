@@ -61,6 +61,7 @@ class Backbone(keras.Model):
 
     Class attributes:
     - `SIZES`: dict of a size's name → its arguments, and `PUBLISHED`: where its weights are;
+    - `PRETRAINED_WITH`: dict of a size's name → the size of a network that was trained beside it;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
@@ -77,6 +78,7 @@ class Backbone(keras.Model):
 
     SIZES = {}
     PUBLISHED = {}
+    PRETRAINED_WITH = {}
     CONVERTERS = {}
     PRETRAINING_HEADS = {}
     # The special tokens that a model is fine-tuned with where pretraining had none, as a template,
@@ -175,7 +177,7 @@ class Backbone(keras.Model):
 
     @classmethod
     def sizes(cls):
-        """Return the sizes that `from_preset` knows by name, those of all models for `Backbone`.
+        """Return the model's sizes that `from_preset` knows by name, those of all for `Backbone`.
 
         The dict has a size's name → its arguments. No other names are known: no weights come with
         the package, so a preset is a folder, or any repository `"hf://owner/name"`. `PUBLISHED` of
@@ -186,7 +188,12 @@ class Backbone(keras.Model):
             keras_lm.models.Backbone.sizes()["bert_base_en_uncased"]["num_layers"]  # 12
             keras_lm.models.BertBackbone.PUBLISHED["bert_base_en_uncased"]  # an "hf://…"
         """
-        found = {name: owner for name, owner in all_sizes().items() if issubclass(owner, cls)}
+        # A model's relatives, which may be subclasses of it, have sizes of their own.
+        found = {
+            name: owner
+            for name, owner in all_sizes().items()
+            if owner is cls or (issubclass(owner, cls) and not cls.SIZES)
+        }
         return {name: dict(owner.SIZES[name]) for name, owner in sorted(found.items())}
 
     @classmethod

@@ -372,6 +372,7 @@ def _huggingface_config(checkpoint):
 
 
 def _google_config(checkpoint):
+    require_only(checkpoint, BertBackbone, {"trigram_input": False})  # MobileBERT has the names
     # "gelu" is the tanh form in google-research's code and in Model Garden's.
     use_pooler = any("pooler" in name for name in checkpoint.weights)
     return _config(checkpoint.config, {"gelu": "gelu_tanh"}, use_pooler)

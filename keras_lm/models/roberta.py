@@ -27,6 +27,7 @@ from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     Dense,
     EachTokenClassifier,
+    FirstTokenClassifier,
     LayerNormalization,
     MaskedLMHead,
     PaddingBias,
@@ -72,20 +73,6 @@ class CountedPositionEmbedding(keras.layers.Layer):
             "hidden_dim": self.hidden_dim,
             "first_position": self.first_position,
         }
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class FirstTokenClassifier(PooledClassifier):
-    """Dropout, dense, tanh, dropout and logits on `<s>`: fairseq's `RobertaClassificationHead`."""
-
-    uses_pooler = False
-
-    def build(self, outputs_shape, inputs_shape=None):
-        super().build({"sequence_output": outputs_shape["sequence_output"]})
-
-    def call(self, outputs, inputs=None, training=None):
-        first = self.dropout(outputs["sequence_output"][:, :1], training=training)
-        return super().call({"sequence_output": first}, training=training)
 
 
 class RobertaTokenizer:
@@ -482,12 +469,6 @@ def _is_fairseq(checkpoint):
     return any(f"{part}.{tail}" in checkpoint.tensors for part in ("decoder", "encoder"))
 
 
-def _huggingface_labels(checkpoint):
-    names = ("classifier.out_proj.weight", "classifier.weight")
-    found = [name for name in names if name in checkpoint.tensors]
-    return huggingface_labels(checkpoint, found[0]) if found else None
-
-
 def _labels(pattern, axis):
     """Return how to read the number of classes from the shape of the logits' only tensor."""
 
@@ -500,7 +481,12 @@ def _labels(pattern, axis):
 
 RobertaBackbone.CONVERTERS = {
     "huggingface": Converter(
-        _is_huggingface, _huggingface_config, HUGGINGFACE_NAMES, _huggingface_labels
+        _is_huggingface,
+        _huggingface_config,
+        HUGGINGFACE_NAMES,
+        lambda checkpoint: huggingface_labels(
+            checkpoint, "classifier.out_proj.weight", "classifier.weight"
+        ),
     ),
     "fairseq": Converter(
         _is_fairseq,

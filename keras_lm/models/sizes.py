@@ -4,6 +4,8 @@ import inspect
 
 # Bytes a parameter takes in training: itself, its gradient, and the two moments of Adam.
 _TRAINING_BYTES = 4 * 4
+# Fraction of the tokens that masking predicts.
+_MASKED = 0.15
 
 
 def estimate(cls, **arguments):
@@ -14,8 +16,9 @@ def estimate(cls, **arguments):
     activations), and the cache of one full sequence in float32 for models that have one; and
     `flops_per_token`, a dict: `forward`, two per weight of the blocks (and of the output matrix of
     a causal model) and four per channel and attended token, for the last token of a full sequence;
-    and `training`, three times as many. A token of ELMo is a word with all of its characters: each
-    filter counts at each position.
+    and `training`, three times as many; for models that were pretrained by masking or by replaced
+    tokens also `pretraining`, with the heads for this, at the published rate of 15 %. A token of
+    ELMo is a word with all of its characters: each filter counts at each position.
 
     Example:
 
@@ -29,7 +32,8 @@ def estimate(cls, **arguments):
     defaults = {
         name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()
     }
-    parameters, forward, cache = count(defaults | arguments)
+    config = defaults | arguments
+    parameters, forward, cache = count(config)
     memory = {
         "weights_float32": 4 * parameters,
         "weights_bfloat16": 2 * parameters,
@@ -37,11 +41,11 @@ def estimate(cls, **arguments):
     }
     if cache:
         memory["cache_float32"] = 4 * cache
-    return {
-        "parameters": parameters,
-        "memory": memory,
-        "flops_per_token": {"forward": forward, "training": 3 * forward},
-    }
+    flops = {"forward": forward, "training": 3 * forward}
+    heads = [_HEADS[kind](config) for kind in cls.PRETRAINING_HEADS.values() if kind in _HEADS]
+    if heads:
+        flops["pretraining"] = 3 * (forward + round(2 * sum(heads)))
+    return {"parameters": parameters, "memory": memory, "flops_per_token": flops}
 
 
 # === Each returns the parameters, forward FLOPs per token, and numbers in a cache ===
@@ -125,15 +129,47 @@ def _awd_lstm(config):
     return embedding + kernels + 4 * sum(widths), 2 * (kernels + embedding), 0
 
 
+def _token_head(config):
+    width, rows = config["hidden_dim"], config["vocabulary_size"]
+    return _MASKED * (config.get("embedding_dim") or width) * (width + rows)
+
+
+def _span_boundary_head(config):
+    width, rows = config["hidden_dim"], config["vocabulary_size"]
+    return _MASKED * width * (2 * width + 200 + width + rows)  # 200 for the position
+
+
+# The kind of a pretraining head → its multiplications per token; those of a whole text are few.
+_HEADS = {
+    "token": _token_head,
+    "span_boundary": _span_boundary_head,
+    "replaced": lambda c: (c["hidden_dim"] + 1) * c["hidden_dim"],
+}
+
+
+def _beside_electra(config):
+    """Embeddings of another width, their segments and norm, and the projection if they differ."""
+    narrow, wide = config["embedding_dim"] or config["hidden_dim"], config["hidden_dim"]
+    rows = config["vocabulary_size"] + config["max_sequence_length"]
+    others = (config["num_segments"] + 2) * narrow
+    return rows * (narrow - wide) + others + (narrow != wide) * (narrow + 1) * wide
+
+
+_BERT = _transformer(
+    lambda c: (
+        (c["num_segments"] + 2) * c["hidden_dim"]
+        + c["use_pooler"] * (c["hidden_dim"] + 1) * c["hidden_dim"]
+    ),
+    is_causal=False,
+)
+_ELECTRA = _transformer(_beside_electra, is_causal=False)
 _COUNTS = {
     "AlbertBackbone": _albert,
-    "BertBackbone": _transformer(
-        lambda c: (
-            (c["num_segments"] + 2) * c["hidden_dim"]
-            + c["use_pooler"] * (c["hidden_dim"] + 1) * c["hidden_dim"]
-        ),
-        is_causal=False,
-    ),
+    "BertBackbone": _BERT,
+    "SpanBertBackbone": _BERT,
+    "TinyBertBackbone": _BERT,
+    "ElectraBackbone": _ELECTRA,
+    "ElectraGeneratorBackbone": _ELECTRA,
     "RobertaBackbone": _transformer(
         lambda c: (
             (c["first_position"] + c["num_segments"] + 2) * c["hidden_dim"]

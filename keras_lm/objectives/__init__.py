@@ -17,7 +17,9 @@ from keras_lm.objectives.objective import (
     pretraining_objectives,
     register_objective,
 )
+from keras_lm.objectives.replaced_tokens import MaskedBinaryCrossentropy, ReplacedTokens
 from keras_lm.objectives.sentence_order import SentenceOrder
+from keras_lm.objectives.span_boundary import SpanBoundary, SpanCrossentropy
 
 __all__ = [
     "IGNORED",
@@ -25,6 +27,7 @@ __all__ = [
     "CausalLanguageModel",
     "DirectionPerplexity",
     "MaskedAccuracy",
+    "MaskedBinaryCrossentropy",
     "MaskedCrossentropy",
     "MaskedLanguageModel",
     "MeanLoss",
@@ -32,7 +35,10 @@ __all__ = [
     "NextSentence",
     "Objective",
     "Perplexity",
+    "ReplacedTokens",
     "SentenceOrder",
+    "SpanBoundary",
+    "SpanCrossentropy",
     "pretraining_objectives",
     "register_objective",
 ]

@@ -63,9 +63,9 @@ def load_task(source, cls, load_weights=True, **arguments):
                 f"{source} holds no task: call from_preset of the task that you want, such as "
                 "TextClassifier.from_preset."
             )
-    backbone_class, converter = recognise(checkpoint)
+    backbone_class, _ = recognise(checkpoint, kind=cls.pretraining_head)
     mine, overrides = _divide(arguments, cls, backbone_class)
-    backbone, converter = _make_backbone(checkpoint, object, overrides)
+    backbone, converter = _make_backbone(checkpoint, backbone_class, overrides)
     if "tokenizer" not in mine:
         mine["tokenizer"] = _load_tokenizer(checkpoint, backbone)
     stated = stated_arguments(checkpoint, cls)

@@ -8,6 +8,26 @@ from keras_lm.converters.names import NameTable
 from keras_lm.registry import BACKBONES, TASKS
 
 FORMAT_VERSION = 1
+# Models whose checkpoints look like those of ours: their `model_type`, by which the names of their
+# tensors begin, too → what they are.
+RELATED = {
+    "big_bird": "BigBird, a BERT with sparse attention",
+    "camembert": "CamemBERT, a RoBERTa for French with a SentencePiece vocabulary of its own",
+    "convbert": "ConvBERT, a BERT with convolutions beside attention",
+    "deberta": "DeBERTa, whose attention keeps contents and relative positions apart",
+    "deberta-v2": "DeBERTa's second or third version, with relative positions of its own",
+    "funnel": "a Funnel Transformer, which shortens the sequence from block to block",
+    "ibert": "I-BERT, a RoBERTa that computes with integers",
+    "longformer": "Longformer, a RoBERTa with attention in windows",
+    "megatron-bert": "Megatron's BERT, which normalises before each part of a block",
+    "mobilebert": "MobileBERT, a BERT with bottlenecks and several feed-forward networks a block",
+    "modernbert": "ModernBERT, with rotary positions and gated feed-forward networks",
+    "mpnet": "MPNet, a BERT with relative positions",
+    "roformer": "RoFormer, a BERT with rotary positions",
+    "squeezebert": "SqueezeBERT, a BERT of grouped convolutions",
+    "xlm": "XLM, an encoder with an embedding for the language; XLM-R is another model",
+    "xlm-roberta-xl": "XLM-R XL, which normalises before each part of a block",
+}
 
 
 class _SameNames(NameTable):
@@ -17,17 +37,22 @@ class _SameNames(NameTable):
         return (path,)
 
 
-def recognise(checkpoint, cls=object):
+def recognise(checkpoint, cls=object, kind=None):
     """Return the class of a checkpoint's backbone, and its `Converter`: the best match.
+
+    Of models that match equally well, those are taken that were pretrained with the wanted head;
+    and of a class and its subclass the class, so that its subclass must be asked for.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
         cls: class of backbone, to consider only it and its subclasses if a folder has two models.
+        kind: str. The kind of pretraining head that is wanted, see `Backbone.PRETRAINING_HEADS`.
 
     Raises:
-        CheckpointError: if no model matches, or several match equally well.
+        CheckpointError: if no model matches, or several do.
     """
-    found = _stored(checkpoint) if checkpoint.format == "keras_lm" else _match(checkpoint, cls)
+    is_preset = checkpoint.format == "keras_lm"
+    found = _stored(checkpoint) if is_preset else _match(checkpoint, cls, kind)
     found = [(backbone, converter) for backbone, converter in found if issubclass(backbone, cls)]
     if len(found) != 1:
         names = [backbone.__name__ for backbone, _ in found]
@@ -38,10 +63,17 @@ def recognise(checkpoint, cls=object):
                 f"holds several models: call from_preset of one of {names}."
                 if names
                 else "is not a checkpoint that "
-                f"{'keras_lm' if cls is object else cls.__name__} can load."
+                f"{'keras_lm' if cls is object else cls.__name__} can load{_related(checkpoint)}."
             )
         )
     return found[0]
+
+
+def _related(checkpoint):
+    """Return what a checkpoint of another model is, for an error; nothing if that is not known."""
+    stated = checkpoint.config.get("model_type")
+    known = {stated} if stated else {name.split(".")[0] for name in checkpoint.tensors}
+    return "".join(f": it is {what}" for name, what in RELATED.items() if name in known)
 
 
 @contextlib.contextmanager
@@ -99,8 +131,8 @@ def _stored(checkpoint):
     return [(BACKBONES[name], Converter(None, None, _SameNames({}, {})))]
 
 
-def _match(checkpoint, cls):
-    """Return the models, subclasses of `cls`, that match best."""
+def _match(checkpoint, cls, kind):
+    """Return the models, subclasses of `cls`, that match best; see `recognise`."""
     found = []
     for backbone in BACKBONES.values():
         # A subclass that inherits the converters of its base must be asked for.
@@ -109,7 +141,10 @@ def _match(checkpoint, cls):
         if is_own and issubclass(backbone, cls) and converter is not None:
             found.append((converter.matches(checkpoint), backbone, converter))
     most = max((signs for signs, *_ in found), default=0)
-    return [match for signs, *match in found if most and signs == most]
+    best = [match for signs, *match in found if most and signs == most]
+    best = [match for match in best if kind in match[0].PRETRAINING_HEADS.values()] or best
+    classes = {backbone for backbone, _ in best}
+    return [match for match in best if classes.isdisjoint(match[0].__mro__[1:])]
 
 
 def stated_task(checkpoint):

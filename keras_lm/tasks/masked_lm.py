@@ -30,6 +30,7 @@ class MaskedLM(PretrainingTask):
     """
 
     uses_pooler = False
+    pretraining_head = "token"
 
     def __init__(self, backbone, top_k=5, **arguments):
         vocabulary_size = backbone.config["vocabulary_size"]
@@ -37,7 +38,7 @@ class MaskedLM(PretrainingTask):
             raise ValueError(f"top_k={top_k} is not between 1 and {vocabulary_size}.")
         super().__init__(backbone, **arguments)
         self.top_k = top_k
-        self.head = self.add_head("token")
+        self.head = self.add_head(self.pretraining_head)
         self._finish()
 
     def tokenize(self, text):

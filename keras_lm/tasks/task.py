@@ -50,6 +50,9 @@ class Task(TextModel):
     recipe = None
     # Path prefixes of weights that a checkpoint may lack; they are randomly initialised.
     FRESH = ("classifier/",)
+    # The kind of the pretraining head that it reads: of a checkpoint's two networks, it takes the
+    # one that has it.
+    pretraining_head = None
     # The name of a raw output that is a single tensor.
     output_name = "logits"
     # False where the loss does not reach the backbone's pooler.

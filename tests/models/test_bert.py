@@ -1,6 +1,8 @@
 """BERT against its authors' code and its ports, on goldens and on real weights."""
 
 import importlib.util
+import json
+import shutil
 
 import keras
 import numpy as np
@@ -235,10 +237,44 @@ def test_every_size_is_published_somewhere():
         assert config["hidden_dim"] % config["num_heads"] == 0
 
 
-def test_what_the_model_does_not_know_is_an_error(goldens, tmp_path):
-    import json
-    import shutil
+# What the configurations of multilingual BERTs have more than the first ones.
+PUBLISHED_KEYS = {
+    "directionality": "bidi",
+    "pooler_fc_size": 768,
+    "pooler_num_attention_heads": 12,
+    "pooler_num_fc_layers": 3,
+    "pooler_size_per_head": 128,
+    "pooler_type": "first_token_transform",
+}
 
+
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertForPreTraining"])
+def test_whole_word_masking_and_multilingual_models_are_bert(
+    goldens, variant, architecture, assert_equal
+):
+    """Masked by words, or with another vocabulary, it is the same network, of the older names."""
+
+    def old(name):
+        for new, other in (("weight", "gamma"), ("bias", "beta")):
+            name = name.replace(f"LayerNorm.{new}", f"LayerNorm.{other}")
+        return name
+
+    folder = variant("bert", PUBLISHED_KEYS | {"architectures": [architecture]}, rename=old)
+    inputs, expected = load(goldens("bert"))
+    task = Pretrainer.from_preset(folder)
+    assert type(task.backbone) is BertBackbone
+    assert_equal(task(inputs)["token_logits"], expected["prediction_logits"])
+
+
+def test_mobilebert_of_google_is_refused(goldens, tmp_path):
+    folder = shutil.copytree(goldens("tf1-bert"), tmp_path / "mobile")
+    config = json.loads((folder / "bert_config.json").read_text()) | {"trigram_input": True}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="trigram_input=True"):
+        Backbone.from_preset(folder)
+
+
+def test_what_the_model_does_not_know_is_an_error(goldens, tmp_path):
     for key, value in (("position_embedding_type", "relative_key"), ("is_decoder", True)):
         folder = tmp_path / key
         shutil.copytree(goldens("bert"), folder)

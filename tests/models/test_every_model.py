@@ -58,6 +58,13 @@ MODELS = {
         "sentencepiece-albert",
         lambda n: models.AlbertBackbone(n, embedding_dim=8, **TRANSFORMER),
     ),
+    "ElectraBackbone": (
+        "wordpiece",
+        lambda n: models.ElectraBackbone(n, embedding_dim=12, **TRANSFORMER),
+    ),
+    "ElectraGeneratorBackbone": None,  # an `ElectraBackbone` of another size
+    "SpanBertBackbone": ("wordpiece", lambda n: models.SpanBertBackbone(n, **TRANSFORMER)),
+    "TinyBertBackbone": ("wordpiece", lambda n: models.TinyBertBackbone(n, **TRANSFORMER)),
     "GPTBackbone": ("bpe-gpt1", lambda n: models.GPTBackbone(n, **TRANSFORMER)),
     "GPT2Backbone": ("bytebpe-gpt2", lambda n: models.GPT2Backbone(n, **TRANSFORMER)),
     "GPT3Backbone": ("bytebpe-gpt2", lambda n: models.GPT3Backbone(n, **TRANSFORMER)),
@@ -80,7 +87,16 @@ MODELS = {
     ),
     "WordVectorBackbone": ("words", lambda n: models.WordVectorBackbone(n, 8)),
 }
-ENCODERS = {"BertBackbone", "RobertaBackbone", "DistilBertBackbone", "AlbertBackbone"}
+ENCODERS = {
+    "BertBackbone",
+    "RobertaBackbone",
+    "DistilBertBackbone",
+    "AlbertBackbone",
+    "ElectraBackbone",
+    "ElectraGeneratorBackbone",
+    "SpanBertBackbone",
+    "TinyBertBackbone",
+}
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
 # The tasks for which only some models have a head.
 ONLY = {

@@ -1,0 +1,475 @@
+"""ELECTRA: a discriminator that finds replaced tokens, and the generator that replaced them.
+
+Differs from BERT: embeddings may be of another width than the blocks, with a linear layer between;
+there is no pooler, so a classifier has its own dense layer with GELU on the first token. The
+discriminator was pretrained to tell which tokens were replaced, the generator by masking. Both are
+the same network; in google's checkpoints they share their embeddings.
+
+Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
+"""
+
+import re
+
+import keras
+
+from keras_lm.converters.configs import dropouts, own_activation, require_only
+from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.published_labels import huggingface_labels
+from keras_lm.layers import (
+    Dense,
+    EachTokenClassifier,
+    FirstTokenClassifier,
+    LayerNormalization,
+    MaskedLMHead,
+    PaddingBias,
+    PositionEmbedding,
+    PostNormBlock,
+    get_activation,
+    truncated_normal,
+)
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.packers import Template
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GeluFirstTokenClassifier(FirstTokenClassifier):
+    """Dropout, dense, GELU, dropout and logits on `[CLS]`: Hugging Face's ELECTRA classifiers."""
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build(outputs_shape)
+        self.pooler.activation = keras.activations.gelu
+
+
+class ReplacedTokenHead(keras.layers.Layer):
+    """Dense, activation and one logit per token (B, S) float32, positive for a replaced token.
+
+    Args:
+        activation: str. See `keras_lm.layers.get_activation`.
+
+    Source: https://arxiv.org/abs/2003.10555, section 2, and google-research/electra,
+    `run_pretraining.py`, `_get_discriminator_output`.
+    """
+
+    def __init__(self, activation="gelu", **kwargs):
+        super().__init__(**kwargs)
+        self.activation = activation
+
+    def build(self, outputs_shape, inputs_shape=None):
+        shape = outputs_shape["sequence_output"]
+        self.dense = Dense(
+            shape[-1],
+            activation=get_activation(self.activation),
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.dense.build(shape)
+        self.logits = Dense(
+            1, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
+        )
+        self.logits.build(shape)
+
+    def call(self, outputs, inputs=None, training=None):
+        return self.logits(self.dense(outputs["sequence_output"]))[:, :, 0]
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ElectraBackbone(Backbone):
+    """The discriminator of ELECTRA, which is the encoder to fine-tune.
+
+    A checkpoint of google's holds both networks: this class takes the discriminator, and
+    `ElectraGeneratorBackbone` and `MaskedLM` the generator.
+
+    Args:
+        embedding_dim: int, or None for `hidden_dim`. E, the width of the embeddings.
+        Other arguments: as `BertBackbone`.
+
+    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
+    last two are optional. Returns `sequence_output` (B, S, D).
+
+    Example:
+
+        backbone = keras_lm.models.ElectraBackbone(
+            100, num_layers=2, num_heads=2, hidden_dim=16, embedding_dim=8, intermediate_dim=32
+        )
+        backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: Clark et al. 2020, https://arxiv.org/abs/2003.10555, section 3.
+    """
+
+    TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    PRETRAINING_HEADS = {"replaced_logits": "replaced"}
+    tokenizer_class = WordPieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        embedding_dim=None,
+        dropout=0.1,
+        attention_dropout=None,
+        activation="gelu",
+        max_sequence_length=512,
+        num_segments=2,
+        layer_norm_epsilon=1e-12,
+        dtype=None,
+        name="electra_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            embedding_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.position_embedding = PositionEmbedding(
+            max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
+        )
+        self.segment_embedding = keras.layers.Embedding(
+            num_segments,
+            embedding_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="segment_embedding",
+        )
+        self.embedding_norm = LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.projection = None
+        if embedding_dim != hidden_dim:
+            self.projection = Dense(
+                hidden_dim,
+                kernel_initializer=truncated_normal(),
+                dtype=dtype,
+                name="projection",
+            )
+        self.attention_bias = PaddingBias()
+        self.blocks = [
+            PostNormBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                dropout=dropout,
+                attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "embedding_dim": embedding_dim,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "activation": activation,
+                "max_sequence_length": max_sequence_length,
+                "num_segments": num_segments,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
+        )
+
+    def forward(self, token_ids, segment_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
+        x = self.embedding_norm(x + self.segment_embedding(segment_ids))  # (B, S, E)
+        x = self.embedding_dropout(x, training=training)
+        if self.projection is not None:
+            x = self.projection(x)
+        hidden_states = [x]  # (B, S, D)
+        bias = self.attention_bias(padding_mask)
+        for block in self.blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        return {
+            "sequence_output": x,
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.blocks),
+        }
+
+    def make_head(self, kind, **options):
+        config, dtype = self.config, self.dtype_policy
+        options = {"dropout": config["dropout"]} | options
+        if kind == "classification":
+            return GeluFirstTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "multiple_choice":  # one number for each choice
+            return GeluFirstTokenClassifier(
+                num_classes=1, name="classifier", dtype=dtype, **options
+            )
+        if kind == "token_classification":
+            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "replaced":
+            return ReplacedTokenHead(config["activation"], dtype=dtype, name="replaced_head")
+        if kind == "token":  # with this activation, whatever the blocks have
+            return MaskedLMHead(
+                self.token_embedding,
+                "gelu",
+                config["layer_norm_epsilon"],
+                dtype=dtype,
+                name="token_head",
+            )
+        return super().make_head(kind, **options)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ElectraGeneratorBackbone(ElectraBackbone):
+    """The generator of ELECTRA: the same network, narrower or shallower, pretrained by masking.
+
+    Example:
+
+        generator = keras_lm.models.ElectraGeneratorBackbone.from_preset(
+            "electra_small_generator_uncased_en", load_weights=False
+        )
+        generator({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 256)
+
+    Source: Clark et al. 2020, https://arxiv.org/abs/2003.10555, section 3.2.
+    """
+
+    PRETRAINING_HEADS = {"token_logits": "token"}
+
+
+def _size(num_layers, hidden_dim, embedding_dim):
+    return {
+        "vocabulary_size": 30522,
+        "num_layers": num_layers,
+        "num_heads": hidden_dim // 64,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": 4 * hidden_dim,
+        "embedding_dim": embedding_dim,
+    }
+
+
+ElectraBackbone.SIZES = {
+    "electra_small_discriminator_uncased_en": _size(12, 256, 128),
+    "electra_base_discriminator_uncased_en": _size(12, 768, 768),
+    "electra_large_discriminator_uncased_en": _size(24, 1024, 1024),
+}
+ElectraGeneratorBackbone.SIZES = {
+    "electra_small_generator_uncased_en": _size(12, 256, 128),
+    "electra_base_generator_uncased_en": _size(12, 256, 768),
+    "electra_large_generator_uncased_en": _size(24, 256, 1024),
+}
+ElectraBackbone.PRETRAINED_WITH = {
+    name: name.replace("discriminator", "generator") for name in ElectraBackbone.SIZES
+}
+ElectraBackbone.PUBLISHED = {
+    "electra_small_discriminator_uncased_en": "hf://google/electra-small-discriminator",
+    "electra_base_discriminator_uncased_en": "hf://google/electra-base-discriminator",
+    "electra_large_discriminator_uncased_en": "hf://google/electra-large-discriminator",
+}
+ElectraGeneratorBackbone.PUBLISHED = {
+    "electra_small_generator_uncased_en": "hf://google/electra-small-generator",
+    "electra_base_generator_uncased_en": "hf://google/electra-base-generator",
+    "electra_large_generator_uncased_en": "hf://google/electra-large-generator",
+}
+
+# === Checkpoints ===
+
+_PARTS = ("query", "key", "value")
+_HUGGINGFACE = {
+    "token_embedding": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+    "projection": "embeddings_project",
+    "block_{i}/attention/query_key_value": tuple(
+        f"encoder.layer.{{i}}.attention.self.{part}" for part in _PARTS
+    ),
+    "block_{i}/attention/output": "encoder.layer.{i}.attention.output.dense",
+    "block_{i}/attention_norm": "encoder.layer.{i}.attention.output.LayerNorm",
+    "block_{i}/feedforward/intermediate": "encoder.layer.{i}.intermediate.dense",
+    "block_{i}/feedforward/output": "encoder.layer.{i}.output.dense",
+    "block_{i}/feedforward_norm": "encoder.layer.{i}.output.LayerNorm",
+    "classifier/pooler": "classifier.dense",
+    "classifier/logits": "classifier",
+    "replaced_head/dense": "discriminator_predictions.dense",
+    "replaced_head/logits": "discriminator_predictions.dense_prediction",
+    "token_head/dense": "generator_predictions.dense",
+    "token_head/norm": "generator_predictions.LayerNorm",
+    "token_head/bias": "generator_lm_head.bias",
+}
+_GOOGLE = {
+    "token_embedding": "embeddings/word_embeddings",
+    "position_embedding": "embeddings/position_embeddings",
+    "segment_embedding": "embeddings/token_type_embeddings",
+    "embedding_norm": "embeddings/LayerNorm",
+    "projection": "embeddings_project",
+    "block_{i}/attention/query_key_value": tuple(
+        f"encoder/layer_{{i}}/attention/self/{part}" for part in _PARTS
+    ),
+    "block_{i}/attention/output": "encoder/layer_{i}/attention/output/dense",
+    "block_{i}/attention_norm": "encoder/layer_{i}/attention/output/LayerNorm",
+    "block_{i}/feedforward/intermediate": "encoder/layer_{i}/intermediate/dense",
+    "block_{i}/feedforward/output": "encoder/layer_{i}/output/dense",
+    "block_{i}/feedforward_norm": "encoder/layer_{i}/output/LayerNorm",
+}
+_GOOGLE_LEAVES = {
+    "kernel": "/kernel",
+    "bias": "/bias",
+    "gamma": "/gamma",
+    "beta": "/beta",
+    "embeddings": "",
+}
+
+
+class _GeneratorNames(NameTable):
+    """The names of the generator, whose embeddings are the discriminator's if it has none."""
+
+    def resolve(self, tensors):
+        # Of two tensors for a name, the first is taken.
+        return super().resolve(sorted(tensors, key=lambda name: not name.startswith("generator/")))
+
+
+HUGGINGFACE_NAMES = NameTable(
+    _HUGGINGFACE,
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    prefix=r"electra\.",
+    spellings={
+        "LayerNorm.gamma": "LayerNorm.weight",
+        "LayerNorm.beta": "LayerNorm.bias",
+        # The heads of a classifier of texts and of choices; that of tokens is one layer.
+        "classifier.out_proj": "classifier",
+        "sequence_summary.summary": "classifier.dense",
+    },
+    # A buffer, and the tied copy that torch writes of the output matrix.
+    ignored=r"position_ids$|generator_lm_head\.weight$",
+)
+GOOGLE_NAMES = NameTable(
+    _GOOGLE
+    | {
+        "replaced_head/dense": "discriminator_predictions/dense",
+        "replaced_head/logits": "discriminator_predictions/dense_1",
+    },
+    leaves=_GOOGLE_LEAVES,
+    prefix="electra/",
+)
+GOOGLE_GENERATOR_NAMES = _GeneratorNames(
+    _GOOGLE
+    | {
+        "token_head/dense": "generator_predictions/dense",
+        "token_head/norm": "generator_predictions/LayerNorm",
+        "token_head/bias": "generator_predictions/output_bias",
+    },
+    leaves=_GOOGLE_LEAVES,
+    prefix="generator/|electra/(?=embeddings/)",
+)
+
+
+def _huggingface_config(checkpoint):
+    known = {
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
+    }
+    if "generator_lm_head.weight" in checkpoint.tensors:  # whose head would be another matrix
+        known["tie_word_embeddings"] = True
+    if "sequence_summary.summary.weight" in checkpoint.tensors:
+        known |= {"summary_type": "first", "summary_activation": "gelu"}
+    require_only(checkpoint, ElectraBackbone, known)
+    config = checkpoint.config
+    dropout = config.get("hidden_dropout_prob", 0.1)
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["num_hidden_layers"],
+        "num_heads": config["num_attention_heads"],
+        "hidden_dim": config["hidden_size"],
+        "intermediate_dim": config["intermediate_size"],
+        "embedding_dim": config.get("embedding_size", 128),
+        **dropouts(dropout, config.get("attention_probs_dropout_prob", dropout)),
+        "activation": own_activation(config.get("hidden_act", "gelu")),
+        "max_sequence_length": config.get("max_position_embeddings", 512),
+        "num_segments": config.get("type_vocab_size", 2),
+        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+    }
+
+
+def _google_config(names, stated):
+    """Return how to read the sizes from shapes, as the published folders have no configuration.
+
+    Shapes do not tell the number of heads: those of the published sizes are 64 wide. `stated` takes
+    a configuration, which someone may have added, and returns the part for this network.
+    """
+
+    def config(checkpoint):
+        tensors, config = names.resolve(checkpoint.tensors), stated(checkpoint.config)
+
+        def shape(name):
+            return checkpoint.tensors.shape(tensors[name])
+
+        rows, embedding_dim = shape("embeddings/word_embeddings")
+        hidden_dim, intermediate_dim = shape("encoder/layer_0/intermediate/dense/kernel")
+        blocks = [n for n in tensors if re.fullmatch(r"encoder/layer_\d+/output/dense/bias", n)]
+        heads = hidden_dim // 64 if hidden_dim % 64 == 0 else None
+        dropout = config.get("hidden_dropout_prob", 0.1)
+        return {
+            "vocabulary_size": rows,
+            "num_layers": len(blocks),
+            "num_heads": config.get("num_attention_heads", heads),
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "embedding_dim": embedding_dim,
+            **dropouts(dropout, config.get("attention_probs_dropout_prob", dropout)),
+            "activation": own_activation(config.get("hidden_act", "gelu")),  # here erf, too
+            "max_sequence_length": shape("embeddings/position_embeddings")[0],
+            "num_segments": shape("embeddings/token_type_embeddings")[0],
+        }
+
+    return config
+
+
+def _is_huggingface(checkpoint):
+    tensors = ["electra.encoder.layer.0.attention.self.query.weight"]
+    return signs(checkpoint, "electra", tensors)
+
+
+def _is_huggingface_generator(checkpoint):
+    found = "generator_predictions.dense.weight" in checkpoint.tensors
+    return found and _is_huggingface(checkpoint) + 1
+
+
+def _holds(network):
+    return lambda checkpoint: f"{network}/encoder/layer_0/output/dense/kernel" in checkpoint.tensors
+
+
+ElectraBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        _is_huggingface,
+        _huggingface_config,
+        HUGGINGFACE_NAMES,
+        lambda checkpoint: huggingface_labels(
+            checkpoint, "classifier.out_proj.weight", "classifier.weight"
+        ),
+    ),
+    "google": Converter(
+        _holds("electra"), _google_config(GOOGLE_NAMES, lambda config: config), GOOGLE_NAMES
+    ),
+}
+ElectraGeneratorBackbone.CONVERTERS = {
+    "huggingface": Converter(_is_huggingface_generator, _huggingface_config, HUGGINGFACE_NAMES),
+    "google": Converter(
+        _holds("generator"),
+        _google_config(GOOGLE_GENERATOR_NAMES, lambda config: config.get("generator", {})),
+        GOOGLE_GENERATOR_NAMES,
+    ),
+}

@@ -1,0 +1,224 @@
+"""SpanBERT: BERT's network, pretrained on masked spans, single texts and no second sentence.
+
+Differs from BERT: the published checkpoints have no pooler; beside the masked-LM head there is one
+that predicts a span's tokens from the two tokens around it, the span-boundary objective.
+
+Shapes: B batch, S sequence, D hidden, V vocabulary, M spans per row, L longest span.
+"""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_lm.converters.converter import signs
+from keras_lm.layers import Dense, LayerNormalization, get_activation, truncated_normal
+from keras_lm.models.bert import BertBackbone
+
+POSITION_DIM = 200  # as in the authors' code
+
+
+class SpanBoundaryHead(keras.layers.Layer):
+    """Logits of the tokens in spans, from the tokens left and right of each.
+
+    The two vectors and one for the position in the span go through two layers (dense, activation,
+    norm), the tied token embedding, and a bias of its own.
+
+    Args:
+        token_embedding: the backbone's `ReversibleEmbedding`; its transpose is the output matrix.
+        max_span_length: int. L.
+        activation, layer_norm_epsilon: see `PostNormBlock`.
+
+    Call: `head(outputs, inputs)` → (B, M, L, V) float32 for `span_boundaries` (B, M, 2), the
+    positions of the tokens left and right of each span. Without these in `inputs`, M is 0.
+
+    Source: https://arxiv.org/abs/1907.10529, section 3.2, equations 1 to 3.
+    """
+
+    def __init__(
+        self,
+        token_embedding,
+        max_span_length=20,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.token_embedding = token_embedding
+        self.max_span_length = max_span_length
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def build(self, outputs_shape, inputs_shape=None):
+        hidden_dim = outputs_shape["sequence_output"][-1]
+        self.positions = self.add_weight(
+            name="positions",
+            shape=(self.max_span_length, POSITION_DIM),
+            initializer=truncated_normal(),
+        )
+        self.first = self._make_layer("first", 2 * hidden_dim + POSITION_DIM, hidden_dim)
+        self.second = self._make_layer("second", hidden_dim, hidden_dim)
+        rows = self.token_embedding.input_dim
+        self.bias = self.add_weight(name="bias", shape=(rows,), initializer="zeros")
+
+    def _make_layer(self, name, input_dim, output_dim):
+        dense = Dense(
+            output_dim,
+            activation=get_activation(self.activation),
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name=f"{name}_dense",
+        )
+        dense.build((None, None, None, input_dim))
+        norm = LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{name}_norm"
+        )
+        norm.build((None, None, None, output_dim))
+        return dense, norm
+
+    def call(self, outputs, inputs=None, training=None):
+        states = outputs["sequence_output"]
+        rows = ops.shape(states)[0]
+        boundaries = (inputs or {}).get("span_boundaries")
+        if boundaries is None:
+            boundaries = ops.zeros((rows, 0, 2), "int32")
+        boundaries = ops.convert_to_tensor(boundaries, "int32")
+        spans, length = ops.shape(boundaries)[1], self.max_span_length
+        ends = ops.take_along_axis(states, ops.reshape(boundaries, (rows, -1, 1)), axis=1)
+        ends = ops.reshape(ends, (rows, spans, 1, 2 * states.shape[-1]))  # left, right
+        positions = ops.cast(self.positions, ends.dtype)[None, None]
+        x = ops.concatenate(
+            [
+                ops.broadcast_to(ends, (rows, spans, length, ends.shape[-1])),
+                ops.broadcast_to(positions, (rows, spans, length, POSITION_DIM)),
+            ],
+            axis=-1,
+        )
+        for dense, norm in (self.first, self.second):
+            x = norm(dense(x))  # (B, M, L, D)
+        x = self.token_embedding(x, reverse=True)
+        return ops.cast(x, "float32") + ops.cast(self.bias, "float32")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class SpanBertBackbone(BertBackbone):
+    """The encoder of SpanBERT, called like `BertBackbone`.
+
+    Args:
+        max_span_length: int. Positions that the head of the span-boundary objective knows.
+        Other arguments: as `BertBackbone`.
+
+    Example:
+
+        backbone = keras_lm.models.SpanBertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[2, 7, 3]]})["sequence_output"].shape  # (1, 3, 16)
+
+    Source: Joshi et al. 2019, https://arxiv.org/abs/1907.10529, section 3.
+    """
+
+    PRETRAINING_HEADS = {"token_logits": "token", "span_boundary_logits": "span_boundary"}
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        dropout=0.1,
+        attention_dropout=None,
+        activation="gelu",
+        max_sequence_length=512,
+        num_segments=2,
+        layer_norm_epsilon=1e-12,
+        use_pooler=False,
+        max_span_length=20,
+        dtype=None,
+        name="span_bert_backbone",
+    ):
+        super().__init__(
+            vocabulary_size,
+            num_layers,
+            num_heads,
+            hidden_dim,
+            intermediate_dim,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation=activation,
+            max_sequence_length=max_sequence_length,
+            num_segments=num_segments,
+            layer_norm_epsilon=layer_norm_epsilon,
+            use_pooler=use_pooler,
+            dtype=dtype,
+            name=name,
+        )
+        self.config["max_span_length"] = max_span_length
+
+    def make_head(self, kind, **options):
+        config = self.config
+        if kind == "span_boundary":
+            return SpanBoundaryHead(
+                self.token_embedding,
+                config["max_span_length"],
+                config["activation"],
+                config["layer_norm_epsilon"],
+                dtype=self.dtype_policy,
+                name="span_boundary_head",
+            )
+        return super().make_head(kind, **options)
+
+
+def _size(bert):
+    return BertBackbone.SIZES[bert] | {"use_pooler": False}
+
+
+SpanBertBackbone.SIZES = {
+    "span_bert_base_en": _size("bert_base_en"),
+    "span_bert_large_en": _size("bert_large_en"),
+}
+SpanBertBackbone.PUBLISHED = {
+    "span_bert_base_en": "hf://SpanBERT/spanbert-base-cased",
+    "span_bert_large_en": "hf://SpanBERT/spanbert-large-cased",
+}
+
+# === Checkpoints ===
+
+_BERT = BertBackbone.CONVERTERS["huggingface"]
+_HEAD = "cls.pair_target_predictions"
+HUGGINGFACE_NAMES = dataclasses.replace(
+    _BERT.names,
+    names=_BERT.names.names
+    | {
+        "span_boundary_head/positions": f"{_HEAD}.position_embeddings.weight",
+        "span_boundary_head/first_dense": f"{_HEAD}.mlp_layer_norm.linear1",
+        "span_boundary_head/first_norm": f"{_HEAD}.mlp_layer_norm.layer_norm1",
+        "span_boundary_head/second_dense": f"{_HEAD}.mlp_layer_norm.linear2",
+        "span_boundary_head/second_norm": f"{_HEAD}.mlp_layer_norm.layer_norm2",
+        "span_boundary_head/bias": f"{_HEAD}.bias",
+    },
+    spellings={".gamma": ".weight", ".beta": ".bias"},
+    ignored=_BERT.names.ignored + r"|pair_target_predictions\.decoder\.",
+)
+
+
+def _config(checkpoint):
+    table = HUGGINGFACE_NAMES.names["span_boundary_head/positions"]
+    arguments = _BERT.config(checkpoint)
+    if table in checkpoint.tensors:
+        arguments["max_span_length"] = checkpoint.tensors.shape(table)[0]
+    return arguments
+
+
+def _matches(checkpoint):
+    """With its own head it is recognised; without, it is a BERT that must be asked for as this."""
+    query = "bert.encoder.layer.0.attention.self.query.weight"
+    return signs(checkpoint, "bert", [query, f"{_HEAD}.bias"]) or _BERT.matches(checkpoint)
+
+
+SpanBertBackbone.CONVERTERS = {
+    "huggingface": dataclasses.replace(
+        _BERT, matches=_matches, config=_config, names=HUGGINGFACE_NAMES
+    )
+}

@@ -1,0 +1,87 @@
+"""TinyBERT: BERT's network, small and distilled in two stages, general and for a task.
+
+Differs from BERT: a classifier has ReLU on the pooled output, and no dropout. The layer that
+widened its states to the teacher's (`fit_dense`) is of no use after distillation: it is not loaded.
+"""
+
+import dataclasses
+import re
+
+import keras
+
+from keras_lm.converters.converter import signs
+from keras_lm.layers import PooledClassifier
+from keras_lm.models.bert import BertBackbone
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class PooledReluClassifier(PooledClassifier):
+    """ReLU of the pooled output, then logits: the authors' `TinyBertForSequenceClassification`."""
+
+    def call(self, outputs, inputs=None, training=None):
+        if self.pooler is None:
+            pooled = keras.ops.relu(outputs["pooled_output"])
+            outputs = outputs | {"pooled_output": pooled}
+        return super().call(outputs, training=training)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TinyBertBackbone(BertBackbone):
+    """The encoder of TinyBERT; arguments and calls are those of `BertBackbone`.
+
+    Example:
+
+        backbone = keras_lm.models.TinyBertBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[2, 7, 3]]})["pooled_output"].shape  # (1, 16)
+
+    Source: Jiao et al. 2019, https://arxiv.org/abs/1909.10351, section 4.
+    """
+
+    def make_head(self, kind, **options):
+        if kind == "classification":
+            options = {"dropout": 0.0} | options
+            return PooledReluClassifier(name="classifier", dtype=self.dtype_policy, **options)
+        return super().make_head(kind, **options)
+
+
+def _size(num_layers, hidden_dim, intermediate_dim):
+    return {
+        "vocabulary_size": 30522,
+        "num_layers": num_layers,
+        "num_heads": 12,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": intermediate_dim,
+    }
+
+
+TinyBertBackbone.SIZES = {
+    "tiny_bert_4_layers_en_uncased": _size(4, 312, 1200),
+    "tiny_bert_6_layers_en_uncased": _size(6, 768, 3072),
+}
+TinyBertBackbone.PUBLISHED = {
+    "tiny_bert_4_layers_en_uncased": "hf://huawei-noah/TinyBERT_General_4L_312D",
+    "tiny_bert_6_layers_en_uncased": "hf://huawei-noah/TinyBERT_General_6L_768D",
+}
+
+# === Checkpoints ===
+
+_BERT = BertBackbone.CONVERTERS["huggingface"]
+_FIT_DENSE = r"^fit_denses?\."
+
+
+def _matches(checkpoint):
+    """With its own layer it is recognised; without, it is a BERT that must be asked for as this."""
+    query = "bert.encoder.layer.0.attention.self.query.weight"
+    own = [name for name in checkpoint.tensors if re.match(_FIT_DENSE, name)][:1]
+    return (own and signs(checkpoint, "bert", [query, *own])) or _BERT.matches(checkpoint)
+
+
+TinyBertBackbone.CONVERTERS = {
+    "huggingface": dataclasses.replace(
+        _BERT,
+        matches=_matches,
+        names=dataclasses.replace(_BERT.names, ignored=f"{_BERT.names.ignored}|{_FIT_DENSE}"),
+    )
+}
