@@ -1,6 +1,8 @@
 """Answers for users' texts, batch by batch."""
 
+import collections
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -8,6 +10,9 @@ import tensorflow as tf
 
 from keras_lm.elements import elements
 from keras_lm.tasks import datasets, lengths
+
+# Between its matrix products a batch leaves cores idle, which another one takes.
+AT_ONCE = 2
 
 
 def answer_all(task, x, batch_size, answer, verbose=0):
@@ -27,14 +32,29 @@ def answer_all(task, x, batch_size, answer, verbose=0):
             order.extend(len(order) + here)
             yield from batches_of(lengths.take(columns, here), batch_size)
 
-    found = [
-        {key: value.numpy() for key, value in answer(batch).items()}
-        for batch in with_progress(batches(), number, verbose)
-    ]
+    def compute(batch):
+        return {key: value.numpy() for key, value in answer(batch).items()}
+
+    found = list(with_progress(_side_by_side(compute, batches()), number, verbose))
     if not found:
         raise ValueError("x is empty: pass at least one text.")
     places = np.argsort(order)
     return {key: join_answers([each[key] for each in found])[places] for key in found[0]}
+
+
+def _side_by_side(compute, batches):
+    """Yield the results of batches in their order, computing `AT_ONCE` of them at a time."""
+    batches = iter(batches)
+    for batch in itertools.islice(batches, 1):  # alone: it may trace a graph
+        yield compute(batch)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        pending = collections.deque()
+        for batch in batches:
+            pending.append(threads.submit(compute, batch))
+            if len(pending) == AT_ONCE:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def _joined_batches(dataset):

@@ -363,5 +363,5 @@ def test_many_tasks_answer_without_warnings_of_retracing(make, caplog):
         task = make(FeatureExtractor, layers="embedding")
         for rows in (1, length):
             task.embed(["a " * length] * rows)
-        assert len(task._answer_functions) == 1
+        assert len(task._graphs) == 1
     assert "retracing" not in caplog.text

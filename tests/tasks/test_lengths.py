@@ -1,12 +1,14 @@
 """Texts of like lengths come together, and answers in the order of the texts."""
 
+import threading
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras.ops import softmax
 
-from keras_lm.tasks import MaskedLM, TextClassifier, lengths
+from keras_lm.tasks import MaskedLM, TextClassifier, answers, lengths
 
 TEXTS = ["good " * (1 + 7 * number % 11) for number in range(40)]
 
@@ -110,3 +112,29 @@ def test_a_sequence_a_row_is_that_of_its_text(make):
     for row, other, text in zip(logits, expected, TEXTS[:6], strict=True):
         size = len(text.split()) + 2
         np.testing.assert_allclose(row[:size], other[:size], rtol=1e-4, atol=1e-5)
+
+
+def test_batches_are_computed_side_by_side_and_answered_in_order():
+    started, gates = [], {number: threading.Event() for number in range(5)}
+
+    def compute(number):
+        started.append(number)
+        assert gates[number].wait(60)
+        return number
+
+    gates[0].set()
+    found = answers._side_by_side(compute, range(5))
+    assert next(found) == 0
+    assert started == [0]  # alone: it traces
+    gates[2].set()  # before the first of the two is done
+    gates[1].set()
+    assert next(found) == 1
+    assert len(started) <= 1 + 2 * answers.AT_ONCE  # no more than that are in memory
+    for gate in gates.values():
+        gate.set()
+    assert list(found) == [2, 3, 4]
+
+
+def test_what_a_batch_raises_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        list(answers._side_by_side(lambda number: 1 / number, [3, 2, 1, 0, 1]))
