@@ -147,13 +147,16 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposa
 def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, spare=0):
     """Read the prompts once; return the column of the first new token, a `State`, and its logits.
 
-    The state and the logits (B · N, V) have N = `sequences` rows for each prompt, and the model's
-    state has room for `spare` tokens more than there may be.
+    The state and the logits (B · N, V) have N = `sequences` rows for each prompt. There is room for
+    as many tokens as are wanted, and for `spare` more to be read for nothing.
     """
     rows, begin = tf.unstack(tf.shape(token_ids))
     room = tf.reduce_max(tf.concat([max_new_tokens, [0]], axis=0))
     logits, model_state = read_prompts(
-        model, token_ids, padding_mask, model.initial_state(rows, begin + room + spare)
+        model,
+        token_ids,
+        padding_mask,
+        model.initial_state(rows, begin + room + tf.minimum(spare, room)),
     )
     state = State(
         end=tf.fill([rows], begin),

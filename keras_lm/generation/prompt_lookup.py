@@ -21,20 +21,23 @@ import tensorflow as tf
 
 from keras_lm.generation import logits as processors
 
-LONGEST_MATCH = 3
+# In prose, a single token has nearly always occurred before, but what followed it seldom follows
+# again: a step that reads such proposals takes longer for nothing.
+SHORTEST_MATCH, LONGEST_MATCH = 2, 3
 
 
 def propose(state, number):
     """Return up to `number` (B,) tokens that may come next, (B, K); −1 after those of a row.
 
-    They follow the longest earlier match of the last tokens, of equally long ones the last.
+    They follow the longest earlier match of the last tokens, of equally long ones the last one.
     """
     same = processors.matches(state.token_ids, state.padding_mask, state.end, LONGEST_MATCH)
     columns = tf.range(tf.shape(same)[1])
-    same = tf.where(columns < state.end[:, tf.newaxis], same, 0)
+    counts = (columns < state.end[:, tf.newaxis]) & (same >= SHORTEST_MATCH)
+    same = tf.where(counts, same, 0)
     rank = same * tf.size(columns) + columns
     place = tf.argmax(rank, axis=1, output_type=tf.int32)[:, tf.newaxis]  # (B, 1)
-    number = tf.where(tf.reduce_any(same > 0, axis=1), number, 0)
+    number = tf.where(tf.reduce_any(counts, axis=1), number, 0)
     ahead = tf.range(tf.reduce_max(tf.concat([number, [0]], axis=0)))  # (K,)
     # A text that repeats itself up to here is proposed to go on.
     period = tf.maximum(state.end[:, tf.newaxis] - place, 1)

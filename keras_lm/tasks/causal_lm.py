@@ -95,9 +95,9 @@ class CausalLM(GenerativeTask):
             num_return_sequences: int N. How many continuations of each prompt.
             seed: int, or a list with one per prompt. Equal prompts with equal seeds have equal
                 continuations.
-            prompt_lookup: int. How many tokens to propose for each step, taken from where the last
-                ones occurred before, 0 for none: the same text in fewer steps, if it repeats
-                itself or its prompt. See `keras_lm/generation/prompt_lookup.py`.
+            prompt_lookup: int. How many tokens to propose for each step: those that followed the
+                last two or three where these occurred before. The text is the same, and sooner
+                there if it repeats its prompt or itself, later if it seldom does. 0 is off.
             batch_size: int, prompts at a time.
             verbose: 1 draws a progress bar.
 

@@ -43,6 +43,7 @@ class RememberingModel(ToyModel):
     def __init__(self, vocabulary_size, seed=0, scale=2.0, memory=None):
         super().__init__(vocabulary_size, seed, scale)
         self.memory = memory
+        self.columns = 0
 
     def logits(self, tokens):
         return super().logits(tokens if self.memory is None else tokens[-self.memory :])
@@ -52,6 +53,7 @@ class RememberingModel(ToyModel):
 
     def all_logits(self, token_ids, padding_mask, state):
         self.calls += 1
+        self.columns += token_ids.shape[1]
         ids, length = np.array(state["ids"]), np.array(state["length"])
         new = np.where(padding_mask, token_ids, -1)
         logits = np.zeros([*new.shape, self.table.shape[1]], "float32")

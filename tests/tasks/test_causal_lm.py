@@ -202,10 +202,11 @@ def test_several_sequences_come_as_a_list_for_each_prompt(task):
 @pytest.mark.parametrize(
     ("cls", "options"),
     [
-        (GPTBackbone, {}),
-        (GPT2Backbone, {}),
         (GPT3Backbone, {"attention_windows": [3, None]}),
-        (GPTNeoBackbone, {"attention_windows": [None, 4]}),
+        *(
+            pytest.param(cls, {}, marks=pytest.mark.slow)
+            for cls in (GPTBackbone, GPT2Backbone, GPTNeoBackbone)
+        ),
     ],
 )
 def test_lookup_changes_no_text(cls, options):
