@@ -190,7 +190,7 @@ def test_lookup_changes_no_token(remembering_model, options):
         columns, model.columns = model.columns, 0
         assert continued(model, prompts, ends, proposals=proposals, **options) == expected
         proposed += model.columns - columns
-    assert proposed > 9
+    assert proposed > 0
 
 
 def test_lookup_takes_fewer_steps_where_a_text_repeats_itself(remembering_model):
