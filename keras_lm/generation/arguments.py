@@ -6,7 +6,9 @@ from keras_lm.generation.decoding import no_room
 from keras_lm.generation.options import OPTIONS, check_options
 
 
-def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences):
+def check_search(
+    temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences, prompt_lookup=0
+):
     """Check the range of the arguments, and that none is without effect given the others."""
     for name, value in {
         "num_beams": num_beams,
@@ -16,6 +18,16 @@ def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_retur
             raise ValueError(f"{name}={value!r} is out of range: it must be an int, 1 or more.")
     if not isinstance(length_penalty, (int, float)) or not np.isfinite(length_penalty):
         raise ValueError(f"length_penalty={length_penalty!r} is not a number.")
+    if not isinstance(prompt_lookup, (int, np.integer)) or prompt_lookup < 0:
+        raise ValueError(
+            f"prompt_lookup={prompt_lookup!r} is out of range: it must be an int, 0, which is off, "
+            "or the number of tokens to propose."
+        )
+    if num_beams > 1 and prompt_lookup:
+        raise ValueError(
+            f"num_beams={num_beams} with prompt_lookup={prompt_lookup}: beam search cannot look "
+            "up what comes next. Leave one of them out."
+        )
     if num_beams > 1 and temperature:
         raise ValueError(
             f"num_beams={num_beams} with temperature={temperature}: beam search draws nothing by "

@@ -74,7 +74,9 @@ def _search_step(begin, options, ending, num_beams, length_penalty):
 
     def step(logits, state, beams):
         was_done = tf.reshape(state.is_done, [-1, num_beams])[:, 0]  # (B,)
-        length = tf.cast(state.end + 1 - begin, tf.float32)
+        # How many new tokens there are with the next one: all beams have equally many.
+        length = tf.reshape(state.end, [-1, num_beams])[:, :1] + 1 - begin  # (B, 1)
+        divisor = tf.cast(length, tf.float32) ** length_penalty
 
         # The likeliest continuations of all beams of a prompt.
         scores = decoding.process(tf.nn.log_softmax(logits), state, options)
@@ -88,21 +90,21 @@ def _search_step(begin, options, ending, num_beams, length_penalty):
 
         # Their tokens, and whether they end there.
         is_end = ending.is_token(token)
-        here = tf.range(tf.shape(state.token_ids)[1]) == state.end  # (T,)
-        written = ~is_end[:, :, tf.newaxis] & here
+        end = begin + length[:, tf.newaxis] - 1  # (B, 1, 1)
+        written = ~is_end[:, :, tf.newaxis] & (tf.range(tf.shape(state.token_ids)[1]) == end)
         ids = tf.gather(state.token_ids, of_row)  # (B, C, T)
         ids = tf.where(written, token[:, :, tf.newaxis], ids)
         mask = tf.where(written, 1, tf.gather(state.padding_mask, of_row))
         columns = tf.shape(ids)[2]
+        numbers = length - tf.cast(is_end, tf.int32)  # (B, C)
         is_text = ending.is_text(
-            tf.reshape(ids, [-1, columns]), tf.reshape(mask, [-1, columns]), begin, state.end + 1
+            tf.reshape(ids, [-1, columns]), begin, begin + tf.reshape(numbers, [-1])
         )
-        numbers = state.end + 1 - begin - tf.cast(is_end, tf.int32)  # (B, C)
-        is_end |= tf.reshape(is_text, tf.shape(is_end)) | (state.end + 1 - begin >= most)
+        is_end |= tf.reshape(is_text, tf.shape(is_end)) | (length >= most)
 
         # The best of the finished texts, old and new. Those of a prompt that is done stay.
         counts = is_end & (tf.range(number) < num_beams) & ~was_done[:, tf.newaxis]
-        finished = tf.where(counts, scores / length**length_penalty, IMPOSSIBLE)
+        finished = tf.where(counts, scores / divisor, IMPOSSIBLE)
         done_scores, best = tf.math.top_k(
             tf.concat([beams.done_scores, finished], axis=1), num_beams
         )
@@ -113,16 +115,15 @@ def _search_step(begin, options, ending, num_beams, length_penalty):
 
         # The next beams, and whether any could still win.
         scores, best = tf.math.top_k(tf.where(is_end, IMPOSSIBLE, scores), num_beams)
-        hope = scores[:, 0] / length**length_penalty
+        hope = scores[:, 0] / divisor[:, 0]
         is_full = tf.reduce_all(done_scores > IMPOSSIBLE, axis=1)
         is_done = was_done | (is_full & (tf.reduce_min(done_scores, axis=1) >= hope))
-        is_done |= state.end + 1 - begin >= most[:, 0]
+        is_done |= (length >= most)[:, 0]
         rows = tf.reshape(tf.gather(of_row, best, batch_dims=1), [-1])
         state = State(
             end=state.end + 1,
             token_ids=tf.reshape(tf.gather(ids, best, batch_dims=1), [-1, columns]),
             padding_mask=tf.reshape(tf.gather(mask, best, batch_dims=1), [-1, columns]),
-            number=state.number,
             is_done=tf.repeat(is_done, num_beams),
             model_state=map_state(lambda x: tf.gather(x, rows), state.model_state),
         )

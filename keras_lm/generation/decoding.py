@@ -7,6 +7,8 @@ A model is anything with two functions:
 - `next_logits(token_ids, padding_mask, state)` reads new tokens, (B, S) int32 each, and returns
   the logits after the last of each row, (B, V) float32, and the state after them.
 
+For prompt look-up it has two more, see `prompt_lookup`.
+
 Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabulary.
 """
 
@@ -16,9 +18,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_lm.generation import logits as processors
+from keras_lm.generation import prompt_lookup as lookup
 from keras_lm.generation import prompts, samplers, stopping
 from keras_lm.generation.options import batch_options, repeat_rows
 from keras_lm.layers.tensorflow import require
+
+# So many columns of long prompts are read at once: attention's scores for all of them would take
+# memory by the square of their number.
+COLUMNS_AT_ONCE = 256
 
 
 class Limits(NamedTuple):
@@ -49,16 +56,18 @@ class Ending(NamedTuple):
         """Return whether tokens of any shape are among `token_ids`."""
         return tf.reduce_any(token[..., tf.newaxis] == self.token_ids, axis=-1)
 
-    def is_text(self, token_ids, padding_mask, begin, end):
-        """Return whether the texts in columns `begin` to `end` of (B, T) contain a string, (B,)."""
+    def is_text(self, token_ids, begin, end):
+        """Return whether rows (B, T) have a string in columns `begin` to `end` (B,), as (B,)."""
         nothing = tf.zeros(tf.shape(token_ids)[:1], tf.bool)
         if self.detokenize is None:
             return nothing
 
         def is_text():
             # A token has at least one byte; cut within a character, up to three are replaced.
-            first = tf.maximum(begin, end - stopping.longest(self.strings) - 3)
-            tail = prompts.real_tokens(token_ids[:, first:end], padding_mask[:, first:end])
+            back = tf.range(stopping.longest(self.strings) + 3, 0, -1)
+            columns = end[:, tf.newaxis] - back
+            tail = tf.gather(token_ids, tf.maximum(columns, 0), batch_dims=1)
+            tail = prompts.real_tokens(tail, tf.cast(columns >= begin, tf.int32))
             places = stopping.first_place(self.detokenize(tail), self.strings)
             return places < stopping.NOWHERE
 
@@ -68,16 +77,19 @@ class Ending(NamedTuple):
 class State(NamedTuple):
     """The loop's variables.
 
-    `end` is the column of the next token; `token_ids` and `padding_mask` (B, T) hold prompts and
-    new tokens; `number` (B,) counts the new ones; `model_state` is after all tokens but the newest.
+    `end` (B,) is the column of each row's next token; `token_ids` and `padding_mask` (B, T) hold
+    prompts and new tokens; `model_state` is after all tokens but the newest.
     """
 
     end: tf.Tensor
     token_ids: tf.Tensor
     padding_mask: tf.Tensor
-    number: tf.Tensor
     is_done: tf.Tensor
     model_state: object
+
+    def newest(self):
+        """Return the newest token of each row, (B,)."""
+        return tf.gather(self.token_ids, self.end - 1, batch_dims=1)
 
 
 def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), **options):
@@ -107,81 +119,115 @@ def no_room(max_new_tokens, window):
     )
 
 
-def sample(model, token_ids, padding_mask, options, ending, sequences=1):
+def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposals=None):
     """Continue prompts (B, P), padded on the left; each has at least one token.
 
-    Returns the new tokens, (B · N, longest), for N = `sequences` adjacent continuations of each
-    prompt, and how many each row has.
+    With `proposals` (int), prompt look-up proposes up to so many tokens for each step. Returns the
+    new tokens, (B · N, longest), for N = `sequences` adjacent continuations of each prompt, and how
+    many each row has.
     """
-    begin, state, logits = start(model, token_ids, padding_mask, options.max_new_tokens, sequences)
+    spare = 0 if proposals is None else proposals
+    begin, state, logits = start(
+        model, token_ids, padding_mask, options.max_new_tokens, sequences, spare
+    )
     rows = tf.shape(token_ids)[0]
     which = tf.tile(tf.range(tf.cast(sequences, tf.int64)), [rows])
     options = repeat_rows(options, sequences)
-    noise = samplers.uniform_noise(
-        options.seed, which, tf.reduce_max(tf.concat([options.max_new_tokens, [0]], axis=0))
-    )
-    choose = sampling_step(begin, options, ending, noise)
+    choose = chooser(begin, options, ending, which)
     state = tf.cond(tf.reduce_all(state.is_done), lambda: state, lambda: choose(logits, state))
+    advance = stepper(model, choose, begin + options.max_new_tokens, proposals)
     state = tf.while_loop(
-        lambda state: ~tf.reduce_all(state.is_done),
-        lambda state: [choose(*read_newest(model, state))],
-        [state],
+        lambda state: ~tf.reduce_all(state.is_done), lambda state: [advance(state)], [state]
     )[0]
-    longest = tf.reduce_max(tf.concat([state.number, [0]], axis=0))
-    return state.token_ids[:, begin : begin + longest], state.number
+    number = state.end - begin
+    longest = tf.reduce_max(tf.concat([number, [0]], axis=0))
+    return state.token_ids[:, begin : begin + longest], number
 
 
-def start(model, token_ids, padding_mask, max_new_tokens, sequences=1):
+def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, spare=0):
     """Read the prompts once; return the column of the first new token, a `State`, and its logits.
 
-    The state and the logits (B · N, V) have N = `sequences` rows for each prompt.
+    The state and the logits (B · N, V) have N = `sequences` rows for each prompt. There is room for
+    as many tokens as are wanted, and for `spare` more to be read for nothing.
     """
     rows, begin = tf.unstack(tf.shape(token_ids))
     room = tf.reduce_max(tf.concat([max_new_tokens, [0]], axis=0))
-    logits, model_state = model.next_logits(
-        token_ids, padding_mask, model.initial_state(rows, begin + room)
+    logits, model_state = read_prompts(
+        model,
+        token_ids,
+        padding_mask,
+        model.initial_state(rows, begin + room + tf.minimum(spare, room)),
     )
     state = State(
-        end=begin,
+        end=tf.fill([rows], begin),
         token_ids=tf.pad(token_ids, [[0, 0], [0, room]]),
         padding_mask=tf.pad(padding_mask, [[0, 0], [0, room]]),
-        number=tf.zeros([rows], tf.int32),
         is_done=max_new_tokens <= 0,
         model_state=model_state,
     )
-    *repeated, logits = repeat_rows([*state[1:], logits], sequences)
-    return begin, State(begin, *repeated), logits
+    return begin, *repeat_rows((state, logits), sequences)
+
+
+def read_prompts(model, token_ids, padding_mask, state):
+    """Read prompts (B, P) in parts; return the logits (B, V) after them, and the model's state."""
+    rows, columns = tf.unstack(tf.shape(token_ids))
+
+    def read(end, _, state):
+        here = slice(tf.maximum(end - COLUMNS_AT_ONCE, 0), end)
+        logits, state = model.next_logits(token_ids[:, here], padding_mask[:, here], state)
+        return end + COLUMNS_AT_ONCE, logits, state
+
+    # Only the first part may be shorter.
+    first = columns - (columns - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
+    start = [first, tf.zeros([rows, 0]), state]
+    shapes = tf.nest.map_structure(lambda x: x.shape, start)
+    shapes[1] = tf.TensorShape([None, None])
+    _, logits, state = tf.while_loop(lambda end, *_: end <= columns, read, start, shapes)
+    return logits, state
+
+
+def stepper(model, choose, limit, proposals=None):
+    """Return the function of a `State` that reads the newest tokens and chooses the next.
+
+    `choose` is a `chooser`, `limit` (B,) the column at which a row ends at the latest.
+    """
+    if proposals is None:
+        return lambda state: choose(*read_newest(model, state))
+    return lambda state: lookup.advance(model, choose, limit, proposals, state)
 
 
 def read_newest(model, state):
     """Let the model read the newest token of each row, and return its logits and the `State`."""
-    newest = slice(state.end - 1, state.end)
-    logits, model_state = model.next_logits(
-        state.token_ids[:, newest], state.padding_mask[:, newest], state.model_state
-    )
+    newest = state.newest()[:, tf.newaxis]
+    logits, model_state = model.next_logits(newest, tf.ones_like(newest), state.model_state)
     return logits, state._replace(model_state=model_state)
 
 
-def sampling_step(begin, options, ending, noise):
-    """Return the function that picks each row's next token, given `noise` (B, number)."""
+def chooser(begin, options, ending, which):
+    """Return the function of logits (B, V) and a `State` that adds each row's next token.
 
-    def step(logits, state):
+    `which` (B,) int64 is the index of each row among the continuations of its prompt.
+    """
+    most = tf.reduce_max(tf.concat([options.max_new_tokens, [0]], axis=0))
+    # One more than there are tokens, for rows that are done.
+    noise = samplers.uniform_noise(options.seed, which, most + 1)
+
+    def choose(logits, state):
         logits = process(logits, state, options)
-        token = samplers.pick(
-            logits, options.temperature, options.top_k, options.top_p, noise[:, state.end - begin]
-        )
+        drawn = tf.gather(noise, state.end - begin, batch_dims=1)
+        token = samplers.pick(logits, options.temperature, options.top_k, options.top_p, drawn)
         is_end = ending.is_token(token)
         is_new = ~state.is_done & ~is_end
-        here = tf.range(tf.shape(state.token_ids)[1]) == state.end  # (T,)
+        here = tf.range(tf.shape(state.token_ids)[1]) == state.end[:, tf.newaxis]  # (B, T)
         written = is_new[:, tf.newaxis] & here
         token_ids = tf.where(written, token[:, tf.newaxis], state.token_ids)
         padding_mask = tf.where(written, 1, state.padding_mask)
-        number = state.number + tf.cast(is_new, tf.int32)
-        is_done = state.is_done | is_end | (number >= options.max_new_tokens)
-        is_done |= ending.is_text(token_ids, padding_mask, begin, state.end + 1)
-        return State(state.end + 1, token_ids, padding_mask, number, is_done, state.model_state)
+        end = state.end + tf.cast(is_new, tf.int32)
+        is_done = state.is_done | is_end | (end - begin >= options.max_new_tokens)
+        is_done |= ending.is_text(token_ids, begin, end)
+        return State(end, token_ids, padding_mask, is_done, state.model_state)
 
-    return step
+    return choose
 
 
 def process(logits, state, options):

@@ -32,27 +32,35 @@ def penalize_repetition(logits, token_ids, padding_mask, penalty):
 def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
     """Ban each token that would complete an n-gram that the row (B, T) already holds.
 
-    `size` (B,) is n; 0 bans nothing, 1 every token that has occurred. `end` is the next column.
+    `size` (B,) is n; 0 bans nothing, 1 every token that has occurred. `end` (B,) is the next
+    column.
 
     Source: https://arxiv.org/abs/1705.04304, section 2.5, for n = 3.
     """
 
     def banned():
         # Where a token follows the same n - 1 tokens as the next one.
-        back = 1 + tf.range(tf.maximum(tf.reduce_max(size) - 1, 0))  # (J,): 1 … n - 1
-        here = tf.range(tf.shape(token_ids)[1])[:, tf.newaxis] - back  # (T, J)
-        there = tf.maximum(end - back, 0)  # (J,)
-        ids = tf.where(padding_mask > 0, token_ids, -1)
-        before = tf.gather(ids, tf.maximum(here, 0), axis=1)  # (B, T, J)
-        before = tf.where(here >= 0, before, -1)
-        last = tf.gather(tf.where(end > 0, ids, -1), there, axis=1)[:, tf.newaxis]  # (B, 1, J)
-        last = tf.where(end >= back, last, -1)
-        needless = back >= size[:, tf.newaxis, tf.newaxis]  # (B, 1, J): beyond this row's n
-        same = tf.reduce_all(needless | ((before == last) & (last >= 0)), axis=-1)  # (B, T)
+        most = tf.maximum(tf.reduce_max(size) - 1, 0)
+        same = matches(token_ids, padding_mask, end, most) >= size[:, tf.newaxis] - 1  # (B, T)
         repeats = same & (padding_mask > 0) & (size > 0)[:, tf.newaxis]
         return tf.where(_marked(token_ids, repeats, tf.shape(logits)[1]), BANNED, logits)
 
     return tf.cond(tf.reduce_any(size > 0), banned, lambda: logits)
+
+
+def matches(token_ids, padding_mask, end, most):
+    """Return how many tokens before each column equal those before column `end` (B,), (B, T).
+
+    At most `most` are compared, from the last on, up to the first that differs or is padding.
+    """
+    back = 1 + tf.range(most)  # (J,)
+    ids = tf.where(padding_mask > 0, token_ids, -1)
+    ids = tf.pad(ids, [[0, 0], [most, 0]], constant_values=-1)
+    columns = most + tf.range(tf.shape(token_ids)[1])[:, tf.newaxis] - back  # (T, J)
+    before = tf.gather(ids, columns, axis=1)  # (B, T, J)
+    last = tf.gather(ids, most + end[:, tf.newaxis] - back, batch_dims=1)[:, tf.newaxis]
+    same = tf.cast((before == last) & (last >= 0), tf.int32)
+    return tf.reduce_sum(tf.math.cumprod(same, axis=-1), axis=-1)
 
 
 def _marked(token_ids, chosen, vocabulary_size):

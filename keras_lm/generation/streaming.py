@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_lm.generation import decoding, samplers, stopping
+from keras_lm.generation import decoding, stopping
 from keras_lm.generation.options import OPTIONS
 
 REPLACED = "\ufffd"  # what the first bytes of a character look like until the others follow
@@ -13,10 +13,12 @@ class Stream:
 
     `model` has what `decoding` asks for and two functions more, as a `GenerativeTask`:
     `prompt_ids` returns the ragged tokens of prompts, and `problem` what `decoding.problem` does.
+    `proposals` is as for `decoding.sample`.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, proposals=None):
         self.model = model
+        self.proposals = proposals
         prompt, strings, ids = (tf.TensorSpec([None], t) for t in (tf.string, tf.string, tf.int32))
         options = {name: tf.TensorSpec([None], option.dtype) for name, option in OPTIONS.items()}
         self._start = _traced(self._start, prompt, strings, ids, options)
@@ -43,25 +45,34 @@ class Stream:
                 yield sure[len(given) :]
                 given = sure
             if is_done:
-                return {"num_tokens": int(state.number[0]), "num_prompt_tokens": int(read[0])}
+                number = int(state.end[0] - begin)
+                return {"num_tokens": number, "num_prompt_tokens": int(read[0])}
             state, text = self._step(begin, state, *ending, options)
 
     def _start(self, prompt, stop_strings, stop_ids, options):
         ids = self.model.prompt_ids(prompt)
         *problem, options, ending = self.model.problem(ids, stop_strings, stop_ids, **options)
-        begin, state, logits = decoding.start(*problem, options.max_new_tokens)
+        begin, state, logits = decoding.start(
+            *problem, options.max_new_tokens, spare=self.proposals or 0
+        )
         state = _chooser(begin, options, ending)(logits, state)
         return begin, state, _text(begin, state, ending), ids.row_lengths()
 
     def _step(self, begin, state, stop_strings, stop_ids, options):
         ids = tf.RaggedTensor.from_tensor(state.token_ids)
         *_, options, ending = self.model.problem(ids, stop_strings, stop_ids, **options)
-        state = _chooser(begin, options, ending)(*decoding.read_newest(self.model, state))
+        advance = decoding.stepper(
+            self.model,
+            _chooser(begin, options, ending),
+            begin + options.max_new_tokens,
+            self.proposals,
+        )
+        state = advance(state)
         return state, _text(begin, state, ending)
 
 
 def _text(begin, state, ending):
-    new = tf.RaggedTensor.from_tensor(state.token_ids[:, begin:], lengths=state.number)
+    new = tf.RaggedTensor.from_tensor(state.token_ids[:, begin:], lengths=state.end - begin)
     return stopping.cut(ending.detokenize(new), ending.strings)
 
 
@@ -70,9 +81,7 @@ def _traced(function, *specs):
 
 
 def _chooser(begin, options, ending):
-    which = tf.zeros_like(options.seed)
-    noise = samplers.uniform_noise(options.seed, which, tf.maximum(options.max_new_tokens[0], 1))
-    return decoding.sampling_step(begin, options, ending, noise)
+    return decoding.chooser(begin, options, ending, tf.zeros_like(options.seed))
 
 
 def _text_of(text):

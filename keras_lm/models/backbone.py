@@ -357,6 +357,13 @@ class Backbone(keras.Model):
         """Convert a state from the form of callers to that of `forward`."""
         return state
 
+    def rewind(self, state, number):
+        """Return a state of `forward` as it was before the last `number` (B,) columns it read."""
+        raise ValueError(
+            f"{type(self).__name__} cannot take back tokens that it has read, as prompt_lookup "
+            "must: pass prompt_lookup=0."
+        )
+
     def fit_state(self, state, rows):
         """Return a caller's state for `rows` rows: cut, or filled up with initial states."""
         return fit_rows(state, rows, self.state_spec(), self.state_name)

@@ -75,6 +75,13 @@ class CausalBackbone(Backbone):
             name: tuple(ops.unstack(state[name], number, axis=1)) for name in ("keys", "values")
         }
 
+    def rewind(self, state, number):
+        length = state["length"] - number
+        slots = ops.arange(ops.shape(state["padding_mask"])[1], dtype="int32")
+        is_used = ops.less(slots, ops.expand_dims(length, 1))  # (B, T)
+        mask = state["padding_mask"] * ops.cast(is_used, "int32")
+        return state | {"padding_mask": mask, "length": length}
+
     def make_room(self, state, inputs):
         mask = inputs["padding_mask"]
         self._check_positions(mask, state["padding_mask"])

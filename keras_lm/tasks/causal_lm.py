@@ -72,6 +72,7 @@ class CausalLM(GenerativeTask):
         stop=None,
         num_return_sequences=1,
         seed=None,
+        prompt_lookup=0,
         batch_size=32,
         verbose=0,
     ):
@@ -94,6 +95,9 @@ class CausalLM(GenerativeTask):
             num_return_sequences: int N. How many continuations of each prompt.
             seed: int, or a list with one per prompt. Equal prompts with equal seeds have equal
                 continuations.
+            prompt_lookup: int. How many tokens to propose for each step: those that followed the
+                last two or three where these occurred before. The text is the same, and sooner
+                there if it repeats its prompt or itself, later if it seldom does. 0 is off.
             batch_size: int, prompts at a time.
             verbose: 1 draws a progress bar.
 
@@ -102,13 +106,20 @@ class CausalLM(GenerativeTask):
             ids for packed prompts; with N > 1 a list of N of them, the best first in beam search.
 
         Raises:
-            ValueError: if an argument is out of range or has no effect beside the others, or
-                `max_new_tokens` leaves no room for a prompt.
+            ValueError: if an argument is out of range or has no effect beside the others,
+                `max_new_tokens` leaves no room for a prompt, or the backbone is recurrent and
+                `prompt_lookup` is not 0.
         """
         if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
             raise ValueError(f"batch_size={batch_size!r} must be an int, 1 or more.")
         arguments.check_search(
-            temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences
+            temperature,
+            top_k,
+            top_p,
+            num_beams,
+            length_penalty,
+            num_return_sequences,
+            prompt_lookup,
         )
         batched, once = self._arrays(
             prompts,
@@ -124,6 +135,8 @@ class CausalLM(GenerativeTask):
         once["num_return_sequences"] = np.int32(num_return_sequences)
         if num_beams > 1:
             once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
+        if prompt_lookup:
+            once["prompt_lookup"] = np.int32(prompt_lookup)
         texts, number = [], num_return_sequences
         order = longest_first(self, {n: batched[n] for n in PROMPTS if n in batched}, batch_size)
         starts = range(0, len(order), batch_size)
@@ -145,6 +158,7 @@ class CausalLM(GenerativeTask):
         no_repeat_ngram_size=0,
         stop=None,
         seed=None,
+        prompt_lookup=0,
     ):
         """Continue one prompt as `generate` does, and return a generator of the pieces of text.
 
@@ -161,7 +175,7 @@ class CausalLM(GenerativeTask):
         """
         if not isinstance(prompt, (str, bytes)):
             raise ValueError(f"prompt is a {type(prompt).__name__}: stream continues one string.")
-        arguments.check_search(temperature, top_k, top_p, 1, 1.0, 1)
+        arguments.check_search(temperature, top_k, top_p, 1, 1.0, 1, prompt_lookup)
         row, stops = self._arrays(
             prompt,
             stop,
@@ -173,9 +187,10 @@ class CausalLM(GenerativeTask):
             no_repeat_ngram_size=no_repeat_ngram_size,
             seed=seed,
         )
-        if "stream" not in self._functions:
-            self._functions["stream"] = Stream(self)
-        return self._functions["stream"].pieces(row.pop("prompt"), **stops, options=row)
+        key = ("stream", prompt_lookup)
+        if key not in self._functions:
+            self._functions[key] = Stream(self, prompt_lookup or None)
+        return self._functions[key].pieces(row.pop("prompt"), **stops, options=row)
 
     def _arrays(self, prompts, stop, **options):
         """Return arguments of `generate` as arrays: those with a row per prompt, and the stops."""

@@ -49,6 +49,15 @@ class GenerativeTask(PretrainingTask):
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
         return tf.cast(self.head(last)[:, 0], tf.float32), state
 
+    def all_logits(self, token_ids, padding_mask, state):
+        """Read tokens (B, S): the logits (B, S, V) float32 after each of them, and the state."""
+        outputs, state = self.read(token_ids, padding_mask, state)
+        return tf.cast(self.head(outputs), tf.float32), state
+
+    def rewind(self, state, number):
+        """Return the state before the last `number` (B,) columns that it has read."""
+        return self.backbone.rewind(state, number)
+
     def continue_ids(
         self,
         token_ids,
@@ -57,6 +66,7 @@ class GenerativeTask(PretrainingTask):
         num_beams=None,
         length_penalty=1.0,
         num_return_sequences=1,
+        prompt_lookup=None,
         **options,
     ):
         """Return the new tokens, (B · N, longest) int32, and how many each row has, (B · N,).
@@ -64,13 +74,14 @@ class GenerativeTask(PretrainingTask):
         `token_ids` are ragged (B, None) int32, at least one in each row. A text ends before the eos
         token, before any of `stop_ids` (number,), and before any of `stop_strings`, (number,) for
         all prompts or (B, number) for each, of which empty ones are ignored. `num_beams`,
-        `length_penalty` and `num_return_sequences` (N) are scalars; without `num_beams` there is no
-        beam search. `options` are those of `keras_lm.generation.options.OPTIONS`, a scalar or (B,)
-        each. One that is out of range raises an `InvalidArgumentError` when the graph runs.
+        `length_penalty`, `num_return_sequences` (N) and `prompt_lookup` are scalars; without
+        `num_beams` there is no beam search. `options` are those of
+        `keras_lm.generation.options.OPTIONS`, a scalar or (B,) each. One that is out of range
+        raises an `InvalidArgumentError` when the graph runs.
         """
         problem = self.problem(token_ids, stop_strings, stop_ids, **options)
         if num_beams is None:
-            return decoding.sample(*problem, num_return_sequences)
+            return decoding.sample(*problem, num_return_sequences, prompt_lookup)
         return beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
 
     def problem(self, token_ids, stop_strings=(), stop_ids=(), **options):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.generation import decoding
 from keras_lm.generation.decoding import Ending, sample
 from keras_lm.generation.options import batch_options
 from keras_lm.generation.prompts import align
@@ -23,11 +24,11 @@ def ending(strings=(), ids=()):
     return Ending(tf.constant([END, *ids], tf.int32), strings, detokenize)
 
 
-def continued(model, prompts, ending, sequences=1, **options):
+def continued(model, prompts, ending, sequences=1, proposals=None, **options):
     options = batch_options(len(prompts), **options)
     rows = tf.ragged.constant(prompts, tf.int32)
     token_ids, mask = align(rows, tf.fill([len(prompts)], 99))
-    token_ids, number = sample(model, token_ids, mask, options, ending, sequences)
+    token_ids, number = sample(model, token_ids, mask, options, ending, sequences, proposals)
     return [row[:n].tolist() for row, n in zip(token_ids.numpy(), number.numpy())]
 
 
@@ -144,8 +145,61 @@ def test_processors_look_at_prompt_and_text(toy_model):
     assert rows != continued(model, PROMPTS, ending(), max_new_tokens=12)
 
 
-def test_no_rows(toy_model):
+@pytest.mark.parametrize("proposals", [None, 2])
+def test_no_rows(remembering_model, proposals):
     options = batch_options(0, max_new_tokens=3, temperature=1.0)
-    empty = tf.zeros([0, 1], tf.int32)
-    token_ids, number = sample(toy_model(len(LETTERS)), empty, empty, options, ending())
+    empty, model = tf.zeros([0, 1], tf.int32), remembering_model(len(LETTERS))
+    token_ids, number = sample(model, empty, empty, options, ending(), proposals=proposals)
     assert token_ids.shape[0] == number.shape[0] == 0
+
+
+# === Long prompts ===
+
+
+def test_prompts_are_read_in_parts(toy_model, monkeypatch):
+    model, prompts = toy_model(len(LETTERS), 7), [*PROMPTS, [6, 7, 8] * 4]
+    expected = [greedy(model, prompt, 9) for prompt in prompts]
+    for columns, parts in ((5, 3), (6, 2), (12, 1)):
+        monkeypatch.setattr(decoding, "COLUMNS_AT_ONCE", columns)
+        assert continued(model, prompts, ending(), max_new_tokens=9) == expected
+        model.calls = 0
+        continued(model, prompts, ending(), max_new_tokens=0)
+        assert model.calls == parts
+
+
+# === Prompt look-up ===
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"max_new_tokens": [0, 20, 7, 12]},
+        SAMPLING | {"seed": [5, 6, 5, 7], "temperature": [0.0, 0.2, 0.5, 1.0]},
+        {"repetition_penalty": 1.2, "no_repeat_ngram_size": [0, 4, 3, 0]},
+    ],
+    ids=["greedy", "lengths", "sampled", "processors"],
+)
+def test_lookup_changes_no_token(remembering_model, options):
+    prompts = [[1, 2, 3, 1, 2, 3, 1], [4], [5, 5, 5, 5, 5, 5], [2, 1]]
+    options, proposed = {"max_new_tokens": 16} | options, 0
+    stops = ending(["dg", "zz"], ids=[9])
+    for memory, proposals, ends in ((1, 3, ending()), (2, 8, stops), (None, 1, stops)):
+        model = remembering_model(len(LETTERS), memory=memory)
+        expected = continued(model, prompts, ends, **options)
+        columns, model.columns = model.columns, 0
+        assert continued(model, prompts, ends, proposals=proposals, **options) == expected
+        proposed += model.columns - columns
+    assert proposed > 0
+
+
+def test_lookup_takes_fewer_steps_where_a_text_repeats_itself(remembering_model):
+    model = remembering_model(len(LETTERS), memory=1)
+    for token in range(1, 11):
+        model.table[token + 1] = np.eye(11)[token % 10 + 1]  # 1, 2, …, 10, 1, 2, …
+    text = continued(model, [[1, 2]], ending(), max_new_tokens=60)
+    assert text[0][:18] == [*range(3, 11), *range(1, 11)] and model.calls == 60
+    model.calls = 0
+    assert continued(model, [[1, 2]], ending(), proposals=4, max_new_tokens=60) == text
+    # The prompt and ten new tokens one by one, until the last two occur again; then five at a time.
+    assert model.calls == 10 + 10

@@ -59,7 +59,7 @@ def test_ngram_ban_equals_the_rule_row_by_row(seed):
     expected = logits.copy()
     for row, tokens in enumerate(real(ids, mask)):
         expected[row, list(banned_tokens(tokens, size[row]))] = BANNED
-    actual = ban_repeated_ngrams(logits, ids, mask, 20, size)
+    actual = ban_repeated_ngrams(logits, ids, mask, np.full(6, 20, "int32"), size)
     np.testing.assert_array_equal(actual, expected)
     assert (expected[:3] == BANNED).any(axis=1).all()
 
@@ -68,5 +68,6 @@ def test_a_row_too_short_for_an_ngram_bans_nothing():
     logits, ids, mask = batch(rows=1, columns=4, end=2)
     ids[:] = 1
     mask[:] = [[0, 1, 0, 0]]
-    actual = ban_repeated_ngrams(logits, ids, mask, 2, np.array([3], "int32"))
+    end, size = np.array([[2], [3]], "int32")
+    actual = ban_repeated_ngrams(logits, ids, mask, end, size)
     np.testing.assert_array_equal(actual, logits)

@@ -100,6 +100,9 @@ SEARCH = {
         ({"num_beams": 2, "temperature": 1.0}, "draws nothing by chance"),
         ({"length_penalty": float("nan"), "num_beams": 2}, "length_penalty=nan"),
         ({"length_penalty": "long"}, "length_penalty='long'"),
+        ({"prompt_lookup": -1}, "prompt_lookup=-1"),
+        ({"prompt_lookup": 0.5}, "prompt_lookup=0.5"),
+        ({"prompt_lookup": 3, "num_beams": 2}, "num_beams=2 with prompt_lookup=3"),
     ],
 )
 def test_ways_of_decoding_that_exclude_each_other(arguments, message):
@@ -110,6 +113,7 @@ def test_ways_of_decoding_that_exclude_each_other(arguments, message):
 def test_ways_of_decoding_that_go_together():
     check_search(**SEARCH)
     check_search(**SEARCH | {"temperature": 0.7, "top_k": 3, "top_p": 1, "num_return_sequences": 9})
+    check_search(**SEARCH | {"prompt_lookup": 3, "temperature": 1.0, "num_return_sequences": 2})
     check_search(**SEARCH | {"num_beams": 3, "num_return_sequences": 3, "length_penalty": -1})
 
 

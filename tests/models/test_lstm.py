@@ -59,6 +59,8 @@ def test_a_language_model_learns_from_strings_and_continues_them(language_model)
     task, perplexities = language_model
     assert perplexities[-1] < 2.2 < 10 < perplexities[0]
     texts = task.generate(["the dog ran on", "a cat"], max_new_tokens=8)
+    with pytest.raises(ValueError, match="pass prompt_lookup=0"):
+        task.generate("a cat", prompt_lookup=2)
     assert texts[0] in ("the mat .", "the road .") and texts[1] in ("sat .", "ran .")
     scores = task.score(["the cat sat on the mat .", "mat the on sat cat the ."])["perplexity"]
     assert scores[0] < 3 < 10 < scores[1]

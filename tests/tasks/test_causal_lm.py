@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.generation import decoding
 from keras_lm.generation.logits import BANNED
-from keras_lm.models import GPT2Backbone
+from keras_lm.models import GPT2Backbone, GPT3Backbone, GPTBackbone, GPTNeoBackbone
 from keras_lm.objectives import IGNORED
 from keras_lm.tasks import CausalLM
 from keras_lm.tokenizers import BytePairTokenizer
@@ -34,13 +35,17 @@ class CountingLM(CausalLM):
         logits, cache = super().next_logits(token_ids, padding_mask, cache)
         return tf.maximum(logits + self.ban, BANNED), cache
 
+    def all_logits(self, token_ids, padding_mask, cache):
+        logits, cache = super().all_logits(token_ids, padding_mask, cache)
+        return tf.maximum(logits + self.ban, BANNED), cache
+
     def continue_prompts(self, *args, **kwargs):
         self.traces += 1
         return super().continue_prompts(*args, **kwargs)
 
 
-def make_backbone(vocabulary_size, seed=0):
-    backbone = GPT2Backbone(
+def make_backbone(vocabulary_size, seed=0, cls=GPT2Backbone, **options):
+    backbone = cls(
         vocabulary_size=vocabulary_size,
         num_layers=2,
         num_heads=2,
@@ -48,6 +53,7 @@ def make_backbone(vocabulary_size, seed=0):
         intermediate_dim=32,
         dropout=0.0,
         max_sequence_length=WINDOW,
+        **options,
     )
     random = np.random.default_rng(seed)
     for weight in backbone.weights:
@@ -191,6 +197,42 @@ def test_several_sequences_come_as_a_list_for_each_prompt(task):
     texts = task.generate(PROMPTS, num_return_sequences=3, **options)
     assert [len(set(row)) for row in texts] == [3] * 4
     assert [row[0] for row in texts] == task.generate(PROMPTS, **options)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (GPT3Backbone, {"attention_windows": [3, None]}),
+        *(
+            pytest.param(cls, {}, marks=pytest.mark.slow)
+            for cls in (GPTBackbone, GPT2Backbone, GPTNeoBackbone)
+        ),
+    ],
+)
+def test_lookup_changes_no_text(cls, options):
+    task = CausalLM(make_backbone(30, 1, cls, **options))
+    ids = np.array([[7, 8, 9] * 4, [0] * 11 + [5], [0] * 7 + [1, 2, 3, 4, 5], [6] * 12])
+    prompts = {"token_ids": ids, "padding_mask": ids > 0}
+    for options in (
+        {"max_new_tokens": WINDOW - 12},  # to the window's end
+        {"max_new_tokens": [0, 20, 9, 13], "stop": 3, "repetition_penalty": 1.05},
+        {"max_new_tokens": 20, "temperature": 0.7, "seed": 1, "num_return_sequences": 2},
+    ):
+        expected = task.generate(prompts, **options)
+        for number in (1, 6):
+            assert task.generate(prompts, prompt_lookup=number, **options) == expected
+
+
+def test_long_prompts_are_read_in_parts(bare_task, monkeypatch):
+    random = np.random.default_rng(3)
+    ids = random.integers(1, 50, size=(3, 30))
+    ids[1, :22] = ids[2, :5] = 0
+    prompts = {"token_ids": ids, "padding_mask": ids > 0}
+    expected = bare_task.generate(prompts, max_new_tokens=9)
+    monkeypatch.setattr(decoding, "COLUMNS_AT_ONCE", 8)
+    parts = CausalLM(bare_task.backbone)
+    assert parts.generate(prompts, max_new_tokens=9) == expected
+    assert parts.generate(prompts, max_new_tokens=9, prompt_lookup=3) == expected
 
 
 def test_beams_find_texts_at_least_as_likely_as_greedy(task):
@@ -379,8 +421,13 @@ def test_continuations_are_in_the_order_of_the_prompts(task):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"temperature": 1.0, "top_k": 20, "seed": 3}, {"repetition_penalty": 1.3, "stop": "e"}],
-    ids=["greedy", "sampled", "stopped"],
+    [
+        {},
+        {"temperature": 1.0, "top_k": 20, "seed": 3},
+        {"repetition_penalty": 1.3, "stop": "e"},
+        {"prompt_lookup": 2},
+    ],
+    ids=["greedy", "sampled", "stopped", "looked up"],
 )
 def test_stream_gives_the_pieces_of_generate(task, options):
     wholes = task.generate(PROMPTS[1:3], max_new_tokens=8, **options)
@@ -388,7 +435,7 @@ def test_stream_gives_the_pieces_of_generate(task, options):
         pieces = list(task.stream(prompt, max_new_tokens=8, **options))
         assert "".join(pieces) == whole
         assert all(pieces)
-        assert "stop" in options or len(pieces) > 4
+        assert {"stop", "prompt_lookup"} & set(options) or len(pieces) > 4
 
 
 @pytest.mark.slow
