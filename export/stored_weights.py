@@ -65,7 +65,7 @@ def _widen(shape, dtype, values, scales=None):
 
 
 class WidenedVariable(UninitializedVariable):
-    """What stands for `variable` in a SavedModel: without a value in the file.
+    """What stands for `variable` in a SavedModel, without a value in the file.
 
     Functions that read `variable` read this one, once they are saved.
     """

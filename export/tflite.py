@@ -54,7 +54,9 @@ def export_tflite(task, path, weights, verify):
     range in each call; with `"float16"` it widens weights before they are used.
 
     A ValueError is raised if the task computes in half precision, something in it has no kernel in
-    LiteRT, as in `MaskedLM`, or it is no `CausalLM` and its tokenizer has no `tokenize_lite`.
+    LiteRT, or it is no `CausalLM` and its tokenizer has no `tokenize_lite`. A `MaskedLM` joins
+    pieces to its `text` and rewrites it by regular expressions, and LiteRT's and TF Text's kernels
+    for strings do neither (`UnsortedSegmentJoin`, `StaticRegexReplace`, `StringStrip`).
     """
     path = local_path(path)
     if path.is_dir():

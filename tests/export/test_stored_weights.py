@@ -64,6 +64,7 @@ def test_what_moves_answers_too_far_stays_invisible(task, texts, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_same_of_a_tflite(task, exported, texts, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = tmp_path / "model.tflite"
