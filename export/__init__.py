@@ -15,8 +15,11 @@ __all__ = ["ExportCheckError", "check", "export"]
 
 FORMATS = {"saved_model": export_saved_model, "litert": export_tflite}
 
+# How weights are stored → by how much answers may differ. None: see `check`.
+WEIGHTS = {"float32": None, "float16": 0.005, "int8": 0.02}
 
-def export(task, path, format="saved_model"):
+
+def export(task, path, format="saved_model", weights="float32", texts=None, tolerance=None):
     """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
     Args:
@@ -24,11 +27,20 @@ def export(task, path, format="saved_model"):
         path: for `"saved_model"` the folder of all versions, in which the next one is created and
             returned; for `"litert"` the `.tflite` file, which is replaced if it exists.
         format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (phones).
+        weights: how matrices are stored: `"float32"`, as they are; `"float16"`, half the size; or
+            `"int8"`, about a quarter. Vectors and small matrices stay as they are.
+        texts: raw strings in any form that `predict` takes, on which the artefact has to answer as
+            the task does before it becomes visible (see `check`). None compares nothing: give texts
+            like those that you serve.
+        tolerance: float, the largest difference that passes, see `check`. By default 0.005 with
+            float16 and 0.02 with int8 weights.
 
     Raises:
-        ValueError: if `format` is unknown, the task has no tokenizer, the graph holds an operation
-            that the target lacks, or TF Serving cannot name a model after the folder of versions;
-            nothing is then written.
+        ValueError: if `format` or `weights` is unknown, there is a `tolerance` without `texts`, the
+            task has no tokenizer, the graph holds an operation that the target lacks, or TF Serving
+            cannot name a model after the folder of versions; nothing is then written.
+        ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
+            and nothing is then written.
         NotADirectoryError: if `path` of a SavedModel is a file.
         IsADirectoryError: if `path` of a `.tflite` is a folder.
 
@@ -36,7 +48,25 @@ def export(task, path, format="saved_model"):
         folder = keras_lm.export.export(task, "exported")  # exported/1
         serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
         serve(text=tf.constant(["a text"]))
+        task.export("small", weights="int8", texts=reviews)
     """
     if format not in FORMATS:
         raise ValueError(f"format={format!r}: use one of {list(FORMATS)}.")
-    return FORMATS[format](task, path)
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights={weights!r}: use one of {list(WEIGHTS)}.")
+    if texts is None and tolerance is not None:
+        raise ValueError(f"tolerance={tolerance} needs texts to compare answers on: pass texts=.")
+
+    def verify(artefact):
+        """Raise an `ExportCheckError` if an artefact, not visible yet, answers otherwise."""
+        if texts is None:
+            return
+        try:
+            check(artefact, task, texts, WEIGHTS[weights] if tolerance is None else tolerance)
+        except ExportCheckError as error:
+            raise ExportCheckError(
+                f"{error} Nothing was written with weights={weights!r}: pass another of "
+                f"{list(WEIGHTS)}, or a larger tolerance."
+            ) from error
+
+    return FORMATS[format](task, path, weights, verify)

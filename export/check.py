@@ -26,7 +26,7 @@ class CheckReport:
 
     Args:
         differences: dict from the name of an output to the largest difference of its numbers,
-            relative for numbers larger than 1; 0 for strings.
+            relative for numbers larger than 1; or the share of its strings that differ.
         load_seconds, first_call_seconds: float. The time to load the model, without imports, and
             that of the first batch, which is slower than the others.
         num_bytes: int. Size of the file, or of all files in the folder.
@@ -49,8 +49,9 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         path: what `task.export` returned: a version's folder, or a `.tflite` file.
         task: the `keras_lm.tasks.Task` that was exported.
         texts: raw strings in any form that `predict` takes; at least one.
-        tolerance: float, the largest difference that passes. Default: 1e-5 for a SavedModel, 1e-4
-            for a `.tflite`, whose kernels are others.
+        tolerance: float, the largest difference of numbers that passes, and the largest share of
+            strings, such as labels. Default: 1e-5 for a SavedModel, 1e-4 for a `.tflite`, whose
+            kernels are others.
         batch_size: int.
 
     Raises:
@@ -62,8 +63,8 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         keras_lm.export.check(task.export("exported"), task, ["a text", "another"])
     """
     path = Path(path)
-    format = "litert" if path.suffix == ".tflite" else "saved_model"
-    if not (path if format == "litert" else path / "saved_model.pb").is_file():
+    format = "litert" if path.is_file() else "saved_model"
+    if format == "saved_model" and not (path / "saved_model.pb").is_file():
         raise FileNotFoundError(
             f"path={str(path)!r} is not an exported model: pass what task.export returned, a "
             "version's folder or a .tflite file."
@@ -92,12 +93,12 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     is_lite = format == "litert"
     answer = task.signatures.answer_lite if is_lite else task.signatures.answer()
     answer = tf.function(answer, reduce_retracing=True, autograph=False)
-    differences = {}
+    comparisons = []
     for batch, served in zip(batches, answers):
         tensors = {name: tf.constant(column, tf.string) for name, column in batch.items()}
         expected = {name: value.numpy() for name, value in answer(**tensors).items()}
-        for name, difference in _compare(served, expected, tolerance).items():
-            differences[name] = max(difference, differences.get(name, 0.0))
+        comparisons.append(_compare(served, expected))
+    differences = _within(tolerance, comparisons)
     return CheckReport(differences, load_seconds, first_call_seconds, files.size(path))
 
 
@@ -118,33 +119,50 @@ def _ask(path, batches):
         return pickle.loads(file.read_bytes())
 
 
-def _compare(served, expected, tolerance):
+def _compare(served, expected):
+    """Return for each output (differences (entries,), what to say of the first different string).
+
+    There is nothing to say of numbers, and of strings if all are the same: then it is "".
+    """
     if set(served) != set(expected):
         raise ExportCheckError(f"served are {sorted(served)}, but the task has {sorted(expected)}.")
-    differences = {}
+    compared = {}
     for name, value in expected.items():
-        if served[name].shape != value.shape:
+        found, words = served[name], ""
+        if found.shape != value.shape:
             raise ExportCheckError(
-                f"{name} has the shape {served[name].shape}, but the task has {value.shape}."
+                f"{name} has the shape {found.shape}, but the task has {value.shape}."
             )
-        if value.dtype == object:
-            for index in np.argwhere(served[name] != value)[:1]:
-                found, wanted = served[name][tuple(index)], value[tuple(index)]
-                raise ExportCheckError(
-                    f"{name}{index.tolist()} is {found!r}, but the task says {wanted!r}."
-                )
-            differences[name] = 0.0
+        if value.dtype != object:
+            compared[name] = _numeric_differences(found, value).ravel(), words
             continue
-        differences[name] = _largest_difference(served[name], value)
+        differs = found != value
+        for index in np.argwhere(differs)[:1]:
+            first, wanted = found[tuple(index)], value[tuple(index)]
+            words = f"{name}{index.tolist()} is {first!r}, but the task says {wanted!r}; "
+        padding = (value == b"") & ~differs
+        compared[name] = differs[~padding], words
+    return compared
+
+
+def _within(tolerance, comparisons):
+    """Return the difference of each output over all batches; raise an error for too large ones."""
+    differences, problems = {}, []
+    for name in comparisons[0]:
+        entries, words = zip(*(compared[name] for compared in comparisons))
+        entries = np.concatenate(entries)
+        share_or_largest = np.mean if entries.dtype == bool else np.max
+        differences[name] = float(share_or_largest(entries)) if len(entries) else 0.0
         if not differences[name] <= tolerance:  # so that NaN does not pass
-            raise ExportCheckError(
-                f"{name} differs by {differences[name]:.2g}, and tolerance={tolerance:.2g}."
+            problems.append(
+                f"{next(filter(None, words), '')}{name} differs by {differences[name]:.2g}"
             )
+    if problems:
+        raise ExportCheckError(f"{', '.join(problems)}, and tolerance={tolerance:.2g}.")
     return differences
 
 
-def _largest_difference(a, b):
+def _numeric_differences(a, b):
     a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
     with np.errstate(invalid="ignore"):
-        difference = np.where(a == b, 0.0, np.abs(a - b) / np.maximum(np.abs(b), 1.0))
-    return float(np.max(difference, initial=0.0))
+        return np.where(a == b, 0.0, np.abs(a - b) / np.maximum(np.abs(b), 1.0))

@@ -47,7 +47,7 @@ def main(model, file):
 
     with open(file, "rb") as stream:
         batches = pickle.load(stream)
-    load = load_tflite if model.endswith(".tflite") else load_saved_model
+    load = load_tflite if os.path.isfile(model) else load_saved_model
     serve, load_seconds = load(model)
     start = time.perf_counter()
     answers = [serve(**batches[0])]

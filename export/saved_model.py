@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.saved_model import fingerprinting_utils
 
-from keras_lm.export import operations, serving, task_parts
+from keras_lm.export import operations, serving, stored_weights, task_parts
 from keras_lm.export.numbered_versions import local_path, write_version
 
 METHODS = {
@@ -13,7 +13,7 @@ METHODS = {
 }
 
 
-def export_saved_model(task, path):
+def export_saved_model(task, path, weights, verify):
     """Write the next numbered version of a task as a SavedModel, ready for TF Serving.
 
     Its signatures, for B texts of S columns, in which strings are padded with empty ones:
@@ -54,6 +54,9 @@ def export_saved_model(task, path):
     - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), what is
       read of it; `detokenize` takes the last two and returns `text` (B,).
 
+    Smaller `weights` are those of the file: they are widened once, when the model is loaded, so
+    that a call takes as long, and memory is needed for both.
+
     Half precision is served as float32. A batch of no rows gives outputs of no rows, except that
     `MaskedLM` refuses it. The folder holds each weight once, and neither Python, XLA nor training
     operations. It includes `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`,
@@ -68,6 +71,7 @@ def export_saved_model(task, path):
     def write(folder):
         functions = offer.functions()
         module = task_parts.module_of(*functions.values(), lookups=task.lookups)
+        stored_weights.shrink(module, weights)
         tf.saved_model.save(module, str(folder), signatures=functions)
         for signature in set(functions) & set(METHODS):
             _set_method(folder, signature)
@@ -82,6 +86,7 @@ def export_saved_model(task, path):
         serving.write_batching(folder)
         for file, content in offer.files().items():
             (folder / "assets.extra" / file).write_text(content, encoding="utf-8")
+        verify(folder)
 
     version = write_version(path, write)
     serving.write_models_config(version.parent, name)

@@ -34,7 +34,7 @@ TEXT_OPERATIONS = {
 }
 
 
-def export_tflite(task, path):
+def export_tflite(task, path, weights, verify):
     """Write a task as a `.tflite` that takes strings; the file is replaced in one step.
 
     Its signature `serving_default` takes `text`, a string tensor [None], and for a task with
@@ -50,8 +50,13 @@ def export_tflite(task, path):
     Rows are padded as by the task. If a model does not convert with a variable length, every row
     has `sequence_length` columns, which is slower for short texts.
 
+    With `weights="int8"`, LiteRT multiplies matrices in int8, and rounds activations to it by their
+    range in each call; with `"float16"` it widens weights before they are used.
+
     A ValueError is raised if the task computes in half precision, something in it has no kernel in
-    LiteRT, as in `MaskedLM`, or it is no `CausalLM` and its tokenizer has no `tokenize_lite`.
+    LiteRT, or it is no `CausalLM` and its tokenizer has no `tokenize_lite`. A `MaskedLM` joins
+    pieces to its `text` and rewrites it by regular expressions, and LiteRT's and TF Text's kernels
+    for strings do neither (`UnsortedSegmentJoin`, `StaticRegexReplace`, `StringStrip`).
     """
     path = local_path(path)
     if path.is_dir():
@@ -66,17 +71,18 @@ def export_tflite(task, path):
             "save_to_preset and load it with from_preset(folder, dtype='float32')."
         )
     with naming_a_full_disk(tempfile.gettempdir()):
-        model = _working_model(task)
+        model = _working_model(task, weights)
     with replacing(path) as new:
         new.write_bytes(model)
+        verify(new)
     return path
 
 
-def _working_model(task):
+def _working_model(task, weights):
     """Return the flatbuffer of the best of the task's alternatives that works."""
     offer = task.signatures
     for functions in offer.lite_functions():
-        model, problem = _convert(functions)
+        model, problem = _convert(functions, weights)
         problem = problem or _missing(model, task) or _failure(model, offer.lite_requests())
         if not problem:
             return model
@@ -98,23 +104,27 @@ def _require_room(task):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _convert(functions):
+def _convert(functions, weights):
     """Return (flatbuffer, None), or (None, what went wrong)."""
     # Around a Keras model, the converter loses track of variables and gives NaN.
     module = task_parts.module_of(*functions.values())
     if set(functions) == {"serving_default"}:
         answer = list(functions.values())
-        return _converted(tf.lite.TFLiteConverter.from_concrete_functions(answer, module))
+        return _converted(tf.lite.TFLiteConverter.from_concrete_functions(answer, module), weights)
     with tempfile.TemporaryDirectory() as folder:  # only by this way signatures have names
         tf.saved_model.save(module, folder, signatures=functions)
         return _converted(
-            tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[*functions])
+            tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[*functions]), weights
         )
 
 
-def _converted(converter):
+def _converted(converter, weights):
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     converter.allow_custom_ops = True
+    if weights != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]  # dynamic-range int8 …
+    if weights == "float16":
+        converter.target_spec.supported_types = [tf.float16]  # … or this
     try:
         return converter.convert(), None
     except Exception as error:  # the converter raises bare Exceptions too

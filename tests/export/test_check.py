@@ -65,6 +65,15 @@ def test_tolerance_is_the_users(answers, folder, task, texts):
     assert report.differences["scores"] == pytest.approx(1e-3, rel=1e-2)
 
 
+def test_of_strings_the_tolerance_is_the_share_that_may_differ(answers, folder, task, texts):
+    answers["labels"] = np.where(np.arange(len(texts)) == 2, b"ugly", answers["labels"])
+    share = 1 / len(texts)
+    report = check(folder, task, (texts, texts[::-1]), tolerance=share + 0.01)
+    assert report.differences["labels"] == pytest.approx(share)
+    with pytest.raises(ExportCheckError, match=r"labels\[2\] is b'ugly', .* differs by 0\.17"):
+        check(folder, task, (texts, texts[::-1]), tolerance=share - 0.01)
+
+
 def test_process_that_fails_says_why(folder, task, texts, monkeypatch, tmp_path):
     program = tmp_path / "program.py"
     program.write_text("raise SystemExit('no such kernel')")

@@ -115,6 +115,14 @@ def test_a_bert_answers(name, program, make_backbone, tokenizer, texts, requests
     check(program, folder, requests)
 
 
+def test_int8_weights_are_widened_there(program, make_backbone, tokenizer, texts, tmp_path):
+    task = tasks.TextClassifier(
+        make_backbone(hidden_dim=64, intermediate_dim=64), num_classes=2, tokenizer=tokenizer
+    )
+    folder = task.export(tmp_path / "exported", weights="int8")
+    check(program, folder, [("serving_default", {"text": tf.constant(texts)})])
+
+
 @pytest.mark.slow
 def test_a_gpt2_continues(program, goldens, requests_of, tmp_path):
     tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")

@@ -1,0 +1,114 @@
+"""Exports with smaller weights: their size, their answers, and that they are refused in time."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm import files, models, tasks
+from keras_lm.export import ExportCheckError
+from keras_lm.tokenizers import BytePairTokenizer
+
+SHARES = {"float16": 0.5, "int8": 17 / 64}
+
+
+def load(folder):
+    return tf.saved_model.load(str(folder)).signatures
+
+
+@pytest.fixture(scope="module")
+def task(make_backbone, tokenizer):
+    """Nearly all of its weights are in matrices, one of them of a size that 64 does not divide."""
+    backbone = make_backbone(hidden_dim=260, intermediate_dim=1001, num_heads=4)
+    for weight in backbone.weights:
+        weight.assign(weight * 0.3)
+    return tasks.TextClassifier(backbone, class_names=["bad", "good"], tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def exported(task, tmp_path_factory):
+    """Folders by weights; exporting checked them."""
+    folder = tmp_path_factory.mktemp("models")
+    texts = ["the film was good", "a bad song !", "", "un 中 able"]
+    return {w: task.export(folder, weights=w, texts=texts) for w in ("float32", *SHARES)}
+
+
+@pytest.mark.parametrize("weights", SHARES)
+def test_files_are_smaller_and_answers_are_as_the_tasks(weights, exported, task, texts):
+    def size(weights):
+        return files.size(exported[weights] / "variables")
+
+    assert size(weights) == pytest.approx(SHARES[weights] * size("float32"), rel=0.03)
+    found = load(exported[weights])["serving_default"](text=tf.constant(texts))
+    expected = task.classify(texts)
+    difference = np.abs(found["scores"] - expected["scores"]).max()
+    assert 0 < difference < {"float16": 0.001, "int8": 0.02}[weights]
+
+
+def test_models_loaded_side_by_side_keep_their_weights(exported, texts):
+    loaded = {weights: load(folder) for weights, folder in exported.items()}
+    again = load(exported["int8"])
+
+    def scores(signatures):
+        return signatures["serving_default"](text=tf.constant(texts))["scores"].numpy()
+
+    both = [scores(loaded[weights]) for weights in ("int8", "float16")]
+    assert np.abs(both[0] - both[1]).max() > 0
+    del loaded["int8"]
+    np.testing.assert_array_equal(scores(again), both[0])
+
+
+def test_what_moves_answers_too_far_stays_invisible(task, texts, tmp_path):
+    words = r"scores differs by .*tolerance=1e-09.*weights='int8'.*larger tolerance"
+    with pytest.raises(ExportCheckError, match=words):
+        task.export(tmp_path / "models", weights="int8", texts=texts, tolerance=1e-9)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_same_of_a_tflite(task, exported, texts, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
+    path = tmp_path / "model.tflite"
+    sizes, graph = {}, 600_000
+    for weights in ("float32", *SHARES):
+        task.export(path, format="litert", weights=weights, texts=texts, tolerance=0.05)
+        sizes[weights] = path.stat().st_size - graph
+    assert sizes["float16"] < 0.6 * sizes["float32"]
+    assert sizes["int8"] < 0.4 * sizes["float32"]
+    before = path.read_bytes()
+    with pytest.raises(ExportCheckError, match="larger tolerance"):
+        task.export(path, format="litert", weights="int8", texts=texts, tolerance=1e-9)
+    assert path.read_bytes() == before
+
+
+def test_a_loop_reads_them_too(goldens, tmp_path):
+    tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
+    backbone = models.GPT2Backbone(
+        tokenizer.vocabulary_size,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=64,
+        intermediate_dim=64,
+        max_sequence_length=32,
+    )
+    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    before = [weight.numpy() for weight in task.weights]
+    folder = task.export(tmp_path, weights="int8")
+    for weight, values in zip(task.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, values)
+    ids = tf.constant([[5, 6, 7]])
+    found = load(folder)["tokens"](token_ids=ids, padding_mask=tf.ones_like(ids))["logits"]
+    expected = task({"token_ids": ids, "padding_mask": tf.ones_like(ids)})
+    np.testing.assert_allclose(found, expected, atol=0.02)
+    answer = load(folder)["serving_default"](prompt=tf.constant(["a song", "the"]))
+    assert answer["num_tokens"].shape == (2,)
+    saved = dict(tf.train.list_variables(str(folder / "variables" / "variables")))
+    tables = [shape for shape in saved.values() if shape[1:] == [64]]
+    assert len(tables) == 6  # tokens, positions, and four matrices of a block
+
+
+def test_mistakes_have_clear_words(task, tmp_path):
+    with pytest.raises(ValueError, match=r"weights='int4': use one of \['float32', 'float16', "):
+        task.export(tmp_path / "models", weights="int4")
+    with pytest.raises(ValueError, match="needs texts"):
+        task.export(tmp_path / "models", weights="int8", tolerance=0.1)
+    assert list(tmp_path.iterdir()) == []
