@@ -19,7 +19,15 @@ FORMATS = {"saved_model": export_saved_model, "litert": export_tflite}
 WEIGHTS = {"float32": None, "float16": 0.005, "int8": 0.02}
 
 
-def export(task, path, format="saved_model", weights="float32", texts=None, tolerance=None):
+def export(
+    task,
+    path,
+    format="saved_model",
+    weights="float32",
+    freeze=False,
+    texts=None,
+    tolerance=None,
+):
     """Write a task as one artefact that takes strings, and return its path; `task.export` calls it.
 
     Args:
@@ -29,6 +37,9 @@ def export(task, path, format="saved_model", weights="float32", texts=None, tole
         format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (phones).
         weights: how matrices are stored: `"float32"`, as they are; `"float16"`, half the size; or
             `"int8"`, about a quarter. Vectors and small matrices stay as they are.
+        freeze: bool. For a SavedModel that answers texts: fold the weights into constants of the
+            graph, up to 2 GB. A short text is answered in three quarters of the time; loading
+            takes longer and more memory, and only the signatures that take texts are there.
         texts: raw strings in any form that `predict` takes, on which the artefact has to answer as
             the task does before it becomes visible (see `check`). None compares nothing: give texts
             like those that you serve.
@@ -36,8 +47,9 @@ def export(task, path, format="saved_model", weights="float32", texts=None, tole
             float16 and 0.02 with int8 weights.
 
     Raises:
-        ValueError: if `format` or `weights` is unknown, there is a `tolerance` without `texts`, the
-            task has no tokenizer, the graph holds an operation that the target lacks, or TF Serving
+        ValueError: if `format` or `weights` is unknown, there is a `tolerance` without `texts`,
+            `freeze` does not go with the task, its size, the format or `weights`, the task has no
+            tokenizer, the graph holds an operation that the target lacks, or TF Serving
             cannot name a model after the folder of versions; nothing is then written.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
             and nothing is then written.
@@ -57,6 +69,11 @@ def export(task, path, format="saved_model", weights="float32", texts=None, tole
     if texts is None and tolerance is not None:
         raise ValueError(f"tolerance={tolerance} needs texts to compare answers on: pass texts=.")
 
+    if freeze and weights != "float32":
+        raise ValueError(
+            f"freeze=True with weights={weights!r}: constants are float32. Leave one of them out."
+        )
+
     def verify(artefact):
         """Raise an `ExportCheckError` if an artefact, not visible yet, answers otherwise."""
         if texts is None:
@@ -69,4 +86,4 @@ def export(task, path, format="saved_model", weights="float32", texts=None, tole
                 f"{list(WEIGHTS)}, or a larger tolerance."
             ) from error
 
-    return FORMATS[format](task, path, weights, verify)
+    return FORMATS[format](task, path, weights, freeze, verify)

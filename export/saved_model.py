@@ -13,7 +13,7 @@ METHODS = {
 }
 
 
-def export_saved_model(task, path, weights, verify):
+def export_saved_model(task, path, weights, freeze, verify):
     """Write the next numbered version of a task as a SavedModel, ready for TF Serving.
 
     Its signatures, for B texts of S columns, in which strings are padded with empty ones:
@@ -57,6 +57,9 @@ def export_saved_model(task, path, weights, verify):
     Smaller `weights` are those of the file: they are widened once, when the model is loaded, so
     that a call takes as long, and memory is needed for both.
 
+    With `freeze` the graph holds the weights as constants, which TensorFlow packs once for its
+    matrix products. It has `serving_default`, `tokenize` and `classify` or `regress` only.
+
     Half precision is served as float32. A batch of no rows gives outputs of no rows, except that
     `MaskedLM` refuses it. The folder holds each weight once, and neither Python, XLA nor training
     operations. It includes `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`,
@@ -69,7 +72,7 @@ def export_saved_model(task, path, weights, verify):
     name = serving.model_name(local_path(path))
 
     def write(folder):
-        functions = offer.functions()
+        functions = offer.frozen_functions() if freeze else offer.functions()
         module = task_parts.module_of(*functions.values(), lookups=task.lookups)
         stored_weights.shrink(module, weights)
         tf.saved_model.save(module, str(folder), signatures=functions)

@@ -34,7 +34,7 @@ TEXT_OPERATIONS = {
 }
 
 
-def export_tflite(task, path, weights, verify):
+def export_tflite(task, path, weights, freeze, verify):
     """Write a task as a `.tflite` that takes strings; the file is replaced in one step.
 
     Its signature `serving_default` takes `text`, a string tensor [None], and for a task with
@@ -59,6 +59,10 @@ def export_tflite(task, path, weights, verify):
     for strings do neither (`UnsortedSegmentJoin`, `StaticRegexReplace`, `StringStrip`).
     """
     path = local_path(path)
+    if freeze:
+        raise ValueError(
+            "freeze=True: the weights of a .tflite are constants anyway: leave it out."
+        )
     if path.is_dir():
         raise IsADirectoryError(
             f"path={str(path)!r} is a folder: pass a file, such as model.tflite."

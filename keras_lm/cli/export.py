@@ -34,6 +34,11 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     show_default=True,
     help="How matrices are stored: float16 takes half the room, int8 about a quarter.",
 )
+@click.option(
+    "--freeze",
+    is_flag=True,
+    help="Fold the weights into the graph: quicker answers to few texts, slower loading.",
+)
 @click.option("--task", type=click.Choice([*TASKS]), help="[default: what PRESET has a head for]")
 @click.option(
     "--check",
@@ -42,7 +47,7 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     help="Ask the export in a fresh process, and compare its answers with the task's.",
 )
 @overwrite_option
-def export_command(preset, path, export_as, weights, task, do_check, overwrite):
+def export_command(preset, path, export_as, weights, freeze, task, do_check, overwrite):
     """Write a trained task as one artefact that takes strings, its tokenizer inside.
 
     \b
@@ -60,7 +65,9 @@ def export_command(preset, path, export_as, weights, task, do_check, overwrite):
 
     loaded = load_task(preset, choose_task(open_source(preset), task))
     with quiet():
-        written = loaded.export(path, format=export_format(path, export_as), weights=weights)
+        written = loaded.export(
+            path, format=export_format(path, export_as), weights=weights, freeze=freeze
+        )
     say_rows([("written", f"{written} ({megabytes(written)})")])
     if do_check:
         texts = CHECK_TEXTS

@@ -36,7 +36,7 @@ class GenerationSignatures(TextSignatures):
         task = self.task
         # One function for all signatures, so that the graph holds the tokenizer once, and one that
         # generates.
-        tokenize = trace(task.tokenize, TEXT)
+        tokenize = self.tokenize()
         generate = trace(self.generate(tokenize), generate_specs())
         chosen = {name: tf.constant(value) for name, value in self.generate_defaults().items()}
         return {
@@ -48,6 +48,12 @@ class GenerationSignatures(TextSignatures):
             "detokenize": trace(self.detokenize, PACKED),
             "tokens": self.raw(),
         }
+
+    def frozen_functions(self):
+        raise ValueError(
+            f"freeze=True: a {type(self.task).__name__} has several signatures that read the "
+            "weights, and each would hold a copy of them: leave it out."
+        )
 
     def defaults(self):
         all_real = {"padding_mask": np.ones([1, 1], "int32")}

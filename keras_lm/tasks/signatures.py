@@ -1,10 +1,16 @@
 """The signatures of a task's export: functions of named tensors, and requests to run them."""
 
+import contextlib
+import logging
+
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from keras_lm.layers.tensorflow import for_lite
+
+LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
 
 
 def trace(function, specs):
@@ -20,6 +26,43 @@ def plain_floats(outputs):
         name: tf.cast(value, tf.float32) if value.dtype in halves else tf.identity(value)
         for name, value in outputs.items()
     }
+
+
+def frozen(function):
+    """Return a `ConcreteFunction` of named tensors with its variables folded into constants."""
+    specs = function.structured_input_signature[1]
+    size = sum(
+        variable.dtype.size * variable.shape.num_elements() for variable in function.variables
+    )
+    if size > LARGEST_GRAPH:
+        raise ValueError(
+            f"freeze=True puts the weights into the graph, which may have 2 GB, and these take "
+            f"{size / 1e9:.1f} GB: leave it out."
+        )
+    with _no_warnings():
+        constants = convert_variables_to_constants_v2(function, lower_control_flow=False)
+    order = [tensor.op.name for tensor in constants.inputs]
+    # What else it reads, such as lookup tables, has become an input.
+    tables = {inside.op.name: outside for outside, inside in function.graph.captures}
+    names = sorted(function.structured_outputs)  # the order in which a dict is flattened
+
+    def call(**inputs):
+        given = tables | inputs
+        return dict(zip(names, constants(*[given[name] for name in order]), strict=True))
+
+    return trace(call, specs)
+
+
+@contextlib.contextmanager
+def _no_warnings():
+    """Hide TensorFlow's warnings that it cannot export a collection of variables: there is none."""
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 class TextSignatures:
@@ -44,20 +87,31 @@ class TextSignatures:
     def functions(self):
         """Return the signatures of a SavedModel: name → `ConcreteFunction`."""
         task, texts = self.task, self.texts()
-        # One function for all signatures, so that the graph holds the tokenizer once. `classify`
-        # and `regress` call `answer`, without a second copy of the model.
-        tokenize = trace(task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})
+        # One function for all signatures, so that the graph holds the tokenizer once.
+        tokenize = self.tokenize()
         answer = trace(self.answer(tokenize), texts)
-        functions = {
-            "serving_default": answer,
-            "tokens": self.raw(),
-            "tokenize": trace(self.pieces(tokenize), texts),
-        }
+        functions = self._of_texts(answer, tokenize) | {"tokens": self.raw()}
         for name, specs in task.other_signatures().items():
             is_same = specs == texts  # only a further name
             functions[name] = answer if is_same else trace(self.answer(tokenize), specs)
-        if task.example_signature():
-            name, outputs = task.example_signature()
+        return functions
+
+    def frozen_functions(self):
+        """Return those of `functions` that take texts as `texts` says, with constants for weights.
+
+        Others would hold a copy of the weights each.
+        """
+        tokenize = self.tokenize()
+        return self._of_texts(frozen(trace(self.answer(tokenize), self.texts())), tokenize)
+
+    def tokenize(self):
+        return trace(self.task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})
+
+    def _of_texts(self, answer, tokenize):
+        texts, example = self.texts(), self.task.example_signature()
+        functions = {"serving_default": answer, "tokenize": trace(self.pieces(tokenize), texts)}
+        if example:  # calls `answer`, without a second copy of the model
+            name, outputs = example
             inputs = {"inputs": tf.TensorSpec([None], tf.string, "inputs")}
             functions[name] = trace(example_function(answer, outputs, list(texts)), inputs)
         return functions

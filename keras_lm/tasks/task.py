@@ -183,9 +183,9 @@ class Task(TextModel):
         """Write a preset, atomically; see `keras_lm.models.Backbone.save_to_preset`."""
         presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
 
-    def export(self, path, format="saved_model", weights="float32", texts=None, tolerance=None):
+    def export(self, path, format="saved_model", **options):
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
-        return export.export(self, path, format, weights, texts, tolerance)
+        return export.export(self, path, format, **options)
 
     def get_config(self):
         tokenizer = self.tokenizer

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_lm import files, models, tasks
 from keras_lm.export import ExportCheckError
+from keras_lm.tasks import signatures
 from keras_lm.tokenizers import BytePairTokenizer
 
 SHARES = {"float16": 0.5, "int8": 17 / 64}
@@ -64,6 +65,43 @@ def test_what_moves_answers_too_far_stays_invisible(task, texts, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_frozen_weights_answer_as_the_task_does(make_backbone, tokenizer, texts, tmp_path):
+    task = tasks.TextClassifier(
+        make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer, text_pair=True
+    )
+    folder = task.export(tmp_path, freeze=True, texts=(texts, texts[::-1]))  # which checks answers
+    functions = load(folder)
+    assert set(functions) == {"serving_default", "tokenize", "classify"}
+    assert not any(function.variables for function in functions.values())
+    assert files.size(folder / "variables") < 2000
+    example = tf.train.Example()
+    for name in ("text", "text_pair"):
+        example.features.feature[name].bytes_list.value.append(b"the film")
+    found = functions["classify"](inputs=tf.constant([example.SerializeToString()]))
+    expected = task.classify((["the film"], ["the film"]))["scores"]
+    np.testing.assert_allclose(found["scores"], expected, atol=1e-6)
+    task.backbone.weights[0].assign_add(task.backbone.weights[0])  # does not move what is frozen
+    after = functions["serving_default"](
+        text=tf.constant(["the film"]), text_pair=tf.constant(["the film"])
+    )
+    np.testing.assert_allclose(after["scores"], expected, atol=1e-6)
+
+
+def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
+    exported, task, tmp_path, monkeypatch
+):
+    for options, words in (
+        ({"weights": "int8"}, "freeze=True with weights='int8'"),
+        ({"format": "litert"}, "weights of a .tflite are constants anyway"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            task.export(tmp_path / "model", freeze=True, **options)
+    monkeypatch.setattr(signatures, "LARGEST_GRAPH", 1000)
+    with pytest.raises(ValueError, match=r"freeze=True puts the weights .* take 0.0 GB"):
+        task.export(tmp_path / "model", freeze=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_the_same_of_a_tflite(task, exported, texts, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
@@ -90,9 +128,14 @@ def test_a_loop_reads_them_too(goldens, tmp_path):
         intermediate_dim=64,
         max_sequence_length=32,
     )
+    # A tokenizer's lookup tables remain, when weights are folded into constants.
+    classifier = tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
+    classifier.export(tmp_path / "frozen", freeze=True, texts=["un 中 able", "a b"])
     task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="a CausalLM has several signatures"):
+        task.export(tmp_path, freeze=True)
     before = [weight.numpy() for weight in task.weights]
-    folder = task.export(tmp_path, weights="int8")
+    folder = task.export(tmp_path / "int8", weights="int8")
     for weight, values in zip(task.weights, before, strict=True):
         np.testing.assert_array_equal(weight, values)
     ids = tf.constant([[5, 6, 7]])
