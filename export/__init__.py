@@ -38,8 +38,8 @@ def export(
         weights: how matrices are stored: `"float32"`, as they are; `"float16"`, half the size; or
             `"int8"`, about a quarter. Vectors and small matrices stay as they are.
         freeze: bool. For a SavedModel that answers texts: fold the weights into constants of the
-            graph, up to 2 GB. A short text is answered in three quarters of the time; loading
-            takes longer and more memory, and only the signatures that take texts are there.
+            graph, up to 2 GB. A short text is answered sooner, most by small models; loading takes
+            longer and more memory, and only the signatures that take texts are there.
         texts: raw strings in any form that `predict` takes, on which the artefact has to answer as
             the task does before it becomes visible (see `check`). None compares nothing: give texts
             like those that you serve.

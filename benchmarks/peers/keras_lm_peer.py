@@ -173,11 +173,12 @@ def export(short, minilm, scratch, calls, variant):
 
 
 def latency(short, minilm, model, batch, calls, variant):
-    """From strings to labels in the SavedModel, as a client calls it."""
+    """From strings to labels in the SavedModel, perhaps frozen, as a client calls it."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
-        exported = tf.saved_model.load(str(make_task(model, minilm).export(folder)))
+        path = make_task(model, minilm).export(folder, freeze=variant == "frozen")
+        exported = tf.saved_model.load(str(path))
     batches = itertools.cycle(inputs.text_batches(short, batch, limit=64 // batch))
 
     def answer():

@@ -55,7 +55,7 @@ def test_a_full_disk_is_no_matter_of_the_model(
 ):
     """By a limit to the size of files: of the temporary ones, and of the result."""
     if not really:
-        monkeypatch.setattr(tflite, "_convert", lambda functions: (None, "no signature"))
+        monkeypatch.setattr(tflite, "_convert", lambda *_: (None, "no signature"))
     task = tasks.TextClassifier(make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     (tmp_path / "model.tflite").write_text("old")
@@ -63,7 +63,7 @@ def test_a_full_disk_is_no_matter_of_the_model(
     try:
         with pytest.raises(OSError, match=r"disk is full .*" + re.escape(tempfile.gettempdir())):
             task.export(tmp_path / "model.tflite", format="litert")
-        monkeypatch.setattr(tflite, "_working_model", lambda task: bytes(1000))
+        monkeypatch.setattr(tflite, "_working_model", lambda *_: bytes(1000))
         with pytest.raises(OSError, match=r"disk is full .*model\.tflite"):
             task.export(tmp_path / "model.tflite", format="litert")
         if really:
@@ -116,7 +116,7 @@ def test_byte_level_bpe(make_backbone, texts, tmp_path):
 def test_length_that_cannot_vary_is_fixed(make_backbone, tokenizer, tmp_path, monkeypatch):
     task = tasks.TextRegressor(make_backbone(), tokenizer=tokenizer)
 
-    def convert(functions):
+    def convert(functions, weights):
         padding = task.packer.padding
         return (None, "no kernel") if padding == "longest" else (padding.encode(), None)
 
