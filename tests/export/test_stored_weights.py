@@ -27,10 +27,9 @@ def task(make_backbone, tokenizer):
 
 @pytest.fixture(scope="module")
 def exported(task, tmp_path_factory):
-    """Folders by weights; exporting checked them."""
+    """Folders by weights."""
     folder = tmp_path_factory.mktemp("models")
-    texts = ["the film was good", "a bad song !", "", "un 中 able"]
-    return {w: task.export(folder, weights=w, texts=texts) for w in ("float32", *SHARES)}
+    return {weights: task.export(folder, weights=weights) for weights in ("float32", *SHARES)}
 
 
 @pytest.mark.parametrize("weights", SHARES)
@@ -69,8 +68,11 @@ def test_frozen_weights_answer_as_the_task_does(make_backbone, tokenizer, texts,
     task = tasks.TextClassifier(
         make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer, text_pair=True
     )
-    folder = task.export(tmp_path, freeze=True, texts=(texts, texts[::-1]))  # which checks answers
+    folder = task.export(tmp_path, freeze=True)
     functions = load(folder)
+    pairs = {"text": texts, "text_pair": texts[::-1]}
+    found = functions["serving_default"](**{name: tf.constant(pairs[name]) for name in pairs})
+    np.testing.assert_allclose(found["scores"], task.classify(pairs)["scores"], atol=1e-6)
     assert set(functions) == {"serving_default", "tokenize", "classify"}
     assert not any(function.variables for function in functions.values())
     assert files.size(folder / "variables") < 2000
@@ -118,7 +120,9 @@ def test_the_same_of_a_tflite(task, exported, texts, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_loop_reads_them_too(goldens, tmp_path):
+@pytest.fixture
+def gpt2(goldens):
+    """A GPT-2 and its tokenizer, which has lookup tables."""
     tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-gpt2")
     backbone = models.GPT2Backbone(
         tokenizer.vocabulary_size,
@@ -128,14 +132,27 @@ def test_a_loop_reads_them_too(goldens, tmp_path):
         intermediate_dim=64,
         max_sequence_length=32,
     )
-    # A tokenizer's lookup tables remain, when weights are folded into constants.
-    classifier = tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
-    classifier.export(tmp_path / "frozen", freeze=True, texts=["un 中 able", "a b"])
-    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    return backbone, tokenizer
+
+
+def test_a_tokenizers_tables_remain_in_a_frozen_graph(gpt2, tmp_path):
+    backbone, tokenizer = gpt2
+    task = tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
+    frozen = load(task.export(tmp_path / "frozen", freeze=True))["serving_default"]
+    texts = ["un 中 able", "a b"]
+    found, expected = frozen(text=tf.constant(texts)), task.classify(texts)
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-6)
     with pytest.raises(ValueError, match="a CausalLM has several signatures"):
-        task.export(tmp_path, freeze=True)
+        tasks.CausalLM(backbone, tokenizer=tokenizer).export(tmp_path / "lm", freeze=True)
+    assert not (tmp_path / "lm").exists()
+
+
+@pytest.mark.slow
+def test_a_loop_reads_stored_weights_too(gpt2, tmp_path):
+    backbone, tokenizer = gpt2
+    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
     before = [weight.numpy() for weight in task.weights]
-    folder = task.export(tmp_path / "int8", weights="int8")
+    folder = task.export(tmp_path, weights="int8")
     for weight, values in zip(task.weights, before, strict=True):
         np.testing.assert_array_equal(weight, values)
     ids = tf.constant([[5, 6, 7]])
