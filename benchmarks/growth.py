@@ -15,7 +15,7 @@ import click
 import materials
 from environments import InstallError, python_of
 from matplotlib.figure import Figure
-from rounds import PeerError, measure
+from rounds import PAUSE, PeerError, measure
 
 HERE = Path(__file__).parent
 PICTURES = HERE / "pictures"
@@ -91,7 +91,11 @@ def network_rates(pythons, minilm, rounds):
         name: [python, str(HERE / "peers" / f"{PEERS[name]}_peer.py"), "growth", settings]
         for name, python in pythons.items()
     }
-    result = measure(commands, rounds, say=lambda line: click.echo(f"  {line}", err=True))
+
+    def say(line):
+        click.echo(f"  {line}", err=True)
+
+    result = measure(commands, rounds, say=say, pause=PAUSE)
     return {
         name: {
             point: point[0] * point[1] / result.quantile(name, "×".join(map(str, point)), 0.5)

@@ -5,6 +5,7 @@ import json
 import statistics
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass, field
 
 
@@ -74,6 +75,9 @@ class Worker:
         self.log.close()
 
 
+PAUSE = 0.5  # seconds; see `measure`
+
+
 @dataclass
 class Result:
     """What came out of a row.
@@ -118,7 +122,7 @@ def quantile(numbers, share):
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
-def measure(commands, rounds, left_out=None, say=lambda message: None):
+def measure(commands, rounds, left_out=None, say=lambda message: None, pause=0.0):
     """Start all contenders, let them take turns, and collect their numbers.
 
     A contender that fails is left out, from all rounds.
@@ -128,6 +132,7 @@ def measure(commands, rounds, left_out=None, say=lambda message: None):
         rounds: int.
         left_out: dict of contenders that are not even started → why.
         say: callable that gets a line on what is going on.
+        pause: float, seconds before each turn: PyTorch's threads spin for a while after its own.
 
     Returns:
         A `Result`.
@@ -153,6 +158,7 @@ def measure(commands, rounds, left_out=None, say=lambda message: None):
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}")
             for name in list(result.samples):
+                time.sleep(pause)
                 try:
                     answer = workers[name].run_round()
                 except PeerError as error:

@@ -17,7 +17,7 @@ import click
 import materials
 import report
 from environments import InstallError, python_of
-from rounds import measure
+from rounds import PAUSE, measure
 from rows import make_rows
 
 HERE = Path(__file__).parent
@@ -92,6 +92,7 @@ def main(rows, rounds, quick, write, environments):
                 min(rounds, 3) if is_slow else rounds,
                 left_out,
                 say=lambda line: click.echo(f"  {line}", err=True),
+                pause=PAUSE,
             )
             versions |= result.versions
             table = report.row_lines(row, result)
