@@ -16,6 +16,14 @@ def own_activation(name, names=ACTIVATIONS):
     return names.get(name, name) if isinstance(name, str) else name
 
 
+# What Hugging Face's encoders could be, and ours are not: for `require_only`.
+PLAIN_ENCODER = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+
 def require_only(checkpoint, cls, known):
     """Raise a CheckpointError if `config.json` has another value for a key than `known` has."""
     for key, only in known.items():

@@ -17,6 +17,13 @@ PYTORCH_LEAVES = {
     "beta": ".bias",
     "embeddings": ".weight",
 }
+GOOGLE_LEAVES = {
+    "kernel": "/kernel",
+    "bias": "/bias",
+    "gamma": "/gamma",
+    "beta": "/beta",
+    "embeddings": "",
+}
 KERAS_HUB_LEAVES = {
     "kernel": "/vars/0",
     "bias": "/vars/1",
@@ -124,6 +131,11 @@ def _fill(name, numbers):
 def transpose_kernels(path, array):
     """The layout of PyTorch's `Linear`: kernels are stored (out, in)."""
     return array.T if path.endswith("/kernel") else array
+
+
+def transpose_logits(path, array):
+    """The layout of google-research: matrices multiplied transposed are stored as (out, in)."""
+    return array.T if path.endswith("/logits/kernel") else array
 
 
 def join_heads(path, array):

@@ -11,9 +11,21 @@ import os
 
 import keras
 
-from keras_lm.converters.configs import ACTIVATIONS, dropouts, own_activation, require_only
+from keras_lm.converters.configs import (
+    ACTIVATIONS,
+    PLAIN_ENCODER,
+    dropouts,
+    own_activation,
+    require_only,
+)
 from keras_lm.converters.converter import Converter, signs
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.names import (
+    GOOGLE_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    transpose_kernels,
+    transpose_logits,
+)
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     Dense,
@@ -376,10 +388,8 @@ HUGGINGFACE_NAMES = NameTable(
 )
 GOOGLE_NAMES = NameTable(
     _GOOGLE,
-    leaves={"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"}
-    | {"embeddings": ""},
-    # Only matrices that google-research multiplies transposed are stored as (out, in).
-    layout=lambda path, array: array.T if path.endswith("/logits/kernel") else array,
+    leaves=GOOGLE_LEAVES,
+    layout=transpose_logits,
     prefix="bert/",
 )
 
@@ -412,7 +422,7 @@ def _config(checkpoint, activations, **more):
 
 
 def _huggingface_config(checkpoint):
-    known = {"position_embedding_type": "absolute", "is_decoder": False}
+    known = dict(PLAIN_ENCODER)
     if "predictions.decoder.weight" in checkpoint.tensors:  # whose head would be another matrix
         known["tie_word_embeddings"] = True
     require_only(checkpoint, AlbertBackbone, known)

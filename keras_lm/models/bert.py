@@ -5,14 +5,22 @@ Shapes: B batch, S sequence, D hidden, V vocabulary.
 
 import keras
 
-from keras_lm.converters.configs import ACTIVATIONS, dropouts, own_activation, require_only
+from keras_lm.converters.configs import (
+    ACTIVATIONS,
+    PLAIN_ENCODER,
+    dropouts,
+    own_activation,
+    require_only,
+)
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
+    GOOGLE_LEAVES,
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
     NameTable,
     join_heads,
     transpose_kernels,
+    transpose_logits,
 )
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
@@ -236,7 +244,8 @@ BertBackbone.PUBLISHED = {
 # === Checkpoints ===
 
 _PARTS = ("query", "key", "value")
-_HUGGINGFACE = {
+# Also those of RoBERTa, ELECTRA and other descendants.
+HUGGINGFACE_ENCODER = {
     "token_embedding": "embeddings.word_embeddings",
     "position_embedding": "embeddings.position_embeddings",
     "segment_embedding": "embeddings.token_type_embeddings",
@@ -249,6 +258,8 @@ _HUGGINGFACE = {
     "block_{i}/feedforward/intermediate": "encoder.layer.{i}.intermediate.dense",
     "block_{i}/feedforward/output": "encoder.layer.{i}.output.dense",
     "block_{i}/feedforward_norm": "encoder.layer.{i}.output.LayerNorm",
+}
+_HUGGINGFACE = HUGGINGFACE_ENCODER | {
     "pooler": "pooler.dense",
     "classifier/logits": "classifier",
     "token_head/dense": "cls.predictions.transform.dense",
@@ -295,14 +306,17 @@ _KERAS_HUB = {
 }
 
 
-def _google(name):
-    """Hugging Face kept google-research's names, with dots for slashes."""
-    if isinstance(name, tuple):
-        return tuple(_google(part) for part in name)
-    return name.replace("layer.{i}", "layer_{i}").replace(".", "/")
+def google_names(names):
+    """Return a table of google-research's names: Hugging Face kept them, with dots for slashes."""
+
+    def spell(name):
+        if isinstance(name, tuple):
+            return tuple(map(spell, name))
+        return name.replace("layer.{i}", "layer_{i}").replace(".", "/")
+
+    return {ours: spell(theirs) for ours, theirs in names.items()}
 
 
-_KERNEL_AND_BIAS = {"kernel": "/kernel", "bias": "/bias", "gamma": "/gamma", "beta": "/beta"}
 HUGGINGFACE_NAMES = NameTable(
     _HUGGINGFACE,
     leaves=PYTORCH_LEAVES,
@@ -313,7 +327,7 @@ HUGGINGFACE_NAMES = NameTable(
     ignored=r"position_ids$|cls\.predictions\.decoder\.",
 )
 GOOGLE_NAMES = NameTable(
-    {ours: _google(theirs) for ours, theirs in _HUGGINGFACE.items()}
+    google_names(_HUGGINGFACE)
     | {
         "classifier/logits/kernel": "output_weights",
         "classifier/logits/bias": "output_bias",
@@ -321,14 +335,13 @@ GOOGLE_NAMES = NameTable(
         "next_sentence_head/logits/kernel": "cls/seq_relationship/output_weights",
         "next_sentence_head/logits/bias": "cls/seq_relationship/output_bias",
     },
-    leaves=_KERNEL_AND_BIAS | {"embeddings": ""},
-    # Only matrices that google-research multiplies transposed are stored as (out, in).
-    layout=lambda path, array: array.T if path.endswith("/logits/kernel") else array,
+    leaves=GOOGLE_LEAVES,
+    layout=transpose_logits,
     prefix="bert/",
 )
 MODEL_GARDEN_NAMES = NameTable(
     _MODEL_GARDEN,
-    leaves=_KERNEL_AND_BIAS | {"embeddings": "/embeddings"},
+    leaves=GOOGLE_LEAVES | {"embeddings": "/embeddings"},
     layout=join_heads,
     prefix=r"bert_encoder(_v2)?(_\d+)?/|bert/",
 )
@@ -362,11 +375,7 @@ def _config(config, activations, use_pooler):
 
 
 def _huggingface_config(checkpoint):
-    require_only(
-        checkpoint,
-        BertBackbone,
-        {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
-    )
+    require_only(checkpoint, BertBackbone, PLAIN_ENCODER)
     use_pooler = any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors)
     return _config(checkpoint.config, ACTIVATIONS, use_pooler)
 

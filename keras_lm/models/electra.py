@@ -12,9 +12,19 @@ import re
 
 import keras
 
-from keras_lm.converters.configs import dropouts, own_activation, require_only
+from keras_lm.converters.configs import (
+    PLAIN_ENCODER,
+    dropouts,
+    own_activation,
+    require_only,
+)
 from keras_lm.converters.converter import Converter, signs
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.names import (
+    GOOGLE_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    transpose_kernels,
+)
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     Dense,
@@ -29,6 +39,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.bert import HUGGINGFACE_ENCODER, google_names
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -285,21 +296,8 @@ ElectraGeneratorBackbone.PUBLISHED = {
 
 # === Checkpoints ===
 
-_PARTS = ("query", "key", "value")
-_HUGGINGFACE = {
-    "token_embedding": "embeddings.word_embeddings",
-    "position_embedding": "embeddings.position_embeddings",
-    "segment_embedding": "embeddings.token_type_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-    "projection": "embeddings_project",
-    "block_{i}/attention/query_key_value": tuple(
-        f"encoder.layer.{{i}}.attention.self.{part}" for part in _PARTS
-    ),
-    "block_{i}/attention/output": "encoder.layer.{i}.attention.output.dense",
-    "block_{i}/attention_norm": "encoder.layer.{i}.attention.output.LayerNorm",
-    "block_{i}/feedforward/intermediate": "encoder.layer.{i}.intermediate.dense",
-    "block_{i}/feedforward/output": "encoder.layer.{i}.output.dense",
-    "block_{i}/feedforward_norm": "encoder.layer.{i}.output.LayerNorm",
+_ENCODER = HUGGINGFACE_ENCODER | {"projection": "embeddings_project"}
+_HUGGINGFACE = _ENCODER | {
     "classifier/pooler": "classifier.dense",
     "classifier/logits": "classifier",
     "replaced_head/dense": "discriminator_predictions.dense",
@@ -308,28 +306,7 @@ _HUGGINGFACE = {
     "token_head/norm": "generator_predictions.LayerNorm",
     "token_head/bias": "generator_lm_head.bias",
 }
-_GOOGLE = {
-    "token_embedding": "embeddings/word_embeddings",
-    "position_embedding": "embeddings/position_embeddings",
-    "segment_embedding": "embeddings/token_type_embeddings",
-    "embedding_norm": "embeddings/LayerNorm",
-    "projection": "embeddings_project",
-    "block_{i}/attention/query_key_value": tuple(
-        f"encoder/layer_{{i}}/attention/self/{part}" for part in _PARTS
-    ),
-    "block_{i}/attention/output": "encoder/layer_{i}/attention/output/dense",
-    "block_{i}/attention_norm": "encoder/layer_{i}/attention/output/LayerNorm",
-    "block_{i}/feedforward/intermediate": "encoder/layer_{i}/intermediate/dense",
-    "block_{i}/feedforward/output": "encoder/layer_{i}/output/dense",
-    "block_{i}/feedforward_norm": "encoder/layer_{i}/output/LayerNorm",
-}
-_GOOGLE_LEAVES = {
-    "kernel": "/kernel",
-    "bias": "/bias",
-    "gamma": "/gamma",
-    "beta": "/beta",
-    "embeddings": "",
-}
+_GOOGLE = google_names(_ENCODER)
 
 
 class _GeneratorNames(NameTable):
@@ -361,7 +338,7 @@ GOOGLE_NAMES = NameTable(
         "replaced_head/dense": "discriminator_predictions/dense",
         "replaced_head/logits": "discriminator_predictions/dense_1",
     },
-    leaves=_GOOGLE_LEAVES,
+    leaves=GOOGLE_LEAVES,
     prefix="electra/",
 )
 GOOGLE_GENERATOR_NAMES = _GeneratorNames(
@@ -371,17 +348,13 @@ GOOGLE_GENERATOR_NAMES = _GeneratorNames(
         "token_head/norm": "generator_predictions/LayerNorm",
         "token_head/bias": "generator_predictions/output_bias",
     },
-    leaves=_GOOGLE_LEAVES,
+    leaves=GOOGLE_LEAVES,
     prefix="generator/|electra/(?=embeddings/)",
 )
 
 
 def _huggingface_config(checkpoint):
-    known = {
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-    }
+    known = dict(PLAIN_ENCODER)
     if "generator_lm_head.weight" in checkpoint.tensors:  # whose head would be another matrix
         known["tie_word_embeddings"] = True
     if "sequence_summary.summary.weight" in checkpoint.tensors:

@@ -14,7 +14,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.converters.configs import dropouts, own_activation, require_only
+from keras_lm.converters.configs import (
+    PLAIN_ENCODER,
+    dropouts,
+    own_activation,
+    require_only,
+)
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -36,6 +41,7 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.bert import HUGGINGFACE_ENCODER
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer, byte_pair_files
 from keras_lm.tokenizers.published_files import read_json, read_lines
@@ -289,19 +295,7 @@ RobertaBackbone.PUBLISHED = {
 
 # === Checkpoints ===
 
-_HUGGINGFACE = {
-    "token_embedding": "embeddings.word_embeddings",
-    "position_embedding": "embeddings.position_embeddings",
-    "segment_embedding": "embeddings.token_type_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-    "block_{i}/attention/query_key_value": tuple(
-        f"encoder.layer.{{i}}.attention.self.{part}" for part in ("query", "key", "value")
-    ),
-    "block_{i}/attention/output": "encoder.layer.{i}.attention.output.dense",
-    "block_{i}/attention_norm": "encoder.layer.{i}.attention.output.LayerNorm",
-    "block_{i}/feedforward/intermediate": "encoder.layer.{i}.intermediate.dense",
-    "block_{i}/feedforward/output": "encoder.layer.{i}.output.dense",
-    "block_{i}/feedforward_norm": "encoder.layer.{i}.output.LayerNorm",
+_HUGGINGFACE = HUGGINGFACE_ENCODER | {
     "pooler": "pooler.dense",
     "classifier/pooler": "classifier.dense",
     "classifier/logits": "classifier",
@@ -389,11 +383,7 @@ KERAS_HUB_NAMES = NameTable(
 
 
 def _huggingface_config(checkpoint):
-    known = {
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-    }
+    known = dict(PLAIN_ENCODER)
     if "lm_head.decoder.weight" in checkpoint.tensors:  # whose head would be another matrix
         known["tie_word_embeddings"] = True
     require_only(checkpoint, RobertaBackbone, known)
