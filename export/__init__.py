@@ -82,8 +82,8 @@ def export(
             check(artefact, task, texts, WEIGHTS[weights] if tolerance is None else tolerance)
         except ExportCheckError as error:
             raise ExportCheckError(
-                f"{error} Nothing was written with weights={weights!r}: pass another of "
-                f"{list(WEIGHTS)}, or a larger tolerance."
+                f"{error} Nothing was written with weights={weights!r}: pass weights that are "
+                "closer, or a larger tolerance."
             ) from error
 
     return FORMATS[format](task, path, weights, freeze, verify)

@@ -50,8 +50,8 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         task: the `keras_lm.tasks.Task` that was exported.
         texts: raw strings in any form that `predict` takes; at least one.
         tolerance: float, the largest difference of numbers that passes, and the largest share of
-            strings, such as labels. Default: 1e-5 for a SavedModel, 1e-4 for a `.tflite`, whose
-            kernels are others.
+            strings, such as labels. Default: no string may differ, and numbers by 1e-5 for a
+            SavedModel, 1e-4 for a `.tflite`, whose kernels are others.
         batch_size: int.
 
     Raises:
@@ -88,6 +88,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     ]
     answers, load_seconds, first_call_seconds = _ask(path, batches)
 
+    shares = 0.0 if tolerance is None else tolerance
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
     # A graph, in which TensorFlow fuses operations: half precision rounds as in the export.
     is_lite = format == "litert"
@@ -98,7 +99,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         tensors = {name: tf.constant(column, tf.string) for name, column in batch.items()}
         expected = {name: value.numpy() for name, value in answer(**tensors).items()}
         comparisons.append(_compare(served, expected))
-    differences = _within(tolerance, comparisons)
+    differences = _within(tolerance, shares, comparisons)
     return CheckReport(differences, load_seconds, first_call_seconds, files.size(path))
 
 
@@ -145,18 +146,20 @@ def _compare(served, expected):
     return compared
 
 
-def _within(tolerance, comparisons):
-    """Return the difference of each output over all batches; raise an error for too large ones."""
+def _within(tolerance, shares, comparisons):
+    """Return the difference of each output over all batches; raise an error for too large ones.
+
+    `tolerance` is for numbers, `shares` for the share of strings.
+    """
     differences, problems = {}, []
     for name in comparisons[0]:
         entries, words = zip(*(compared[name] for compared in comparisons))
         entries = np.concatenate(entries)
-        share_or_largest = np.mean if entries.dtype == bool else np.max
-        differences[name] = float(share_or_largest(entries)) if len(entries) else 0.0
-        if not differences[name] <= tolerance:  # so that NaN does not pass
-            problems.append(
-                f"{next(filter(None, words), '')}{name} differs by {differences[name]:.2g}"
-            )
+        is_strings = entries.dtype == bool
+        value = float((np.mean if is_strings else np.max)(entries)) if len(entries) else 0.0
+        differences[name] = value
+        if not value <= (shares if is_strings else tolerance):  # so that NaN does not pass
+            problems.append(f"{next(filter(None, words), '')}{name} differs by {value:.2g}")
     if problems:
         raise ExportCheckError(f"{', '.join(problems)}, and tolerance={tolerance:.2g}.")
     return differences

@@ -96,9 +96,8 @@ class Widening(tf.saved_model.experimental.TrackableResource):
         super().__init__()
         self.pairs = pairs
 
-    def _create_resource(
-        self,
-    ):  # that which is initialised before a model is used; it holds nothing
+    def _create_resource(self):
+        # It holds nothing: TensorFlow initialises resources before a model is used.
         return tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[], shared_name="widening")
 
     def _initialize(self):

@@ -60,14 +60,18 @@ def export_command(preset, path, export_as, weights, freeze, task, do_check, ove
     all versions, as TF Serving expects it, or a .tflite file, which is replaced with --overwrite
     only. Nothing is written if the model cannot be exported.
     """
+    export_as = export_format(path, export_as)
+    if freeze and export_as == "litert":
+        raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
+    if freeze and weights != "float32":
+        raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")
+
     from keras_lm import export  # imports TensorFlow
     from keras_lm.cli.sources import choose_task, load_task, open_source
 
     loaded = load_task(preset, choose_task(open_source(preset), task))
     with quiet():
-        written = loaded.export(
-            path, format=export_format(path, export_as), weights=weights, freeze=freeze
-        )
+        written = loaded.export(path, format=export_as, weights=weights, freeze=freeze)
     say_rows([("written", f"{written} ({megabytes(written)})")])
     if do_check:
         texts = CHECK_TEXTS

@@ -21,12 +21,25 @@ def test_every_export_is_a_new_version(run, fail, critic, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["critic.tflite", pytest.param("exported", marks=pytest.mark.slow)]
+    "name, options",
+    [
+        ("critic.tflite", []),
+        pytest.param("exported", [], marks=pytest.mark.slow),
+        pytest.param("small", ["--weights", "int8"], marks=pytest.mark.slow),
+        pytest.param("quick", ["--freeze"], marks=pytest.mark.slow),
+    ],
 )
-def test_check_compares_with_the_task(run, critic, tmp_path, name):
-    output = run("export", critic, tmp_path / name, "--check", "--weights", "int8")
+def test_check_compares_with_the_task(run, critic, tmp_path, name, options):
+    output = run("export", critic, tmp_path / name, "--check", *options)
     assert "4 texts, answered as the task answers" in output
     assert re.search(r"scores +differs by at most", output)
+
+
+def test_freeze_goes_neither_with_a_tflite_nor_with_smaller_weights(fail, critic, tmp_path):
+    assert "drop --freeze" in fail("export", critic, tmp_path / "a.tflite", "--freeze")
+    both = fail("export", critic, tmp_path / "models", "--freeze", "--weights", "int8")
+    assert "does not go with --weights int8" in both
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_task_is_what_the_source_holds_or_what_is_asked_for(run, fail, answers, tiny, tmp_path):

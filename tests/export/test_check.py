@@ -74,6 +74,15 @@ def test_of_strings_the_tolerance_is_the_share_that_may_differ(answers, folder, 
         check(folder, task, (texts, texts[::-1]), tolerance=share - 0.01)
 
 
+def test_by_default_not_a_single_string_of_many_may_differ():
+    entries = np.arange(200_000) == 7
+    comparisons = [{"labels": (entries[:9], "labels[7] is b'ugly'; "), "scores": (np.ones(1), "")}]
+    comparisons.append({"labels": (entries[9:], ""), "scores": (np.zeros(1), "")})
+    with pytest.raises(ExportCheckError, match=r"labels\[7\].* differs by 5e-06, and"):
+        module._within(1.0, 0.0, comparisons)
+    assert module._within(1.0, 1e-5, comparisons) == {"labels": 5e-6, "scores": 1.0}
+
+
 def test_process_that_fails_says_why(folder, task, texts, monkeypatch, tmp_path):
     program = tmp_path / "program.py"
     program.write_text("raise SystemExit('no such kernel')")
