@@ -2,18 +2,27 @@
 
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
-from keras_lm.training.optimizers import AdamW
-from keras_lm.training.schedules import SlantedTriangular, WarmupLinearDecay
+from keras_lm.training.optimizers import AdamW, Lamb
+from keras_lm.training.progress import EvaluateEvery, TokensPerSecond
+from keras_lm.training.schedules import (
+    SlantedTriangular,
+    WarmupLinearDecay,
+    WarmupPolynomialDecay,
+)
 from keras_lm.training.streams import fit_sentences, fit_streams
 from keras_lm.training.windows import fit_windows
 
 __all__ = [
     "AdamW",
     "DiscriminativeAdamW",
+    "EvaluateEvery",
     "GradualUnfreezing",
+    "Lamb",
     "SlantedTriangular",
+    "TokensPerSecond",
     "TrainingCheckpoint",
     "WarmupLinearDecay",
+    "WarmupPolynomialDecay",
     "fit_sentences",
     "fit_streams",
     "fit_windows",

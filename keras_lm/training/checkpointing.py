@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from keras_lm.files import replacing
+from keras_lm.training.schedules import schedule_and_steps
 
 
 class TrainingCheckpoint(keras.callbacks.Callback):
@@ -69,6 +70,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 "begin anew."
             ) from error
         self.step = self._step_before_epoch = about["step"]
+        schedule, _ = schedule_and_steps(model)
+        if schedule is not None:
+            schedule.skipped = about.get("skipped", 0)
         return self.step
 
     def _check(self, stored):
@@ -86,7 +90,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             name: np.array(keras.ops.convert_to_numpy(variable), order="C")
             for name, variable in self._variables(self.model).items()
         }
-        about = {"step": self.step, "settings": self.settings}
+        schedule, steps = schedule_and_steps(self.model)
+        skipped = schedule.start + self.step - steps if schedule else 0
+        about = {"step": self.step, "settings": self.settings, "skipped": skipped}
         with replacing(self.path) as new:
             save_file(arrays, new, metadata={"training": json.dumps(about)})
         self._saved_at = time.monotonic()
@@ -111,7 +117,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def _variables(self, model):
         """All state of the run, by names that are the same in every process."""
-        model.optimizer.build(model.trainable_variables)
+        if not model.optimizer.built:  # Keras's loss scaling would make its variables again
+            model.optimizer.build(model.trainable_variables)
         owners = {
             "model": model.variables,
             "optimizer": model.optimizer.variables,

@@ -48,10 +48,17 @@ class DiscriminativeAdamW(AdamW):
         Other arguments: as `AdamW`.
 
     Example:
+
+        # ULMFiT: each layer learns 2.6 times as fast as the one below
         optimizer = DiscriminativeAdamW.for_task(task, learning_rate=SlantedTriangular(4e-3))
+        # ELECTRA: 0.8 of the layer above for small, 0.9 for base and large
+        optimizer = DiscriminativeAdamW.for_task(
+            task, factor=1 / 0.8, head_steps=2, learning_rate=3e-4
+        )
         task.compile(optimizer=optimizer)
 
-    Source: ULMFiT, https://arxiv.org/abs/1801.06146, section 3.2.
+    Source: ULMFiT, https://arxiv.org/abs/1801.06146, section 3.2; ELECTRA,
+    https://arxiv.org/abs/2003.10555, appendix B, and google-research/electra, `optimization.py`.
     """
 
     def __init__(self, multipliers, learning_rate=5e-5, **kwargs):
@@ -59,11 +66,17 @@ class DiscriminativeAdamW(AdamW):
         self.multipliers = dict(multipliers)
 
     @classmethod
-    def for_task(cls, task, factor=2.6, **kwargs):
+    def for_task(cls, task, factor=2.6, head_steps=1, **kwargs):
         """Return an optimizer whose rate decreases from each group of layers to the one below.
 
-        The groups are those of `layer_groups`. `factor` is the ratio of a group's rate to that of
-        the group below, and `learning_rate` that of the head.
+        The groups are those of `layer_groups`: of a Transformer the embeddings, each block, and the
+        head, whose rate is `learning_rate`.
+
+        Args:
+            factor: float. The ratio of a group's rate to that of the group below.
+            head_steps: int. From the last layer to the head it is `factor ** head_steps`: 2 in
+                ELECTRA's code.
+            **kwargs: arguments of the optimizer.
 
         Raises:
             ValueError: if `factor` is not positive.
@@ -71,8 +84,9 @@ class DiscriminativeAdamW(AdamW):
         if not factor > 0:
             raise ValueError(f"factor={factor} is not positive.")
         groups = layer_groups(task)
+        top = len(groups) - 1
         multipliers = {
-            variable.path: factor ** -(len(groups) - 1 - depth)
+            variable.path: factor ** -(0 if depth == top else top - depth + head_steps - 1)
             for depth, group in enumerate(groups)
             for variable in group
         }

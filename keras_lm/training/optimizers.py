@@ -1,7 +1,8 @@
-"""Optimizers."""
+"""Optimizers, as the papers and their code define them."""
 
 import keras
 import tensorflow as tf
+from keras import ops
 
 from keras_lm.training.schedules import WarmupLinearDecay
 
@@ -22,8 +23,15 @@ class AdamW(keras.optimizers.AdamW):
             schedule of Keras.
         weight_decay: float. Not applied to biases, norm scales and offsets, and mixing weights.
         epsilon: float.
-        global_clipnorm: float or None. Gradients are clipped to this global norm.
+        global_clipnorm: float or None. Gradients are clipped to this global norm, those of all
+            replicas together.
+        bias_correction: bool. Without it, moments are taken as they are, though they start at zero:
+            the code of BERT and ELECTRA. Short runs are less stable then,
+            https://arxiv.org/abs/2006.04884.
         **kwargs: other arguments of `keras.optimizers.AdamW`.
+
+    Raises:
+        ValueError: for `amsgrad` without `bias_correction`, or as Keras does.
 
     Example:
         task.compile(optimizer=keras_lm.training.AdamW(learning_rate=5e-5))
@@ -33,7 +41,13 @@ class AdamW(keras.optimizers.AdamW):
     """
 
     def __init__(
-        self, learning_rate=5e-5, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0, **kwargs
+        self,
+        learning_rate=5e-5,
+        weight_decay=0.01,
+        epsilon=1e-6,
+        global_clipnorm=1.0,
+        bias_correction=True,
+        **kwargs,
     ):
         if isinstance(learning_rate, (int, float)):
             learning_rate = WarmupLinearDecay(learning_rate)
@@ -45,6 +59,11 @@ class AdamW(keras.optimizers.AdamW):
             global_clipnorm=global_clipnorm,
             **kwargs,
         )
+        if not bias_correction and self.amsgrad:
+            raise ValueError(
+                "amsgrad=True is not defined for bias_correction=False: leave one out."
+            )
+        self.bias_correction = bias_correction
         self.exclude_from_weight_decay(var_names=list(NOT_DECAYED))
 
     @property
@@ -63,22 +82,42 @@ class AdamW(keras.optimizers.AdamW):
         else:
             keras.optimizers.AdamW.learning_rate.fset(self, rate)
 
-    # === The same step, in few passes over memory ===
+    def get_config(self):
+        return super().get_config() | {"bias_correction": self.bias_correction}
+
+    # === Gradients of all replicas are summed, then clipped; Keras clips each replica's ===
+
+    def _clip_gradients(self, grads):
+        if keras.backend.backend() != "tensorflow":
+            return super()._clip_gradients(grads)
+        # Dense, because a row that a batch looks up twice counts with the sum of its gradients.
+        grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+        replicas = tf.distribute.get_replica_context()
+        if replicas is not None and replicas.num_replicas_in_sync > 1:
+            grads = replicas.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+        if self.clipnorm or not self.global_clipnorm:
+            return super()._clip_gradients(grads)
+        return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return grads_and_vars  # summed before they were clipped
+
+    # === The same step as Keras's, in few passes over memory ===
 
     @property
     def _is_fused(self):
         return keras.backend.backend() == "tensorflow" and not self.amsgrad
 
-    def _clip_gradients(self, grads):
-        if not self._is_fused or self.clipnorm or not self.global_clipnorm:
-            return super()._clip_gradients(grads)
-        # Dense, because a row that a batch looks up twice counts with the sum of its gradients.
-        grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
-        return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
-
     def _apply_weight_decay(self, variables):
         if not self._is_fused:  # else it is part of `update_step`
             super()._apply_weight_decay(variables)
+
+    def _beta_powers(self, dtype):
+        """Return the betas to the power of the step; zeros correct nothing."""
+        if not self.bias_correction:
+            return ops.zeros((), dtype), ops.zeros((), dtype)
+        step = ops.cast(ops.convert_to_tensor(self.iterations) + 1, dtype)
+        return ops.cast(self.beta_1, dtype) ** step, ops.cast(self.beta_2, dtype) ** step
 
     def update_step(self, gradient, variable, learning_rate):
         if not self._is_fused:
@@ -86,19 +125,69 @@ class AdamW(keras.optimizers.AdamW):
             return
         dtype = variable.dtype
         learning_rate = tf.cast(learning_rate, dtype)
-        step = tf.cast(keras.ops.convert_to_tensor(self.iterations) + 1, dtype)
         if self.weight_decay and self._use_weight_decay(variable):
             variable.assign(variable * (1.0 - learning_rate * tf.cast(self.weight_decay, dtype)))
         index = self._get_variable_index(variable)
+        beta1_power, beta2_power = self._beta_powers(dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=tf.cast(self.beta_1, dtype) ** step,
-            beta2_power=tf.cast(self.beta_2, dtype) ** step,
+            beta1_power=beta1_power,
+            beta2_power=beta2_power,
             lr=learning_rate,
             beta1=tf.cast(self.beta_1, dtype),
             beta2=tf.cast(self.beta_2, dtype),
             epsilon=tf.cast(self.epsilon, dtype),
             grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
         )
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Lamb(AdamW):
+    """LAMB: `AdamW` whose update of a weight matrix is as long as the matrix, times the rate.
+
+    The ratio of the two norms, the trust ratio, includes the weight decay. Biases, norms and mixing
+    weights are neither decayed nor scaled. Keras's own Lamb scales these too, and leaves the decay
+    out of the ratio.
+
+    Args:
+        learning_rate: as `AdamW`; the relative length of a step. ALBERT's is 0.00176 for batches of
+            4,096.
+        bias_correction: bool. The paper has it, ALBERT's code does not.
+        Other arguments: as `AdamW`, except `amsgrad`.
+
+    Raises:
+        ValueError: if `amsgrad` is set.
+
+    Example:
+        task.compile(optimizer=keras_lm.training.Lamb(learning_rate=1e-3))
+
+    Source: You et al. 2019, https://arxiv.org/abs/1904.00962, algorithm 2, with φ(z) = z;
+    google-research/albert, `lamb_optimizer.py` (what is not scaled, epsilon, clipping).
+    """
+
+    def __init__(self, learning_rate=1e-3, **kwargs):
+        if kwargs.get("amsgrad"):
+            raise ValueError("amsgrad=True: LAMB has no such variant. Leave it out.")
+        super().__init__(learning_rate, **{"name": "lamb"} | kwargs)
+
+    def update_step(self, gradient, variable, learning_rate):
+        dtype = variable.dtype
+        gradient = ops.cast(gradient, dtype)
+        index = self._get_variable_index(variable)
+        momentum, velocity = self._momentums[index], self._velocities[index]
+        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
+        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
+        beta1_power, beta2_power = self._beta_powers(dtype)
+        update = momentum / (1 - beta1_power)
+        update /= ops.sqrt(velocity / (1 - beta2_power)) + self.epsilon
+        trust = 1.0  # also of weights that are all zero
+        if self._use_weight_decay(variable):
+            update += (self.weight_decay or 0.0) * variable
+            weight_norm, update_norm = (
+                ops.sqrt(ops.sum(ops.square(x))) for x in (variable, update)
+            )
+            known = ops.logical_and(weight_norm > 0, update_norm > 0)
+            trust = ops.where(known, ops.divide_no_nan(weight_norm, update_norm), 1.0)
+        self.assign_sub(variable, trust * ops.cast(learning_rate, dtype) * update)

@@ -35,6 +35,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.peak = peak
         self.warmup = warmup
         self.is_planned_by_fit = total_steps is None
+        self.skipped = 0  # steps of a continued run that changed nothing: gradients overflowed
         # Start, steps rising, all steps (0 if unknown): a variable, so that each call of `fit` can
         # use the graph of the first.
         self._numbers = keras.Variable([0.0, 0.0, 0.0], dtype="float32", trainable=False)
@@ -64,8 +65,13 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         step = ops.cast(step, "float32") - start
         rising = step / ops.maximum(warmup_steps, 1.0)
         falling = (total_steps - step) / ops.maximum(total_steps - warmup_steps, 1.0)
+        falling = self.decayed(ops.clip(falling, 0.0, 1.0))
         share = ops.clip(ops.where(step < warmup_steps, rising, falling), 0.0, 1.0)
         return self.peak * ops.where(total_steps > 0, share, 1.0)
+
+    def decayed(self, left):
+        """Return the rate, as a share of the peak, for the share of steps that are left."""
+        return left
 
     def get_config(self):
         return {
@@ -74,6 +80,45 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             "warmup": self.warmup,
             "start": 0 if self.is_planned_by_fit else self.start,
         }
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class WarmupPolynomialDecay(WarmupLinearDecay):
+    """Rise linearly from zero to the peak, then fall as a power of the steps that are left.
+
+    Args:
+        power: float above 0. 1 is linear, as in BERT, ALBERT, RoBERTa and ELECTRA.
+        end: float, from 0 to the peak. The last rate, which stays.
+        Other arguments: as `WarmupLinearDecay`.
+
+    Raises:
+        ValueError: if `power` is not positive or `end` not in [0, peak], or as `WarmupLinearDecay`
+            does.
+
+    Example:
+        schedule = WarmupPolynomialDecay(peak=1.0, total_steps=100, power=2.0, end=0.2)
+        [float(schedule(step)) for step in (0, 10, 55, 100)]  # [0, 1, 0.4, 0.2]
+
+    Source: RoBERTa, https://arxiv.org/abs/1907.11692, in fairseq's `polynomial_decay`. The code of
+    BERT, ALBERT and ELECTRA counts the fall from the first step, not from the end of warm-up: its
+    rates are lower by at most the share of warm-up, and BERT's and ALBERT's jump there.
+    """
+
+    def __init__(self, peak, total_steps=None, warmup=0.1, power=1.0, end=0.0, start=0):
+        super().__init__(peak, total_steps, warmup, start)
+        if not power > 0:
+            raise ValueError(f"power={power} is not positive.")
+        if not 0 <= end <= peak:
+            raise ValueError(f"end={end} is not in [0, peak={peak}].")
+        self.power = power
+        self.end = end
+
+    def decayed(self, left):
+        end = self.end / self.peak
+        return end + (1.0 - end) * left**self.power
+
+    def get_config(self):
+        return super().get_config() | {"power": self.power, "end": self.end}
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -112,22 +157,31 @@ def plan(model, start, total_steps):
 
     It begins `start` steps from now; if `total_steps` is None, the rate stays at the peak.
     """
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # loss scaling
-    schedule = getattr(optimizer, "_learning_rate", None)
-    if not isinstance(schedule, WarmupLinearDecay) or not schedule.is_planned_by_fit:
+    schedule, steps = schedule_and_steps(model)
+    if schedule is None or not schedule.is_planned_by_fit:
         return None
     if total_steps is not None:
-        # Unlike `iterations`, it also counts steps that only accumulate gradients.
-        start += int(optimizer._iterations.numpy())
+        start += steps
     schedule.plan(start, total_steps)
     return schedule
+
+
+def schedule_and_steps(model):
+    """Return a compiled model's schedule, None if it is another's, and the steps it has counted."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # loss scaling
+    schedule = getattr(optimizer, "_learning_rate", None)
+    if not isinstance(schedule, WarmupLinearDecay):
+        return None, 0
+    # Unlike `iterations`, it also counts steps that only accumulate gradients.
+    return schedule, int(optimizer._iterations.numpy())
 
 
 class Plan:
     """Spreads the schedule over all steps of a run, instead of those of each call of `fit`."""
 
     def __init__(self, model, done, total_steps):
-        self.schedule = plan(model, -done, total_steps)
+        schedule, _ = schedule_and_steps(model)
+        self.schedule = plan(model, schedule.skipped - done if schedule else 0, total_steps)
 
     def __enter__(self):
         if self.schedule is not None:

@@ -1,10 +1,12 @@
-"""Training a language model on windows of tokens, in a run that can be interrupted."""
+"""Pretraining on windows or rows of tokens, in a run that can be interrupted."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm.data import epoch_batches, window_batches
+from keras_lm.data.packed_windows import label_columns
+from keras_lm.objectives import CausalLanguageModel
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.epochs import fit_epochs
 
@@ -21,17 +23,19 @@ def fit_windows(
     callbacks=(),
     verbose="auto",
 ):
-    """Train a task on packed windows, and continue where an earlier call was interrupted.
+    """Train a task on windows or rows, and continue where an earlier call was interrupted.
 
-    Interrupted or not, the run takes the same steps: weights, optimizer, learning rate, dropout and
-    the order of the data are those of an uninterrupted run, bit for bit on devices with
+    Interrupted or not, the run takes the same steps: weights, optimizer, learning rate, dropout,
+    masks and the order of the data are those of an uninterrupted run, bit for bit on devices with
     deterministic arithmetic, such as a CPU.
 
     Args:
-        task: compiled `keras_lm.tasks.CausalLM`, made in the same way each time.
-        windows: `tf.data.Dataset` of (S + 1,) int32; see `keras_lm.data.token_windows`.
+        task: compiled `keras_lm.tasks.CausalLM` for windows; `MaskedLM`, `Pretrainer` or another
+            pretraining task for rows. It is made in the same way each time.
+        windows: `tf.data.Dataset` of (S + 1,) int32, see `keras_lm.data.token_windows`, or of rows,
+            see `keras_lm.data.pretraining_rows`.
         batch_size, epochs: int.
-        seed: int, of the order of the windows. Weights and dropout follow
+        seed: int, of the order of the windows. Weights, dropout and masks follow
             `keras.utils.set_random_seed`, called before the task is made.
         validation_windows: the same for `val_…` after each epoch, or None.
         checkpoint: path of the file to save the run to, and to continue from if it exists, or None.
@@ -42,8 +46,8 @@ def fit_windows(
         dict from metrics to lists of their values, one for each (rest of an) epoch of this call.
 
     Raises:
-        ValueError: if the windows do not fill a batch, or the checkpoint is damaged or of another
-            model or other settings.
+        ValueError: if the windows do not fill a batch or are not for such a task, or the checkpoint
+            is damaged or of another model or other settings.
 
     Example:
         task = keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer)
@@ -51,6 +55,7 @@ def fit_windows(
         windows = keras_lm.data.read_token_shards("tokens", tokenizer)
         keras_lm.training.fit_windows(task, windows, epochs=3, checkpoint="run.safetensors")
     """
+    _check(task, windows)
     windows, number = _counted(windows)
     steps = number // batch_size
     if not steps:
@@ -79,6 +84,28 @@ def fit_windows(
         return whole.skip(first) if first else whole
 
     return fit_epochs(task, batches, steps, epochs, done, validation_windows, callbacks, verbose)
+
+
+def _check(task, windows):
+    """Raise an error if a task would read windows or rows of another kind in a wrong way."""
+    if not isinstance(windows.element_spec, dict):
+        if not any(isinstance(objective, CausalLanguageModel) for objective in task.objectives):
+            raise ValueError(
+                f"windows hold tokens for a causal language model, and {type(task).__name__} is "
+                "none: pass rows of keras_lm.data.pretraining_rows."
+            )
+        return
+    taken = [
+        name.replace("_logits", "_labels")
+        for objective in task.objectives
+        for name in objective.by_output(objective.loss())
+    ]
+    for name in label_columns(windows):
+        if name not in taken:
+            raise ValueError(
+                f"windows are rows with {name}, which no objective of this "
+                f"{type(task).__name__} takes: make rows of another form, or give a Pretrainer one."
+            )
 
 
 def _counted(windows):

@@ -8,7 +8,13 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.data import token_windows
-from keras_lm.models import AWDLSTMBackbone, BertBackbone, ElmoBackbone, GPT2Backbone
+from keras_lm.models import (
+    AWDLSTMBackbone,
+    BertBackbone,
+    ElectraBackbone,
+    ElmoBackbone,
+    GPT2Backbone,
+)
 from keras_lm.tasks import CausalLM, TextClassifier
 from keras_lm.tokenizers import WordTokenizer
 from keras_lm.training import (
@@ -127,6 +133,27 @@ def test_rates_fall_with_depth(tokenizer):
     assert again.multipliers == optimizer.multipliers
     with pytest.raises(ValueError, match="factor=0 is not positive"):
         DiscriminativeAdamW.for_task(task, factor=0)
+
+
+def test_rates_are_those_of_electra():
+    """`_get_layer_lrs` of google-research/electra: by the depth of names as in its checkpoints."""
+    decay, layers = 0.8, 3
+    backbone = ElectraBackbone(20, layers, 2, 8, 8, embedding_dim=4)
+    task = TextClassifier(backbone, num_classes=2)
+    optimizer = DiscriminativeAdamW.for_task(
+        task, factor=1 / decay, head_steps=2, learning_rate=3e-4
+    )
+    depths = {"classifier/": layers + 2} | {f"block_{i}/": i + 1 for i in range(layers)}
+    lower = ("token_embedding", "position_embedding", "segment_embedding", "embedding_norm")
+    depths |= {f"{name}/": 0 for name in (*lower, "projection")}
+    expected = {
+        variable.path: decay ** (layers + 2 - depth)
+        for variable in task.trainable_variables
+        for name, depth in depths.items()
+        if variable.path.startswith(name)
+    }
+    assert len(expected) == len(task.trainable_variables)
+    assert optimizer.multipliers == pytest.approx(expected)
 
 
 # === Layers that join in ===

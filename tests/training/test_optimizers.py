@@ -1,4 +1,4 @@
-"""AdamW: its defaults, and what it decays."""
+"""AdamW and LAMB: their defaults, what they decay, and their steps beside the papers' formulas."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.models import BertBackbone
-from keras_lm.training import AdamW, WarmupLinearDecay
+from keras_lm.training import AdamW, Lamb, WarmupLinearDecay
 
 
 def variable(name, value=1.0):
@@ -43,6 +43,60 @@ def test_one_step_equals_the_formula():
     optimizer.apply([gradient], [weight])
     expected = 1.0 * (1 - 0.1 * 0.01) - 0.1 * gradient / (np.abs(gradient) + 1e-6)
     np.testing.assert_allclose(weight, expected, rtol=1e-3)
+
+
+def published_steps(weights, gradients, rate, trust, corrected):
+    """BERT's AdamW, or LAMB (algorithm 2 of its paper; kernels only), in float64.
+
+    `weights` are updated in place; `gradients` has a list for each step.
+    """
+    beta_1, beta_2, epsilon, decay, norm = 0.9, 0.999, 1e-6, 0.1, 1.0
+    m = dict.fromkeys(weights, 0.0)
+    v = dict.fromkeys(weights, 0.0)
+    for step, grads in enumerate(gradients, start=1):
+        clip = max(1.0, np.sqrt(sum((g**2).sum() for g in grads)) / norm)
+        for name, grad in zip(weights, grads, strict=True):
+            m[name] = beta_1 * m[name] + (1 - beta_1) * grad / clip
+            v[name] = beta_2 * v[name] + (1 - beta_2) * (grad / clip) ** 2
+            update = m[name] / (1 - beta_1**step if corrected else 1)
+            update = update / (np.sqrt(v[name] / (1 - beta_2**step if corrected else 1)) + epsilon)
+            length = 1.0
+            if name == "kernel":
+                update = update + decay * weights[name]
+                if trust and np.any(weights[name]):
+                    length = np.linalg.norm(weights[name]) / np.linalg.norm(update)
+            weights[name] = weights[name] - rate * length * update
+
+
+@pytest.mark.parametrize("start", ["drawn", "zero"])
+@pytest.mark.parametrize("cls, corrected", [(AdamW, False), (Lamb, True), (Lamb, False)])
+def test_steps_are_the_published_ones(cls, corrected, start):
+    random = np.random.default_rng(0)
+    weights = {"kernel": random.normal(size=(9, 4)), "bias": random.normal(size=4)}
+    if start == "zero":
+        weights = {name: np.zeros_like(value) for name, value in weights.items()}
+    variables = [keras.Variable(v, dtype="float32", name=name) for name, v in weights.items()]
+    # A rate so high that it matters that BERT decays the weight and not the updated one.
+    optimizer = cls(
+        keras.optimizers.schedules.PolynomialDecay(0.3, 1, 0.3),
+        weight_decay=0.1,
+        bias_correction=corrected,
+    )
+    optimizer.build(variables)
+    step = tf.function(lambda *grads: optimizer.apply(grads, variables))
+    gradients = [[random.normal(size=v.shape) for v in weights.values()] for _ in range(4)]
+    for grads in gradients:
+        step(*(tf.constant(grad, tf.float32) for grad in grads))
+    published_steps(weights, gradients, 0.3, trust=cls is Lamb, corrected=corrected)
+    for variable, expected in zip(variables, weights.values(), strict=True):
+        np.testing.assert_allclose(variable, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_options_that_exclude_each_other():
+    with pytest.raises(ValueError, match="amsgrad=True"):
+        AdamW(amsgrad=True, bias_correction=False)
+    with pytest.raises(ValueError, match="amsgrad=True: LAMB"):
+        Lamb(amsgrad=True)
 
 
 def test_gradients_are_clipped_together():
@@ -102,10 +156,13 @@ def test_takes_schedules_of_keras():
     assert AdamW(schedule)._learning_rate is schedule
 
 
-def test_config_round_trip():
-    optimizer = AdamW(WarmupLinearDecay(0.1, total_steps=9), weight_decay=0.3, beta_2=0.98)
+@pytest.mark.parametrize("cls", [AdamW, Lamb])
+def test_config_round_trip(cls):
+    schedule = WarmupLinearDecay(0.1, total_steps=9)
+    optimizer = cls(schedule, weight_decay=0.3, beta_2=0.98, bias_correction=False)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
-    assert isinstance(again, AdamW)
+    assert type(again) is cls
+    assert again.bias_correction is False
     assert again.get_config() == optimizer.get_config()
     assert again._learning_rate.total_steps == 9
     bias = variable("bias")

@@ -56,19 +56,6 @@ def windows(task, **options):
     return fit_streams(task, tokens, verbose=0, **options)
 
 
-class Interrupt(keras.callbacks.Callback):
-    """Raise before a step, counted over all epochs, as Ctrl-C or a kill may."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.left = step
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if not self.left:
-            raise KeyboardInterrupt
-        self.left -= 1
-
-
 def state(task):
     variables = [*task.variables, *task.optimizer.variables]
     return [keras.ops.convert_to_numpy(variable) for variable in variables]
@@ -81,13 +68,13 @@ def state(task):
         pytest.param(over_windows, windows, id="tokens", marks=pytest.mark.slow),
     ],
 )
-def test_interrupted_streams_go_on_bit_for_bit(make, fit, tmp_path):
+def test_interrupted_streams_go_on_bit_for_bit(make, fit, tmp_path, interrupt_before):
     whole = make(seed=1)
     expected = fit(whole)
     file = tmp_path / "run.safetensors"
     for seed, step in [(1, 2), (100, 3)]:  # within the first epoch, and within the second
         with pytest.raises(KeyboardInterrupt):
-            fit(make(seed), checkpoint=file, minutes=0, callbacks=[Interrupt(step)])
+            fit(make(seed), checkpoint=file, minutes=0, callbacks=[interrupt_before(step)])
     task = make(seed=101)  # by another seed: what is restored is not made again by luck
     history = fit(task, checkpoint=file, minutes=0)
     for ours, theirs in zip(state(task), state(whole), strict=True):

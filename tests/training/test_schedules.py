@@ -6,7 +6,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_lm.training import AdamW, SlantedTriangular, WarmupLinearDecay
+from keras_lm.training import (
+    AdamW,
+    SlantedTriangular,
+    WarmupLinearDecay,
+    WarmupPolynomialDecay,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +83,30 @@ def test_config_round_trip():
     assert again.start == 0
     again.plan(1, 2)
     assert (again.start, again.total_steps) == (1, 2)
+
+
+def test_polynomial_decay():
+    def fairseq(step, peak, total, warmup, power, end):
+        """Its `PolynomialDecayLRSchedule`."""
+        if step < warmup:
+            return peak * step / warmup
+        if step >= total:
+            return end
+        return (peak - end) * (1 - (step - warmup) / (total - warmup)) ** power + end
+
+    steps = np.arange(120)
+    schedule = WarmupPolynomialDecay(0.2, total_steps=100, warmup=0.25, power=2.5, end=0.01)
+    expected = [fairseq(step, 0.2, 100, 25, 2.5, 0.01) for step in steps]
+    np.testing.assert_allclose(schedule(steps), expected, rtol=1e-5)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+    np.testing.assert_array_equal(again(steps), schedule(steps))
+    linear = WarmupLinearDecay(0.2, 100)
+    np.testing.assert_array_equal(WarmupPolynomialDecay(0.2, 100)(steps), linear(steps))
+    assert float(WarmupPolynomialDecay(0.2, end=0.1)(7)) == pytest.approx(0.2)  # until planned
+    with pytest.raises(ValueError, match="power=0 is not positive"):
+        WarmupPolynomialDecay(1.0, power=0)
+    with pytest.raises(ValueError, match=r"end=2\.0 is not in \[0, peak=1\.0\]"):
+        WarmupPolynomialDecay(1.0, end=2.0)
 
 
 def test_a_rate_that_is_set_is_held():

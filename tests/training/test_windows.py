@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import training
+from keras_lm.data import window_batches
 from keras_lm.models import GPT2Backbone
 from keras_lm.tasks import CausalLM
 
@@ -21,7 +22,7 @@ def windows():
     return tf.data.Dataset.from_tensor_slices(tokens)
 
 
-def make(seed, learning_rate=1e-2, run_eagerly=False):
+def make(seed, learning_rate=1e-2, run_eagerly=False, optimizer=None, dtype=None, **options):
     keras.utils.set_random_seed(seed)
     backbone = GPT2Backbone(
         vocabulary_size=V,
@@ -31,27 +32,16 @@ def make(seed, learning_rate=1e-2, run_eagerly=False):
         intermediate_dim=16,
         dropout=0.2,
         max_sequence_length=S,
+        dtype=dtype,
     )
     task = CausalLM(backbone)
-    task.compile(optimizer=training.AdamW(learning_rate), run_eagerly=run_eagerly)
+    optimizer = optimizer(task) if optimizer else training.AdamW(learning_rate)
+    task.compile(optimizer=optimizer, run_eagerly=run_eagerly, **options)
     return task
 
 
 def fit(task, windows, **options):
     return training.fit_windows(task, windows, batch_size=4, epochs=2, verbose=0, **options)
-
-
-class Interrupt(keras.callbacks.Callback):
-    """Raise before a step, counted over all epochs, as Ctrl-C or a kill may."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.left = step
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if not self.left:
-            raise KeyboardInterrupt
-        self.left -= 1
 
 
 def state(task):
@@ -77,11 +67,11 @@ def test_learns_and_reports_each_epoch(in_one_go):
 
 
 @pytest.mark.slow
-def test_interrupted_run_goes_on_bit_for_bit(windows, in_one_go, tmp_path):
+def test_interrupted_run_goes_on_bit_for_bit(windows, in_one_go, tmp_path, interrupt_before):
     file = tmp_path / "run" / "state.safetensors"
     for seed, step in [(1, 3), (100, 5)]:  # within the first epoch, and within the second
         with pytest.raises(KeyboardInterrupt):
-            fit(make(seed), windows, checkpoint=file, minutes=0, callbacks=[Interrupt(step)])
+            fit(make(seed), windows, checkpoint=file, minutes=0, callbacks=[interrupt_before(step)])
     task = make(seed=101)  # by another seed: what is restored is not made again by luck
     history = fit(task, windows, checkpoint=file, minutes=0, validation_windows=windows)
     for ours, theirs in zip(state(task), in_one_go[0], strict=True):
@@ -93,21 +83,65 @@ def test_interrupted_run_goes_on_bit_for_bit(windows, in_one_go, tmp_path):
     np.testing.assert_array_equal(state(again)[0], in_one_go[0][0])
 
 
-def test_steps_since_the_last_save_are_taken_again(windows, in_one_go, tmp_path):
+def by_layer(task):
+    schedule = training.WarmupPolynomialDecay(1e-2, power=2.0, end=1e-4)
+    return training.DiscriminativeAdamW.for_task(
+        task, factor=1.2, learning_rate=schedule, bias_correction=False
+    )
+
+
+def accumulating(task):
+    return training.Lamb(1e-2, gradient_accumulation_steps=2)
+
+
+def overflowing(task):
+    """Its first steps are skipped, until the scale is low enough."""
+    inner = training.AdamW(1e-2)
+    return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**26, name="scaled")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": lambda task: training.Lamb(1e-2), "micro_batch_size": 3},
+        pytest.param({"optimizer": by_layer}, marks=pytest.mark.slow),
+        pytest.param({"optimizer": accumulating}, marks=pytest.mark.slow),
+        pytest.param({"optimizer": overflowing, "dtype": "mixed_float16"}, marks=pytest.mark.slow),
+    ],
+    ids=["lamb-in-parts", "by-layer", "accumulating", "float16"],
+)
+def test_every_optimizer_goes_on_bit_for_bit(windows, tmp_path, options, interrupt_before):
+    file = tmp_path / "state.safetensors"
+    options, windows = {"run_eagerly": True} | options, windows.take(12)
+    whole = make(1, **options)
+    fit(whole, windows)
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            make(1, **options), windows, checkpoint=file, minutes=0, callbacks=[interrupt_before(4)]
+        )
+    task = make(100, **options)
+    fit(task, windows, checkpoint=file)
+    for ours, theirs in zip(state(task), state(whole), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    skipped = 6 - int(keras.ops.convert_to_numpy(task.optimizer.iterations))
+    assert (skipped > 0) == (options["optimizer"] in (accumulating, overflowing))
+
+
+def test_steps_since_the_last_save_are_taken_again(windows, in_one_go, tmp_path, interrupt_before):
     file = tmp_path / "state.safetensors"
     with pytest.raises(KeyboardInterrupt):
         # Saves after the first epoch, and not again until the interruption.
-        fit(make(seed=1), windows, checkpoint=file, minutes=60, callbacks=[Interrupt(9)])
+        fit(make(seed=1), windows, checkpoint=file, minutes=60, callbacks=[interrupt_before(9)])
     task = make(seed=100)
     fit(task, windows, checkpoint=file)
     np.testing.assert_array_equal(state(task)[0], in_one_go[0][0])
 
 
-def test_kill_while_saving_leaves_the_last_state(windows, tmp_path, monkeypatch):
+def test_kill_while_saving_leaves_the_last_state(windows, tmp_path, monkeypatch, interrupt_before):
     file = tmp_path / "state.safetensors"
     task = make(seed=1, run_eagerly=True)
     with pytest.raises(KeyboardInterrupt):
-        fit(task, windows, checkpoint=file, minutes=0, callbacks=[Interrupt(2)])
+        fit(task, windows, checkpoint=file, minutes=0, callbacks=[interrupt_before(2)])
     before = file.read_bytes()
 
     def killed(arrays, path, metadata):
@@ -120,11 +154,11 @@ def test_kill_while_saving_leaves_the_last_state(windows, tmp_path, monkeypatch)
     assert file.read_bytes() == before
 
 
-def test_other_runs_are_refused(windows, tmp_path):
+def test_other_runs_are_refused(windows, tmp_path, interrupt_before):
     file = tmp_path / "state.safetensors"
     task = make(seed=1, run_eagerly=True)
     with pytest.raises(KeyboardInterrupt):
-        fit(task, windows, checkpoint=file, minutes=0, callbacks=[Interrupt(1)])
+        fit(task, windows, checkpoint=file, minutes=0, callbacks=[interrupt_before(1)])
     with pytest.raises(ValueError, match=r"seed=0, and not 7.*remove the file"):
         fit(make(seed=1), windows, checkpoint=file, seed=7)
     with pytest.raises(ValueError, match=r"run with optimizer="):
@@ -158,6 +192,32 @@ def test_schedule_spans_the_run_and_is_free_again(windows):
     assert schedule.is_planned_by_fit
     schedule.plan(12, 5)
     assert schedule.total_steps == 5
+
+
+def test_reports_on_the_way_change_nothing(windows, tmp_path):
+    task = make(1, run_eagerly=True)
+    batches = window_batches(windows.take(4), 4)
+    evaluation = training.EvaluateEvery(4, batches)
+    shown = []
+    note = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: shown.append(logs.get("val_loss"))
+    )
+    speed = training.TokensPerSecond(4 * S)
+    board = keras.callbacks.TensorBoard(tmp_path / "logs", update_freq=1)
+    options = {"validation_windows": windows.take(4), "callbacks": [speed, evaluation, note, board]}
+    history = fit(task, windows, **options)
+    plain = make(1, run_eagerly=True)
+    expected = fit(plain, windows, validation_windows=windows.take(4))
+    for ours, theirs in zip(state(task), state(plain), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(history["loss"], expected["loss"])
+    assert [entry["step"] for entry in evaluation.history] == [4, 8, 12]
+    assert evaluation.history[-1]["val_loss"] == history["val_loss"][-1]
+    assert [number for number, loss in enumerate(shown, 1) if loss is not None] == [4, 8, 12]
+    assert all(rate > 0 for rate in history["tokens_per_second"])
+    assert list((tmp_path / "logs").rglob("events*"))
+    with pytest.raises(ValueError, match="steps=0"):
+        training.EvaluateEvery(0, batches)
 
 
 def test_state_that_is_no_number_is_not_saved(windows, tmp_path):

@@ -1,0 +1,70 @@
+"""A training step whose batch is computed in parts, to take less memory. Shapes: B batch."""
+
+import tensorflow as tf
+
+from keras_lm.layers.tensorflow import sum_over_replicas
+from keras_lm.objectives.objective import MeanLoss, micro_batch
+
+
+def train_step(task, data):
+    """Take the step of a batch, with the gradients of `task.micro_batch_size` rows at a time.
+
+    The whole batch is prepared first: how it is corrupted does not depend on the parts, and what
+    each loss is divided by is known before the first of them.
+    """
+    whole = task.prepare_batch(data, training=True)
+    rows = tf.shape(tf.nest.flatten(whole)[0])[0]
+    counts = {
+        loss: sum_over_replicas(count)
+        for loss, count in task.label_counts(task.counted_labels(whole), whole[2]).items()
+    }
+    weights = task.trainable_weights
+    reached = set()  # numbers of the weights that have a gradient
+
+    def add_part(start, loss, *sums):
+        end = tf.minimum(start + task.micro_batch_size, rows)
+        part = tf.nest.map_structure(lambda x: None if x is None else x[start:end], whole)
+        share = tf.cast(end - start, "float32") / tf.cast(rows, "float32")
+        with tf.GradientTape() as tape, micro_batch(counts, share):
+            inputs, *compared = task.compute_batch(part, training=True)
+            own = share * tf.cast(task.compute_loss(inputs, *compared, training=True), "float32")
+            scaled = task.optimizer.scale_loss(own)
+        gradients = tape.gradient(scaled, weights)
+        reached.update(i for i, gradient in enumerate(gradients) if gradient is not None)
+        task.compute_metrics(inputs, *compared)
+        sums = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
+        return end, loss + own, *sums
+
+    zeros = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
+    _, loss, *sums = tf.while_loop(
+        lambda start, *_: start < rows, add_part, (0, 0.0, *zeros), parallel_iterations=1
+    )
+    gradients = [s if i in reached else None for i, s in enumerate(sums)]
+    task.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    task._loss_tracker.update_state(sum_over_replicas(loss), sample_weight=rows)
+    return task.get_metrics_result()
+
+
+def label_counts(loss, labels, sample_weight):
+    """Return the number of labels of each `MeanLoss`, by its `id`.
+
+    `loss` is as Keras's `compile` takes it; `labels` and weights are alike, or one for all.
+
+    Raises:
+        ValueError: if the labels of one are not among those, or one counts those of two outputs.
+    """
+    losses = loss if isinstance(loss, dict) else {None: loss}
+    counts = {}
+    for name, loss in losses.items():
+        if not isinstance(loss, MeanLoss):
+            continue
+        given = labels if name is None else labels.get(name)
+        if given is None or id(loss) in counts:
+            raise ValueError(
+                f"The labels of {name!r} are not known before the forward pass, or its loss is that"
+                " of another output, so it cannot be computed in parts: compile without "
+                "micro_batch_size."
+            )
+        weights = sample_weight.get(name) if isinstance(sample_weight, dict) else sample_weight
+        counts[id(loss)] = loss.count(given, weights)
+    return counts
