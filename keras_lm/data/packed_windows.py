@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
+from keras_lm.data.documents import document_batches
 from keras_lm.objectives import IGNORED
 
-DOCUMENTS_AT_ONCE = 64  # tokenized together
 SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
 
 
@@ -35,21 +35,6 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
     """
     if sequence_length < 1:
         raise ValueError(f"sequence_length={sequence_length}: pass 1 or more.")
-    if not isinstance(documents, tf.data.Dataset):
-        if isinstance(documents, (str, bytes)) or not all(
-            isinstance(document, (str, bytes)) for document in documents
-        ):
-            raise ValueError("documents must be a list of strings or a tf.data.Dataset of these.")
-        documents = tf.data.Dataset.from_tensor_slices(tf.constant(list(documents), tf.string))
-    spec = documents.element_spec
-    if (
-        not isinstance(spec, tf.TensorSpec)
-        or spec.dtype != tf.string
-        or spec.shape.rank not in (0, 1)
-    ):
-        raise ValueError(f"documents must yield strings, alone or in batches (B,); got {spec}.")
-    if spec.shape.rank == 0:
-        documents = documents.batch(DOCUMENTS_AT_ONCE)
     end = tokenizer.special_id("eos")
 
     def stream(texts):  # (B,) → (tokens of all,)
@@ -59,21 +44,26 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
     def with_last(last, tokens):
         return tokens[-1], tf.concat([last[tf.newaxis], tokens], axis=0)
 
-    tokens = documents.map(stream, num_parallel_calls=tf.data.AUTOTUNE)
+    tokens = document_batches(documents).map(stream, num_parallel_calls=tf.data.AUTOTUNE)
     chunks = tokens.rebatch(sequence_length, drop_remainder=drop_remainder)  # (S,) each
     return chunks.scan(tf.constant(end, tf.int32), with_last)
 
 
 def window_batches(windows, batch_size, drop_remainder=False):
-    """Return a `tf.data.Dataset` of batches as `fit` and `evaluate` of a `CausalLM` take them.
+    """Return a `tf.data.Dataset` of batches as `fit` and `evaluate` of pretraining tasks take.
 
-    They are `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels of padding are
-    `keras_lm.objectives.IGNORED`.
+    Of windows, they are `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels of
+    padding are `keras_lm.objectives.IGNORED`. Of rows, they are `(inputs,)`, or `(inputs, labels)`
+    with dicts of both if rows have columns that end in `_labels`.
 
     Args:
-        windows: `tf.data.Dataset` of (S + 1,) int32; the last may be shorter, and is padded.
+        windows: `tf.data.Dataset` of (S + 1,) int32, of which the last may be shorter and is
+            padded, or of rows; see `token_windows` and `pretraining_rows`.
         batch_size, drop_remainder: as `tf.data.Dataset.batch` takes them.
     """
+    if isinstance(windows.element_spec, dict):
+        batches = windows.batch(batch_size, drop_remainder=drop_remainder).map(_split_labels)
+        return batches.prefetch(tf.data.AUTOTUNE)
     batches = windows.padded_batch(
         batch_size,
         padding_values=tf.constant(IGNORED, tf.int32),
@@ -93,12 +83,12 @@ def epoch_batches(windows, batch_size, seed=0, epoch=0):
     """Return the batches of one epoch as `window_batches` does, with the windows shuffled.
 
     The order depends on `seed` and `epoch` alone, so that an interrupted run continues with the
-    very next batch: `epoch_batches(..., seed, epoch).skip(batches_done)`. Up to 65,536 windows are
-    shuffled as a whole, more in blocks of this size. Windows that do not fill a batch are dropped,
-    different ones in each epoch.
+    very next batch: `epoch_batches(..., seed, epoch).skip(batches_done)`. Up to 65,536 windows or
+    rows are shuffled as a whole, in memory, more in blocks of this size. What does not fill a batch
+    is dropped, different windows in each epoch.
 
     Args:
-        windows: finite, deterministic `tf.data.Dataset` of (S + 1,) int32.
+        windows: finite, deterministic `tf.data.Dataset` of windows or rows, see `window_batches`.
         batch_size, seed, epoch: int. Epochs count from 0.
 
     Raises:
@@ -114,12 +104,24 @@ def epoch_batches(windows, batch_size, seed=0, epoch=0):
 
     def shuffle(number, block):
         key = tf.random.experimental.stateless_fold_in(tf.constant([seed, epoch], tf.int64), number)
-        chances = tf.random.stateless_uniform(tf.shape(block)[:1], key)
+        chances = tf.random.stateless_uniform(tf.shape(tf.nest.flatten(block)[0])[:1], key)
         order = tf.argsort(chances, stable=True)
-        return tf.gather(block, order)
+        return tf.nest.map_structure(lambda column: tf.gather(column, order), block)
 
     blocks = windows.batch(SHUFFLED_TOGETHER).enumerate().map(shuffle)
     shuffled = blocks.unbatch()
     if windows.cardinality() > 0:
         shuffled = shuffled.apply(tf.data.experimental.assert_cardinality(windows.cardinality()))
     return window_batches(shuffled, batch_size, drop_remainder=True)
+
+
+def label_columns(windows):
+    """Return the names of the columns of rows that are labels; none for windows."""
+    spec = windows.element_spec
+    return [name for name in spec if name.endswith("_labels")] if isinstance(spec, dict) else []
+
+
+def _split_labels(batch):
+    labels = {name: batch[name] for name in batch if name.endswith("_labels")}
+    inputs = {name: batch[name] for name in batch if name not in labels}
+    return (inputs, labels) if labels else (inputs,)

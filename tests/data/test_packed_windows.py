@@ -1,6 +1,7 @@
 """Documents, windows and their order."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -146,6 +147,11 @@ def test_shards_hold_each_window_once(tokenizer, shards):
     assert int(data.epoch_batches(read, 4).cardinality()) == number // 4
     names = sorted(path.name for path in folder.iterdir())
     assert names[:2] == ["tokens-00000-of-00003.tfrecord", "tokens-00001-of-00003.tfrecord"]
+    # As folders have been written before there were rows.
+    index = json.loads((folder / "tokens.json").read_text())
+    assert index.pop("format_version") == 1
+    about = {"sequence_length", "vocabulary_size", "vocabulary_sha256", "shards"}
+    assert index.keys() == about
 
 
 def test_workers_share_the_windows(tokenizer, shards):

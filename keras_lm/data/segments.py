@@ -1,0 +1,154 @@
+"""Documents of tokens → the one or two segments of rows, in the forms of `pretraining_rows`.
+
+A document is a list of sentences, each an int32 array of at least one token. A form is a function
+`(documents, layout)`: it yields `(first, second, label)`, where `second` may be empty.
+"""
+
+import dataclasses
+import itertools
+import random
+from collections import deque
+
+import numpy as np
+
+DOCUMENTS_OPEN = 256  # among which next sentence looks for second segments
+NOTHING = np.zeros(0, "int32")
+
+
+@dataclasses.dataclass
+class Layout:
+    """What a form needs to know of rows.
+
+    Args:
+        room: int. Tokens of a row beside its special tokens.
+        short_share, single_share: see `pretraining_rows`.
+        separator: int. Id of the token between documents in one row.
+        draw: `random.Random`, whose draws are the same in all versions of Python.
+    """
+
+    room: int
+    short_share: float
+    single_share: float
+    separator: int | None
+    draw: random.Random
+
+    def target(self):
+        """Return how many tokens a row aims at."""
+        is_short = self.draw.random() < self.short_share
+        return self.draw.randint(2, self.room) if is_short else self.room
+
+
+def single(documents, layout):
+    """Yield stretches of documents, cut anywhere."""
+    for document in documents:
+        tokens = np.concatenate(document)
+        while tokens.size:
+            target = layout.target()
+            yield tokens[:target], NOTHING, 0
+            tokens = tokens[target:]
+
+
+def doc_sentences(documents, layout):
+    """Yield whole sentences, those of a document by themselves."""
+    for document in documents:
+        for row in _whole_sentences([document], layout):
+            yield np.concatenate(row), NOTHING, 0
+
+
+def full_sentences(documents, layout):
+    """Yield whole sentences across documents."""
+    for row in _whole_sentences(documents, layout):
+        yield np.concatenate(row), NOTHING, 0
+
+
+def segment_pairs(documents, layout):
+    """Yield sentences of a document as two segments that follow each other."""
+    for document in documents:
+        for row in _whole_sentences([_cut(document, layout)], layout):
+            if len(row) == 1 or layout.draw.random() < layout.single_share:
+                yield np.concatenate(row), NOTHING, 0
+            else:
+                border = layout.draw.randint(1, len(row) - 1)
+                yield np.concatenate(row[:border]), np.concatenate(row[border:]), 0
+
+
+def next_sentence(documents, layout):
+    """Yield two segments of one document, label 0, or of two, label 1."""
+    waiting = (deque(_cut(document, layout)) for document in documents)
+    opened = []
+    while True:
+        opened = [document for document in opened if document]
+        opened += itertools.islice(waiting, DOCUMENTS_OPEN - len(opened))
+        if len(opened) < 2:
+            return
+        # By what is left of each, so that they end at about the same time.
+        weights = [len(document) for document in opened]
+        (number,) = layout.draw.choices(range(len(opened)), weights)
+        document = opened[number]
+        target = layout.target()
+        sentences = _take(document, target)
+        border = layout.draw.randint(1, max(len(sentences) - 1, 1))
+        first, second = sentences[:border], sentences[border:]
+        label = int(not second or layout.draw.random() < 0.5)
+        if label:
+            document.extendleft(reversed(second))
+            weights[number] = 0
+            (other,) = layout.draw.choices(opened, weights)
+            while _size(first) + len(other[0]) > layout.room:  # not if `first` is one sentence
+                document.appendleft(first.pop())
+            second = _take(other, target - _size(first))
+        yield np.concatenate(first), np.concatenate(second), label
+
+
+FORMS = {
+    form.__name__: form
+    for form in (single, doc_sentences, full_sentences, segment_pairs, next_sentence)
+}
+
+
+def _whole_sentences(documents, layout):
+    """Yield rows, lists of as many whole sentences as fit, with a separator between documents.
+
+    A row holds one sentence at least. What is longer than a row is cut where rows end.
+    """
+    row, size, target = [], 0, layout.target()
+    for document in documents:
+        border = [np.array([layout.separator], "int32")] if row else []
+        for sentence in document:
+            before = size + len(border)
+            fits = before + len(sentence) <= target
+            if row and not fits and (len(sentence) <= layout.room or before >= target):
+                yield row
+                row, size, target, border = [], 0, layout.target(), []
+            row += border
+            size, border = size + len(border), []
+            while size + len(sentence) > layout.room:
+                yield [*row, sentence[: layout.room - size]]
+                sentence = sentence[layout.room - size :]
+                row, size, target = [], 0, layout.target()
+            row.append(sentence)
+            size += len(sentence)
+    if row:
+        yield row
+
+
+def _take(sentences, target):
+    """Remove from a deque as many sentences as fit, one at least, and return them as a list."""
+    taken = [sentences.popleft()]
+    while sentences and _size(taken) + len(sentences[0]) <= target:
+        taken.append(sentences.popleft())
+    return taken
+
+
+def _cut(document, layout):
+    """Return sentences of which any two fit into a row: longer ones are cut."""
+    longest = layout.room // 2
+    return [
+        sentence[start : start + longest]
+        for sentence in document
+        for start in range(0, len(sentence), longest)
+    ]
+
+
+def _size(sentences):
+    return sum(map(len, sentences))
