@@ -180,6 +180,54 @@ class Tokenizer(tf.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} cannot take further tokens.")
 
+    def with_words(self, words):
+        """Return the same tokenizer with further words, each one token where it stands as a word.
+
+        They are ordinary entries with the last ids. Words that are one token already are left out;
+        without any other the tokenizer itself is returned. A WordPiece, and the piece of a unigram
+        SentencePiece, may also begin a longer word, as all others there; in byte-level BPE, a word
+        has two entries, with a space before it and without, and longer words keep their pieces.
+
+        Args:
+            words: list of str, spelled as in text, such as `"remdesivir"`.
+
+        Raises:
+            ValueError: if a word cannot be one token, as it is split before pieces are looked for
+                (`"COVID-19"`), or if the vocabulary of this kind of tokenizer cannot grow: that of
+                whole words or characters, GPT-1's, and SentencePiece's BPE.
+
+        Example:
+
+            tokenizer = tokenizer.with_words(["remdesivir"])
+            tokenizer.tokens(tokenizer("Remdesivir helps."))  # ["remdesivir", "helps", "."]
+        """
+        words = strings_of("words", words)
+        entries = [self._entries_of_word(word.strip()) for word in words]
+        new = [entry for several in entries for entry in several]
+        new = [entry for entry in dict.fromkeys(new) if entry not in self._vocabulary.ids]
+        grown = self._with_entries(new) if new else self
+        if words:
+            found = grown.tokens(grown(words)).to_list()
+            for word, tokens, several in zip(words, found, entries):
+                tokens = [token.decode() for token in tokens]
+                if len(tokens) != 1 or tokens[0] not in several:
+                    raise ValueError(
+                        f"`words` names {word!r}, which cannot be one token: it is split before "
+                        f"pieces are looked for, into {tokens}. Leave it out, or name its parts."
+                    )
+        return grown
+
+    def _entries_of_word(self, word):
+        """Return the entries that make a word, in normal form, one token."""
+        raise ValueError(
+            f"{type(self).__name__} cannot take further words: only WordPiece, byte-level BPE and "
+            "unigram SentencePiece can."
+        )
+
+    def _with_entries(self, entries):
+        """Return the tokenizer with further entries of `_entries_of_word`."""
+        raise NotImplementedError
+
     def _tokenize(self, text, parse_special):
         raise NotImplementedError
 

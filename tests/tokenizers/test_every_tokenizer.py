@@ -254,3 +254,44 @@ def test_entries_that_are_no_strings(tokenizer_of, kind, tmp_path):
     for name, value in [*bad, *((name, value) for name in lists for value in NO_LISTS)]:
         with pytest.raises(ValueError, match=f"^`{name}` (is|names) "):
             tokenizer.from_assets(tmp_path, {**config, name: value})
+
+
+GROWING = ("wordpiece-uncased", "bytebpe-gpt2", "bytebpe-roberta", "sentencepiece-albert")
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_with_words(tokenizer_of, kind, tmp_path):
+    tokenizer = tokenizer_of(kind)
+    grown = tokenizer.with_words(["remdesivir", "zyxomab"])
+    assert grown.vocabulary[: tokenizer.vocabulary_size] == tokenizer.vocabulary
+    is_spaced = kind.startswith("bytebpe")  # an entry with a space, and one without
+    assert grown.vocabulary_size - tokenizer.vocabulary_size == (4 if is_spaced else 2)
+
+    def new(ids):
+        return [[i >= tokenizer.vocabulary_size for i in row] for row in ids.to_list()]
+
+    text = ["the zyxomab ( remdesivir)"]
+    ids = grown(text)
+    assert sum(new(ids)[0]) == 2
+    assert grown.detokenize(ids) == tokenizer.detokenize(tokenizer(text))
+    assert all(sum(row) == 1 == len(row) for row in new(grown(["remdesivir", "zyxomab"])))
+    for row in grown.tokenize_with_offsets(text)[1:]:
+        assert row.row_lengths() == ids.row_lengths()
+    # Other words stay as they were.
+    others = [t for t in TEXTS if not isinstance(t, bytes)]
+    assert grown(others).to_list() == tokenizer(others).to_list()
+
+    grown.save_assets(tmp_path)
+    again = type(grown).from_assets(str(tmp_path), grown.get_config())
+    assert again.vocabulary == grown.vocabulary
+    assert again(text).to_list() == ids.to_list()
+    assert again.tokenize_lite(tf.constant(text)).to_list() == ids.to_list()
+    assert again.with_words(["remdesivir"]) is again
+    with pytest.raises(ValueError, match="'COVID - 19', which cannot be one token"):
+        tokenizer.with_words(["remdesivir", "COVID - 19"])
+
+
+@pytest.mark.parametrize("kind", ["bpe-gpt1", "words", "characters", "sentencepiece-t5"])
+def test_some_cannot_take_words(tokenizer_of, kind):
+    with pytest.raises(ValueError, match="further"):
+        tokenizer_of(kind).with_words(["remdesivir"])

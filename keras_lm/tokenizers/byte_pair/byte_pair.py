@@ -49,6 +49,7 @@ class BytePairTokenizer(Tokenizer):
         added_tokens: list of str, entries that are found anywhere in text before it is split.
         lstrip_tokens: list of str, special and added tokens that include white space before them.
         rstrip_tokens: list of str, those that include white space after them.
+        whole_words: list of str, entries that a word becomes as a whole, whatever the merges.
         add_prefix_space: bool. Add a space before text that begins with none, as if in a sentence.
 
     Raises:
@@ -83,6 +84,7 @@ class BytePairTokenizer(Tokenizer):
         added_tokens=(),
         lstrip_tokens=(),
         rstrip_tokens=(),
+        whole_words=(),
         add_prefix_space=False,
         name=None,
     ):
@@ -99,9 +101,10 @@ class BytePairTokenizer(Tokenizer):
             added_tokens=strings_of("added_tokens", added_tokens),
             lstrip_tokens=strings_of("lstrip_tokens", lstrip_tokens),
             rstrip_tokens=strings_of("rstrip_tokens", rstrip_tokens),
+            whole_words=strings_of("whole_words", whole_words),
             lite=None,
         )
-        for argument in ("added_tokens", "lstrip_tokens", "rstrip_tokens"):
+        for argument in ("added_tokens", "lstrip_tokens", "rstrip_tokens", "whole_words"):
             self._check_tokens(argument)
         self._build({*self._vocabulary.all_special_tokens, *self._rules.added_tokens})
 
@@ -115,15 +118,19 @@ class BytePairTokenizer(Tokenizer):
 
     def _build(self, whole):
         entries = self._vocabulary.tokens
-        ranks = byte_pair_files.check_merges(self._rules.merges, entries, whole)
+        ranks = byte_pair_files.check_merges(
+            self._rules.merges, entries, whole.union(self._rules.whole_words)
+        )
         last = last_ranks({t: tuple(t) for t in entries if t not in whole}, ranks)
         self._rules.last = last
         spellings = [
             token.encode() if token in whole else byte_pair_files.spelling(token)
             for token in entries
         ]
-        # Possible words: entries that result from merging their own bytes, in valid UTF-8.
-        words = {spellings[i]: i for i, t in enumerate(entries) if t in last}
+        # Possible words: entries that result from merging their own bytes, and those that need no
+        # merges, in valid UTF-8.
+        possible = {*last, *self._rules.whole_words}
+        words = {spellings[i]: i for i, t in enumerate(entries) if t in possible}
         words = {word: i for word, i in words.items() if _is_utf8(word)}
         missing = [c for b, c in BYTES.items() if c not in last and b not in NEVER_IN_UTF8]
         if missing and "unknown" not in self.special_tokens:
@@ -149,6 +156,17 @@ class BytePairTokenizer(Tokenizer):
                 ),
                 default_value=-1,
             )
+
+    # === Further words ===
+
+    def _entries_of_word(self, word):
+        entry = "".join(BYTES[byte] for byte in word.encode())
+        return [entry, SPACE + entry]
+
+    def _with_entries(self, entries):
+        config = self.get_config()
+        config["whole_words"] += entries
+        return type(self)([*self._vocabulary.tokens, *entries], self._rules.merges, **config)
 
     # === Text to ids ===
 
@@ -268,6 +286,7 @@ class BytePairTokenizer(Tokenizer):
         return LiteBytePair(
             self._vocabulary.ids,
             self._rules.merges,
+            [*self._rules.last, *self._rules.whole_words],
             self._rules.last,
             self.special_id("unknown") if self._has_unknown else None,
             self.add_prefix_space,
@@ -303,6 +322,7 @@ class BytePairTokenizer(Tokenizer):
             "added_tokens": list(rules.added_tokens),
             "lstrip_tokens": list(rules.lstrip_tokens),
             "rstrip_tokens": list(rules.rstrip_tokens),
+            "whole_words": list(rules.whole_words),
             "add_prefix_space": self.add_prefix_space,
         }
 

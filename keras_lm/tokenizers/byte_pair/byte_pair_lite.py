@@ -30,9 +30,12 @@ TAIL = 4  # spaces after the last text: each byte has three after it, and no lis
 
 
 class LiteBytePair:
-    """`BytePairTokenizer` in integer operations; `last` is what `last_ranks` returns."""
+    """`BytePairTokenizer` in integer operations; `last` is what `last_ranks` returns.
 
-    def __init__(self, ids, merges, last, unknown_id, add_prefix_space):
+    `words` are the entries that a word may be as a whole.
+    """
+
+    def __init__(self, ids, merges, words, last, unknown_id, add_prefix_space):
         self._add_prefix_space = add_prefix_space
         made = sorted((entry for entry in last if last[entry] >= 0), key=last.get)
         symbols = {byte_pair_files.BYTES[byte]: byte for byte in range(256)}
@@ -43,7 +46,7 @@ class LiteBytePair:
         self._ids = tf.constant(
             [0, *(1 + (ids[t] if t in last else unknown_id or 0) for t in symbols)], tf.int32
         )
-        self._words = Trie({byte_pair_files.spelling(entry): ids[entry] for entry in last})
+        self._words = Trie({byte_pair_files.spelling(entry): ids[entry] for entry in words})
         self._split = WordSplitter()
 
     def __call__(self, text):

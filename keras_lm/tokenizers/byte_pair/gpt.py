@@ -33,7 +33,8 @@ class GPTTokenizer(BytePairTokenizer):
             end in `</w>`.
         merges: as in `BytePairTokenizer`, whose errors are raised here, too.
         unknown_token: str, what unknown letters become.
-        **arguments: other arguments of `BytePairTokenizer`, but for `add_prefix_space`.
+        **arguments: other arguments of `BytePairTokenizer`, but for `add_prefix_space` and
+            `whole_words`.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
@@ -56,6 +57,8 @@ class GPTTokenizer(BytePairTokenizer):
             raise ValueError("`unknown_token` is None, but GPT-1's BPE needs one; name its entry.")
         if arguments.pop("add_prefix_space", False):
             raise ValueError("`add_prefix_space` is True, but GPT-1's words hold no spaces.")
+        if arguments.get("whole_words"):
+            self._entries_of_word(None)
         super().__init__(vocabulary, merges, unknown_token=unknown_token, **arguments)
 
     def _build(self, whole):
@@ -86,6 +89,9 @@ class GPTTokenizer(BytePairTokenizer):
         letters[self.special_id("unknown")] = 1
         with tf.init_scope():
             self._num_letters = tf.constant(letters, tf.int64)
+
+    def _entries_of_word(self, word):
+        raise ValueError("GPT-1's BPE makes words by merges alone: it cannot take further ones.")
 
     def with_special_tokens(self, tokens):
         config = self.get_config()
@@ -160,7 +166,7 @@ class GPTTokenizer(BytePairTokenizer):
 
     def get_config(self):
         config = super().get_config()
-        del config["add_prefix_space"]
+        del config["add_prefix_space"], config["whole_words"]
         return config
 
 

@@ -142,6 +142,34 @@ class SentencePieceTokenizer(Tokenizer):
         is_byte = self._rules.has_bytes and re.fullmatch(BYTE_PIECE, piece)
         return 1 if is_byte else len(piece.encode())
 
+    # === Further words ===
+
+    def _entries_of_word(self, word):
+        ids = self([word])
+        if self.special_id("unknown") not in ids.values.numpy():  # else it is not readable
+            word = self.detokenize(ids)[0].numpy().decode()
+        return [SPACE + word]
+
+    def _with_entries(self, entries):
+        proto = sentence_piece_files.parse_model(self._data)
+        if proto.trainer_spec.model_type != sentence_piece_files.UNIGRAM:
+            raise ValueError(
+                "This SentencePiece model is a BPE, which makes words by merges alone: it cannot "
+                "take further ones."
+            )
+        if self._rules.added_tokens:
+            raise ValueError(
+                "The tokens that follow this SentencePiece model's own, such as "
+                f"{self._rules.added_tokens[0]!r}, have the ids that further words would take."
+            )
+        scores = {p.piece: p.score for p in proto.pieces if p.type == sentence_piece_files.NORMAL}
+        pieces = self.tokens(self([entry.removeprefix(SPACE) for entry in entries])).to_list()
+        for entry, parts in zip(entries, pieces):
+            # As likely as the rarest of its pieces, so more than all of them together.
+            score = min(scores.get(part.decode(), min(scores.values())) for part in parts)
+            proto.pieces.add(piece=entry, score=score)
+        return type(self)(proto.SerializeToString(), **self.get_config())
+
     # === Text to ids ===
 
     def _tokenize(self, text, parse_special):

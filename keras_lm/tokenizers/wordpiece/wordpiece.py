@@ -146,6 +146,13 @@ class WordPieceTokenizer(Tokenizer):
                     f"{self.vocabulary_size} entries; append it there first."
                 )
 
+    def _entries_of_word(self, word):
+        text = tf.constant([word])
+        return [self._clean(tf.strings.lower(text) if self.lowercase else text)[0].numpy().decode()]
+
+    def _with_entries(self, entries):
+        return type(self)([*self._vocabulary.tokens, *entries], **self.get_config())
+
     def _tokenize(self, text, parse_special):
         if parse_special:
             text = valid_utf8(text)
