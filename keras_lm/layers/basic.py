@@ -120,3 +120,39 @@ class PositionEmbedding(keras.layers.Layer):
             "max_sequence_length": self.max_sequence_length,
             "hidden_dim": self.hidden_dim,
         }
+
+
+def embedding_layers(
+    vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon, dtype
+):
+    """Return the layers that make BERT's input: of tokens, positions and segments, and the norm.
+
+    They are a tuple and not one layer, as each is a part of the backbone, which names its weights.
+
+    Args:
+        vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon: see
+            `keras_lm.models.BertBackbone` and `AlbertBackbone`.
+        dtype: of all of them.
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, figure 2.
+    """
+    return (
+        keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            embedding_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        ),
+        PositionEmbedding(
+            max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
+        ),
+        keras.layers.Embedding(
+            num_segments,
+            embedding_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="segment_embedding",
+        ),
+        LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"),
+    )

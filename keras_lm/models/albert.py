@@ -30,12 +30,11 @@ from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     Dense,
     EachTokenClassifier,
-    LayerNormalization,
     MaskedLMHead,
     PaddingBias,
     PooledClassifier,
-    PositionEmbedding,
     PostNormBlock,
+    embedding_layers,
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
@@ -119,6 +118,7 @@ class AlbertBackbone(Backbone):
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
     PRETRAINING_HEADS = {"token_logits": "token", "sentence_order_logits": "sentence_order"}
+    PRETRAINING_OBJECTIVES = {"token": "MaskedNGrams"}
     tokenizer_class = AlbertTokenizer
 
     def __init__(
@@ -173,25 +173,18 @@ class AlbertBackbone(Backbone):
             "use_pooler": use_pooler,
             "always_project": always_project,
         }
-        self.token_embedding = keras.layers.ReversibleEmbedding(
+        (
+            self.token_embedding,
+            self.position_embedding,
+            self.segment_embedding,
+            self.embedding_norm,
+        ) = embedding_layers(
             vocabulary_size,
             embedding_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
-        self.position_embedding = PositionEmbedding(
-            max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
-        )
-        self.segment_embedding = keras.layers.Embedding(
+            max_sequence_length,
             num_segments,
-            embedding_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="segment_embedding",
-        )
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+            layer_norm_epsilon,
+            dtype,
         )
         self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.embedding_projection = None

@@ -10,6 +10,7 @@ from keras_lm import presets
 from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import check_arguments
+from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Packer, Template
 from keras_lm.registry import BACKBONES, register
 from keras_lm.registry import sizes as all_sizes
@@ -64,6 +65,8 @@ class Backbone(keras.Model):
     - `PRETRAINED_WITH`: dict of a size's name → the size of a network that was trained beside it;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
+    - `PRETRAINING_OBJECTIVES`: dict of a kind of head → the class of the objective that trained it,
+      if that is not the usual one;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
     - `tokenizer_class`: the class of the tokenizer its checkpoints were trained with.
 
@@ -81,6 +84,7 @@ class Backbone(keras.Model):
     PRETRAINED_WITH = {}
     CONVERTERS = {}
     PRETRAINING_HEADS = {}
+    PRETRAINING_OBJECTIVES = {}
     # The special tokens that a model is fine-tuned with where pretraining had none, as a template,
     # and the weight of its language model's loss in fine-tuning.
     FINE_TUNING_TEMPLATE = None
@@ -250,6 +254,25 @@ class Backbone(keras.Model):
                 variable.assign(own)
             else:  # the embedding
                 variable.assign(ops.concatenate([own, variable[own.shape[0] :]], axis=0))
+        return copy
+
+    def with_layers(self, layers):
+        """Return a copy with some of the blocks: a student for distillation from this model.
+
+        Args:
+            layers: list of int, the numbers of blocks from 0, in their order in the copy; or int,
+                how many, spread evenly from the first to the last.
+
+        Raises:
+            ValueError: if a block is not there, or the blocks share weights or have none.
+
+        Example:
+
+            student = teacher.with_layers(6)  # of 12: 0, 2, 4, 7, 9 and 11
+        """
+        layers = chosen_layers(self, layers)
+        copy = self.from_config(self.get_config() | {"num_layers": len(layers)})
+        copy_layers(self, copy, layers)
         return copy
 
     # === Heads ===

@@ -26,12 +26,11 @@ from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     Dense,
     EachTokenClassifier,
-    LayerNormalization,
     MaskedLMHead,
     PaddingBias,
     PooledClassifier,
-    PositionEmbedding,
     PostNormBlock,
+    embedding_layers,
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
@@ -104,25 +103,18 @@ class BertBackbone(Backbone):
             dtype=dtype,
             name=name,
         )
-        self.token_embedding = keras.layers.ReversibleEmbedding(
+        (
+            self.token_embedding,
+            self.position_embedding,
+            self.segment_embedding,
+            self.embedding_norm,
+        ) = embedding_layers(
             vocabulary_size,
             hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
-        self.position_embedding = PositionEmbedding(
-            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
-        )
-        self.segment_embedding = keras.layers.Embedding(
+            max_sequence_length,
             num_segments,
-            hidden_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="segment_embedding",
-        )
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+            layer_norm_epsilon,
+            dtype,
         )
         self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.attention_bias = PaddingBias()

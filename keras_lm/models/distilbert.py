@@ -30,8 +30,12 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+
+# Arguments that a BERT has besides.
+_ONLY_BERTS = ("num_segments", "layer_norm_epsilon", "use_pooler")
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -174,6 +178,52 @@ class DistilBertBackbone(Backbone):
             "hidden_states": hidden_states,
             "attention_biases": [bias] * len(self.blocks),
         }
+
+    @classmethod
+    def from_teacher(cls, teacher, layers=None):
+        """Return a student for distillation, which starts from some layers of a BERT.
+
+        The teacher's embedding of segment 0 becomes part of the positions, so that with all its
+        layers the student would compute for single texts what the teacher does. DistilRoBERTa is a
+        RoBERTa with fewer layers: of another model take `teacher.with_layers(layers)`.
+
+        Args:
+            teacher: `BertBackbone`.
+            layers: as in `Backbone.with_layers`; by default half of them.
+
+        Raises:
+            ValueError: if the teacher is another model, has another `layer_norm_epsilon`, or
+                `layers` are not there.
+
+        Example:
+
+            student = keras_lm.models.DistilBertBackbone.from_teacher(teacher)
+
+        Source: https://arxiv.org/abs/1910.01108, section 3.
+        """
+        name = type(teacher).__name__
+        if name != "BertBackbone":
+            raise ValueError(
+                f"teacher is a {name}, and a DistilBERT starts from a BertBackbone: make a student "
+                "of the same kind, teacher.with_layers(…)."
+            )
+        config = teacher.config
+        if config["layer_norm_epsilon"] != cls.LAYER_NORM_EPSILON:
+            raise ValueError(
+                f"teacher has layer_norm_epsilon={config['layer_norm_epsilon']}, and a DistilBERT "
+                f"{cls.LAYER_NORM_EPSILON}: make a student of the same kind, "
+                "teacher.with_layers(…)."
+            )
+        if layers is None:
+            layers = max(config["num_layers"] // 2, 1)
+        layers = chosen_layers(teacher, layers)
+        shared = {key: value for key, value in config.items() if key not in _ONLY_BERTS}
+        student = cls(**shared | {"num_layers": len(layers)}, dtype=teacher.dtype_policy)
+        copy_layers(teacher, student, layers)
+        student.position_embedding.embeddings.assign_add(
+            keras.ops.cast(teacher.segment_embedding.embeddings[:1], "float32")
+        )
+        return student
 
     def make_head(self, kind, **options):
         config, dtype = self.config, self.dtype_policy

@@ -3,7 +3,8 @@
 Differs from BERT: embeddings may be of another width than the blocks, with a linear layer between;
 there is no pooler, so a classifier has its own dense layer with GELU on the first token. The
 discriminator was pretrained to tell which tokens were replaced, the generator by masking. Both are
-the same network; in google's checkpoints they share their embeddings.
+the same network; in google's checkpoints they share their embeddings. `ReplacedByGenerator` of
+`keras_lm.objectives` trains both.
 
 Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
 """
@@ -30,11 +31,10 @@ from keras_lm.layers import (
     Dense,
     EachTokenClassifier,
     FirstTokenClassifier,
-    LayerNormalization,
     MaskedLMHead,
     PaddingBias,
-    PositionEmbedding,
     PostNormBlock,
+    embedding_layers,
     get_activation,
     truncated_normal,
 )
@@ -95,10 +95,15 @@ class ElectraBackbone(Backbone):
 
     Args:
         embedding_dim: int, or None for `hidden_dim`. E, the width of the embeddings.
+        embeddings_of: `ElectraBackbone`, whose embeddings this one shares in place of its own, as
+            discriminator and generator do; a preset has a copy of them.
         Other arguments: as `BertBackbone`.
 
     Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …})`, each (B, S) int32; the
     last two are optional. Returns `sequence_output` (B, S, D).
+
+    Raises:
+        ValueError: if the embeddings to share have other sizes.
 
     Example:
 
@@ -128,6 +133,7 @@ class ElectraBackbone(Backbone):
         max_sequence_length=512,
         num_segments=2,
         layer_norm_epsilon=1e-12,
+        embeddings_of=None,
         dtype=None,
         name="electra_backbone",
     ):
@@ -141,25 +147,22 @@ class ElectraBackbone(Backbone):
             name=name,
         )
         embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            embedding_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="token_embedding",
-        )
-        self.position_embedding = PositionEmbedding(
-            max_sequence_length, embedding_dim, dtype=dtype, name="position_embedding"
-        )
-        self.segment_embedding = keras.layers.Embedding(
-            num_segments,
-            embedding_dim,
-            embeddings_initializer=truncated_normal(),
-            dtype=dtype,
-            name="segment_embedding",
-        )
-        self.embedding_norm = LayerNormalization(
-            epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        embeddings = {
+            "vocabulary_size": vocabulary_size,
+            "embedding_dim": embedding_dim,
+            "max_sequence_length": max_sequence_length,
+            "num_segments": num_segments,
+            "layer_norm_epsilon": layer_norm_epsilon,
+        }
+        (
+            self.token_embedding,
+            self.position_embedding,
+            self.segment_embedding,
+            self.embedding_norm,
+        ) = (
+            embedding_layers(**embeddings, dtype=dtype)
+            if embeddings_of is None
+            else _embeddings_of(embeddings_of, embeddings)
         )
         self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.projection = None
@@ -185,19 +188,15 @@ class ElectraBackbone(Backbone):
             for i in range(num_layers)
         ]
         self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
+            embeddings
+            | {
                 "num_layers": num_layers,
                 "num_heads": num_heads,
                 "hidden_dim": hidden_dim,
                 "intermediate_dim": intermediate_dim,
-                "embedding_dim": embedding_dim,
                 "dropout": dropout,
                 "attention_dropout": attention_dropout,
                 "activation": activation,
-                "max_sequence_length": max_sequence_length,
-                "num_segments": num_segments,
-                "layer_norm_epsilon": layer_norm_epsilon,
             }
         )
 
@@ -217,6 +216,35 @@ class ElectraBackbone(Backbone):
             "hidden_states": hidden_states,
             "attention_biases": [bias] * len(self.blocks),
         }
+
+    def make_generator(self, size=1 / 4, share_embeddings=True):
+        """Return a new, random generator to pretrain this backbone with.
+
+        Args:
+            size: float. How wide it is beside this backbone: published were 1/4 for the small (of
+                the paper; the small checkpoint has 1) and the large discriminator, 1/3 for base.
+            share_embeddings: bool. Whether they share their embeddings of tokens, positions and
+                segments, as all published ones.
+
+        Raises:
+            ValueError: if its width is no multiple of its number of heads.
+
+        Example:
+
+            discriminator = keras_lm.models.ElectraBackbone(100, 2, 4, 32, 64)
+            discriminator.make_generator(1 / 4).config["hidden_dim"]  # 8
+
+        Source: https://arxiv.org/abs/2003.10555, sections 3.2 (weight sharing, smaller generators)
+        and A; google-research/electra, `run_pretraining.py`, `get_generator_config`.
+        """
+        config = dict(self.config)
+        for name in ("hidden_dim", "num_heads", "intermediate_dim"):
+            config[name] = max(round(size * config[name]), 1)
+        return ElectraGeneratorBackbone(
+            **config,
+            embeddings_of=self if share_embeddings else None,
+            dtype=self.dtype_policy,
+        )
 
     def make_head(self, kind, **options):
         config, dtype = self.config, self.dtype_policy
@@ -240,6 +268,22 @@ class ElectraBackbone(Backbone):
                 name="token_head",
             )
         return super().make_head(kind, **options)
+
+
+def _embeddings_of(other, sizes):
+    """Return another backbone's `embedding_layers`, which must be of these sizes."""
+    for name, size in sizes.items():
+        if other.config.get(name) != size:
+            raise ValueError(
+                f"embeddings_of has {name}={other.config.get(name)}, and this backbone {size}: "
+                "they can share their embeddings only if these are of the same size."
+            )
+    return (
+        other.token_embedding,
+        other.position_embedding,
+        other.segment_embedding,
+        other.embedding_norm,
+    )
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_lm.converters.converter import signs
 from keras_lm.layers import Dense, LayerNormalization, get_activation, truncated_normal
+from keras_lm.layers.backend import require
 from keras_lm.models.bert import BertBackbone
 
 POSITION_DIM = 200  # as in the authors' code
@@ -30,7 +31,11 @@ class SpanBoundaryHead(keras.layers.Layer):
         activation, layer_norm_epsilon: see `PostNormBlock`.
 
     Call: `head(outputs, inputs)` → (B, M, L, V) float32 for `span_boundaries` (B, M, 2), the
-    positions of the tokens left and right of each span. Without these in `inputs`, M is 0.
+    positions of the tokens left and right of each span. Without these in `inputs`, M is 0. With
+    `span_places` (B, M) too, only the token at this place of the span is predicted: (B, M, 1, V).
+
+    Raises:
+        InvalidArgumentError: if a place is not below L, when the graph runs.
 
     Source: https://arxiv.org/abs/1907.10529, section 3.2, equations 1 to 3.
     """
@@ -83,10 +88,11 @@ class SpanBoundaryHead(keras.layers.Layer):
         if boundaries is None:
             boundaries = ops.zeros((rows, 0, 2), "int32")
         boundaries = ops.convert_to_tensor(boundaries, "int32")
-        spans, length = ops.shape(boundaries)[1], self.max_span_length
+        positions = self._read_positions((inputs or {}).get("span_places"))
+        spans, length = ops.shape(boundaries)[1], positions.shape[2]
         ends = ops.take_along_axis(states, ops.reshape(boundaries, (rows, -1, 1)), axis=1)
         ends = ops.reshape(ends, (rows, spans, 1, 2 * states.shape[-1]))  # left, right
-        positions = ops.cast(self.positions, ends.dtype)[None, None]
+        positions = ops.cast(positions, ends.dtype)
         x = ops.concatenate(
             [
                 ops.broadcast_to(ends, (rows, spans, length, ends.shape[-1])),
@@ -98,6 +104,17 @@ class SpanBoundaryHead(keras.layers.Layer):
             x = norm(dense(x))  # (B, M, L, D)
         x = self.token_embedding(x, reverse=True)
         return ops.cast(x, "float32") + ops.cast(self.bias, "float32")
+
+    def _read_positions(self, places):
+        """Return the vectors of all places, (1, 1, L, 200), or of those given, (B, M, 1, 200)."""
+        if places is None:
+            return self.positions[None, None]
+        require(
+            places < self.max_span_length,
+            f"span_places exceeds the head's max_span_length={self.max_span_length}: pass it to "
+            "SpanBoundary too.",
+        )
+        return ops.take(self.positions, places, axis=0)[:, :, None]
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -119,6 +136,7 @@ class SpanBertBackbone(BertBackbone):
     """
 
     PRETRAINING_HEADS = {"token_logits": "token", "span_boundary_logits": "span_boundary"}
+    PRETRAINING_OBJECTIVES = {"token": "MaskedSpans"}
 
     def __init__(
         self,

@@ -6,7 +6,15 @@ from keras_lm.objectives.bidirectional_lm import (
     MeanOfKnown,
 )
 from keras_lm.objectives.causal_lm import CausalLanguageModel, Perplexity
+from keras_lm.objectives.distillation import (
+    LayerDistillation,
+    MaskedLMDistillation,
+    SoftCrossentropy,
+    TeacherMeanSquares,
+)
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
+from keras_lm.objectives.masked_n_grams import MaskedNGrams
+from keras_lm.objectives.masked_spans import MaskedSpans
 from keras_lm.objectives.next_sentence import NextSentence
 from keras_lm.objectives.objective import (
     IGNORED,
@@ -17,7 +25,15 @@ from keras_lm.objectives.objective import (
     pretraining_objectives,
     register_objective,
 )
-from keras_lm.objectives.replaced_tokens import MaskedBinaryCrossentropy, ReplacedTokens
+from keras_lm.objectives.replaced_by_generator import ReplacedByGenerator
+from keras_lm.objectives.replaced_tokens import (
+    MaskedBinaryCrossentropy,
+    ReplacedAccuracy,
+    ReplacedPrecision,
+    ReplacedRecall,
+    ReplacedShare,
+    ReplacedTokens,
+)
 from keras_lm.objectives.sentence_order import SentenceOrder
 from keras_lm.objectives.span_boundary import SpanBoundary, SpanCrossentropy
 
@@ -26,19 +42,30 @@ __all__ = [
     "BidirectionalLanguageModel",
     "CausalLanguageModel",
     "DirectionPerplexity",
+    "LayerDistillation",
     "MaskedAccuracy",
     "MaskedBinaryCrossentropy",
     "MaskedCrossentropy",
+    "MaskedLMDistillation",
     "MaskedLanguageModel",
+    "MaskedNGrams",
+    "MaskedSpans",
     "MeanLoss",
     "MeanOfKnown",
     "NextSentence",
     "Objective",
     "Perplexity",
+    "ReplacedAccuracy",
+    "ReplacedByGenerator",
+    "ReplacedPrecision",
+    "ReplacedRecall",
+    "ReplacedShare",
     "ReplacedTokens",
     "SentenceOrder",
+    "SoftCrossentropy",
     "SpanBoundary",
     "SpanCrossentropy",
+    "TeacherMeanSquares",
     "pretraining_objectives",
     "register_objective",
 ]

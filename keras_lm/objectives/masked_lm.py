@@ -1,8 +1,10 @@
 """Masked language modelling. Shapes: B batch, S sequence, M masked positions, V vocabulary."""
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_lm.objectives.draws import Draws, DrawsOfText
 from keras_lm.objectives.objective import (
     IGNORED,
     MaskedAccuracy,
@@ -19,7 +21,9 @@ class MaskedLanguageModel(Objective):
 
     The masked positions are a (B, M) tensor with M = ⌈rate · S⌉, so shapes stay static and the
     model projects only these onto its vocabulary. Arguments that are not given come from the task's
-    tokenizer.
+    tokenizer. The shares are arguments: ELECTRA's generator has `mask_share=0.85,
+    random_share=0.0`. Other choices of tokens override `choose`, and what becomes of them
+    `draw_fates`; see `MaskedNGrams` and `MaskedSpans`.
 
     Args:
         mask_id: int. Id of the mask token.
@@ -30,12 +34,22 @@ class MaskedLanguageModel(Objective):
         whole_words: bool. Mask all tokens of a word or none; needs a tokenizer. A word that exceeds
             the rest of the row's budget is skipped.
         seed: int, for training; evaluation always uses the same masks for the same batch shape.
+        mask_share, random_share: floats, at most 1 together. The shares of the chosen tokens that
+            become the mask token and a random one; the rest stays as it is.
+        token_counts: (V,) how often each token stands in the corpus. Random tokens are drawn by
+            it, as SpanBERT does; by default each token of the vocabulary is as likely.
+        masks_per_text: int. Static masking: each text has only so many masks, the same ones in
+            every epoch, of which a step takes any; by default new masks in every step. BERT's data
+            had 10, in RoBERTa's comparison too. Evaluation takes the first, whatever the batch.
 
     Raises:
-        ValueError: if `rate` is not in (0, 1].
+        ValueError: if `rate` is not in (0, 1], the shares are no shares, `token_counts` are none of
+            this vocabulary, `masks_per_text` is no positive int, or the tokenizer has no mask
+            token.
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and section A.1; whole words:
-    google-research/bert, `create_pretraining_data.py`.
+    google-research/bert, `create_pretraining_data.py`; ELECTRA's shares: google-research/electra,
+    `pretrain/pretrain_helpers.py`; static masking: https://arxiv.org/abs/1907.11692, section 4.1.
     """
 
     heads = {"token_logits": "token"}
@@ -48,78 +62,138 @@ class MaskedLanguageModel(Objective):
         rate=0.15,
         whole_words=False,
         seed=None,
+        mask_share=0.8,
+        random_share=0.1,
+        token_counts=None,
+        masks_per_text=None,
     ):
         if not 0 < rate <= 1:
             raise ValueError(f"rate={rate} is not in (0, 1].")
+        if min(mask_share, random_share) < 0 or mask_share + random_share > 1:
+            raise ValueError(
+                f"mask_share={mask_share} and random_share={random_share} are not shares: pass two "
+                "numbers from 0 that are at most 1 together."
+            )
+        if masks_per_text is not None and (masks_per_text < 1 or masks_per_text % 1):
+            raise ValueError(
+                f"masks_per_text={masks_per_text} is no number of masks: pass 1 or more, or None "
+                "for new masks in every step."
+            )
         self.given = (mask_id, vocabulary_size, special_ids)
         self.rate = rate
         self.whole_words = whole_words
+        self.mask_share, self.random_share = mask_share, random_share
+        self.token_shares = None if token_counts is None else _cumulative_shares(token_counts)
+        self.masks_per_text = masks_per_text
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.set_tokenizer(None)
 
     def set_tokenizer(self, tokenizer):
         self.tokenizer = tokenizer
         self.mask_id, self.vocabulary_size, self.special_ids = self.given
-        if tokenizer is None:
-            return
-        if self.mask_id is None:
-            self.mask_id = tokenizer.special_id("mask")
-        if self.vocabulary_size is None:
-            self.vocabulary_size = tokenizer.vocabulary_size
-        if self.special_ids is None:
-            roles = set(tokenizer.special_tokens) - {"unknown"}
-            self.special_ids = sorted({tokenizer.special_id(role) for role in roles})
+        if tokenizer is not None:
+            if self.mask_id is None:
+                self.mask_id = _mask_id(tokenizer)
+            if self.vocabulary_size is None:
+                self.vocabulary_size = tokenizer.vocabulary_size
+            if self.special_ids is None:
+                self.special_ids = special_ids(tokenizer)
+        counts, size = self.token_shares, self.vocabulary_size
+        if counts is not None and size is not None and len(counts) != size:
+            raise ValueError(
+                f"token_counts has {len(counts)} numbers for a vocabulary of {size}: pass one for "
+                "each token."
+            )
 
     def corrupt(self, inputs, training=True):
         """Mask tokens at `mask_positions` (B, M), and return their ids as labels, or `IGNORED`.
+
+        The labels are also in the inputs, as `mask_labels`, for objectives that come after.
 
         Raises:
             ValueError: if there is no tokenizer to tell what was not given.
         """
         self._check()
-        seeds = [self.seed_generator] * 3 if training else [0, 1, 2]
         token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
-        maskable = ops.equal(mask, 1)
-        for special_id in self.special_ids:
-            maskable = ops.logical_and(maskable, ops.not_equal(token_ids, special_id))
-        shape = ops.shape(token_ids)
-        length = ops.cast(shape[1], "float32")
+        maskable = text_tokens(token_ids, mask, self.special_ids)
+        draws = self._draws(token_ids, mask, training)
+        length = ops.cast(ops.shape(token_ids)[1], "float32")
         # Minus a little: in float32, 0.15 times 100 is more than 15.
         number = ops.cast(ops.ceil(self.rate * length - 1e-4), "int32")  # M
         available = ops.sum(ops.cast(maskable, "float32"), axis=-1, keepdims=True)  # (B, 1)
-        wanted = ops.minimum(ops.maximum(ops.round(self.rate * available), 1.0), available)
+        wanted = ops.minimum(ops.maximum(self.budget(available), 1.0), available)
 
-        # `columns` (B, S): all places, the chosen ones first.
-        chance = keras.random.uniform(shape, seed=seeds[0])
-        if self.whole_words:
-            starts = word_starts(token_ids, self.tokenizer.begins_word, self.tokenizer.ends_word)
-            columns, wanted = choose_words(starts, maskable, wanted, chance)
-        else:
-            columns = ops.argsort(ops.where(maskable, chance, 2.0), axis=-1)
+        columns, wanted = self.choose(token_ids, maskable, wanted, draws)
         positions = ops.cast(columns[:, :number], "int32")  # (B, M)
         chosen = ops.cast(ops.arange(number), "float32")[None, :] < wanted  # (B, M)
         originals = ops.take_along_axis(token_ids, positions, axis=1)
         labels = ops.where(chosen, originals, IGNORED)
 
-        fate = keras.random.uniform(ops.shape(positions), seed=seeds[1])
-        anything = keras.random.randint(
-            ops.shape(positions), 0, self.vocabulary_size, dtype="int32", seed=seeds[2]
-        )
-        replacement = ops.where(
-            fate < 0.8, self.mask_id, ops.where(fate < 0.9, anything, originals)
-        )
+        fate = self.draw_fates(positions, draws)
+        anything = self._draw_tokens(ops.shape(positions), draws)
+        changed = self.mask_share + self.random_share
+        replacement = ops.where(fate < changed, anything, originals)
+        replacement = ops.where(fate < self.mask_share, self.mask_id, replacement)
         replacement = ops.where(chosen, replacement, originals)
         rank = ops.argsort(columns, axis=-1)  # (B, S): where in the order each column stands
         replaced = ops.take_along_axis(replacement, ops.minimum(rank, number - 1), axis=1)
         token_ids = ops.where(rank < number, replaced, token_ids)
-        return inputs | {"token_ids": token_ids, "mask_positions": positions}, labels
+        masked = {"token_ids": token_ids, "mask_positions": positions, "mask_labels": labels}
+        return inputs | masked, labels
+
+    # === What other masking does otherwise ===
+
+    def budget(self, available):
+        """Return how many of the (B, 1) tokens that may be masked are, at most; float32."""
+        return ops.round(self.rate * available)
+
+    def choose(self, token_ids, maskable, wanted, draws):
+        """Choose up to `wanted` (B, 1) of the tokens that are `maskable` (B, S).
+
+        Returns all columns of each row (B, S), the chosen ones first, and how many these are,
+        (B, 1) float32.
+        """
+        chance = draws.uniform(ops.shape(token_ids))
+        if self.whole_words:
+            return choose_words(self.word_starts(token_ids), maskable, wanted, chance)
+        return ops.argsort(ops.where(maskable, chance, 2.0), axis=-1), wanted
+
+    def word_starts(self, token_ids):
+        return word_starts(token_ids, self.tokenizer.begins_word, self.tokenizer.ends_word)
+
+    def draw_fates(self, positions, draws):
+        """Return numbers in [0, 1) for the tokens at positions (B, M).
+
+        Those below `mask_share` are masked, the next ones replaced, up to both shares together.
+        """
+        return draws.uniform(ops.shape(positions))
+
+    # === Random numbers ===
+
+    def _draws(self, token_ids, mask, training):
+        if self.masks_per_text is None:
+            return Draws(self.seed_generator if training else None)
+        if not training:
+            return DrawsOfText(token_ids, mask, 0)
+        # The seed itself, which a training checkpoint holds, and not the state, which goes on.
+        seed = ops.cast(self.seed_generator.state[0], "uint32") * self.masks_per_text
+        rows = (ops.shape(token_ids)[0], 1)
+        which = keras.random.randint(rows, 0, self.masks_per_text, seed=self.seed_generator)
+        return DrawsOfText(token_ids, mask, seed + ops.cast(which, "uint32"))
+
+    def _draw_tokens(self, shape, draws):
+        if self.token_shares is None:
+            return draws.integers(shape, self.vocabulary_size)
+        shares = ops.convert_to_tensor(self.token_shares, "float32")
+        chance = ops.reshape(draws.uniform(shape), (-1,))
+        return ops.reshape(ops.cast(ops.searchsorted(shares, chance, side="right"), "int32"), shape)
 
     def _check(self):
         names = ["mask_id", "vocabulary_size", "special_ids"] + ["tokenizer"] * self.whole_words
         missing = [name for name in names if getattr(self, name) is None]
         if missing:
             raise ValueError(
-                f"MaskedLanguageModel has no {', '.join(missing)}: give the task a tokenizer."
+                f"{type(self).__name__} has no {', '.join(missing)}: give the task a tokenizer."
             )
 
     def loss(self):
@@ -127,3 +201,41 @@ class MaskedLanguageModel(Objective):
 
     def metrics(self):
         return [MaskedAccuracy()]
+
+
+def special_ids(tokenizer):
+    """Return the ids of a tokenizer's special tokens, sorted, without that of the unknown token."""
+    roles = set(tokenizer.special_tokens) - {"unknown"}
+    return sorted({tokenizer.special_id(role) for role in roles})
+
+
+def text_tokens(token_ids, mask, special):
+    """Return which tokens (B, S) are neither padding nor special, (B, S) bool."""
+    found = ops.equal(mask, 1)
+    for special_id in special:
+        found = ops.logical_and(found, ops.not_equal(token_ids, special_id))
+    return found
+
+
+def _mask_id(tokenizer):
+    if "mask" not in tokenizer.special_tokens:
+        raise ValueError(
+            f"{type(tokenizer).__name__} has no mask token, only {dict(tokenizer.special_tokens)}: "
+            "make it with mask_token=…, an entry of its vocabulary, or pass the objective "
+            "mask_id=…, the id of an entry that is in no text."
+        )
+    return tokenizer.special_id("mask")
+
+
+def _cumulative_shares(counts):
+    counts = np.asarray(counts, "float64")
+    if counts.ndim != 1 or not (counts >= 0).all() or not 0 < counts.sum() < np.inf:
+        raise ValueError(
+            f"token_counts of shape {counts.shape} are no counts: pass (V,) numbers from 0, not "
+            "all of them 0."
+        )
+    # In float32 the last share may stand below a random number next to 1; it must be no one's.
+    last = np.flatnonzero(counts)[-1]
+    shares = counts.cumsum() / counts.sum()
+    shares[last:] = 1.0
+    return shares.astype("float32")

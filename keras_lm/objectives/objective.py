@@ -1,12 +1,16 @@
 """Training objectives and their losses. Shapes: B batch, M labels per row, V classes."""
 
+import contextlib
+import contextvars
+
 import keras
 from keras import ops
 
 from keras_lm.layers.backend import sum_over_replicas
 from keras_lm.layers.masks import IGNORED
 
-_BY_KIND = {}
+_BY_KIND, _BY_NAME = {}, {}
+_MICRO_BATCH = contextvars.ContextVar("micro_batch", default=None)
 
 
 class Objective:
@@ -23,8 +27,9 @@ class Objective:
     labels_of_data = None
     # Whether a head reads the backbone's `pooled_output`.
     uses_pooler = False
-    # Built layers and models that training needs beside the model: a generator, a teacher. Their
-    # trainable weights are trained with it; a training checkpoint holds all of them.
+    # Built layers and models that training needs beside the model, such as a generator. Their
+    # trainable weights are trained with it; a training checkpoint holds all of them. A teacher that
+    # stays as it is in its own files need not be one.
     companions = ()
     # A method `forward(task, inputs, labels, training) -> (labels, outputs)` of an objective with
     # its own forward pass; None to call the task.
@@ -42,9 +47,21 @@ class Objective:
         """
         raise NotImplementedError(f"{type(self).__name__} does not say what its labels are.")
 
+    def counted_labels(self, inputs, labels):
+        """Return labels by output, `IGNORED` where those are that its own `forward` will make.
+
+        Micro-batches need them before, from what `corrupt` made of the whole batch, to divide by
+        the number of labels in it. An objective that does not say cannot be trained in those.
+        """
+        return {}
+
     def loss(self):
         """Return the loss: a `MeanLoss`, or a dict of them by output."""
         raise NotImplementedError(f"{type(self).__name__} does not say what its loss is.")
+
+    def loss_weights(self):
+        """Return what losses are multiplied by before they are added: a dict by output, else 1."""
+        return {}
 
     def metrics(self):
         """Return the metrics: a list, or a dict of lists by output."""
@@ -68,8 +85,10 @@ class Objective:
 
 
 def register_objective(cls):
-    """Register an objective as the one that heads of its kinds were pretrained with."""
-    _BY_KIND.update(dict.fromkeys(cls.heads.values(), cls))
+    """Register an objective by its name, and for heads of its kinds if it is their first."""
+    _BY_NAME[cls.__name__] = cls
+    for kind in cls.heads.values():
+        _BY_KIND.setdefault(kind, cls)
     return cls
 
 
@@ -77,7 +96,7 @@ def pretraining_objectives(backbone):
     """Return the objectives that a backbone was pretrained with, a list of `Objective`.
 
     Args:
-        backbone: `keras_lm.models.Backbone` with `PRETRAINING_HEADS`.
+        backbone: `keras_lm.models.Backbone` with `PRETRAINING_HEADS`, or its class.
 
     Raises:
         ValueError: if it has no heads, or one without a registered objective.
@@ -90,7 +109,8 @@ def pretraining_objectives(backbone):
             + (f" ({', '.join(unknown)})" if unknown else "")
             + ": pass objectives=[…]."
         )
-    return [_BY_KIND[kind]() for kind in kinds]
+    named = backbone.PRETRAINING_OBJECTIVES
+    return [(_BY_NAME[named[kind]] if kind in named else _BY_KIND[kind])() for kind in kinds]
 
 
 # === Losses and metrics over the labels that are not ignored ===
@@ -101,7 +121,7 @@ class MeanLoss(keras.losses.Loss):
 
     Under `tf.distribute`, which adds the gradients of all replicas, a replica's sum is divided by
     the count over all replicas: however labels are distributed, the gradient is that of the whole
-    batch.
+    batch. The same holds for micro-batches.
     """
 
     def __init__(self, name):
@@ -111,16 +131,47 @@ class MeanLoss(keras.losses.Loss):
         """Return the sum of all losses and their count or weight: two float32 scalars."""
         raise NotImplementedError(f"{type(self).__name__} does not say what its losses are.")
 
+    def count(self, labels, sample_weight=None):
+        """Return the count of `sum_and_count`, which depends on labels and weights only."""
+        return ops.sum(label_weights(labels, sample_weight))
+
     def mean(self, labels, outputs, sample_weight=None):
         """Return the scalar loss of this replica alone."""
         return ops.divide_no_nan(*self.sum_and_count(labels, outputs, sample_weight))
 
     def __call__(self, labels, outputs, sample_weight=None):
         total, count = self.sum_and_count(labels, outputs, sample_weight)
-        return ops.divide_no_nan(total, sum_over_replicas(count))
+        return ops.divide_no_nan(total, count_in_batch(self, count))
 
     def get_config(self):
         return {"name": self.name}
+
+
+@contextlib.contextmanager
+def micro_batch(counts, share):
+    """A context in which losses are those of a micro-batch, with this share of the batch's rows.
+
+    `counts` are the whole batch's by the `id` of their loss. A loss times the share, summed over
+    all micro-batches, is then that of the batch: of a `MeanLoss` and of Keras's means over rows.
+    """
+    token = _MICRO_BATCH.set((counts, share))
+    try:
+        yield
+    finally:
+        _MICRO_BATCH.reset(token)
+
+
+def count_in_batch(loss, count):
+    """Return what the sum of losses here is divided by: the count over all replicas."""
+    if _MICRO_BATCH.get() is None:
+        return sum_over_replicas(count)
+    counts, share = _MICRO_BATCH.get()
+    if id(loss) not in counts:
+        raise ValueError(
+            f"{type(loss).__name__} is not counted before the forward pass, so it cannot be "
+            "computed in parts: compile without micro_batch_size."
+        )
+    return counts[id(loss)] * share
 
 
 @keras.saving.register_keras_serializable("keras_lm")

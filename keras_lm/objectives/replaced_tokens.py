@@ -31,17 +31,76 @@ class MaskedBinaryCrossentropy(MeanLoss):
         return ops.sum(losses * weight), ops.sum(weight)
 
 
+@keras.saving.register_keras_serializable("keras_lm")
+class ReplacedAccuracy(keras.metrics.Mean):
+    """Fraction of the labels that are not `IGNORED` that the sign of the logit agrees with."""
+
+    def __init__(self, name="accuracy", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, labels, logits, sample_weight=None):
+        labels, weight = ops.convert_to_tensor(labels), label_weights(labels, sample_weight)
+        replaced, found = ops.equal(labels, 1), ops.greater(logits, 0)
+        values, counted = self.compare(replaced, found)
+        weight = weight * ops.cast(counted, "float32")
+        return super().update_state(ops.cast(values, "float32"), sample_weight=weight)
+
+    def compare(self, replaced, found):
+        """Return what to average and what to average over, each bool (B, S)."""
+        return ops.equal(replaced, found), ops.ones_like(found)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ReplacedPrecision(ReplacedAccuracy):
+    """Of the tokens that are said to be replaced, the fraction that are."""
+
+    def __init__(self, name="precision", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def compare(self, replaced, found):
+        return replaced, found
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ReplacedRecall(ReplacedAccuracy):
+    """Of the tokens that are replaced, the fraction that are found."""
+
+    def __init__(self, name="recall", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def compare(self, replaced, found):
+        return found, replaced
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ReplacedShare(ReplacedAccuracy):
+    """Of all tokens, the fraction that are replaced: the accuracy of saying "none" is the rest."""
+
+    def __init__(self, name="share", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def compare(self, replaced, found):
+        return replaced, ops.ones_like(found)
+
+
 @register_objective
 class ReplacedTokens(Objective):
     """ELECTRA's discriminator; its labels (B, S) come with the tokens, 1 where one was replaced.
 
     Every real token has a label, also a masked one that was filled in as it had been: 0.
+    `ReplacedByGenerator` makes them.
 
     Source: https://arxiv.org/abs/2003.10555, section 2.
     """
 
     heads = {"replaced_logits": "replaced"}
-    labels_of_data = "which tokens were replaced (1) and which not (0), -100 at padding"
+    labels_of_data = (
+        "which tokens were replaced (1) and which not (0), -100 at padding, or train with "
+        "objectives=[keras_lm.objectives.ReplacedByGenerator(…)]"
+    )
 
     def loss(self):
         return MaskedBinaryCrossentropy()
+
+    def metrics(self):
+        return [ReplacedAccuracy(), ReplacedPrecision(), ReplacedRecall(), ReplacedShare()]

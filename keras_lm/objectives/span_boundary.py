@@ -1,8 +1,11 @@
-"""The span-boundary objective. Shapes: B batch, M spans per row, L longest span."""
+"""The span-boundary objective. Shapes: B batch, S sequence, M targets per row."""
 
 import keras
+from keras import ops
 
+from keras_lm.objectives.masked_lm import special_ids, text_tokens
 from keras_lm.objectives.objective import (
+    IGNORED,
     MaskedAccuracy,
     MaskedCrossentropy,
     Objective,
@@ -24,16 +27,97 @@ class SpanCrossentropy(MaskedCrossentropy):
         total, count = super().sum_and_count(labels, logits, sample_weight)
         return total, count + 1
 
+    def count(self, labels, sample_weight=None):
+        return super().count(labels, sample_weight) + 1
+
 
 @register_objective
 class SpanBoundary(Objective):
-    """SpanBERT's second objective; `span_boundaries` and the tokens between come with the data.
+    """SpanBERT's second objective: a span's tokens are predicted from those left and right of it.
 
-    Source: https://arxiv.org/abs/1907.10529, section 3.2.
+    The spans are those that an objective before it has masked: all tokens masked in a row are one.
+    Only spans between two tokens of the text have targets, not those beside a special token.
+
+    Args:
+        special_ids: list of int. Tokens that are no text; by default the special tokens of the
+            tokenizer except the unknown token.
+        max_span_length: int. The first so many tokens of a span are predicted; the head has no
+            positions beyond the backbone's `max_span_length`.
+
+    Raises:
+        ValueError: if `max_span_length` is not positive.
+
+    Example:
+
+        objectives = [MaskedSpans(), SpanBoundary()]
+        task = keras_lm.tasks.Pretrainer(backbone, objectives, tokenizer=tokenizer)
+
+    Source: https://arxiv.org/abs/1907.10529, section 3.2; facebookresearch/SpanBERT,
+    `fairseq/data/masking.py`.
     """
 
     heads = {"span_boundary_logits": "span_boundary"}
-    labels_of_data = "the tokens in the spans (B, M, L), -100 after a span's end"
+
+    def __init__(self, special_ids=None, max_span_length=20):
+        if max_span_length < 1:
+            raise ValueError(f"max_span_length={max_span_length} is not positive.")
+        self.given = special_ids
+        self.max_span_length = max_span_length
+        self.set_tokenizer(None)
+
+    def set_tokenizer(self, tokenizer):
+        self.special_ids = self.given
+        if self.given is None and tokenizer is not None:
+            self.special_ids = special_ids(tokenizer)
+
+    def corrupt(self, inputs, training=True):
+        """Find the spans of each masked token, and return the tokens as labels (B, M, 1).
+
+        Adds `span_boundaries` (B, M, 2), the positions left and right of the token's span, and
+        `span_places` (B, M), where in the span it stands. Labels without targets are `IGNORED`.
+
+        Raises:
+            ValueError: if nothing has been masked, or there is no tokenizer to tell what is text.
+        """
+        self._check(inputs)
+        columns = ops.shape(inputs["token_ids"])[1]
+        labels = inputs["mask_labels"]
+        known = ops.not_equal(labels, IGNORED)
+        places = ops.where(known, inputs["mask_positions"], columns)
+        order = ops.argsort(places, axis=1)
+        positions, labels, known = (
+            ops.take_along_axis(x, order, axis=1) for x in (places, labels, known)
+        )
+        slots = ops.arange(ops.shape(positions)[1], dtype="int32")
+        # Within a span, position and slot grow together; from one span to the next they do not.
+        offset = positions - slots[None]
+        same = ops.equal(offset[:, :, None], offset[:, None, :])
+        same = ops.logical_and(same, known[:, None, :])  # (B, M, M): in the span of each token
+        earlier = ops.logical_and(same, slots[None, :] < slots[:, None])
+        place, size = (ops.sum(ops.cast(x, "int32"), axis=2) for x in (earlier, same))  # (B, M)
+        left = positions - place - 1
+        right = left + size + 1
+
+        is_text = text_tokens(inputs["token_ids"], inputs["padding_mask"], self.special_ids)
+        inside = ops.logical_and(left >= 0, right < columns)
+        is_target = ops.logical_and(known, ops.logical_and(inside, place < self.max_span_length))
+        ends = ops.where(is_target[..., None], ops.stack([left, right], axis=2), 0)  # (B, M, 2)
+        for side in (0, 1):
+            beside = ops.take_along_axis(is_text, ends[:, :, side], axis=1)
+            is_target = ops.logical_and(is_target, beside)
+        labels = ops.where(is_target, labels, IGNORED)
+        spans = {"span_boundaries": ends, "span_places": ops.where(is_target, place, 0)}
+        return inputs | spans, labels[:, :, None]
+
+    def _check(self, inputs):
+        if "mask_labels" not in inputs:
+            raise ValueError(
+                "SpanBoundary finds no masked tokens: put an objective that masks, such as "
+                "MaskedSpans(), before it into objectives, or pass span_boundary_labels with the "
+                "data."
+            )
+        if self.special_ids is None:
+            raise ValueError("SpanBoundary has no special_ids: give the task a tokenizer.")
 
     def loss(self):
         return SpanCrossentropy()

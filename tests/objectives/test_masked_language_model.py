@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy, MaskedLanguageModel
+from keras_lm.objectives import (
+    IGNORED,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    MaskedLanguageModel,
+    MaskedNGrams,
+    MaskedSpans,
+)
 from keras_lm.tokenizers import BytePairTokenizer, Tokenizer, WordPieceTokenizer
 
 MASK, CLS, SEP, PAD, VOCABULARY = 4, 2, 3, 0, 1000
@@ -83,6 +90,27 @@ def test_eighty_ten_ten():
     assert others.max() < VOCABULARY
 
 
+@pytest.mark.parametrize("shares", [(0.85, 0.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)])
+def test_shares(shares):  # the first is ELECTRA's
+    one = objective(mask_share=shares[0], random_share=shares[1])
+    corrupted, labels = one.corrupt(batch([126] * 300, 128))
+    after, originals = taken(corrupted, corrupted["mask_positions"]), labels.numpy()
+    after, originals = (x[labels.numpy() != IGNORED] for x in (after, originals))
+    masked, kept = (after == MASK).mean(), (after == originals).mean()
+    # Four standard deviations; a random token is at times the one that was there.
+    bound = 1e-9 + 4 * np.sqrt(0.25 / len(originals)) * (0 < shares[0] < 1)
+    assert masked == pytest.approx(shares[0], abs=bound + 4 / VOCABULARY * (shares[1] > 0))
+    assert masked + kept == pytest.approx(
+        1 - shares[1], abs=1e-9 + 4 / VOCABULARY * (shares[1] > 0)
+    )
+
+
+@pytest.mark.parametrize("shares", [(0.9, 0.2), (-0.1, 0.1), (0.8, -0.1), (1.1, 0.0)])
+def test_shares_that_are_none_are_an_error(shares):
+    with pytest.raises(ValueError, match=f"mask_share={shares[0]} .* at most 1 together"):
+        objective(mask_share=shares[0], random_share=shares[1])
+
+
 def test_every_token_is_equally_likely():
     inputs = batch([18] * 4000, 20)
     corrupted, labels = objective(rate=0.15).corrupt(inputs)
@@ -132,8 +160,11 @@ def test_seeds_reproduce():
     assert (run(3) != run(4)).any()
 
 
-def test_in_a_function_of_unknown_shape():
-    one = objective()
+@pytest.mark.parametrize(
+    "options", [{}, {"masks_per_text": 2, "token_counts": range(VOCABULARY), "random_share": 0.2}]
+)
+def test_in_a_function_of_unknown_shape(options):
+    one = objective(**options)
     spec = tf.TensorSpec([None, None], tf.int32)
     keys = ("token_ids", "segment_ids", "padding_mask")
     function = tf.function(
@@ -149,8 +180,9 @@ def test_in_a_function_of_unknown_shape():
             np.testing.assert_array_equal(actual[key], expected[key])
 
 
-def test_under_xla():
-    one = objective()
+@pytest.mark.parametrize("options", [{}, {"masks_per_text": 2, "token_counts": range(VOCABULARY)}])
+def test_under_xla(options):
+    one = objective(**options)
     inputs = batch([18] * 2, 20)
     corrupted, labels = tf.function(one.corrupt, jit_compile=True)(inputs)
     known = labels.numpy() != IGNORED
@@ -170,10 +202,10 @@ def test_bad_rate_is_an_error(rate):
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def of_tokenizer(**options):
+def of_tokenizer(cls=MaskedLanguageModel, **options):
     """An objective over a vocabulary in which every other entry goes on with a word."""
     words = [f"##{i}" if i % 2 else str(i) for i in range(5, VOCABULARY)]
-    one = MaskedLanguageModel(**({"seed": 0} | options))
+    one = cls(**({"seed": 0} | options))
     one.set_tokenizer(WordPieceTokenizer([*SPECIAL, *words], lowercase=True))
     return one
 
@@ -285,6 +317,142 @@ def test_whole_words_under_xla():  # which has random numbers of its own
         hidden = set(positions[row][known[row]])
         for word in words_of(ids.numpy(), mask.numpy()):
             assert hidden.issuperset(word) or hidden.isdisjoint(word)
+
+
+# === Texts with next to nothing to mask ===
+
+
+def few(name):
+    """Rows that are all special, all padding, or one token between [CLS] and [SEP]."""
+    rows = {
+        "special": [[CLS, SEP, SEP, MASK]],
+        "padding": [[PAD] * 4],
+        "one token": [[CLS, 6, SEP, PAD]],
+        "one long word": [[CLS, 6, 7, 9, 11, SEP]],
+        "one column": [[6]],
+    }
+    ids = tf.constant(rows[name], tf.int32)
+    return {"token_ids": ids, "padding_mask": tf.cast(ids != PAD, tf.int32)}
+
+
+@pytest.mark.parametrize("cls", [MaskedLanguageModel, MaskedNGrams, MaskedSpans])
+@pytest.mark.parametrize("options", [{}, {"masks_per_text": 2}])
+def test_texts_with_next_to_nothing(cls, options):
+    one = of_tokenizer(cls, **options)
+    for name in ("special", "padding"):
+        inputs = few(name)
+        corrupted, labels = one.corrupt(inputs)
+        assert (labels.numpy() == IGNORED).all()
+        np.testing.assert_array_equal(corrupted["token_ids"], inputs["token_ids"])
+    for name, place in (("one token", 1), ("one column", 0)):
+        corrupted, labels = one.corrupt(few(name))
+        assert labels.numpy().tolist() == [[6]]
+        assert corrupted["mask_positions"].numpy().tolist() == [[place]]
+
+
+@pytest.mark.parametrize(
+    "one", [(MaskedLanguageModel, {"whole_words": True}), (MaskedNGrams, {}), (MaskedSpans, {})]
+)
+def test_a_text_without_a_word_that_fits_stays_as_it_is(one):
+    inputs = few("one long word")  # of four tokens, with a budget of one
+    corrupted, labels = of_tokenizer(one[0], **one[1]).corrupt(inputs)
+    assert (labels.numpy() == IGNORED).all()
+    np.testing.assert_array_equal(corrupted["token_ids"], inputs["token_ids"])
+
+
+@pytest.mark.parametrize("cls", [MaskedLanguageModel, MaskedSpans])
+def test_a_vocabulary_without_a_mask_token_is_an_error_at_once(cls):
+    tokenizer = WordPieceTokenizer([*SPECIAL[:4], "a"], lowercase=True, mask_token=None)
+    with pytest.raises(
+        ValueError, match=r"no mask token, only .*'sep'.* with mask_token=.*mask_id"
+    ):
+        cls().set_tokenizer(tokenizer)
+    one = cls(mask_id=4)
+    one.set_tokenizer(tokenizer)
+    assert one.special_ids == [PAD, CLS, SEP]
+
+
+# === Random tokens as the corpus has them ===
+
+
+def test_random_tokens_follow_their_counts():
+    counts = np.zeros(VOCABULARY)
+    counts[[10, 11, 999]] = 6, 3, 1
+    one = objective(token_counts=counts, mask_share=0.0, random_share=1.0)
+    corrupted, labels = one.corrupt(batch([126] * 300, 128))
+    after = taken(corrupted, corrupted["mask_positions"])[labels.numpy() != IGNORED]
+    for token, share in ((10, 0.6), (11, 0.3), (999, 0.1)):
+        bound = 5 * np.sqrt(share * (1 - share) / len(after))
+        assert (after == token).mean() == pytest.approx(share, abs=bound)
+    assert set(after) == {10, 11, 999}
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [], [0] * VOCABULARY, [-1] + [1] * (VOCABULARY - 1)])
+def test_counts_that_are_none_are_an_error(counts):
+    with pytest.raises(ValueError, match="token_counts"):
+        objective(token_counts=counts)
+
+
+# === Static masking ===
+
+
+def masks_of(one, inputs, training=True):
+    return one.corrupt(inputs, training)[0]["token_ids"].numpy()
+
+
+@pytest.mark.parametrize("cls", [MaskedLanguageModel, MaskedSpans])
+def test_a_text_has_the_same_mask_in_every_epoch_and_batch(cls):
+    one = of_tokenizer(cls, masks_per_text=1, seed=5)
+    inputs = batch([18, 18, 12, 30], 32)
+    first = masks_of(one, inputs)
+    np.testing.assert_array_equal(masks_of(one, inputs), first)
+    np.testing.assert_array_equal(
+        masks_of(of_tokenizer(cls, masks_per_text=1, seed=5), inputs), first
+    )
+    # In another batch, of another width, and in another order.
+    narrow = {name: value[2:0:-1, :20] for name, value in inputs.items()}
+    np.testing.assert_array_equal(masks_of(one, narrow), first[2:0:-1, :20])
+    assert (
+        (masks_of(of_tokenizer(cls, masks_per_text=1, seed=6), inputs) != first).any(axis=1).all()
+    )
+    # Two texts that differ in one token have nothing else in common.
+    other = dict(inputs, token_ids=tf.where(tf.range(32) == 4, 8, inputs["token_ids"]))
+    assert (masks_of(one, other)[:, 6:] != first[:, 6:]).any(axis=1).all()
+
+
+def test_a_text_has_one_of_several_masks():
+    one = objective(masks_per_text=3)
+    inputs = {name: tf.repeat(value, 300, axis=0) for name, value in batch([30], 32).items()}
+    masks = masks_of(one, inputs)
+    found, counts = np.unique(masks, axis=0, return_counts=True)
+    assert len(found) == 3
+    np.testing.assert_allclose(counts, 100, atol=5 * np.sqrt(300 * 2 / 9))
+    again = np.unique(masks_of(one, inputs), axis=0)
+    np.testing.assert_array_equal(again, found)
+    evaluated = np.unique(masks_of(one, inputs, training=False), axis=0)
+    assert len(evaluated) == 1
+    np.testing.assert_array_equal(
+        masks_of(objective(seed=9, masks_per_text=3), inputs, False)[:1], evaluated
+    )
+
+
+def test_static_masks_have_berts_shares():
+    one, inputs = objective(masks_per_text=1), batch([126] * 600, 128)
+    corrupted, labels = one.corrupt(inputs)
+    known = labels.numpy() != IGNORED
+    assert (known.sum(axis=1) == 19).all()
+    after, originals = taken(corrupted, corrupted["mask_positions"])[known], labels.numpy()[known]
+    for share, found in ((0.8, after == MASK), (0.1, after == originals)):
+        bound = 5 * np.sqrt(share * (1 - share) / len(after))
+        assert found.mean() == pytest.approx(share, abs=bound)
+    counts = np.bincount(corrupted["mask_positions"].numpy()[known], minlength=128)[1:127]
+    np.testing.assert_allclose(counts / 600, 19 / 126, atol=5 * np.sqrt(0.15 * 0.85 / 600))
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5])
+def test_a_number_of_masks_that_is_none_is_an_error(number):
+    with pytest.raises(ValueError, match=f"masks_per_text={number} is no number of masks"):
+        objective(masks_per_text=number)
 
 
 # === Loss and metric ===

@@ -1,0 +1,370 @@
+"""Distillation in pretraining: a student learns what a teacher makes of the same tokens.
+
+Shapes: B batch, S sequence, M masked positions, N heads, L layers, D and D' the widths of student
+and teacher, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.layers import Dense
+from keras_lm.objectives.bidirectional_lm import MeanOfKnown
+from keras_lm.objectives.masked_lm import MaskedLanguageModel
+from keras_lm.objectives.objective import IGNORED, MeanLoss, Objective
+
+UNSEEN = -100.0  # raw attention scores up to this are those of padding
+
+
+class MaskedLMDistillation(Objective):
+    """DistilBERT's three losses: the teacher's word for each token, masked LM, and the same states.
+
+    - the divergence of the student's softened probabilities from the teacher's, KL(teacher ‖
+      student) · T², the mean over tokens;
+    - masked LM's cross-entropy;
+    - one minus the cosine of their last states, the mean over real tokens.
+
+    The teacher reads the same corrupted tokens, without dropout. It is not trained and is in no
+    preset and no checkpoint of the run; load it again to go on.
+
+    Args:
+        teacher: `keras_lm.tasks.MaskedLM` with the student's vocabulary, and as wide as the student
+            unless `cosine_weight` is 0.
+        temperature: float, T. What logits are divided by before the softmax of the first loss.
+        teacher_weight, masked_lm_weight, cosine_weight: float. Weights of the losses, in their
+            order.
+        restrict_to_mask: bool. Learn the teacher's probabilities at masked positions only, which is
+            quicker: no other position is projected onto the vocabulary.
+        masking: the objective that masks and makes the labels; `MaskedLanguageModel()` by default.
+
+    Raises:
+        ValueError: if the teacher has no masked LM head; in the first step, if it has another
+            vocabulary or width than the student.
+
+    Example:
+        teacher = keras_lm.tasks.MaskedLM.from_preset("hf://google-bert/bert-base-uncased")
+        student = keras_lm.models.DistilBertBackbone.from_teacher(teacher.backbone)
+        objective = keras_lm.objectives.MaskedLMDistillation(teacher)
+        task = keras_lm.tasks.Pretrainer(
+            student, objectives=[objective], tokenizer=teacher.tokenizer
+        )
+        task.heads["token"].set_weights(teacher.head.get_weights())
+        task.fit(texts)
+
+    Source: DistilBERT, https://arxiv.org/abs/1910.01108, sections 2 and 3; the weights are those of
+    huggingface/transformers, `distillation/README.md`.
+    """
+
+    heads = {"token_logits": "token"}
+
+    def __init__(
+        self,
+        teacher,
+        temperature=2.0,
+        teacher_weight=5.0,
+        masked_lm_weight=2.0,
+        cosine_weight=1.0,
+        restrict_to_mask=False,
+        masking=None,
+    ):
+        if getattr(teacher, "pretraining_head", None) != "token":
+            raise ValueError(
+                f"teacher is a {type(teacher).__name__}: pass a MaskedLM, whose head predicts "
+                "masked tokens."
+            )
+        check_temperature(temperature)
+        self.teacher = teacher
+        self.temperature = temperature
+        self.teacher_weight = teacher_weight
+        self.masked_lm_weight = masked_lm_weight
+        self.cosine_weight = cosine_weight
+        self.restrict_to_mask = restrict_to_mask
+        self.masking = MaskedLanguageModel() if masking is None else masking
+        self.seed_generator = self.masking.seed_generator
+
+    def set_tokenizer(self, tokenizer):
+        self.masking.set_tokenizer(tokenizer)
+
+    def corrupt(self, inputs, training=True):
+        return self.masking.corrupt(inputs, training)
+
+    def forward(self, task, inputs, labels, training):
+        self._check(task.backbone)
+        positions = inputs.get("mask_positions")
+        seen = inputs
+        if not self.restrict_to_mask:  # then all tokens are projected onto the vocabulary
+            seen = {name: value for name, value in inputs.items() if name != "mask_positions"}
+        head = task.heads["token"]
+        states, logits = _states_and_logits(task.backbone, head, seen, training)
+        wanted_states, wanted = map(
+            ops.stop_gradient,
+            _states_and_logits(self.teacher.backbone, self.teacher.head, seen, training=False),
+        )
+        made = {"token_logits": logits}
+        if positions is not None and not self.restrict_to_mask:
+            made["token_logits"] = ops.take_along_axis(logits, positions[:, :, None], axis=1)
+        made["teacher_losses"] = divergence(wanted, logits, self.temperature)
+        if self.cosine_weight:
+            states, wanted_states = (
+                ops.normalize(ops.cast(x, "float32"), axis=-1) for x in (states, wanted_states)
+            )
+            made["cosine_losses"] = 1.0 - ops.sum(states * wanted_states, axis=-1)  # (B, S)
+        return self.counted_labels(inputs, labels), made
+
+    def counted_labels(self, inputs, labels):
+        """Return the labels of each loss: 1 for each real token where there are no others."""
+        real = ops.where(ops.equal(inputs["padding_mask"], 1), 1, IGNORED)  # (B, S)
+        taught = labels if self.restrict_to_mask else real
+        cosine = {"cosine_losses": real} if self.cosine_weight else {}
+        return {"token_logits": labels, "teacher_losses": taught} | cosine
+
+    def _check(self, student):
+        names = ["vocabulary_size"] + ["hidden_dim"] * bool(self.cosine_weight)
+        for name in names:
+            theirs, ours = self.teacher.backbone.config[name], student.config[name]
+            if theirs != ours:
+                remedy = " or cosine_weight=0" if name == "hidden_dim" else ""
+                raise ValueError(
+                    f"teacher has {name}={theirs}, and the student {ours}: take a student with "
+                    f"the teacher's{remedy}."
+                )
+
+    def loss(self):
+        losses = {
+            "token_logits": self.masking.loss(),
+            "teacher_losses": MeanOfKnown(),
+        }
+        if self.cosine_weight:
+            losses["cosine_losses"] = MeanOfKnown()
+        return losses
+
+    def loss_weights(self):
+        weights = {
+            "token_logits": self.masked_lm_weight,
+            "teacher_losses": self.teacher_weight,
+            "cosine_losses": self.cosine_weight,
+        }
+        return {name: weights[name] for name in self.loss()}
+
+    def metrics(self):
+        return {"token_logits": self.masking.metrics()}
+
+
+class LayerDistillation(Objective):
+    """TinyBERT's inner losses: a student's layers attend as the teacher's do, and see the same.
+
+    - the squared difference of attention scores before the softmax, those of padding set to 0;
+    - the squared difference of hidden states, embeddings included, the student's widened by one
+      linear layer that all of them share (`projection`, trained with the student and left out of
+      its preset).
+
+    Both are means over all entries, padding too, and sums over layers. The first stage reads a
+    corpus with a pretrained teacher; the second the texts of a task with a teacher that was
+    fine-tuned on it, after which `keras_lm.tasks.Distiller` learns its predictions. The teacher is
+    not trained, and is in no preset and no checkpoint of the run.
+
+    Args:
+        student, teacher: `keras_lm.models.Backbone` with one vocabulary and the same `num_heads`;
+            the student is the one that is trained.
+        layers: list of int. The teacher's layer, from 0, for each of the student's; by default the
+            last of each of as many equal parts.
+
+    Raises:
+        ValueError: if one has no attention with heads, they differ in vocabulary or heads, the
+            teacher's layers are no multiple of the student's, or `layers` has a layer for each of
+            another number or one that is not there.
+
+    Example:
+        student = keras_lm.models.Backbone.from_preset(
+            "tiny_bert_4_layers_en_uncased", load_weights=False
+        )
+        objective = keras_lm.objectives.LayerDistillation(student, teacher)
+        task = keras_lm.tasks.Pretrainer(student, objectives=[objective], tokenizer=tokenizer)
+        task.fit(texts)
+
+    Source: TinyBERT, https://arxiv.org/abs/1909.10351, sections 3.1 and 3.2; the authors'
+    `general_distill.py` and `task_distill.py`.
+    """
+
+    def __init__(self, student, teacher, layers=None):
+        for name, backbone in (("student", student), ("teacher", teacher)):
+            if "attention_biases" not in backbone.symbolic:
+                raise ValueError(
+                    f"{name} is a {type(backbone).__name__}, which has no attention with heads: "
+                    "distil its predictions, with keras_lm.tasks.Distiller."
+                )
+        for name in ("vocabulary_size", "num_heads"):
+            ours, theirs = student.config[name], teacher.config[name]
+            if ours != theirs:
+                raise ValueError(
+                    f"student has {name}={ours}, and the teacher {theirs}: make one with {theirs}."
+                )
+        self.teacher = teacher
+        self.layers = layer_map(len(student.blocks), len(teacher.blocks), layers)
+        width = teacher.hidden_states[-1].shape[-1]
+        self.projection = Dense(width, name="projection")  # (D, D')
+        self.projection.build(student.hidden_states[-1].shape)
+        self.companions = [self.projection]
+
+    def corrupt(self, inputs, training=True):
+        """Return the inputs as they are, and no labels: nothing is masked."""
+        return inputs, None
+
+    def forward(self, task, inputs, labels, training):
+        own = range(len(self.layers))
+        states, scores = _states_and_scores(task.backbone, own, inputs, training)
+        wanted_states, wanted_scores = _states_and_scores(
+            self.teacher, self.layers, inputs, training=False
+        )
+        made = {
+            "attention_losses": sum(
+                _mean_squares(ours, ops.stop_gradient(theirs))
+                for ours, theirs in zip(scores, wanted_scores, strict=True)
+            ),
+            "state_losses": sum(
+                _mean_squares(self.projection(ours), ops.stop_gradient(theirs))
+                for ours, theirs in zip(states, wanted_states, strict=True)
+            ),
+        }
+        return self.counted_labels(inputs, labels), made
+
+    def counted_labels(self, inputs, labels):
+        """Return a 0 for each row and loss."""
+        rows = ops.zeros_like(inputs["token_ids"][:, 0])  # (B,)
+        return {"attention_losses": rows, "state_losses": rows}
+
+    def loss(self):
+        return {name: MeanOfKnown(name) for name in ("attention_losses", "state_losses")}
+
+    def metrics(self):
+        return {}
+
+
+# === Predictions of a task ===
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class SoftCrossentropy(MeanLoss):
+    """Cross-entropy with a teacher's probabilities, the mean over all texts and classes.
+
+    Args:
+        temperature: float, T. What the logits of both are divided by; the loss is multiplied by T²,
+            so that its gradient stays as large.
+        multi_label: bool. Whether a text has any number of classes, each with a probability.
+
+    Call: `loss(teacher_logits, logits, sample_weight=None)`, (B, classes) both; a weight for each
+    row, (B,), makes it a weighted mean.
+
+    Source: https://arxiv.org/abs/1503.02531, section 2; the mean is TinyBERT's.
+    """
+
+    def __init__(self, temperature=1.0, multi_label=False, name="soft_crossentropy"):
+        super().__init__(name)
+        self.temperature = temperature
+        self.multi_label = multi_label
+
+    def sum_and_count(self, labels, outputs, sample_weight=None):
+        wanted = ops.convert_to_tensor(labels, "float32") / self.temperature
+        logits = ops.convert_to_tensor(outputs, "float32") / self.temperature
+        if self.multi_label:
+            losses = ops.binary_crossentropy(ops.sigmoid(wanted), logits, from_logits=True)
+        else:
+            losses = -ops.softmax(wanted) * ops.log_softmax(logits)
+        return _weighted(losses * self.temperature**2, sample_weight)
+
+    def get_config(self):
+        more = {"temperature": self.temperature, "multi_label": self.multi_label}
+        return super().get_config() | more
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TeacherMeanSquares(MeanLoss):
+    """Mean squared difference from a teacher's outputs, for a regressor; both (B, 1)."""
+
+    def __init__(self, name="teacher_mean_squares"):
+        super().__init__(name)
+
+    def sum_and_count(self, labels, outputs, sample_weight=None):
+        wanted, found = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
+        return _weighted(ops.square(found - wanted), sample_weight)
+
+
+# === Parts ===
+
+
+def layer_map(num_layers, teacher_layers, layers=None):
+    """Return the teacher's layer for each of a student's, a list of int from 0.
+
+    By default a student of L layers takes of each of L equal parts of the teacher the last:
+    i·k + k − 1 for k times as many.
+
+    Args:
+        num_layers, teacher_layers: int. How many the student and the teacher have.
+        layers: list of int to check and return, or None.
+
+    Raises:
+        ValueError: if `layers` is None and the numbers do not divide, or has another length or a
+            layer that is not there.
+    """
+    if layers is None:
+        times, rest = divmod(teacher_layers, num_layers)
+        if rest or not times:
+            raise ValueError(
+                f"teacher has {teacher_layers} layers, which is no multiple of the student's "
+                f"{num_layers}: say with layers=[…] which of the teacher's each learns from."
+            )
+        return [i * times + times - 1 for i in range(num_layers)]
+    layers = [int(layer) for layer in layers]
+    if len(layers) != num_layers or not all(0 <= layer < teacher_layers for layer in layers):
+        raise ValueError(
+            f"layers={layers}: pass {num_layers} numbers, one for each of the student's layers, "
+            f"from 0 to {teacher_layers - 1}."
+        )
+    return layers
+
+
+def check_temperature(temperature):
+    """Raise ValueError unless a temperature is positive."""
+    if not temperature > 0:
+        raise ValueError(f"temperature={temperature} is not positive.")
+
+
+def divergence(wanted, logits, temperature):
+    """Return KL(softmax(wanted / T) ‖ softmax(logits / T)) · T², (B, S), of two (B, S, V)."""
+    wanted, logits = (
+        ops.log_softmax(ops.cast(x, "float32") / temperature) for x in (wanted, logits)
+    )
+    return ops.sum(ops.exp(wanted) * (wanted - logits), axis=-1) * temperature**2
+
+
+def _taken(backbone, inputs):
+    """Return the inputs that a backbone takes: a student may lack segments, which are then 0."""
+    return {name: inputs[name] for name in backbone.input_names if name in inputs}
+
+
+def _states_and_logits(backbone, head, inputs, training):
+    outputs = backbone(_taken(backbone, inputs), training=training)
+    return outputs["sequence_output"], head(outputs, inputs, training=training)
+
+
+def _states_and_scores(backbone, layers, inputs, training):
+    """Return the states of the embeddings and of some layers, and these layers' scores."""
+    computed = backbone.compute(_taken(backbone, inputs), training=training)
+    states, biases = computed["hidden_states"], computed["attention_biases"]
+    scores = [backbone.blocks[i].attention_scores(states[i], biases[i]) for i in layers]
+    # The teacher's bias for padding may be another than the student's: both become 0.
+    scores = [ops.where(x <= UNSEEN, 0.0, x) for x in scores]  # (B, N, S, S)
+    return [states[0], *(states[i + 1] for i in layers)], scores
+
+
+def _mean_squares(ours, theirs):
+    """Return the mean squared difference of each row, (B,)."""
+    difference = ops.cast(ours, "float32") - ops.cast(theirs, "float32")
+    return ops.mean(ops.square(difference), axis=list(range(1, len(ours.shape))))
+
+
+def _weighted(losses, sample_weight):
+    """Return the sum and the count of losses (B, classes), weighted by rows."""
+    weight = ops.ones_like(losses)
+    if sample_weight is not None:
+        weight = weight * ops.cast(ops.reshape(sample_weight, (-1, 1)), "float32")
+    return ops.sum(losses * weight), ops.sum(weight)

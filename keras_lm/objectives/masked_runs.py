@@ -1,0 +1,45 @@
+"""Masking of runs of whole words. Shapes: B batch, S sequence, W = S places for words."""
+
+import numpy as np
+from keras import ops
+
+from keras_lm.objectives.masked_lm import MaskedLanguageModel
+from keras_lm.objectives.whole_words import choose_runs
+
+
+class MaskedRuns(MaskedLanguageModel):
+    """Masking of runs of whole words; a subclass says how likely each length is.
+
+    Args:
+        longest: int. The most words of a run.
+        **arguments: see `MaskedLanguageModel`; it needs a tokenizer, which knows the words.
+
+    Raises:
+        ValueError: if `longest` is not positive; see also `MaskedLanguageModel`.
+    """
+
+    # Whether runs may meet, and become one.
+    overlap = False
+
+    def __init__(self, longest, **arguments):
+        if longest < 1 or longest % 1:
+            raise ValueError(f"longest={longest} is no number of words: pass an int from 1.")
+        weights = np.array([self.weight(words) for words in range(1, longest + 1)])
+        self.length_shares = weights / weights.sum()
+        super().__init__(whole_words=True, **arguments)
+
+    def weight(self, words):
+        """Return how likely a run of so many words is, up to a factor that all have."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how likely lengths are.")
+
+    def choose(self, token_ids, maskable, wanted, draws):
+        shape = ops.shape(token_ids)
+        chance, lengths = draws.uniform(shape), self.draw_lengths(shape, draws)
+        starts = self.word_starts(token_ids)
+        return choose_runs(starts, maskable, wanted, chance, lengths, self.overlap)
+
+    def draw_lengths(self, shape, draws):
+        """Return lengths in words, int32, for the runs that begin at each of (B, W) words."""
+        chance = draws.uniform(shape)[..., None]
+        bounds = np.cumsum(self.length_shares)[:-1].astype("float32")
+        return 1 + ops.sum(ops.cast(chance >= bounds, "int32"), axis=-1)

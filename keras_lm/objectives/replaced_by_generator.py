@@ -1,0 +1,132 @@
+"""ELECTRA's pretraining: a generator replaces tokens, a discriminator finds them.
+
+Shapes: B batch, S sequence, M masked positions, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.objectives.masked_lm import MaskedLanguageModel
+from keras_lm.objectives.objective import IGNORED
+from keras_lm.objectives.replaced_tokens import ReplacedTokens
+
+
+class ReplacedByGenerator(ReplacedTokens):
+    """Train a discriminator with a generator, which fills in masked tokens with its own samples.
+
+    The generator learns to predict the masked tokens, as any masked language model; the
+    discriminator learns which tokens of the text are now others, over all real tokens. A sample
+    that happens to be the original counts as not replaced. The loss is the generator's plus
+    `weight` times the discriminator's, which does not reach the generator through the samples.
+
+    Evaluation masks and samples the same batch in the same way each time.
+
+    Args:
+        generator: `keras_lm.tasks.MaskedLM`, trained too: save it with its own `save_to_preset`.
+            Over `backbone.make_generator()` it shares the discriminator's embeddings, over
+            `backbone` itself all of its network.
+        weight: float. λ of the discriminator's loss.
+        temperature: float above 0, of the softmax that is sampled from.
+        masking: `MaskedLanguageModel`. By default 15 % of the tokens are masked, of which 85 %
+            become `[MASK]` and 15 % stay.
+        seed: int, of the masks and samples in training.
+
+    Raises:
+        ValueError: if `temperature` or `weight` is not above 0, or generator and discriminator have
+            vocabularies of different sizes.
+
+    Example:
+
+        backbone = keras_lm.models.ElectraBackbone.from_preset(
+            "electra_small_discriminator_uncased_en", load_weights=False
+        )
+        generator = keras_lm.tasks.MaskedLM(backbone.make_generator(1 / 4), tokenizer=tokenizer)
+        objective = keras_lm.objectives.ReplacedByGenerator(generator)
+        task = keras_lm.tasks.Pretrainer(backbone, [objective], tokenizer=tokenizer)
+        task.fit(["He went out.", "It was raining."])
+
+    Source: https://arxiv.org/abs/2003.10555, sections 2 and 3.2, and google-research/electra,
+    `run_pretraining.py` and `configure_pretraining.py`; masked positions are drawn without
+    replacement here.
+    """
+
+    labels_of_data = None
+
+    def __init__(self, generator, weight=50.0, temperature=1.0, masking=None, seed=None):
+        for name, value in (("weight", weight), ("temperature", temperature)):
+            if not value > 0:
+                raise ValueError(f"{name}={value} is not above 0.")
+        if masking is None:
+            masking = MaskedLanguageModel(mask_share=0.85, random_share=0.0, seed=seed)
+        self.generator = generator
+        self.companions = [generator]
+        self.weight = weight
+        self.temperature = temperature
+        self.masking = masking
+        self.seed_generator = masking.seed_generator  # one state for masks and samples
+
+    def set_tokenizer(self, tokenizer):
+        self.masking.set_tokenizer(tokenizer)
+
+    def corrupt(self, inputs, training=True):
+        """Mask tokens, as `MaskedLanguageModel.corrupt`."""
+        return self.masking.corrupt(inputs, training)
+
+    def forward(self, task, inputs, labels, training):
+        """Return labels and outputs of both networks, `generator_logits` and `replaced_logits`."""
+        sizes = [one.backbone.config["vocabulary_size"] for one in (self.generator, task)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"The generator's vocabulary has {sizes[0]} entries, the discriminator's "
+                f"{sizes[1]}: make it with backbone.make_generator(), or from the same vocabulary."
+            )
+        logits = self.generator(inputs, training=training)  # (B, M, V)
+        inputs, replaced = self.fill_in(inputs, labels, self.sample(logits, training))
+        found = task(inputs, training=training)["replaced_logits"]  # (B, S)
+        return (
+            {"generator_logits": labels, "replaced_logits": replaced},
+            {"generator_logits": logits, "replaced_logits": found},
+        )
+
+    def counted_labels(self, inputs, labels):
+        """Return the generator's labels, and 0 for each real token."""
+        real = ops.where(ops.equal(inputs["padding_mask"], 1), 0, IGNORED)
+        return {"generator_logits": labels, "replaced_logits": real}
+
+    def sample(self, logits, training=True):
+        """Draw a token for each masked position, (B, M), by adding Gumbel noise to its logits."""
+        logits = ops.stop_gradient(ops.cast(logits, "float32")) / self.temperature
+        seed = self.seed_generator if training else 3
+        chance = keras.random.uniform(ops.shape(logits), seed=seed)
+        return ops.cast(ops.argmax(logits - ops.log(-ops.log(chance)), axis=-1), "int32")
+
+    def fill_in(self, inputs, labels, samples):
+        """Put samples at the masked positions, and return which tokens are replaced, (B, S).
+
+        Args:
+            inputs: dict with the masked `token_ids` (B, S) and the `mask_positions` (B, M).
+            labels: the original tokens (B, M), `IGNORED` where none is masked.
+            samples: (B, M).
+        """
+        ids, positions = inputs["token_ids"], inputs["mask_positions"]
+        masked = ops.not_equal(labels, IGNORED)
+        samples = ops.where(masked, samples, ops.take_along_axis(ids, positions, axis=1))
+        other = ops.logical_and(masked, ops.not_equal(samples, labels))
+        rows = ops.broadcast_to(ops.arange(ops.shape(ids)[0])[:, None], ops.shape(positions))
+        places = ops.reshape(ops.stack([rows, positions], axis=-1), (-1, 2))
+
+        def put(old, new):
+            return ops.scatter_update(old, places, ops.reshape(ops.cast(new, old.dtype), (-1,)))
+
+        replaced = put(ops.zeros_like(ids), other)
+        replaced = ops.where(ops.equal(inputs["padding_mask"], 1), replaced, IGNORED)
+        return inputs | {"token_ids": put(ids, samples)}, replaced
+
+    def loss(self):
+        return {"generator_logits": self.masking.loss(), "replaced_logits": super().loss()}
+
+    def loss_weights(self):
+        return {"replaced_logits": self.weight}
+
+    def metrics(self):
+        return {"generator_logits": self.masking.metrics(), "replaced_logits": super().metrics()}
