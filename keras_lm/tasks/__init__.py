@@ -4,6 +4,7 @@
 from keras_lm import models, tokenizers  # noqa: F401
 from keras_lm.tasks.bidirectional_lm import BidirectionalLM
 from keras_lm.tasks.causal_lm import CausalLM
+from keras_lm.tasks.distiller import Distiller
 from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.masked_lm import MaskedLM
 from keras_lm.tasks.multiple_choice import MultipleChoice
@@ -16,6 +17,7 @@ from keras_lm.tasks.token_classifier import TokenClassifier
 __all__ = [
     "BidirectionalLM",
     "CausalLM",
+    "Distiller",
     "FeatureExtractor",
     "MaskedLM",
     "MultipleChoice",

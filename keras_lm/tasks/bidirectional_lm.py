@@ -104,11 +104,11 @@ class BidirectionalLM(PretrainingTask):
         ids = tf.where(place == 0, begin, tf.where(place == count + 1, end, ids))
         return packed | {"word_ids": tf.where(place > count + 1, IGNORED, ids)}
 
-    def read_batch(self, data, training):
+    def prepare_batch(self, data, training):
         _, labels, _ = keras.utils.unpack_x_y_sample_weight(data)
         if labels is not None:
             raise ValueError("BidirectionalLM makes its labels of the texts: leave y out.")
-        return super().read_batch(data, training)
+        return super().prepare_batch(data, training)
 
     # === Scores ===
 

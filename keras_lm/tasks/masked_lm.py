@@ -16,6 +16,8 @@ class MaskedLM(PretrainingTask):
 
     Args:
         top_k: int. Candidates returned for each mask.
+        objective: `keras_lm.objectives.MaskedLanguageModel` to train on, such as one of whole
+            words; None for BERT's. Presets do not store it.
         backbone, **arguments: see `Task`.
 
     Call: `task(inputs)` returns logits (B, S, V), or (B, M, V) if it holds `mask_positions` (B, M).
@@ -32,11 +34,13 @@ class MaskedLM(PretrainingTask):
     uses_pooler = False
     pretraining_head = "token"
 
-    def __init__(self, backbone, top_k=5, **arguments):
+    def __init__(self, backbone, top_k=5, objective=None, **arguments):
         vocabulary_size = backbone.config["vocabulary_size"]
         if not 1 <= top_k <= vocabulary_size:
             raise ValueError(f"top_k={top_k} is not between 1 and {vocabulary_size}.")
         super().__init__(backbone, **arguments)
+        if objective is not None:
+            self._train_on([objective])
         self.top_k = top_k
         self.head = self.add_head(self.pretraining_head)
         self._finish()

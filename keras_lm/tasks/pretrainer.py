@@ -1,5 +1,7 @@
 """All pretraining objectives of a model at once."""
 
+import copy
+
 import keras
 
 from keras_lm.objectives import pretraining_objectives
@@ -16,8 +18,8 @@ class Pretrainer(PretrainingTask):
     `next_sentence_labels` (B,); -100 is ignored by the loss.
 
     Objectives without a `forward` of their own share one forward pass: each in turn corrupts the
-    batch. The loss is the sum of all. Presets do not store objectives: pass them to `from_preset`
-    again.
+    batch. The loss is the sum of all, with the objectives' `loss_weights`. Presets do not store
+    objectives: pass them to `from_preset` again.
 
     Args:
         objectives: list of `keras_lm.objectives.Objective`; by default those that the backbone was
@@ -64,6 +66,16 @@ class Pretrainer(PretrainingTask):
         self.heads = {kind: heads[kind] if heads else self.add_head(kind) for kind in kinds}
         self._finish()
 
+    def over(self, backbone, tokenizer):
+        if any(objective.companions for objective in self.objectives):
+            raise ValueError(
+                "An objective has a network of its own, such as a generator, over this vocabulary: "
+                "make the backbone and tokenizer with another task, such as MaskedLM, and then the "
+                "objective."
+            )
+        objectives = [copy.copy(objective) for objective in self.objectives]
+        return type(self)(backbone, objectives, tokenizer=tokenizer, **self.get_arguments())
+
     def call(self, inputs, training=None):
         outputs = self._encode(inputs, training)
         return {
@@ -71,30 +83,53 @@ class Pretrainer(PretrainingTask):
             for name, kind in self.output_kinds.items()
         }
 
+    def compile(self, optimizer="auto", loss="auto", metrics="auto", **kwargs):
+        """As `Task.compile`; the losses of the objectives have their `loss_weights` by default."""
+        if isinstance(loss, str) and loss == "auto":
+            weights = {name: 1.0 for o in self.objectives for name in _outputs(o)}
+            weights |= {name: w for o in self.objectives for name, w in o.loss_weights().items()}
+            kwargs = {"loss_weights": weights} | kwargs
+        super().compile(optimizer, loss, metrics, **kwargs)
+
     def default_loss(self):
         return {k: v for o in self.objectives for k, v in o.by_output(o.loss()).items()}
 
     def default_metrics(self):
         return {k: v for o in self.objectives for k, v in o.by_output(o.metrics()).items()}
 
-    def read_batch(self, data, training):
+    def prepare_batch(self, data, training):
+        """Return also the inputs and labels of each objective with its own forward."""
         inputs, given, weights = keras.utils.unpack_x_y_sample_weight(data)
         together = [objective for objective in self.objectives if objective.forward is None]
         given = _labels_by_output(given, together)
-        shared, labels, outputs = inputs, dict(given), {}
+        shared, labels = inputs, dict(given)
         for objective in together:
             if given.keys().isdisjoint(_outputs(objective)):
                 shared, made = objective.corrupt(shared, training)
                 labels |= objective.by_output(made)
-        if together:
+        own = [objective.corrupt(inputs, training) for objective in self._alone]
+        return shared, labels, weights, own
+
+    @property
+    def _alone(self):
+        return [objective for objective in self.objectives if objective.forward is not None]
+
+    def compute_batch(self, prepared, training):
+        shared, labels, weights, own = prepared
+        labels, outputs = dict(labels), {}
+        if len(own) < len(self.objectives):
             outputs |= self(shared, training=training)
-        for objective in self.objectives:
-            if objective.forward is not None:
-                own, made = objective.corrupt(inputs, training)
-                made, read = objective.forward(self, own, made, training)
-                labels |= objective.by_output(made)
-                outputs |= objective.by_output(read)
+        for objective, (inputs, made) in zip(self._alone, own, strict=True):
+            made, read = objective.forward(self, inputs, made, training)
+            labels |= objective.by_output(made)
+            outputs |= objective.by_output(read)
         return shared, labels, {name: outputs[name] for name in labels}, weights
+
+    def counted_labels(self, prepared):
+        _, labels, _, own = prepared
+        for objective, (inputs, made) in zip(self._alone, own, strict=True):
+            labels = labels | objective.counted_labels(inputs, made)
+        return labels
 
 
 def _labels_by_output(labels, objectives):

@@ -1,11 +1,12 @@
 """Self-supervised tasks: objectives corrupt batches and make labels within each step."""
 
 import contextlib
+import copy
 
-import keras
 import tensorflow as tf
 
 from keras_lm.layers.backend import sum_over_replicas
+from keras_lm.tasks import micro_batches
 from keras_lm.tasks.task import Task
 
 
@@ -27,6 +28,11 @@ class PretrainingTask(Task):
     def _set_tokenizer(self, tokenizer):
         super()._set_tokenizer(tokenizer)
         self._train_on(self.objectives or self.make_objectives())
+
+    def over(self, backbone, tokenizer):
+        task = super().over(backbone, tokenizer)
+        task._train_on(map(copy.copy, self.objectives))
+        return task
 
     def _train_on(self, objectives):
         self.objectives = list(objectives)
@@ -52,6 +58,11 @@ class PretrainingTask(Task):
     @contextlib.contextmanager
     def carrying(self, carried):
         """A context in which each batch starts from the previous one's state (`CarriedState`)."""
+        if self.micro_batch_size:
+            raise ValueError(
+                f"micro_batch_size={self.micro_batch_size}, but a state is carried along for all "
+                "rows together: compile without it."
+            )
         self._carried, self.train_function, self.test_function = carried, None, None
         try:
             yield
@@ -71,14 +82,19 @@ class PretrainingTask(Task):
 
     # === Steps ===
 
-    def read_batch(self, data, training):
-        """Corrupt a batch without labels; return `(inputs, labels, outputs, sample_weight)`."""
-        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+    def prepare_batch(self, data, training):
+        """Corrupt a batch without labels."""
+        inputs, labels, weights = super().prepare_batch(data, training)
         if labels is None:
             inputs, labels = self.objective.corrupt(inputs, training)
-        return inputs, labels, self(inputs, training=training), weights
+        return inputs, labels, weights
+
+    def read_batch(self, data, training):
+        return self.compute_batch(self.prepare_batch(data, training), training)
 
     def train_step(self, data):
+        if self.micro_batch_size:
+            return micro_batches.train_step(self, data)
         with tf.GradientTape() as tape:
             inputs, *compared = self.read_batch(data, training=True)
             loss = self.compute_loss(inputs, *compared, training=True)

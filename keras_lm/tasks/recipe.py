@@ -53,7 +53,7 @@ class GPTRecipe:
         tokenizer = task.tokenizer.with_special_tokens(self.missing_tokens(task))
         rows = max(task.backbone.config["vocabulary_size"], tokenizer.vocabulary_size)
         backbone = task.backbone.with_vocabulary_size(rows)
-        return type(task)(backbone, tokenizer=tokenizer, **task.get_arguments())
+        return task.over(backbone, tokenizer)
 
     def loss(self, outputs, inputs):
         """Return the auxiliary training loss for a backbone's outputs, a scalar; None for none."""

@@ -116,6 +116,49 @@ class Task(TextModel):
         """
         return self.recipe.with_tokens(self) if self.missing_tokens() else self
 
+    def with_words(self, words):
+        """Return a copy of the task to whose tokenizer each of some words is one token.
+
+        A new row of an embedding, and what a head has for each token, is the mean of those of the
+        pieces that the word was made of until now. Train on: the copy is compiled with defaults.
+
+        Args:
+            words: see `keras_lm.tokenizers.Tokenizer.with_words`.
+
+        Raises:
+            ValueError: if a word cannot be one token, or the vocabulary cannot grow.
+
+        Example:
+
+            task = keras_lm.tasks.MaskedLM.from_preset(SOURCE).with_words(["remdesivir"])
+            task.fit(texts)
+            task.save_to_preset("my-bert")
+
+        Source: Gee et al., "Fast Vocabulary Transfer for Language Model Compression", EMNLP 2022,
+        https://arxiv.org/abs/2402.09977.
+        """
+        self.require_tokenizer()
+        tokenizer = self.tokenizer.with_words(words)
+        first, number = self.tokenizer.vocabulary_size, tokenizer.vocabulary_size
+        rows = self.backbone.config["vocabulary_size"] + number - first  # padding stays the last
+        copy = self.over(self.backbone.with_vocabulary_size(rows), tokenizer)
+        pieces = []
+        if number > first:
+            texts = tokenizer.detokenize([[i] for i in range(first, number)])
+            pieces = self.tokenizer(texts).to_list()
+        for variable, own in zip(copy.weights, self.weights, strict=True):
+            value = keras.ops.convert_to_numpy(own)
+            grown = [i for i, (a, b) in enumerate(zip(variable.shape, own.shape)) if a != b]
+            for axis in grown:
+                means = np.stack([value.take(ids, axis).mean(axis) for ids in pieces], axis)
+                value = np.insert(value, [first] * len(pieces), means, axis)
+            variable.assign(value)
+        return copy
+
+    def over(self, backbone, tokenizer):
+        """Return a task with the same arguments and new heads over another backbone."""
+        return type(self)(backbone, tokenizer=tokenizer, **self.get_arguments())
+
     def add_head(self, kind, **options):
         """Return the backbone's head of a `kind`, built."""
         head = self.backbone.make_head(kind, **options)

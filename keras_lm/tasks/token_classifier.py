@@ -7,8 +7,9 @@ from keras import ops
 
 from keras_lm import metrics
 from keras_lm.layers import CRF
-from keras_lm.layers.tensorflow import num_replicas, sum_over_replicas
+from keras_lm.layers.tensorflow import num_replicas
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
+from keras_lm.objectives.objective import count_in_batch, label_weights
 from keras_lm.packers import Words
 from keras_lm.tasks.classes import (
     check_classes,
@@ -133,11 +134,16 @@ class TokenClassifier(Task):
             return super().compute_loss(x, y, y_pred, sample_weight, training=training)
         mask = ops.cast(ops.not_equal(y, IGNORED), "int32")
         weight = 1.0 if sample_weight is None else ops.cast(sample_weight, "float32")  # (B,)
-        count = ops.sum(weight * ops.cast(ops.sum(mask, axis=1), "float32"))
+        count = ops.sum(label_weights(y, sample_weight))
         loss = -ops.sum(weight * self.crf.log_likelihood(y_pred, y, mask))
         # The replicas' losses are summed: see `keras_lm.objectives.MeanLoss`.
-        loss = ops.divide_no_nan(loss, sum_over_replicas(count))
+        loss = ops.divide_no_nan(loss, count_in_batch(self.crf, count))
         return loss + sum(self.losses) / num_replicas()
+
+    def label_counts(self, labels, sample_weight):
+        if self.crf is None or self._compile_loss is not None:
+            return super().label_counts(labels, sample_weight)
+        return {id(self.crf): ops.sum(label_weights(labels, sample_weight))}
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.crf is not None:

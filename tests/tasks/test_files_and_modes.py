@@ -120,8 +120,10 @@ import keras, numpy as np, tensorflow as tf
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from keras_lm.models import BertBackbone
+from keras_lm.models import BertBackbone, ElectraBackbone
+from keras_lm.objectives import MaskedLanguageModel, ReplacedByGenerator
 from keras_lm.tasks import MaskedLM, Pretrainer, TextClassifier
+from keras_lm.training import Lamb
 from keras_lm.tokenizers import WordPieceTokenizer
 
 words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
@@ -131,13 +133,28 @@ tokenizer = WordPieceTokenizer(words, lowercase=True)
 TEXTS = ["good film", "bad", "good", "bad film film film"]
 
 
-def losses(strategy, cls, x, *y, **options):
+def electra(tokenizer):
+    backbone = ElectraBackbone(8, 1, 2, 8, 8, dropout=0.0)
+    generator = MaskedLM(backbone.make_generator(0.5), tokenizer=tokenizer)
+    # However many replicas draw them, masks are everywhere, and samples the likeliest tokens.
+    masking = MaskedLanguageModel(rate=1.0, mask_share=1.0, random_share=0.0)
+    objective = ReplacedByGenerator(generator, weight=2.0, temperature=1e-6, masking=masking)
+    return Pretrainer(backbone, [objective], tokenizer=tokenizer)
+
+
+def losses(strategy, cls, x, *y, optimizer=None, size=None, **options):
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        backbone = BertBackbone(8, 1, 2, 8, 8, dropout=0.0)
-        task = cls(backbone, tokenizer=tokenizer, **options)
+        if cls is electra:
+            task = electra(tokenizer)
+        else:
+            task = cls(BertBackbone(8, 1, 2, 8, 8, dropout=0.0), tokenizer=tokenizer, **options)
         # One replica needs no graph, whose tracing takes longest.
-        task.compile(optimizer=keras.optimizers.SGD(0.5), run_eagerly=strategy is not mirrored)
+        task.compile(
+            optimizer=optimizer() if optimizer else keras.optimizers.SGD(0.5),
+            run_eagerly=strategy is not mirrored,
+            micro_batch_size=size,
+        )
     history = task.fit(x, *y, batch_size=4, epochs=3, shuffle=False, verbose=0).history["loss"]
     if cls is TextClassifier:
         assert task.predict(x, batch_size=4, verbose=0).shape == (4, 2)
@@ -154,12 +171,25 @@ data = {
     MaskedLM: ((packed, labels), {}),
     TextClassifier: ((TEXTS, [1, 0, 1, 0]), {"num_classes": 2}),
     Pretrainer: ((packed, {"token_labels": labels, "next_sentence_labels": [0, 1, 0, 1]}), {}),
+    electra: ((TEXTS,), {}),
 }
-for cls, (data, options) in data.items():
-    both = losses(mirrored, cls, *data, **options)
-    one = losses(tf.distribute.get_strategy(), cls, *data, **options)
+for cls, (x, options) in data.items():
+    both = losses(mirrored, cls, *x, **options)
+    one = losses(tf.distribute.get_strategy(), cls, *x, **options)
     assert one[2] < one[0]
     np.testing.assert_allclose(both, one, rtol=1e-4)
+
+
+# Clipped once, by the norm of the sum; and in parts of one row.
+def clipped():
+    return Lamb(0.02, global_clipnorm=0.01, weight_decay=0.1)
+
+
+x, options = data[Pretrainer]
+options = {"optimizer": clipped}
+one = losses(tf.distribute.get_strategy(), Pretrainer, *x, **options)
+both = losses(mirrored, Pretrainer, *x, **options, size=1)
+np.testing.assert_allclose(both, one, rtol=1e-4)
 """
 
 

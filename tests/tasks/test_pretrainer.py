@@ -226,3 +226,36 @@ def test_companions_and_chance_go_on_from_a_checkpoint(accompanied, tmp_path):
         train(one, 1)
     for first, second in zip(state(task), state(other), strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def test_with_words(make, tokenizer, tmp_path):
+    task = make(Pretrainer)
+    for weight in task.weights:
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
+    grown = task.with_words(["Unsers", "filmer"])
+    rows = tokenizer.vocabulary_size
+    assert grown.tokenizer.vocabulary[rows:] == ["unsers", "filmer"]
+    pieces = [tokenizer.token_to_id(token) for token in ("un", "##s", "##er", "##s")]
+    for variable, own in (
+        (grown.backbone.token_embedding.embeddings, task.backbone.token_embedding.embeddings),
+        (grown.heads["token"].bias, task.heads["token"].bias),
+    ):
+        variable, own = map(ops.convert_to_numpy, (variable, own))
+        np.testing.assert_array_equal(variable[:rows], own)
+        np.testing.assert_allclose(variable[rows], own[pieces].mean(axis=0), atol=1e-6)
+    # What it says of texts without the words is what it said.
+    outputs, before = grown.predict(PAIRS), task.predict(PAIRS)
+    np.testing.assert_allclose(
+        outputs["token_logits"][..., :rows], before["token_logits"], atol=1e-5
+    )
+    np.testing.assert_allclose(
+        outputs["next_sentence_logits"], before["next_sentence_logits"], atol=1e-5
+    )
+    grown.fit(PAIRS, [0, 1, 0, 1], verbose=0)
+
+    grown.save_to_preset(tmp_path / "grown")
+    again = MaskedLM.from_preset(tmp_path / "grown")
+    assert again.tokenizer(["unsers film"]).to_list() == [[rows, tokenizer.token_to_id("film")]]
+
+    with pytest.raises(ValueError, match="network of its own"):
+        make(Pretrainer, objectives=[Replaced(rows)]).with_words(["filmer"])

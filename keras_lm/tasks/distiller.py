@@ -1,0 +1,203 @@
+"""Distillation of a task: a student learns the answers of a larger model that was trained for it.
+
+Shapes: B batch, C classes.
+"""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
+from keras_lm.objectives.distillation import check_temperature
+from keras_lm.tasks import datasets
+from keras_lm.tasks.task import Task
+from keras_lm.tasks.text_classifier import TextClassifier
+from keras_lm.tasks.text_regressor import TextRegressor
+from keras_lm.tasks.user_data import labels_from_user
+from keras_lm.training import AdamW, schedules
+
+
+@dataclasses.dataclass(frozen=True)
+class _Teacher:
+    """Holds the teacher: as an attribute of the model, Keras would count its weights as its own."""
+
+    task: Task
+
+
+class Distiller(keras.Model):
+    """Trains a student task on a teacher's answers, and on labels if there are any.
+
+    Both read the same raw strings, each with its own tokenizer, so the student may be any model: a
+    smaller BERT, an LSTM, word vectors. The teacher answers all texts once, before the first epoch,
+    and is not changed. The student is trained in place, and stays a task like any other, to save
+    and export. Texts need no labels: more of them, perhaps from `keras_lm.data.augment_texts`,
+    bring a student closer to its teacher than its labelled ones alone.
+
+    A classifier's loss is `keras_lm.objectives.SoftCrossentropy`; a regressor's the mean squared
+    difference from the teacher. With labels, `label_weight` times the task's own loss is added.
+
+    Args:
+        student: `TextClassifier` or `TextRegressor` with a tokenizer; its weights are trained.
+        teacher: a trained task of the same kind, with the same classes. A student without
+            `class_names` gets the teacher's.
+        temperature: float, T. See `SoftCrossentropy`.
+        label_weight: float, 0 or more. Weight of the loss of labels, where `fit` gets some.
+
+    Raises:
+        ValueError: if the two are not of one kind or differ in their classes, one has no tokenizer,
+            `temperature` is not positive, or `label_weight` is negative.
+
+    Example:
+
+        teacher = keras_lm.tasks.TextClassifier.from_preset("film-critic")
+        student = keras_lm.tasks.TextClassifier(
+            teacher.backbone.with_layers(2), tokenizer=teacher.tokenizer, num_classes=2
+        )
+        distiller = keras_lm.tasks.Distiller(student, teacher)
+        distiller.fit(texts, epochs=3)
+        student.save_to_preset("small-film-critic")
+
+    Source: Hinton et al. 2015, https://arxiv.org/abs/1503.02531; into an LSTM: Tang et al. 2019,
+    https://arxiv.org/abs/1903.12136; the prediction layer of TinyBERT,
+    https://arxiv.org/abs/1909.10351, equation 10.
+    """
+
+    def __init__(self, student, teacher, temperature=1.0, label_weight=0.5, name=None):
+        check_temperature(temperature)
+        if label_weight < 0:
+            raise ValueError(f"label_weight={label_weight} is negative: use 0 for none.")
+        _check_pair(student, teacher)
+        super().__init__(name=name, dtype=student.dtype_policy)
+        self.student = student
+        self.label_weight = label_weight
+        self._teacher = _Teacher(teacher)
+        self.teacher_loss = TeacherMeanSquares()
+        if isinstance(student, TextClassifier):
+            self.teacher_loss = SoftCrossentropy(temperature, student.multi_label)
+            if student.class_names is None:
+                student.class_names = teacher.class_names
+                student.forget_answers()
+        self.built = True
+        self.compile()
+
+    teacher = property(lambda self: self._teacher.task)
+    trainable_weights = property(lambda self: self.student.trainable_weights)
+    trainable_variables = property(lambda self: self.student.trainable_variables)
+
+    def compile(self, optimizer="auto", metrics="auto", **kwargs):
+        """As `keras.Model.compile`; optimizer and metrics are the student's own for `"auto"`.
+
+        Metrics compare the student with labels, not with the teacher.
+        """
+        student = self.student
+        optimizer = AdamW(student.backbone.learning_rate) if optimizer == "auto" else optimizer
+        is_auto = isinstance(metrics, str) and metrics == "auto"
+        metrics = student.default_metrics() if is_auto else metrics
+        metrics = keras.tree.map_structure(student.prepare_metric, metrics)
+        super().compile(optimizer, loss=student.default_loss(), metrics=metrics, **kwargs)
+
+    def call(self, inputs, training=None):
+        return self.student(inputs, training=training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Return a step's loss; that of labels alone where there is no teacher, in validation."""
+        if not isinstance(y, dict):
+            return super().compute_loss(x, y, y_pred, sample_weight, training=training)
+        loss = self.teacher_loss(y["teacher"], y_pred)
+        if self.label_weight and "labels" in y:
+            own = super().compute_loss(x, y["labels"], y_pred, sample_weight, training=training)
+            return loss + self.label_weight * own
+        return loss + sum(self.losses)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Return the metrics of a step's labels, or its loss alone where there are none."""
+        y = y.get("labels") if isinstance(y, dict) else y
+        if y is None:
+            return {"loss": self._loss_tracker.result()}
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def get_metrics_result(self):
+        """As Keras's, which fails if no labels ever built the metrics."""
+        is_unbuilt = self._compile_metrics is not None and not self._compile_metrics.built
+        return {"loss": self._loss_tracker.result()} if is_unbuilt else super().get_metrics_result()
+
+    def make_train_function(self, force=False):
+        # TensorFlow traces a step twice if that creates variables.
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
+    def fit(
+        self,
+        x,
+        y=None,
+        batch_size=32,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_data=None,
+        shuffle=True,
+    ):
+        """Train the student, as `keras.Model.fit` on raw strings.
+
+        Args:
+            x: texts, or pairs, in any form that `Task.fit` takes but datasets and packed dicts.
+            y: their labels, as the student takes them, or None.
+            validation_data: texts and labels, measured as `student.evaluate` does.
+            batch_size, epochs, verbose, callbacks, shuffle: see there.
+
+        Raises:
+            ValueError: if `x` is a dataset, a generator or packed, or as `Task.fit` does.
+        """
+        student = self.student
+        is_stream = isinstance(x, tf.data.Dataset) or hasattr(x, "__next__")
+        if is_stream or student.is_packed(x) or self.teacher.is_packed(x):
+            raise ValueError(
+                f"x is a {type(x).__name__}: pass lists or arrays of raw strings, which the "
+                "teacher reads once, and the student in every epoch."
+            )
+        answers = self.teacher.predict(x, batch_size=batch_size, verbose=0)  # (B, C)
+        targets = {"teacher": answers}
+        if y is not None:
+            targets["labels"] = student.prepare_labels(labels_from_user(y, len(answers)))
+        batches = datasets.batches(student, x, targets, None, batch_size, shuffle, shuffle)
+        if validation_data is not None:
+            validation_data = datasets.validation_batches(student, validation_data, batch_size)
+        schedules.plan(self, 0, epochs * int(batches.cardinality()))
+        return super().fit(
+            batches,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            validation_data=validation_data,
+            shuffle=False,  # done above
+        )
+
+
+def _check_pair(student, teacher):
+    if student is teacher:
+        raise ValueError("student and teacher are the same object: load the student by itself.")
+    kinds = (TextClassifier, TextRegressor)
+    for name, task in (("student", student), ("teacher", teacher)):
+        if not isinstance(task, kinds):
+            raise ValueError(
+                f"{name} is a {type(task).__name__}: a TextClassifier or a TextRegressor is "
+                "distilled, whatever its backbone."
+            )
+        if task.tokenizer is None:
+            raise ValueError(f"{name} has no tokenizer, and both read raw strings: give it one.")
+    if isinstance(student, TextClassifier) != isinstance(teacher, TextClassifier):
+        raise ValueError(
+            f"student is a {type(student).__name__}, and the teacher a {type(teacher).__name__}: "
+            "pass two of a kind."
+        )
+    if isinstance(student, TextRegressor):
+        return
+    for name in ("num_classes", "class_names", "multi_label"):
+        ours, theirs = getattr(student, name), getattr(teacher, name)
+        if ours != theirs and None not in (ours, theirs):
+            raise ValueError(
+                f"student has {name}={ours}, and the teacher {theirs}: make the student with "
+                "the teacher's, in the same order."
+            )

@@ -1,0 +1,145 @@
+"""`Distiller`: what a student learns from a teacher, with which loss, and what is left of it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors import safe_open
+
+from keras_lm.models import LSTMBackbone, WordVectorBackbone
+from keras_lm.tasks import Distiller, MaskedLM, Task, TextClassifier, TextRegressor
+from keras_lm.tokenizers import WordTokenizer
+
+WORDS = ["the", "film", "story", "cast", "was", "is", "very", "so", "good", "bad", "dull", "fine"]
+
+
+@pytest.fixture(scope="module")
+def words():
+    return WordTokenizer(
+        ["<unk>", "<pad>", *WORDS], unknown_token="<unk>", pad_token="<pad>", lowercase=True
+    )
+
+
+@pytest.fixture
+def teach(make):
+    """`teach(TextClassifier, …)` is a task of strong opinions."""
+
+    def make_teacher(cls, **options):
+        task = make(cls, **options)
+        for number, weight in enumerate(task.weights):
+            weight.assign_add(0.5 * keras.random.normal(weight.shape, seed=number))
+        return task
+
+    return make_teacher
+
+
+def values(task):
+    return [weight.numpy() for weight in task.weights]
+
+
+def test_an_lstm_learns_from_a_bert(teach, words, texts, tmp_path):
+    teacher = teach(TextClassifier, class_names=["bad", "fair", "good"])
+    backbone = LSTMBackbone(len(words.vocabulary), num_layers=1, hidden_dim=8, dropout=0.0)
+    student = TextClassifier(backbone, num_classes=3, tokenizer=words)
+    before = values(teacher)
+    distiller = Distiller(student, teacher, temperature=2.0)
+    distiller.compile(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True)
+    history = distiller.fit(texts, batch_size=5, epochs=3, verbose=0).history
+    assert set(history) == {"loss"}
+    assert history["loss"][-1] < history["loss"][0]
+    for old, new in zip(before, values(teacher), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+    # From here on it is a task like any other.
+    student.save_to_preset(tmp_path / "preset")
+    with safe_open(tmp_path / "preset" / "model.safetensors", "numpy") as file:
+        assert set(file.keys()) == {weight.path for weight in student.weights}
+    again = Task.from_preset(tmp_path / "preset")
+    assert again.class_names == teacher.class_names
+    expected = student.classify(texts)
+    np.testing.assert_allclose(again.classify(texts)["scores"], expected["scores"], atol=1e-6)
+    again.compile(run_eagerly=True)
+    again.fit(texts, ["good", "bad"] * 5, verbose=0)
+
+
+def softmax(x):
+    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("label_weight", [0.0, 0.25])
+def test_the_loss_is_the_teachers_and_that_of_labels(teach, words, texts, labels, label_weight):
+    teacher = teach(TextClassifier, num_classes=2)
+    student = TextClassifier(
+        WordVectorBackbone(len(words.vocabulary), 4), num_classes=2, tokenizer=words
+    )
+    distiller = Distiller(student, teacher, temperature=2.0, label_weight=label_weight)
+    distiller.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    history = distiller.fit(
+        texts, labels, batch_size=5, verbose=0, validation_data=(texts, labels)
+    ).history
+    own = student.evaluate(texts, labels, verbose=0, return_dict=True)
+    wanted, found = (task.predict(texts, verbose=0) for task in (teacher, student))
+    soft = -4 * (softmax(wanted / 2) * np.log(softmax(found / 2))).mean()
+    assert history["loss"] == pytest.approx([soft + label_weight * own["loss"]], rel=1e-5)
+    assert history["val_loss"] == pytest.approx([own["loss"]], rel=1e-5)
+    assert history["accuracy"] == history["val_accuracy"] == pytest.approx([own["accuracy"]])
+
+
+def test_numbers_of_pairs_and_any_number_of_classes(teach, words, texts):
+    backbone = WordVectorBackbone(len(words.vocabulary), 4)
+    for cls, options, x in [
+        (TextRegressor, {}, (texts, texts[::-1])),
+        (TextClassifier, {"num_classes": 2, "multi_label": True}, texts),
+    ]:
+        teacher, student = teach(cls, **options), cls(backbone, tokenizer=words, **options)
+        distiller = Distiller(student, teacher)
+        distiller.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+        history = distiller.fit(x, verbose=0).history
+        wanted, found = (task.predict(x, verbose=0) for task in (teacher, student))
+        if cls is TextRegressor:
+            expected = np.square(wanted - found).mean()
+            assert student.text_pair
+        else:
+            p, q = (1 / (1 + np.exp(-x)) for x in (wanted, found))
+            expected = -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean()
+        assert history["loss"] == pytest.approx([expected], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_student_ends_near_its_teacher(teach, make, make_backbone, texts, labels):
+    teacher = teach(TextClassifier, num_classes=2, backbone=make_backbone(num_layers=3))
+    teacher.compile(optimizer=keras.optimizers.Adam(0.01))
+    teacher.fit(texts, labels, epochs=20, verbose=0)
+    student = make(TextClassifier, teacher.backbone.with_layers(1), num_classes=2)
+    distiller = Distiller(student, teacher)
+    distiller.compile(optimizer=keras.optimizers.Adam(0.003))
+    distiller.fit(texts, batch_size=5, epochs=100, verbose=0)
+    wanted, found = (task.classify(texts)["scores"] for task in (teacher, student))
+    np.testing.assert_allclose(found, wanted, atol=0.05)
+
+
+def test_wrong_pairs_are_refused(make, words, texts):
+    teacher = make(TextClassifier, class_names=["bad", "good"])
+    backbone = WordVectorBackbone(len(words.vocabulary), 4)
+
+    def refuse(match, other=teacher, cls=TextClassifier, more=None, **options):
+        task = cls(backbone, tokenizer=words, **options)
+        with pytest.raises(ValueError, match=match):
+            Distiller(task, other, **(more or {}))
+
+    names = ["good", "bad"]
+    refuse("student has num_classes=3, and the teacher 2", num_classes=3)
+    refuse(r"student has class_names=\['good', 'bad'\], .*same order", class_names=names)
+    refuse("student has multi_label=True", num_classes=2, multi_label=True)
+    refuse("student is a TextRegressor, and the teacher a TextClassifier", cls=TextRegressor)
+    refuse("teacher is a MaskedLM: a TextClassifier", other=make(MaskedLM), num_classes=2)
+    refuse("temperature=0 is not positive", num_classes=2, more={"temperature": 0})
+    refuse("label_weight=-1 is negative", num_classes=2, more={"label_weight": -1})
+    with pytest.raises(ValueError, match="same object"):
+        Distiller(teacher, teacher)
+    with pytest.raises(ValueError, match="student has no tokenizer"):
+        Distiller(TextClassifier(backbone, num_classes=2), teacher)
+    distiller = Distiller(TextClassifier(backbone, num_classes=2, tokenizer=words), teacher)
+    for x in (tf.data.Dataset.from_tensors(texts), {"token_ids": np.ones((1, 3), "int32")}):
+        with pytest.raises(ValueError, match=r"x is a .*: pass lists or arrays of raw strings"):
+            distiller.fit(x)
