@@ -13,6 +13,7 @@ CORE = [
     "tensorflow-text==2.20.*",
     "keras>=3.12",
     "click>=8.1",
+    "tomli>=2; python_version < '3.11'",
     "h5py>=3.11",
     "huggingface_hub>=0.26",
     "ml_dtypes>=0.5.1",
@@ -76,7 +77,10 @@ setup(
     packages=find_packages(include=["keras_lm", "keras_lm.*"]) + EXPORT,
     package_dir={"keras_lm.export": "export"},
     py_modules=["keras_lm_command"],
-    package_data={"": ["*.html", "*.css", "*.js", "*.json", "*.txt", "*.md"]},
+    package_data={
+        "": ["*.html", "*.css", "*.js", "*.json", "*.txt", "*.md"],
+        "keras_lm": ["recipes/*.toml"],
+    },
     install_requires=CORE,
     extras_require={
         "serving": SERVING,

@@ -89,3 +89,24 @@ def model_garden(tmp_path_factory):
     script = REPOSITORY / "tests" / "converters" / "make_model_garden.py"
     subprocess.run([sys.executable, script, folder], check=True, capture_output=True, timeout=300)
     return folder
+
+
+@pytest.fixture
+def interrupt_before():
+    """`interrupt_before(step)` is a callback that ends a run as Ctrl-C or a kill may.
+
+    Steps are counted from 0, over all epochs.
+    """
+    import keras  # not above: some tests look at what is imported
+
+    class Interrupt(keras.callbacks.Callback):
+        def __init__(self, step):
+            super().__init__()
+            self.left = step
+
+        def on_train_batch_begin(self, batch, logs=None):
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+
+    return Interrupt

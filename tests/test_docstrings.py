@@ -25,8 +25,16 @@ SKIPPED = {
     "models.word_vectors.WordVectorBackbone": "reads a file of word vectors",
 }
 
+_TEACHER = """
+teacher = BertBackbone(
+    vocabulary_size=100, num_layers=12, num_heads=2, hidden_dim=4, intermediate_dim=4
+)
+"""
+
 # What an example takes for granted, beside the names in scope.
 GIVEN = {
+    "models.backbone.Backbone.with_layers": _TEACHER,
+    "models.distilbert.DistilBertBackbone.from_teacher": _TEACHER,
     "models.causal.CausalBackbone": """
 backbone = GPT2Backbone(
     vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32

@@ -57,6 +57,13 @@ def test_wheel_says_what_it_is(wheel):
     assert not [name for name in core if name.startswith(heavy)]
 
 
+def test_wheel_has_the_recipes(wheel, repository):
+    files = zipfile.ZipFile(wheel).namelist()
+    recipes = {path.name for path in (repository / "keras_lm" / "recipes").glob("*.toml")}
+    assert recipes
+    assert recipes == {Path(name).name for name in files if name.startswith("keras_lm/recipes/")}
+
+
 def test_unpacked_wheel_has_export_in_its_place(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     done = subprocess.run(

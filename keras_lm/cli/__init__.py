@@ -12,6 +12,7 @@ import click
 
 from keras_lm.cli.convert import convert_command
 from keras_lm.cli.demo import demo_command
+from keras_lm.cli.distill import distill_command
 from keras_lm.cli.evaluate import evaluate_command
 from keras_lm.cli.export import export_command
 from keras_lm.cli.features import features_command
@@ -57,6 +58,7 @@ def main():
 for command in (
     convert_command,
     finetune_command,
+    distill_command,
     evaluate_command,
     export_command,
     serve_command,

@@ -42,12 +42,34 @@ def inspect_saved_model(folder, versions):
         "versions": versions or None,
         "tensorflow": graph.meta_info_def.tensorflow_version,
         "signatures": signatures,
-        "parameters": int(sum(np.prod(shapes[name], dtype=np.int64) for name in weights)),
-        "dtype": ", ".join(sorted({dtypes[name].name for name in weights})),
+        "parameters": _number_of_weights(graph, [shapes[name] for name in weights]),
+        "dtype": ", ".join(sorted({dtypes[name].name for name in weights})) or "float32, frozen",
         "bytes": files.size(folder),
         "warmup_requests": (folder / WARMUP_FILE).is_file(),
         "batching_settings": (folder / BATCHING_FILE).is_file(),
     }
+
+
+def _number_of_weights(graph, shapes):
+    """Return how many weights a graph has, for the shapes of what its checkpoint holds."""
+    nodes = graph.object_graph_def.nodes
+    held = {child.local_name: nodes[child.node_id] for child in nodes[0].children}
+    if shapes and "weights" in held:  # ours: the checkpoint may hold less of them, and scales
+        variables = [nodes[child.node_id].variable for child in held["weights"].children]
+        shapes = [[dim.size for dim in variable.shape.dim] for variable in variables]
+    elif not shapes:  # frozen
+        tensors = (
+            node.attr["value"].tensor
+            for function in graph.graph_def.library.function
+            for node in function.node_def
+            if node.op == "Const"
+        )
+        shapes = [
+            [dim.size for dim in tensor.tensor_shape.dim]
+            for tensor in tensors
+            if tensor.dtype == tf.float32.as_datatype_enum and tensor.tensor_shape.dim
+        ]
+    return int(sum(np.prod(shape, dtype=np.int64) for shape in shapes))
 
 
 def inspect_tflite(path):

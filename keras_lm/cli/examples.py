@@ -65,16 +65,19 @@ def check_file(path, format, columns):
         for role, column in columns.items():
             if column and role != "choices":
                 rows.find(role, column)
+        usual = {name for role in ("text", "words", "situation") for name in GUESSES[role]}
+        if not columns.get("text") and usual.isdisjoint(rows.columns):
+            rows.find("text")  # raises, whatever the task is
         if next(iter(rows), None) is None:
             raise click.ClickException(f"{path} has no rows.")
 
 
-def read_examples(path, format, columns, task, separator, pairs=None):
+def read_examples(path, format, columns, task, separator, pairs=None, needs_labels=True):
     """Return the `Examples` of a whole file.
 
     `columns` is a dict of `"text"`, `"text_pair"`, `"labels"`, `"choices"` → the user's column or
     None. If a text has one label, `separator` is None. `pairs` says whether there are second texts;
-    None leaves that to the file.
+    None leaves that to the file, as does `needs_labels=False` whether whole texts have labels.
     """
     if task == "token-classifier" and format is None and find_format(path) == "lines":
         format = "conll"
@@ -84,20 +87,20 @@ def read_examples(path, format, columns, task, separator, pairs=None):
         elif task == "multiple-choice":
             examples = _read_choices(rows, columns)
         else:
-            examples = _read_texts(rows, columns, task, separator, pairs)
+            examples = _read_texts(rows, columns, task, separator, pairs, needs_labels)
     if not examples.lines:
         raise click.ClickException(f"{path} has no rows.")
     return examples
 
 
-def _read_texts(rows, columns, task, separator, pairs):
+def _read_texts(rows, columns, task, separator, pairs, needs_labels):
     found = {"text": rows.find("text", columns["text"])}
     if pairs is not False:
         pair = rows.find("text_pair", columns["text_pair"], required=bool(pairs))
         found |= {"text_pair": pair} if pair else {}
     labels_column = None
     if task not in UNLABELLED:
-        labels_column = rows.find("labels", columns["labels"])
+        labels_column = rows.find("labels", columns["labels"], needs_labels)
     texts, labels, lines = {role: [] for role in found}, [], []
     for line, row in rows:
         lines.append(line)

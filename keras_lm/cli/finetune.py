@@ -1,30 +1,37 @@
 """`keras-lm finetune`: a file of texts and labels → a trained task."""
 
-import math
 import sys
-from pathlib import Path
 
 import click
 
-from keras_lm.cli.examples import check_file, read_examples
-from keras_lm.cli.fitting import callbacks, class_weights, parse_class_weight
+from keras_lm.cli.config_file import ConfiguredCommand, config_option, write_config
+from keras_lm.cli.fitting import (
+    callbacks,
+    check_data,
+    check_loss,
+    class_weights,
+    export_too,
+    held_out_options,
+    naming_memory,
+    parse_class_weight,
+    read_data,
+    say_data,
+    say_results,
+    training_options,
+)
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
-    ExportPath,
     PresetFolder,
     Source,
     TaskChoice,
-    batch_size_option,
     choices_option,
-    export_format,
     labelled_format_option,
     labels_options,
     overwrite_option,
     parse_class_names,
     text_options,
 )
-from keras_lm.cli.terminal import megabytes, quiet, say_rows
 
 # The first is the default.
 FINETUNED = [
@@ -42,7 +49,11 @@ ONLY_FOR = {
 }
 
 
-@click.command("finetune", short_help="A file of texts and labels → a trained preset.")
+@click.command(
+    "finetune",
+    cls=ConfiguredCommand,
+    short_help="A file of texts and labels → a trained preset.",
+)
 @click.argument("source", type=Source())
 @click.argument("train", type=INPUT_FILE)
 @click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
@@ -51,12 +62,7 @@ ONLY_FOR = {
     type=TaskChoice(FINETUNED),
     help="[default: what SOURCE has a head for, otherwise text-classifier]",
 )
-@click.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch.")
-@click.option(
-    "--validation-split",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Or hold a random share of TRAIN out for that, such as 0.1.",
-)
+@held_out_options
 @labelled_format_option
 @text_options
 @labels_options
@@ -76,39 +82,8 @@ ONLY_FOR = {
     help="How much a text of a class counts, or a word if words have labels, 1 if not named; "
     "balanced for classes that count the same, however many texts or words they have.",
 )
-@click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
-@batch_size_option
-@click.option(
-    "--early-stopping",
-    type=click.IntRange(1),
-    metavar="EPOCHS",
-    help="Stop after so many epochs without a lower validation loss, and keep the weights of the "
-    "best epoch.",
-)
-@click.option(
-    "--learning-rate",
-    type=click.FloatRange(0, min_open=True),
-    help="At its peak: it warms up over a tenth of the steps, then falls to zero.  [default: by "
-    "the model's width, 5e-5 for BERT-base]",
-)
-@click.option(
-    "--sequence-length",
-    type=click.IntRange(3),
-    help="Cut texts to this many tokens.  [default: what the model has positions for]",
-)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
-    help="What to compute in.  [default: as SOURCE]",
-)
-@click.option(
-    "--tensorboard",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Write the metrics there, for tensorboard --logdir DIR.",
-)
-@click.option("--export", "export_path", type=ExportPath(), help="Export there, too.")
+@training_options
+@config_option
 @overwrite_option
 def finetune_command(source, train, output, export_path, overwrite, **options):
     """Train a pretrained model on a file of texts and their labels.
@@ -132,14 +107,16 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     choice1, …, or those of SWAG; a label is a position.
 
     Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing
-    if anything goes wrong before that. A preset there is replaced with --overwrite only. For
+    if anything goes wrong before that. A preset there is replaced with --overwrite only. Its
+    run.toml holds all options; with it, --config repeats the run. For
     causal-lm, texts are concatenated and cut into full windows of tokens, and an interrupted run
     can be continued: until it has ended, OUTPUT.unfinished holds its state, and the same command
     continues it.
     """
-    _check(train, options)
+    if options["task"]:
+        _check_options(options["task"], options)
+    check_data(train, options)
     import keras
-    import tensorflow as tf
 
     from keras_lm import presets, tasks, training
     from keras_lm.cli.runs import without_blank
@@ -158,7 +135,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         raise click.UsageError(
             f"--class-weight weighs single words, and {source} is trained on whole texts (a CRF)."
         )
-    data, held_out = _read(train, name, options, multi_label)
+    data, held_out = read_data(train, name, options, multi_label)
     arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
     if name in ONLY_FOR["text_pair"] or name == "causal-lm":
         arguments["text_pair"] = "text_pair" in data.texts
@@ -171,7 +148,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     y = data.targets(class_names, multi_label)
     validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
     weights = class_weights(options["class_weight"], class_names, y)
-    _say_data(data, held_out, class_names)
+    say_data(data, held_out, class_names)
 
     keras.utils.set_random_seed(options["seed"])
     task = load_task(source, cls, **arguments)
@@ -181,7 +158,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     fitting["verbose"] = 1 if sys.stdout.isatty() else 2
     fitting["callbacks"] = callbacks(options["tensorboard"], options["early_stopping"])
     run = _start_run(output, data, held_out, options, source) if name == "causal-lm" else None
-    try:
+    with naming_memory():
         if run:
             texts = [part and without_blank(part.texts["text"]) for part in (data, held_out)]
             history = run.fit(task, *texts, seed=options["seed"], **fitting)
@@ -190,60 +167,19 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
             history = task.fit(
                 data.texts, y, validation_data=validation, class_weight=weights, **fitting
             ).history
-    except tf.errors.ResourceExhaustedError as error:
-        raise click.ClickException(
-            "the memory is full: lower --batch-size or --sequence-length. Nothing was written."
-        ) from error
-    if not run and not math.isfinite(history["loss"][-1]):
-        raise click.ClickException(
-            f"the loss is no longer a number after {len(history['loss'])} epochs: try a lower "
-            f"--learning-rate than {options['learning_rate']:g}. Nothing was written."
-        )
+            check_loss(history, options["learning_rate"])
     task.save_to_preset(output)
+    write_config(output, task=name, learning_rate=options["learning_rate"])
     if run:
         run.remove()
-    exported = None
-    if export_path:
-        with quiet():
-            exported = task.export(export_path, format=export_format(export_path))
-    _say_results(history, options["early_stopping"], output, exported)
-
-
-def _check(train, options):
-    """Refuse what can be refused before TensorFlow is imported."""
-    if options["validation"] and options["validation_split"]:
-        raise click.UsageError("--validation and --validation-split are both given: choose one.")
-    if options["early_stopping"] and not (options["validation"] or options["validation_split"]):
-        raise click.UsageError(
-            "--early-stopping looks at the validation loss: give --validation FILE or "
-            "--validation-split SHARE."
-        )
-    if options["task"]:
-        _check_options(options["task"], options)
-    columns = {role: options[role] for role in ("text", "text_pair", "labels")}
-    for file in filter(None, (train, options["validation"])):
-        check_file(file, options["format"], columns)
+    exported = export_too(task, export_path)
+    say_results(history, options["early_stopping"], output, exported)
 
 
 def _check_options(name, options):
     for option, names in ONLY_FOR.items():
         if options[option] and name not in names:
             raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
-
-
-def _say_results(history, early_stopping, output, exported):
-    """Print the metrics of the last epoch, or of the best one, and what was written."""
-    losses = history["val_loss"] if early_stopping else []
-    best = losses.index(min(losses)) if losses else -1
-    say_rows(
-        [
-            ("kept", f"epoch {best + 1} of {len(history['loss'])}" if early_stopping else None),
-            *((metric.replace("val_", "validation "), f"{values[best]:.4f}")
-              for metric, values in history.items()),
-            ("preset", f"{output} ({megabytes(output)})"),
-            ("export", exported and f"{exported} ({megabytes(exported)})"),
-        ]
-    )  # fmt: skip
 
 
 def _start_run(output, data, held_out, options, source):
@@ -261,21 +197,6 @@ def _start_run(output, data, held_out, options, source):
 def _task_of(stated):
     names = {name for name in FINETUNED if stated and TASKS[name] == stated.__name__}
     return names.pop() if names else FINETUNED[0]
-
-
-def _read(train, name, options, multi_label):
-    """Return the `Examples` to train on, and those held out or None."""
-    columns = {role: options[role] for role in ("text", "text_pair", "labels", "choices")}
-    separator = options["label_separator"] if multi_label else None
-    pairs = False if name == "causal-lm" else None
-    data = read_examples(train, options["format"], columns, name, separator, pairs)
-    if options["validation_split"]:
-        return data.split(options["validation_split"], options["seed"])
-    if options["validation"] is None:
-        return data, None
-    pairs = "text_pair" in data.texts
-    file = options["validation"]
-    return data, read_examples(file, options["format"], columns, name, separator, pairs)
 
 
 def _class_names(train, labels, given, stated, multi_label):
@@ -296,14 +217,3 @@ def _class_names(train, labels, given, stated, multi_label):
             else f"{train} has no label at all: name the classes with --class-names."
         )
     return found
-
-
-def _say_data(data, held_out, class_names):
-    texts = f"{len(data.lines):,} to train on"
-    if held_out:
-        texts += f", {len(held_out.lines):,} held out"
-    labels = None
-    if class_names:
-        more = f" and {len(class_names) - 20} more" if len(class_names) > 20 else ""
-        labels = ", ".join(class_names[:20]) + more
-    say_rows([("texts", texts), ("labels", labels)])

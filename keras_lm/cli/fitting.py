@@ -1,9 +1,61 @@
-"""What the options of `keras-lm finetune` mean to Keras: callbacks and weights of classes."""
+"""What `keras-lm finetune` and `keras-lm distill` share: options, files, what they mean and say."""
+
+import contextlib
+import math
 
 import click
 import numpy as np
 
+from keras_lm.cli.examples import check_file, read_examples
+from keras_lm.cli.shared_options import (
+    INPUT_FILE,
+    ExportPath,
+    batch_size_option,
+    export_format,
+    tensorboard_option,
+    together,
+)
+from keras_lm.cli.terminal import megabytes, quiet, say_rows
 from keras_lm.registry import advice
+
+held_out_options = together(
+    click.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch."),
+    click.option(
+        "--validation-split",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        help="Or hold a random share of TRAIN out for that, such as 0.1.",
+    ),
+)
+training_options = together(
+    click.option("--epochs", type=click.IntRange(1), default=3, show_default=True),
+    batch_size_option,
+    click.option(
+        "--early-stopping",
+        type=click.IntRange(1),
+        metavar="EPOCHS",
+        help="Stop after so many epochs without a lower validation loss, and keep the weights of "
+        "the best epoch.",
+    ),
+    click.option(
+        "--learning-rate",
+        type=click.FloatRange(0, min_open=True),
+        help="At its peak: it warms up over a tenth of the steps, then falls to zero.  [default: "
+        "by the model's width, 5e-5 for BERT-base]",
+    ),
+    click.option(
+        "--sequence-length",
+        type=click.IntRange(3),
+        help="Cut texts to this many tokens.  [default: what the model has positions for]",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True),
+    click.option(
+        "--dtype",
+        type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
+        help="What to compute in.  [default: as what it starts from]",
+    ),
+    tensorboard_option,
+    click.option("--export", "export_path", type=ExportPath(), help="Export there, too."),
+)
 
 
 def parse_class_weight(ctx, param, value):
@@ -62,3 +114,92 @@ def callbacks(tensorboard=None, early_stopping=None):
             )
         )
     return found
+
+
+def check_data(train, options):
+    """Refuse files and options that do not fit, before TensorFlow is imported."""
+    if options["validation"] and options["validation_split"]:
+        raise click.UsageError("--validation and --validation-split are both given: choose one.")
+    if options["early_stopping"] and not (options["validation"] or options["validation_split"]):
+        raise click.UsageError(
+            "--early-stopping looks at the validation loss: give --validation FILE or "
+            "--validation-split SHARE."
+        )
+    columns = {role: options[role] for role in ("text", "text_pair", "labels")}
+    for file in filter(None, (train, options["validation"])):
+        check_file(file, options["format"], columns)
+
+
+def read_data(train, name, options, multi_label, needs_labels=True):
+    """Return the `Examples` to train on, and those held out or None.
+
+    `name` is that of the task. Unless `needs_labels`, the first file may lack labels.
+    """
+    columns = {role: options.get(role) for role in ("text", "text_pair", "labels", "choices")}
+    separator = options["label_separator"] if multi_label else None
+    pairs = False if name == "causal-lm" else None
+    data = read_examples(train, options["format"], columns, name, separator, pairs, needs_labels)
+    if options["validation_split"]:
+        return data.split(options["validation_split"], options["seed"])
+    if options["validation"] is None:
+        return data, None
+    pairs = "text_pair" in data.texts
+    file = options["validation"]
+    return data, read_examples(file, options["format"], columns, name, separator, pairs)
+
+
+@contextlib.contextmanager
+def naming_memory():
+    """Turn the error of a full memory into a message."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise click.ClickException(
+            "the memory is full: lower --batch-size or --sequence-length. Nothing was written."
+        ) from error
+
+
+def check_loss(history, learning_rate):
+    """Raise an error if the last loss is not a number."""
+    if not math.isfinite(history["loss"][-1]):
+        raise click.ClickException(
+            f"the loss is no longer a number after {len(history['loss'])} epochs: try a lower "
+            f"--learning-rate than {learning_rate:g}. Nothing was written."
+        )
+
+
+def export_too(task, path):
+    """Export a task to a path, if there is one, and return where the export lies."""
+    if path is None:
+        return None
+    with quiet():
+        return task.export(path, format=export_format(path))
+
+
+def say_data(data, held_out, class_names):
+    """Print how many texts there are, and their classes."""
+    texts = f"{len(data.lines):,} to train on"
+    if held_out:
+        texts += f", {len(held_out.lines):,} held out"
+    labels = None
+    if class_names:
+        more = f" and {len(class_names) - 20} more" if len(class_names) > 20 else ""
+        labels = ", ".join(class_names[:20]) + more
+    say_rows([("texts", texts), ("labels", labels)])
+
+
+def say_results(history, early_stopping, output, exported):
+    """Print the metrics of the last epoch, or of the best one, and what was written."""
+    losses = history["val_loss"] if early_stopping else []
+    best = losses.index(min(losses)) if losses else -1
+    say_rows(
+        [
+            ("kept", f"epoch {best + 1} of {len(history['loss'])}" if early_stopping else None),
+            *((metric.replace("val_", "validation "), f"{values[best]:.4f}")
+              for metric, values in history.items()),
+            ("preset", f"{output} ({megabytes(output)})"),
+            ("export", exported and f"{exported} ({megabytes(exported)})"),
+        ]
+    )  # fmt: skip

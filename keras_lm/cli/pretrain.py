@@ -1,70 +1,58 @@
-"""`keras-lm pretrain`: text files and a vocabulary → a language model from random weights."""
+"""`keras-lm pretrain`: text files → a language model, from published weights or random ones."""
 
 import sys
 
 import click
 
-from keras_lm.cli.shared_options import PresetFolder, Source, overwrite_option
+from keras_lm.cli.config_file import (
+    ConfiguredCommand,
+    Files,
+    config_option,
+    recipes_option,
+    write_config,
+)
+from keras_lm.cli.fitting import callbacks
+from keras_lm.cli.objective_options import check_objectives
+from keras_lm.cli.pretrain_options import (
+    DEFAULT_SIZE,
+    data_options,
+    model_options,
+    training_options,
+)
+from keras_lm.cli.shared_options import PresetFolder, overwrite_option
 from keras_lm.cli.size_names import size_names
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.files import find_files
 from keras_lm.registry import advice
 
+# Options that do not change what a run ends in.
+NOT_DECISIVE = ("validation", "minutes", "tensorboard")
+# Options of a model with random weights only.
+ONLY_FROM_SCRATCH = ("vocabulary", "size", "num_layers", "hidden_dim", "num_heads")
 
-@click.command("pretrain", short_help="Text files and a vocabulary → a language model of its own.")
-@click.argument("files", nargs=-1, required=True)
+
+@click.command(
+    "pretrain",
+    cls=ConfiguredCommand,
+    short_help="Text files → a language model, published or of its own.",
+)
+@click.argument("files", nargs=-1, required=True, cls=Files)
 @click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
-@click.option(
-    "--vocabulary",
-    metavar="SOURCE",
-    type=Source(),
-    required=True,
-    help="Preset or checkpoint whose tokenizer to take, such as one of keras-lm vocab.",
-)
-@click.option("--size", default="gpt2_base_en", show_default=True, help="Name of a size, to vary:")
-@click.option("--num-layers", type=click.IntRange(1), help="Its own if omitted.")
-@click.option("--hidden-dim", type=click.IntRange(1), help="The same; inner layers scale with it.")
-@click.option("--num-heads", type=click.IntRange(1), help="The same.")
-@click.option("--sequence-length", type=click.IntRange(2), help="Tokens read at once; the same.")
-@click.option(
-    "--dropout",
-    type=click.FloatRange(0, 1, max_open=True),
-    default=0.0,
-    show_default=True,
-    help="Helps where the same text is read in many epochs.",
-)
-@click.option(
-    "--document",
-    type=click.Choice(["line", "file"]),
-    default="line",
-    show_default=True,
-    help="What is one document: the end of each becomes a token.",
-)
-@click.option("--validation", multiple=True, metavar="FILE", help="To measure on after each epoch.")
-@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--batch-size", type=click.IntRange(1), default=16, show_default=True)
-@click.option(
-    "--learning-rate",
-    type=click.FloatRange(0, min_open=True),
-    default=1e-3,
-    show_default=True,
-    help="At its peak: it warms up over a tenth of the steps, then falls to zero. Larger models "
-    "need a lower one.",
-)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--dtype", type=click.Choice(["float32", "mixed_bfloat16"]), default="float32")
-@click.option(
-    "--save-every",
-    "minutes",
-    type=click.FloatRange(0),
-    default=5.0,
-    show_default=True,
-    metavar="MINUTES",
-    help="How often to save where the run is, besides after each epoch.",
-)
+@model_options
+@data_options
+@training_options
+@config_option
+@recipes_option
 @overwrite_option
 def pretrain_command(files, output, overwrite, **options):
-    """Train a causal language model from random weights.
+    """Train a language model on plain text: go on from published weights, or begin anew.
+
+    \b
+      keras-lm pretrain "reports/*.txt" --from bert-base --output my-bert
+      keras-lm finetune my-bert train.csv --output film-critic
+
+    With --from, a published model learns the language of one's own texts before it is fine-tuned.
+    Without, weights are random, and a size and a vocabulary say what to train:
 
     \b
       keras-lm vocab "corpus/*.txt" --kind byte-pair --size 8192 --output vocabulary
@@ -72,77 +60,67 @@ def pretrain_command(files, output, overwrite, **options):
           --num-layers 4 --hidden-dim 256 --num-heads 4 --sequence-length 128
       keras-lm evaluate my-gpt2 held-out.txt
 
-    FILES are paths or patterns of text in UTF-8, perhaps with .gz. Documents are concatenated and
-    cut into full windows of tokens.
+    --config takes options from a file, also from a published recipe by its name (--recipes):
+
+    \b
+      keras-lm pretrain "corpus/*.txt" --config bert-base --vocabulary vocabulary --output my-bert
+
+    FILES are paths or patterns of text in UTF-8, perhaps with .gz. For a causal model, documents
+    are concatenated and cut into full windows of tokens. For an encoder, rows are filled with whole
+    sentences, which are lines; next-sentence and sentence-order read pairs of them.
 
     The run can be interrupted at any time. Until it has ended, OUTPUT.unfinished holds its tokens
-    and where it is; the same command then goes on, and ends in the same weights as in one go. To go
-    on training published weights, use keras-lm finetune --task causal-lm.
+    and where it is; the same command then goes on, and ends in the same weights as in one go. The
+    preset's run.toml holds all options; with it, --config repeats the run. replaced-tokens also
+    writes the generator, a preset in the folder generator of the preset.
     """
     corpus = {
         name: find_files(paths)
         for name, paths in (("text", files), ("validation", options["validation"]))
         if paths
     }
-    if options["size"] not in size_names():
-        raise click.UsageError(
-            f"--size {options['size']} is no size.{advice(options['size'], size_names())} All are "
-            "listed by keras-lm models."
-        )
+    words = _check(options)
     import keras
 
-    from keras_lm import data, models, registry, tasks, training
+    from keras_lm import training
+    from keras_lm.cli.pretrain_task import make_task
     from keras_lm.cli.runs import Run, fingerprint
-    from keras_lm.tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_preset(options["vocabulary"])
-    if "eos" not in tokenizer.special_tokens:
-        raise click.UsageError(
-            f"--vocabulary {options['vocabulary']} has no special token for the end of a "
-            "text (eos): make one with keras-lm vocab --kind byte-pair."
-        )
-    sizes = {n: c for n, c in registry.sizes().items() if issubclass(c, models.CausalBackbone)}
-    if options["size"] not in sizes:
-        raise click.UsageError(
-            f"--size {options['size']} is not one of a causal model: {', '.join(sizes)}."
-        )
-    cls = sizes[options["size"]]
-    arguments = _arguments(cls.SIZES[options["size"]], options, tokenizer.vocabulary_size)
     keras.utils.set_random_seed(options["seed"])
-    backbone = cls(**arguments, dtype=options["dtype"])
-    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
-    # As GPT-3 was trained (https://arxiv.org/abs/2005.14165, appendix B), but for beta_2, which is
-    # 0.95 for its batches of half a million tokens and more: small ones are noisier.
-    optimizer = training.AdamW(
-        options["learning_rate"], weight_decay=0.1, beta_2=0.99, epsilon=1e-8, global_clipnorm=1.0
-    )
-    task.compile(optimizer=optimizer)
+    task = make_task(options, words)
+    backbone = task.backbone
     say_rows(
         [
-            ("model", f"{cls.__name__}, {backbone.count_params():,} parameters"),
+            ("model", f"{type(backbone).__name__}, {backbone.count_params():,} parameters"),
+            ("objective", ", ".join(options["objectives"])),
             ("window", f"{task.packing['sequence_length']:,} tokens"),
+            ("rate", f"{options['learning_rate']:.3g} at its peak"),
         ]
     )
-
     contents = {name: fingerprint(_contents(paths)) for name, paths in corpus.items()}
-    decisive = {
-        key: value for key, value in options.items() if key not in ("validation", "minutes")
-    }
-    run = Run(output, decisive | contents)
-    documents = {
-        name: data.read_documents(paths, options["document"]) for name, paths in corpus.items()
-    }
+    decisive = {key: value for key, value in options.items() if key not in NOT_DECISIVE}
+    run = Run(output, decisive | contents | {"add_words": words})
+    documents = {name: _documents(paths, options) for name, paths in corpus.items()}
     history = run.fit(
         task,
         documents["text"],
         documents.get("validation"),
+        rows=_rows(options),
         minutes=options["minutes"],
+        callbacks=[
+            training.TokensPerSecond(options["batch_size"] * task.packing["sequence_length"]),
+            *callbacks(options["tensorboard"]),
+        ],
         batch_size=options["batch_size"],
         epochs=options["epochs"],
         seed=options["seed"],
         verbose=1 if sys.stdout.isatty() else 2,
     )
     task.save_to_preset(output)
+    for objective in task.objectives:
+        for generator in objective.companions:
+            generator.save_to_preset(output / "generator")
+    write_config(output, **options)
     run.remove()
     say_rows(
         [
@@ -153,16 +131,51 @@ def pretrain_command(files, output, overwrite, **options):
     )  # fmt: skip
 
 
-def _arguments(size, options, vocabulary_size):
-    """The arguments of a size, with what the user varies."""
-    given = {name: options[name] for name in ("num_layers", "hidden_dim", "num_heads", "dropout")}
-    given["max_sequence_length"] = options["sequence_length"]
-    if options["hidden_dim"]:
-        given["intermediate_dim"] = (
-            options["hidden_dim"] * size["intermediate_dim"] // size["hidden_dim"]
+def _check(options):
+    """Refuse what can be refused before TensorFlow is imported; return the words to add."""
+    if options["source"]:
+        for name in ONLY_FROM_SCRATCH:
+            if options[name]:
+                raise click.UsageError(
+                    f"--{name.replace('_', '-')} is not for --from, whose network and tokenizer "
+                    "are taken as they are."
+                )
+    elif options["generator"]:
+        raise click.UsageError("--generator is for --from: a new model has a new one.")
+    elif options["add_words"]:
+        raise click.UsageError("--add-words is for --from: train a vocabulary with keras-lm vocab.")
+    elif not options["vocabulary"]:
+        raise click.UsageError(
+            "Say what to train: --from SOURCE goes on with published weights; --vocabulary SOURCE, "
+            "with --size NAME, begins with random ones."
         )
-    given = {name: value for name, value in given.items() if value is not None}
-    return size | given | {"vocabulary_size": vocabulary_size}
+    else:
+        options["size"] = options["size"] or DEFAULT_SIZE
+        if options["size"] not in size_names():
+            raise click.UsageError(
+                f"--size {options['size']} is no size.{advice(options['size'], size_names())} All "
+                "are listed by keras-lm models."
+            )
+    check_objectives(options["objectives"], options)
+    if not options["add_words"]:
+        return []
+    with click.open_file(options["add_words"], encoding="utf-8") as file:
+        return list(dict.fromkeys(line.strip() for line in file if line.strip()))
+
+
+def _documents(paths, options):
+    from keras_lm import data
+
+    documents = data.read_documents(paths, options["document"])
+    return data.split_sentences(documents) if options["split_sentences"] else documents
+
+
+def _rows(options):
+    """Return the settings of the rows that the objectives read; None for windows."""
+    if not options["form"]:
+        return None
+    shares = {name: options[name] for name in ("short_share", "single_share")}
+    return shares | {"form": options["form"].replace("-", "_"), "seed": options["seed"]}
 
 
 def _contents(paths):

@@ -1,4 +1,4 @@
-"""Training on packed windows in a folder of its own, for commands. Importing it imports TensorFlow.
+"""Training on windows or rows in a folder of its own, for commands. Imports TensorFlow.
 
 While a run goes on, `OUTPUT.unfinished` holds what it is (`run.json`), its tokens, and how far it
 has come; the same command goes on from there, and removes the folder at the end.
@@ -47,20 +47,23 @@ class Run:
             with replacing(about) as new:
                 new.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
-    def fit(self, task, documents, validation=None, minutes=5.0, callbacks=(), **options):
+    def fit(
+        self, task, documents, validation=None, rows=None, minutes=5.0, callbacks=(), **options
+    ):
         """Train from where an earlier command was interrupted; return a dict of metric → values.
 
-        `documents` and `validation`: see `keras_lm.data.token_windows`; other arguments: see
+        `documents` and `validation`: see `keras_lm.data.token_windows`, or with `rows`, a dict of
+        its settings, `keras_lm.data.pretraining_rows`; other arguments: see
         `keras_lm.training.fit_windows`. The folder is removed if training fails before anything was
         saved, or if the loss is no longer a number.
         """
         state = self.folder / "state.safetensors"
         try:
             if validation is not None:
-                validation = self._windows(task, validation, "validation")
+                validation = self._windows(task, validation, "validation", rows)
             history = training.fit_windows(
                 task,
-                self._windows(task, documents, "tokens"),
+                self._windows(task, documents, "tokens", rows),
                 validation_windows=validation,
                 checkpoint=state,
                 minutes=minutes,
@@ -86,12 +89,18 @@ class Run:
             )
         return history
 
-    def _windows(self, task, documents, name):
+    def _windows(self, task, documents, name, rows):
         folder = self.folder / name
         length = task.packing["sequence_length"]
-        if not folder.exists():
+        if not folder.exists() and rows is None:
             number = data.write_token_shards(documents, task.tokenizer, length, folder)
             click.echo(f"{name}: {number:,} windows of {length} tokens")
+        elif not folder.exists():
+            template = task.packer.template
+            number = data.write_row_shards(
+                documents, task.tokenizer, template, length, folder, **rows
+            )
+            click.echo(f"{name}: {number:,} rows of {length} tokens")
         return data.read_token_shards(folder, task.tokenizer)
 
     def remove(self):

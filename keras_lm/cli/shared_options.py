@@ -228,6 +228,12 @@ input_option = click.option(
     help="Read texts from a file: .txt one a line, .csv, .tsv or .jsonl by column; - for standard "
     "input, lines unless --format says otherwise.",
 )
+tensorboard_option = click.option(
+    "--tensorboard",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write the metrics there, for tensorboard --logdir DIR.",
+)
 batch_size_option = click.option(
     "--batch-size", type=click.IntRange(1), default=32, show_default=True
 )

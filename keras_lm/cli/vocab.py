@@ -13,6 +13,23 @@ KINDS = {
     "unigram": "unigram",
     "sentencepiece-bpe": "sentencepiece_bpe",
 }
+# Special tokens of a family, by role, where they are not those of the kind.
+BERT = {
+    "pad": "[PAD]",
+    "unknown": "[UNK]",
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "mask": "[MASK]",
+}
+ROBERTA = {
+    "cls": "<s>",
+    "pad": "<pad>",
+    "sep": "</s>",
+    "unknown": "<unk>",
+    "bos": "<s>",
+    "eos": "</s>",
+    "mask": "<mask>",
+}
 
 
 @click.command("vocab", short_help="A corpus → a tokenizer with a vocabulary of its own.")
@@ -29,13 +46,21 @@ KINDS = {
     "--size", "vocabulary_size", type=click.IntRange(1), default=30_000, show_default=True
 )
 @click.option("--lowercase", is_flag=True, help="Lower-case text first; not for byte-pair.")
+@click.option(
+    "--special-tokens",
+    type=click.Choice(["bert", "roberta"]),
+    help="Whose special tokens, to pretrain such a model.  [default: BERT's for wordpiece, GPT-2's "
+    "for byte-pair, T5's for the others]",
+)
 @overwrite_option
-def vocab_command(files, output, kind, vocabulary_size, lowercase, overwrite):
+def vocab_command(files, output, kind, vocabulary_size, lowercase, special_tokens, overwrite):
     """Learn a vocabulary from text files, one text a line, and write its tokenizer.
 
     \b
       keras-lm vocab corpus.txt --output my-vocabulary --lowercase
       keras-lm vocab "corpus/**/*.txt" --kind byte-pair --size 50000 --output my-vocabulary
+      keras-lm vocab corpus.txt --kind byte-pair --special-tokens roberta --output my-vocabulary
+      keras-lm vocab corpus.txt --kind unigram --special-tokens bert --output of-my-albert
 
     FILES are paths or patterns. The same files give the same vocabulary. From Python,
     keras_lm.tokenizers.Tokenizer.from_preset("my-vocabulary") loads it, to pretrain a model with;
@@ -50,7 +75,11 @@ def vocab_command(files, output, kind, vocabulary_size, lowercase, overwrite):
     try:
         with quiet():
             tokenizer = tokenizers.train_vocabulary(
-                KINDS[kind], vocabulary_size, files=list(files), lowercase=lowercase
+                KINDS[kind],
+                vocabulary_size,
+                files=list(files),
+                lowercase=lowercase,
+                special_tokens={"bert": BERT, "roberta": ROBERTA}.get(special_tokens),
             )
     except ImportError as error:
         raise click.ClickException(str(error)) from error

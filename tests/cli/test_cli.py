@@ -20,7 +20,7 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 
 COMMANDS = [
     *("convert", "finetune", "evaluate", "export", "serve", "predict"),
-    *("features", "inspect", "models", "vocab", "pretrain"),
+    *("features", "distill", "inspect", "models", "vocab", "pretrain"),
 ]
 
 
@@ -53,6 +53,7 @@ assert "tensorflow" not in sys.modules, "imported too early"
 
 def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\nx,good\n")
+    (tmp_path / "titles.csv").write_text("title,label\nx,good\n")
     (tmp_path / "film-critic").mkdir()
     (tmp_path / "words.npz").touch()
     (tmp_path / "my.tflite").touch()
@@ -62,8 +63,13 @@ def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
         (["finetune", "bert_base_uncased", "train.csv", *new], "Did you mean bert_base_en_uncased"),
         (["finetune", "film-critic", "none.csv", *new], "'none.csv' does not exist"),
         (["finetune", "film-critic", "train.csv", *new, "--text", "titel"], "no column 'titel'"),
+        (["finetune", "film-critic", "titles.csv", *new], "Name the column: --text NAME"),
         (["finetune", "film-critic", "my.tflite", *new], "say what it is with --format"),
         (["finetune", "film-critic", "train.csv", *new, "--early-stopping", "1"], "--validation"),
+        (["distill", "train.csv", *new, "--teacher", "film-critc", "--student", "film-critic"],
+         "Did you mean film-critic?"),
+        (["distill", "titles.csv", *new, "--teacher", "film-critic", "--student", "film-critic"],
+         "Name the column: --text NAME"),
         (["evaluate", "train.csv", "train.csv"], "train.csv is a file"),
         (["export", "hf://bert", "new"], "hf://OWNER/NAME"),
         (["export", "film-critic", "my.tflite"], "my.tflite exists"),
@@ -91,7 +97,7 @@ assert "tensorflow" not in sys.modules, "imported too early"
         [sys.executable, "-c", check], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    names = {"train.csv", "film-critic", "words.npz", "my.tflite"}
+    names = {"train.csv", "titles.csv", "film-critic", "words.npz", "my.tflite"}
     assert {path.name for path in tmp_path.iterdir()} == names
 
 

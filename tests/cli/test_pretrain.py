@@ -5,8 +5,11 @@ import json
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from keras_lm import data, presets, tasks
+from keras_lm import data, models, presets, tasks, training
+from keras_lm.cli.config_file import tomllib
+from keras_lm.cli.objective_options import default_objectives
 from keras_lm.tokenizers import BytePairTokenizer
 from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES
 
@@ -141,9 +144,10 @@ def test_finetune_goes_on_where_it_was_interrupted(
 def test_mistakes_leave_nothing(fail, pretrain, tiny, corpus, tmp_path):
     new = tmp_path / "new"
     assert "or bert_base_en" in fail(*pretrain(new, "--size", "bert_base"))
-    assert "gpt2_base_en" in fail(*pretrain(new, "--size", "bert_base_en"))
+    assert "in the role of mask" in fail(*pretrain(new, "--size", "bert_base_en"))
+    assert "training of its own" in fail(*pretrain(new, "--size", "elmo_small_en"))
     assert "0 windows of 9999 tokens" in fail(*pretrain(new, "--sequence-length", 9999))
-    assert "no special token" in fail(*pretrain(new, "--vocabulary", tiny))
+    assert "in the role of eos" in fail(*pretrain(new, "--vocabulary", tiny))
     assert "no such file" in fail(*pretrain(new, "--validation", tmp_path / "absent.txt"))
     assert "lower --batch-size" in fail(*pretrain(new, "--batch-size", 999))
     assert "try a lower --learning-rate" in fail(*pretrain(new, "--learning-rate", 1e30))
@@ -151,3 +155,157 @@ def test_mistakes_leave_nothing(fail, pretrain, tiny, corpus, tmp_path):
     assert "is no unfinished run" in fail(*pretrain(new))
     (tmp_path / "new.unfinished").rmdir()
     assert not list(tmp_path.iterdir())
+
+
+# === Encoders, and going on ===
+
+SENTENCES = "the film was good\na bad song\nis it loud ?\n\nthe song was loud\ngood film !\n\n" * 3
+
+
+@pytest.fixture
+def going_on(tiny, write):
+    """`going_on(output, …)` are the arguments of a run that goes on from a tiny BERT."""
+
+    def arguments(output, *more):
+        source = ["--from", tiny, "--output", output, "--batch-size", 2]
+        return ["pretrain", write("texts.txt", SENTENCES), *source, *more]
+
+    return arguments
+
+
+def stored(folder):
+    return tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
+
+
+def test_going_on_with_further_words(run, going_on, tiny, write, tmp_path):
+    preset = tmp_path / "preset"
+    words = write("words.txt", "Loudsong\n\nfilm\n")
+    shown = run(
+        *going_on(preset, "--add-words", words, "--objective", "masked-lm", "--mask-rate", 0.3)
+    )
+    assert "1 entries more, for 2 words" in shown
+    assert "objective  masked-lm" in shown
+    task = tasks.Task.from_preset(preset)
+    assert type(task) is tasks.MaskedLM
+    before = tasks.MaskedLM.from_preset(tiny)
+    assert task.tokenizer(["a loudsong"]).to_list() == [[5, before.tokenizer.vocabulary_size]]
+    # It went on from those weights, a little.
+    rows = [np.asarray(one.backbone.token_embedding.embeddings)[:17] for one in (before, task)]
+    assert 0 < np.abs(rows[1] - rows[0]).max() < 0.01
+    assert stored(preset)["learning-rate"] == before.backbone.learning_rate
+    assert stored(preset)["form"] == "full-sentences"
+
+
+@pytest.mark.parametrize(
+    "cls, of_lines, of_blocks",
+    [
+        (models.BertBackbone, ["masked-lm"], ["masked-lm", "next-sentence"]),
+        (models.RobertaBackbone, ["masked-lm"], ["masked-lm"]),
+        (models.AlbertBackbone, ["n-grams"], ["n-grams", "sentence-order"]),
+        (models.GPT2Backbone, ["causal-lm"], ["causal-lm"]),
+        (models.SpanBertBackbone, ["spans", "span-boundary"], ["spans", "span-boundary"]),
+        (models.ElectraBackbone, ["replaced-tokens"], ["replaced-tokens"]),
+        (models.ElectraGeneratorBackbone, ["masked-lm"], ["masked-lm"]),
+    ],
+)
+def test_default_objectives(cls, of_lines, of_blocks):
+    for document, names in (("line", of_lines), ("block", of_blocks)):
+        options = {"document": document, "split_sentences": False}
+        assert list(default_objectives(cls, options)) == names
+
+
+def test_what_does_not_go_together(fail, going_on, tiny, tmp_path):
+    new = tmp_path / "new"
+    for options, message in (
+        (["--num-layers", 1], "--num-layers is not for --from"),
+        (["--vocabulary", tiny], "--vocabulary is not for --from"),
+        (["--objective", "causal-lm"], "reads in both directions"),
+        (["--objective", "next-sentence"], "add --split-sentences, or --document block"),
+        (["--objective", "spans", "--whole-words"], "--whole-words is for --objective masked-lm"),
+        (["--objective", "sentence-order", "--document", "block"], "no head for kind"),
+        (["--objective", "replaced-tokens"], "BertBackbone has no head"),
+        (["--sequence-length", 99], "positions for 24"),
+    ):
+        assert message in fail(*going_on(new, *options)), options
+    assert "Say what to train" in fail("pretrain", __file__, "--output", new)
+    assert not new.exists()
+
+
+HEADS = {
+    "bert-base": {"token_head", "next_sentence_head"},
+    "albert-base": {"token_head", "sentence_order_head"},
+    "electra-small": {"replaced_head"},
+    "span-bert-large": {"token_head", "span_boundary_head"},
+    "roberta-base": {"token_head"},
+    "gpt3-small": {"position_embedding"},
+}
+
+
+@pytest.mark.parametrize(
+    "recipe, shown",
+    [
+        ("bert-base", "masked-lm, next-sentence"),
+        pytest.param("albert-base", "n-grams, sentence-order", marks=pytest.mark.slow),
+        pytest.param("electra-small", "replaced-tokens", marks=pytest.mark.slow),
+        pytest.param("span-bert-large", "spans, span-boundary", marks=pytest.mark.slow),
+        pytest.param("roberta-base", "masked-lm", marks=pytest.mark.slow),
+        pytest.param("gpt3-small", "causal-lm", marks=pytest.mark.slow),
+    ],
+)
+def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, recipe, shown):
+    corrected, make = set(), training.AdamW.__init__
+
+    def spy(self, *args, **kwargs):
+        corrected.update({kwargs["bias_correction"]} if "bias_correction" in kwargs else {})
+        make(self, *args, **kwargs)
+
+    monkeypatch.setattr(training.AdamW, "__init__", spy)
+    preset, texts = tmp_path / "preset", write("texts.txt", SENTENCES)
+    vocabulary = tiny
+    if recipe in ("roberta-base", "gpt3-small"):
+        vocabulary = tmp_path / "vocabulary"
+        like = ["--special-tokens", "roberta"] if recipe == "roberta-base" else []
+        options = ["--kind", "byte-pair", "--size", 300, *like]
+        run("vocab", texts, *options, "--output", vocabulary)
+    small = ["--num-layers", 1, "--hidden-dim", 16, "--num-heads", 4, "--sequence-length", 16]
+    parts = [] if recipe == "electra-small" else ["--micro-batch-size", 2]
+    run_size = ["--batch-size", 4, *parts, "--epochs", 1, "--document", "block"]
+    line = ["--config", recipe, "--vocabulary", vocabulary, *small, *run_size]
+    said = run("pretrain", texts, "--output", preset, *line)
+    assert f"objective  {shown}" in said
+    assert stored(preset)["hidden-dim"] == 16
+    assert stored(preset)["weight-decay"] > 0
+    assert corrected == {recipe in ("span-bert-large", "roberta-base", "gpt3-small")}
+    names = {name.split("/")[0] for name in load_file(preset / "model.safetensors")}
+    assert names >= {"token_embedding"} | HEADS[recipe]
+    if recipe == "electra-small":  # with its generator, it goes on, too
+        again = ["--from", preset, "--output", tmp_path / "again", "--batch-size", 4]
+        run("pretrain", texts, *again)
+        assert stored(tmp_path / "again")["generator"] == str(preset / "generator")
+        before, after = (
+            tasks.MaskedLM.from_preset(folder / "generator").head.bias.numpy()
+            for folder in (preset, tmp_path / "again")
+        )
+        assert 0 < np.abs(after - before).max() < 0.01
+        assert type(tasks.Task.from_preset(preset / "generator")) is tasks.MaskedLM
+
+
+@pytest.mark.slow
+def test_going_on_then_the_rest_of_the_way(run, going_on, write, answers, tmp_path):
+    preset, critic = tmp_path / "preset", tmp_path / "critic"
+    words = write("words.txt", "loudsong\n")
+    run(*going_on(preset, "--add-words", words, "--document", "block"))
+    csv = "text,label\n" + "a good film,good\na bad loudsong,bad\n" * 6
+    train = write("train.csv", csv)
+    run("finetune", preset, train, "--output", critic, "--batch-size", 4)
+    [measured] = answers(run("evaluate", critic, train, "--json"))
+    assert measured["texts"] == 12
+    run("export", critic, tmp_path / "exported", "--check")
+    run("export", critic, tmp_path / "critic.tflite", "--check")
+    texts = ["a bad loudsong", "a bad song"]
+    from_task = answers(run("predict", critic, *texts))
+    exported = answers(run("predict", tmp_path / "exported", *texts))
+    for one, other in zip(from_task, exported):
+        assert one["answer"]["scores"] == pytest.approx(other["answer"]["scores"], abs=1e-5)
+    # The word is one token in the graph, too: another score than that of its pieces.
+    assert exported[0]["answer"]["scores"] != exported[1]["answer"]["scores"]

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import files, models, tasks
+from keras_lm.cli.artefacts import inspect_saved_model
 from keras_lm.export import ExportCheckError
 from keras_lm.tasks import signatures
 from keras_lm.tokenizers import BytePairTokenizer
@@ -42,6 +43,9 @@ def test_files_are_smaller_and_answers_are_as_the_tasks(weights, exported, task,
     expected = task.classify(texts)
     difference = np.abs(found["scores"] - expected["scores"]).max()
     assert 0 < difference < {"float16": 0.001, "int8": 0.02}[weights]
+    described = inspect_saved_model(exported[weights], [])
+    assert described["parameters"] == task.count_params()
+    assert weights in described["dtype"]
 
 
 def test_models_loaded_side_by_side_keep_their_weights(exported, texts):
@@ -76,6 +80,9 @@ def test_frozen_weights_answer_as_the_task_does(make_backbone, tokenizer, texts,
     assert set(functions) == {"serving_default", "tokenize", "classify"}
     assert not any(function.variables for function in functions.values())
     assert files.size(folder / "variables") < 2000
+    described = inspect_saved_model(folder, [])
+    assert described["parameters"] == task.count_params()
+    assert described["dtype"] == "float32, frozen"
     example = tf.train.Example()
     for name in ("text", "text_pair"):
         example.features.feature[name].bytes_list.value.append(b"the film")

@@ -1,0 +1,140 @@
+"""The objectives of `keras-lm pretrain` by name: their options, and the rows that they read.
+
+A further objective is a line of `OBJECTIVES`, and one of `FORMS` if it needs rows of its own.
+"""
+
+import click
+
+# As the option names them → the classes in `keras_lm.objectives`, and their arguments → options.
+# In the order in which they corrupt a batch.
+MASKING = {"rate": "mask_rate", "masks_per_text": "masks_per_text"}
+OBJECTIVES = {
+    "masked-lm": ("MaskedLanguageModel", MASKING | {"whole_words": "whole_words"}),
+    "n-grams": ("MaskedNGrams", MASKING),
+    "spans": ("MaskedSpans", MASKING),
+    "span-boundary": ("SpanBoundary", {}),
+    "next-sentence": ("NextSentence", {}),
+    "sentence-order": ("SentenceOrder", {}),
+    "replaced-tokens": ("ReplacedTokens", {}),
+    "causal-lm": ("CausalLanguageModel", {}),
+}
+# Options of the generator of replaced tokens.
+GENERATOR = ("mask_rate", "generator", "generator_size")
+# The form of rows that an objective needs; `DEFAULT_FORM` serves all others.
+FORMS = {"next-sentence": "next-sentence", "sentence-order": "segment-pairs"}
+DEFAULT_FORM = "full-sentences"
+ALL_FORMS = ("single", "doc-sentences", DEFAULT_FORM, "segment-pairs", "next-sentence")
+PAIRS = tuple(FORMS.values())
+
+
+def check_objectives(names, options):
+    """Refuse objectives and options that do not go together; imports no TensorFlow."""
+    if len(names) > len(set(names)):
+        raise click.UsageError("--objective names one twice.")
+    for alone in ("causal-lm", "replaced-tokens"):
+        if alone in names and len(names) > 1:
+            raise click.UsageError(f"--objective {alone} goes with no other.")
+    forms = {FORMS[name] for name in names if name in FORMS}
+    if len(forms) > 1:
+        raise click.UsageError(
+            "--objective next-sentence and sentence-order read different pairs of texts: choose "
+            "one."
+        )
+    if options["generator"] and options["generator_size"]:
+        raise click.UsageError("--generator has a size: leave out --generator-size.")
+    form = options["form"]
+    if form and forms and form not in forms:
+        raise click.UsageError(
+            f"--form {form} is not what --objective {' '.join(names)} reads: leave it out."
+        )
+    if "causal-lm" in names:
+        for option in ("form", "split_sentences", "short_share", "single_share"):
+            if options[option]:
+                raise click.UsageError(
+                    f"--{option.replace('_', '-')} is not for --objective causal-lm, which reads "
+                    "documents as they are."
+                )
+    if (form in PAIRS or forms) and not _has_sentences(options):
+        raise click.UsageError(
+            "Pairs of sentences are wanted, and with --document line a document has one sentence: "
+            "add --split-sentences, or --document block."
+        )
+    users = {}
+    for name, (_, arguments) in OBJECTIVES.items():
+        for option in arguments.values():
+            users.setdefault(option, []).append(name)
+    for option in GENERATOR:
+        users.setdefault(option, []).append("replaced-tokens")
+    for option, objectives in users.items():
+        if options[option] and names and not {*objectives}.intersection(names):
+            raise click.UsageError(
+                f"--{option.replace('_', '-')} is for --objective {', '.join(objectives)} only."
+            )
+
+
+def default_objectives(backbone_class, options):
+    """Return the names of what a class of backbone was pretrained with.
+
+    Without what needs pairs of sentences, if the documents have none.
+    """
+    if backbone_class.is_causal:
+        return ("causal-lm",)
+    from keras_lm.objectives import pretraining_objectives
+
+    by_class = {cls: name for name, (cls, _) in OBJECTIVES.items()}
+    made = pretraining_objectives(backbone_class)
+    names = [by_class[type(objective).__name__] for objective in made]
+    return tuple(name for name in names if name not in FORMS or _has_sentences(options))
+
+
+def form_of(names, form):
+    """Return the form of rows that objectives read; `form` is the user's, or None."""
+    return form or next((FORMS[name] for name in names if name in FORMS), DEFAULT_FORM)
+
+
+def make_objectives(names, options):
+    """Return the objectives of these names, with the options that are given.
+
+    That of replaced tokens still lacks its generator, see `with_generator`.
+    """
+    from keras_lm import objectives
+
+    made = []
+    for name, (cls, arguments) in OBJECTIVES.items():
+        if name in names:
+            given = {a: options[o] for a, o in arguments.items() if options[o] is not None}
+            made.append(getattr(objectives, cls)(**given))
+    return made
+
+
+def with_generator(task, options):
+    """Return a task that finds replaced tokens together with a new generator that replaces them."""
+    from keras_lm import tasks
+
+    backbone = task.backbone
+    if not hasattr(backbone, "make_generator"):
+        raise click.UsageError(
+            f"{type(backbone).__name__} has no generator: --objective replaced-tokens is for "
+            "ELECTRA's discriminators."
+        )
+    size = {} if options["generator_size"] is None else {"size": options["generator_size"]}
+    generator = tasks.MaskedLM(
+        backbone.make_generator(**size), tokenizer=task.tokenizer, **task.packing
+    )
+    objective = replaced_by(generator, options)
+    return tasks.Pretrainer(
+        backbone, [objective], task.heads, tokenizer=task.tokenizer, **task.get_arguments()
+    )
+
+
+def replaced_by(generator, options):
+    """Return the objective of the tokens that a generator replaces."""
+    from keras_lm import objectives
+
+    rate = {} if options["mask_rate"] is None else {"rate": options["mask_rate"]}
+    masking = objectives.MaskedLanguageModel(mask_share=0.85, random_share=0.0, **rate)
+    return objectives.ReplacedByGenerator(generator, masking=masking)
+
+
+def _has_sentences(options):
+    return options["document"] != "line" or options["split_sentences"]

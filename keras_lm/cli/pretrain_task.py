@@ -1,0 +1,132 @@
+"""What `keras-lm pretrain` trains, and how: its task and its optimizer, of the options."""
+
+from pathlib import Path
+
+import click
+
+from keras_lm import models, presets, registry, tasks, training
+from keras_lm.cli.objective_options import (
+    check_objectives,
+    default_objectives,
+    form_of,
+    make_objectives,
+    replaced_by,
+    with_generator,
+)
+from keras_lm.cli.sources import load_task, open_source
+from keras_lm.tokenizers import Tokenizer
+
+
+def make_task(options, words):
+    """Return the compiled task; sets in `options` what follows from the model.
+
+    `words` join the vocabulary of a published model.
+    """
+    task = _going_on(options, words) if options["source"] else _from_scratch(options)
+    if "replaced-tokens" in options["objectives"] and not options["generator"]:
+        task = with_generator(task, options)
+    task.compile(
+        optimizer=_optimizer(task.backbone, options), micro_batch_size=options["micro_batch_size"]
+    )
+    return task
+
+
+def _going_on(options, words):
+    backbone_class, _ = presets.recognise(open_source(options["source"]))
+    cls, arguments = _task_class(backbone_class, options)
+    given = {name: options[name] for name in ("dropout", "sequence_length", "dtype")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if generator := _published_generator(options, words):
+        generator = load_task(generator, tasks.MaskedLM, **given)
+        arguments["objectives"] = [replaced_by(generator, options)]
+        arguments["embeddings_of"] = generator.backbone
+    arguments |= given
+    task = load_task(options["source"], cls, **arguments)
+    if words:
+        before = task.tokenizer.vocabulary_size
+        task = task.with_words(words)
+        more = task.tokenizer.vocabulary_size - before
+        click.echo(f"vocabulary: {more:,} entries more, for {len(words):,} words")
+    return task
+
+
+def _published_generator(options, words):
+    """Return the source of the generator to go on with, or None for a new one; sets the option."""
+    inside = Path(options["source"]).expanduser() / "generator"
+    if options["objectives"] != ("replaced-tokens",) or options["generator_size"]:
+        return None
+    if not options["generator"] and inside.is_dir() and not words:
+        options["generator"] = str(inside)
+    if options["generator"] and words:
+        raise click.UsageError("--generator does not go with --add-words, which need a new one.")
+    return options["generator"]
+
+
+def _from_scratch(options):
+    backbone_class = registry.sizes()[options["size"]]
+    size = backbone_class.SIZES[options["size"]]
+    cls, arguments = _task_class(backbone_class, options)
+    role, kind = ("eos", "byte-pair") if backbone_class.is_causal else ("mask", "wordpiece")
+    if issubclass(backbone_class, models.RobertaBackbone):
+        kind = "byte-pair --special-tokens roberta"
+    tokenizer = Tokenizer.from_preset(options["vocabulary"])
+    if role not in tokenizer.special_tokens:
+        raise click.UsageError(
+            f"--vocabulary {options['vocabulary']} has no special token in the role of {role}, "
+            f"which --size {options['size']} needs: make one with keras-lm vocab --kind {kind}."
+        )
+    given = {name: options[name] for name in ("num_layers", "hidden_dim", "num_heads", "dropout")}
+    given["max_sequence_length"] = options["sequence_length"]
+    if options["hidden_dim"]:
+        given["intermediate_dim"] = (
+            options["hidden_dim"] * size["intermediate_dim"] // size["hidden_dim"]
+        )
+    if backbone_class.is_causal and options["dropout"] is None:
+        given["dropout"] = 0.0
+    given = {name: value for name, value in given.items() if value is not None}
+    given |= {"vocabulary_size": tokenizer.vocabulary_size, "dtype": options["dtype"]}
+    return cls(backbone_class(**(size | given)), tokenizer=tokenizer, **arguments)
+
+
+def _task_class(backbone_class, options):
+    """Return the class of the task and its arguments; sets the objectives and the form of rows."""
+    if not (issubclass(backbone_class, models.CausalBackbone) or backbone_class.PRETRAINING_HEADS):
+        raise click.UsageError(
+            f"{backbone_class.__name__} has a training of its own, from Python: "
+            "keras_lm.training.fit_streams and fit_sentences."
+        )
+    names = options["objectives"] or default_objectives(backbone_class, options)
+    options["objectives"] = names
+    if ("causal-lm" in names) != backbone_class.is_causal:
+        reads = "from left to right" if backbone_class.is_causal else "in both directions"
+        raise click.UsageError(
+            f"{backbone_class.__name__} reads {reads}: --objective {names[0]} is not for it. Leave "
+            "it out, or choose another model."
+        )
+    check_objectives(names, options)
+    if backbone_class.is_causal:
+        return tasks.CausalLM, {}
+    options["form"] = form_of(names, options["form"])
+    made = make_objectives(names, options)
+    if len(made) == 1 and made[0].heads == {"token_logits": "token"}:
+        return tasks.MaskedLM, {"objective": made[0]}
+    return tasks.Pretrainer, {"objectives": made}
+
+
+def _optimizer(backbone, options):
+    """Return the optimizer, with the user's numbers or those that suit the model."""
+    rate = backbone.learning_rate
+    numbers = {"weight_decay": 0.01, "beta_2": 0.999, "epsilon": 1e-6}  # BERT's
+    if not options["source"] and backbone.is_causal:
+        # As GPT-3 was trained (https://arxiv.org/abs/2005.14165, appendix B), but for beta_2, which
+        # is 0.95 for its batches of half a million tokens and more: small ones are noisier.
+        rate, numbers = 1e-3, {"weight_decay": 0.1, "beta_2": 0.99, "epsilon": 1e-8}
+    elif not options["source"]:
+        # BERT-base's 1e-4; this power of the width also comes to ELECTRA-small's 5e-4.
+        rate = min(1e-4 * (768 / backbone.config["hidden_dim"]) ** 1.5, 1e-3)
+    options["learning_rate"] = options["learning_rate"] or rate
+    for name, number in numbers.items():
+        options[name] = number if options[name] is None else options[name]
+    schedule = training.WarmupLinearDecay(options["learning_rate"], warmup=options["warmup"])
+    cls = training.Lamb if options["optimizer"] == "lamb" else training.AdamW
+    return cls(schedule, **{name: options[name] for name in (*numbers, "bias_correction")})

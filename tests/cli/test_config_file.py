@@ -1,0 +1,73 @@
+"""`--config`: what a file may hold, what wins, and that the file beside a result repeats it."""
+
+import pytest
+
+from keras_lm.cli import main
+from keras_lm.cli.config_file import RECIPES, read_config, recipe_names, tomllib
+
+ROWS = "text,label\n" + "the film was good,good\nthe song was bad,bad\n" * 4
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture
+def rows(write):
+    return write("train.csv", ROWS)
+
+
+def test_a_run_is_repeated_by_its_file(run, tiny, rows, write, tmp_path):
+    config = write(
+        "my.toml",
+        f'train = "{rows}"\nepochs = 2\nlearning-rate = 1\nclass-weight = "good=2,bad=1.5"\n'
+        'class-names = "good,bad"\nbatch-size = 4\n',
+    )
+    first, again = tmp_path / "first", tmp_path / "again"
+    # Without an argument of the line, it is the file's; an option of the line wins.
+    line = ["--config", config, "--learning-rate", 1e-3]
+    run("finetune", tiny, *line, "--output", first)
+    stored = tomllib.loads((first / "run.toml").read_text())
+    assert stored["learning-rate"] == 1e-3
+    assert stored["epochs"] == 2
+    assert stored["class-weight"] == "good=2.0,bad=1.5"
+    assert stored["source"] == str(tiny)
+    assert stored["task"] == "text-classifier"
+    run("finetune", "--config", first / "run.toml", "--output", again)
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (first, again)]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("epoch = 3", "'epoch', which is no option of keras-lm finetune that a file can hold. Did"),
+        ("learning_rate = 1e-4", "Did you mean learning-rate?"),
+        ("overwrite = true", "'overwrite', which is no option"),
+        ('epochs = "3"', 'epochs = "3": it must be a whole number'),
+        ("epochs = true", "it must be a whole number"),
+        ("learning-rate = [1e-4]", "it must be a number"),
+        ("multi-label = 1", "it must be true or false"),
+        ("labels = 0", 'it must be a text, in "quotes"'),
+        ("epochs = 0", "--epochs': 0 is not in the range x>=1. (It stands in"),
+        ("epochs 3", "is no TOML file"),
+    ],
+)
+def test_mistakes_in_a_file_name_it(fail, tiny, rows, write, tmp_path, content, message):
+    config = write("my.toml", content)
+    shown = fail("finetune", tiny, rows, "--output", tmp_path / "new", "--config", config)
+    assert message in shown
+    assert "my.toml" in shown
+
+
+def test_recipes(run, fail):
+    listed = run("pretrain", "--recipes").splitlines()
+    assert [line.split()[0] for line in listed] == recipe_names() != []
+    assert all("https://" in line for line in listed)
+    shown = fail("pretrain", "x.txt", "--config", "electra-smal")
+    assert "Did you mean electra-small" in shown
+    for name in recipe_names():
+        path = RECIPES / f"{name}.toml"
+        options = read_config(path, main.commands["pretrain"])
+        assert {"objectives", "learning_rate", "batch_size"} <= set(options)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        figures = [line for line in lines if line and not line.startswith("#")]
+        assert all(" # " in line for line in figures), name  # each says where it stands
