@@ -136,6 +136,18 @@ def training(dtype):
     return Row("training", title, TRAINING, STEP, BATCH | {"dtype": dtype}, targets=targets)
 
 
+def pretraining(model, title):
+    """A step of pretraining, masks included, in float32."""
+    return Row(
+        "pretraining",
+        f"Pretraining step with AdamW, {title}, 8 × 128 tokens, 20 predicted, float32",
+        (KERAS_LM, TORCH),
+        STEP,
+        BATCH | {"dtype": "float32", "model": model},
+        targets=(Target(names(TORCH), time=1.0),),
+    )
+
+
 def latency(model, title, batch, calls):
     """From strings to labels, at one batch size."""
     return Row(
@@ -209,6 +221,8 @@ def make_rows(megabytes):
         ),
         training("float32"),
         training("mixed_bfloat16"),
+        pretraining("bert", "BERT-base's masked LM"),
+        pretraining("electra", "ELECTRA-small with its generator"),
         Row(
             "tokenizer",
             "WordPiece, uncased, film reviews, batches of 64",

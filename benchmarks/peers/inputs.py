@@ -12,6 +12,8 @@ from protocol import timed
 
 VOCABULARY_SIZE, NUM_LAYERS, NUM_HEADS, HIDDEN_DIM, INTERMEDIATE_DIM = 30522, 12, 12, 768, 3072
 GPT2_VOCABULARY_SIZE = 50257
+# Pretraining: the mask's id, the share of tokens it masks, the width of ELECTRA-small's generator.
+MASK_ID, MASKED, GENERATOR = 103, 0.15, 1 / 4
 
 
 def packed_batch(batch, length):

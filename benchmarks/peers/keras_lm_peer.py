@@ -110,6 +110,33 @@ def training(batch, length, dtype, calls, variant):
     return timed(lambda: task.train_on_batch(packed, labels), calls)
 
 
+def pretraining(model, batch, length, dtype, calls, variant):
+    """A step of pretraining, with new masks (and samples) in each."""
+    import keras_lm
+    from keras_lm.objectives import MaskedLanguageModel, ReplacedByGenerator
+
+    size, shares = {
+        "bert": ("bert_base_en_uncased", {}),
+        "electra": (
+            "electra_small_discriminator_uncased_en",
+            {"mask_share": 0.85, "random_share": 0.0},
+        ),
+    }[model]
+    names = ("token_ids", "segment_ids", "padding_mask")
+    packed = dict(zip(names, inputs.packed_batch(batch, length)))
+    backbone = keras_lm.models.Backbone.from_preset(
+        size, load_weights=False, dtype=dtype, dropout=0.1
+    )
+    objective = MaskedLanguageModel(
+        inputs.MASK_ID, inputs.VOCABULARY_SIZE, special_ids=[], rate=inputs.MASKED, **shares
+    )
+    if model == "electra":
+        generator = keras_lm.tasks.MaskedLM(backbone.make_generator(inputs.GENERATOR))
+        objective = ReplacedByGenerator(generator, masking=objective)
+    task = keras_lm.tasks.Pretrainer(backbone, objectives=[objective])
+    return timed(lambda: task.train_on_batch(packed), calls)
+
+
 def tokenizer(reviews, minilm, batch, calls, variant):
     """WordPiece batch by batch, in `tf.data` on all cores, and the op that it is built on."""
     import tensorflow as tf
@@ -282,6 +309,7 @@ FUNCTIONS = {
     "forward": forward,
     "growth": growth,
     "training": training,
+    "pretraining": pretraining,
     "tokenizer": tokenizer,
     "import": import_,
     "export": export,

@@ -1,6 +1,7 @@
 """PyTorch with Hugging Face's transformers and tokenizers."""
 
 import itertools
+import math
 import os
 
 import inputs
@@ -79,8 +80,18 @@ def training(batch, length, dtype, calls, variant):
     import torch
     from transformers import BertForSequenceClassification
 
+    model = BertForSequenceClassification(make_config(num_labels=2))
+    packed = packed_inputs(batch, length)
+    labels = torch.from_numpy(inputs.labels(batch)).long()
+    return timed(make_step(model, lambda: model(**packed, labels=labels).loss, dtype), calls)
+
+
+def make_step(model, loss, dtype):
+    """Return a step of optimisation of a model, given a callable that computes its loss."""
+    import torch
+
     use_all_cores()
-    model = BertForSequenceClassification(make_config(num_labels=2)).train()
+    model.train()
     decayed = [p for name, p in model.named_parameters() if p.ndim > 1]
     others = [p for name, p in model.named_parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW(
@@ -90,19 +101,104 @@ def training(batch, length, dtype, calls, variant):
         weight_decay=0.01,
         fused=True,
     )
-    packed = packed_inputs(batch, length)
-    labels = torch.from_numpy(inputs.labels(batch)).long()
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "mixed_bfloat16"):
-            loss = model(**packed, labels=labels).loss
-        loss.backward()
+            value = loss()
+        value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        return loss.item()
+        return value.item()
 
-    return timed(step, calls)
+    return step
+
+
+def pretraining(model, batch, length, dtype, calls, variant):
+    """A step of pretraining, with new masks (and samples) in each; logits at masks only."""
+    packed = packed_inputs(batch, length)
+    network, loss = {"bert": masked_lm, "electra": electra}[model](packed)
+    return timed(make_step(network, loss, dtype), calls)
+
+
+def masked_lm(packed):
+    """Return BERT-base, and a callable that returns its loss with new masks."""
+    from torch.nn.functional import cross_entropy
+    from transformers import BertForMaskedLM
+
+    model = BertForMaskedLM(make_config())
+
+    def loss():
+        masked, positions, labels = mask(packed, 0.8, 0.1)
+        states = at(model.bert(**masked).last_hidden_state, positions)
+        return cross_entropy(model.cls(states).flatten(0, 1), labels.flatten())
+
+    return model, loss
+
+
+def electra(packed):
+    """Return both networks of ELECTRA-small, and a callable that returns their loss."""
+    import torch
+    from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+    def config(share):
+        return ElectraConfig(
+            vocab_size=inputs.VOCABULARY_SIZE,
+            embedding_size=128,
+            hidden_size=int(256 * share),
+            num_hidden_layers=12,
+            num_attention_heads=int(4 * share),
+            intermediate_size=int(1024 * share),
+        )
+
+    discriminator = ElectraForPreTraining(config(1))
+    generator = ElectraForMaskedLM(config(inputs.GENERATOR))
+    generator.electra.embeddings = discriminator.electra.embeddings
+    generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
+    model = torch.nn.ModuleDict({"discriminator": discriminator, "generator": generator})
+    real = packed["attention_mask"] > 0
+
+    def loss():
+        masked, positions, labels = mask(packed, 0.85, 0.0)
+        states = at(generator.electra(**masked).last_hidden_state, positions)
+        logits = generator.generator_lm_head(generator.generator_predictions(states))
+        written = cross_entropy(logits.flatten(0, 1), labels.flatten())
+        with torch.no_grad():
+            noise = -torch.log(-torch.log(torch.rand(logits.shape)))
+            samples = (logits.float() + noise).argmax(dim=-1)
+        ids = packed["input_ids"]
+        samples = torch.where(labels >= 0, samples, ids.gather(1, positions))
+        filled = ids.scatter(1, positions, samples)
+        found = discriminator(**packed | {"input_ids": filled}).logits
+        replaced = (filled != ids).float()
+        return written + 50 * binary_cross_entropy_with_logits(found[real], replaced[real])
+
+    return model, loss
+
+
+def at(states, positions):
+    """Return the states (B, M, D) at positions (B, M)."""
+    return states.gather(1, positions[:, :, None].expand(-1, -1, states.shape[-1]))
+
+
+def mask(packed, mask_share, random_share):
+    """Return masked inputs, the positions (B, M) and the labels, -100 where there are fewer."""
+    import torch
+
+    ids, real = packed["input_ids"], packed["attention_mask"] > 0
+    number = math.ceil(inputs.MASKED * ids.shape[1] - 1e-4)
+    chance = torch.rand(ids.shape).masked_fill(~real, -1.0)
+    positions = chance.topk(number, dim=1).indices
+    wanted = (inputs.MASKED * real.sum(dim=1, keepdim=True)).round()
+    chosen = torch.arange(number)[None] < wanted
+    originals = ids.gather(1, positions)
+    fate = torch.rand(positions.shape)
+    anything = torch.randint(inputs.VOCABULARY_SIZE, positions.shape)
+    new = torch.where(fate < mask_share + random_share, anything, originals)
+    new = torch.where(fate < mask_share, inputs.MASK_ID, new)
+    masked = ids.scatter(1, positions, torch.where(chosen, new, originals))
+    return packed | {"input_ids": masked}, positions, originals.masked_fill(~chosen, -100)
 
 
 def tokenizer(reviews, minilm, batch, calls, variant):
@@ -206,6 +302,7 @@ FUNCTIONS = {
     "forward": forward,
     "growth": growth,
     "training": training,
+    "pretraining": pretraining,
     "tokenizer": tokenizer,
     "import": import_,
     "latency": latency,
