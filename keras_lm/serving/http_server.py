@@ -20,14 +20,23 @@ class Connection(H11Protocol):
     def connection_made(self, transport):
         super().connection_made(transport)
         self.since = self.loop.time()
-        if len(self.connections) > self.config.limit_concurrency - 1:
+        if self.are_too_many:
             waiting = [other for other in self.connections if other.waits and other is not self]
-            if waiting:  # otherwise uvicorn answers 503
+            if waiting:
                 min(waiting, key=lambda other: other.since).drop()
+
+    def handle_events(self):
+        # uvicorn's own count would include requests of dropped connections that have yet to end.
+        self.limit_concurrency = 0 if self.are_too_many else None  # 0: it answers 503
+        super().handle_events()
 
     def on_response_complete(self):
         super().on_response_complete()
         self.since = self.loop.time()
+
+    @property
+    def are_too_many(self):
+        return len(self.connections) > self.config.limit_concurrency
 
     @property
     def waits(self):
@@ -65,7 +74,7 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 backlog=ACCEPTED_AT_ONCE,
-                limit_concurrency=max_connections + 1,
+                limit_concurrency=max_connections,
                 timeout_keep_alive=request_timeout,
                 timeout_graceful_shutdown=grace,
             )

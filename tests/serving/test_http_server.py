@@ -58,6 +58,16 @@ def test_clients_in_waiting_give_way_and_are_not_logged(strict, rest_of, caplog,
     assert capfd.readouterr() == ("", "")
 
 
+def test_requests_of_dropped_clients_do_not_count(strict):
+    whole = b"GET /v1/models/kinds HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for _ in range(10):
+        clients = [connect(strict.rest_url, PART) for _ in range(12)]
+        clients.append(connect(strict.rest_url, whole))
+        assert clients[-1].recv(100).startswith(b"HTTP/1.1 200")
+        for client in clients:
+            client.close()
+
+
 def test_clients_that_are_answered_stay_and_more_hear_503(strict, rest_of):
     body = json.dumps({"signature_name": "slow", "inputs": 1.0})
     head = PART[:-1].replace(b"1000", str(len(body)).encode())
