@@ -10,7 +10,9 @@ several times on other examples. FOLDER keeps the models, the tables (`table.md`
 (`curves.svg`) and a line for each result (`results.jsonl`), from which an interrupted run goes on.
 """
 
+import itertools
 import json
+import math
 import random
 import statistics
 import time
@@ -169,10 +171,13 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
     keras.utils.set_random_seed(0)
     backbone = cls(**size)
     if make is None:
-        tasks.FeatureExtractor(backbone, tokenizer=corpus.tokenizer).save_to_preset(preset)
+        task = tasks.FeatureExtractor(backbone, tokenizer=corpus.tokenizer)
+        widen(task)
+        task.save_to_preset(preset)
         return {"steps": 0}
     parts = make(backbone, corpus.tokenizer)
     task = tasks.Pretrainer(backbone, parts, tokenizer=corpus.tokenizer)
+    widen(task)
     task.compile(optimizer=training.AdamW(learning_rate=rate))
     flops = flops_of_step(backbone, parts, batch_size * corpus.sequence_length)
     steps = max(int(budget / flops) // POINTS, 1) * POINTS
@@ -194,6 +199,17 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
     if name == REPLACED:
         found["auc"] = area_under_curve(task, corpus.held_out())
     return found
+
+
+def widen(task):
+    """Let random weights be as large as BERT-base's are beside its width, in a narrower network.
+
+    With 0.02 at a width of 128, the first thousand steps hardly leave the tokens' frequencies.
+    """
+    scale = math.sqrt(768 / task.backbone.config["hidden_dim"])
+    for variable in task.trainable_weights:
+        if variable.path.endswith(("kernel", "embeddings")):
+            variable.assign(scale * variable)
 
 
 def measure(task, objective, batches):
@@ -231,7 +247,7 @@ def questions(folder):
     return [(text, label) for label, text in (line.split(" ", 1) for line in lines)]
 
 
-SETS = {"film reviews": film_reviews, "TREC": questions}
+SETS = {"TREC": questions, "film reviews": film_reviews}
 
 
 def fine_tune(preset, rows, number, epochs, seeds):
@@ -250,7 +266,7 @@ def fine_tune(preset, rows, number, epochs, seeds):
         for variable, value in zip(variables, beginning, strict=True):
             variable.assign(value)
         texts, labels = zip(*random.Random(seed).sample(rest, number), strict=True)
-        task.fit(list(texts), list(labels), epochs=epochs, verbose=0)
+        task.fit(list(texts), list(labels), batch_size=16, epochs=epochs, verbose=0)
         answers = task.classify(list(test_texts))["labels"]
         found.append(float(np.mean(np.array(answers) == np.array(test_labels))))
     return {"accuracies": found}
@@ -369,9 +385,9 @@ def draw(results, path):
 @click.option("--vocabulary-size", default=2048, show_default=True)
 @click.option("--sequence-length", default=64, show_default=True)
 @click.option("--batch-size", default=16, show_default=True)
-@click.option("--learning-rate", default=2e-3, show_default=True)
+@click.option("--learning-rate", default=1e-3, show_default=True)
 @click.option("--train", default=1000, show_default=True, help="Examples for fine-tuning.")
-@click.option("--epochs", default=3, show_default=True, help="Of fine-tuning.")
+@click.option("--epochs", default=10, show_default=True, help="Of fine-tuning.")
 @click.option("--seeds", default=3, show_default=True, help="Of fine-tuning.")
 def main(folder, trec, names, **settings):
     """Pretrain, measure and fine-tune by one objective after the other, and write the tables."""
@@ -397,14 +413,13 @@ def run(folder, trec, names, results, teraflops, num_layers, hidden_dim, vocabul
         "max_sequence_length": sequence_length,
     }
     sets = {name: read(trec) for name, read in SETS.items() if trec or read is not questions}
-    for name in names:
+    budget = teraflops * 1e12
+    for (each, rows), name in itertools.product(sets.items(), names):
         preset = folder / name
         key = {"step": "pretraining", "objective": name}
-        budget = teraflops * 1e12
         results.add(key, pretrain, name, corpus, preset, size, budget, batch_size, learning_rate)
-        for each, rows in sets.items():
-            key = {"step": "fine-tuning", "objective": name, "set": each}
-            results.add(key, fine_tune, preset, rows, train, epochs, seeds)
+        key = {"step": "fine-tuning", "objective": name, "set": each}
+        results.add(key, fine_tune, preset, rows, train, epochs, seeds)
         write_report(results, folder)
 
 
