@@ -1,0 +1,29 @@
+"""The comparison of objectives: what a file of results keeps, and the tables made of it."""
+
+import objectives
+
+POINT = {"step": 10, "val_loss": 5.0, "val_accuracy": 0.25}
+
+
+def test_results_are_computed_once(tmp_path):
+    path = tmp_path / "results.jsonl"
+    objectives.Results(path).add({"step": "corpus"}, lambda: {"entropy": 6.5})
+    again = objectives.Results(path)
+    again.add({"step": "corpus"}, lambda: 1 / 0)
+    assert again.find(step="corpus")[0]["entropy"] == 6.5
+    assert len(path.read_text("utf-8").splitlines()) == 1
+
+
+def test_report_of_an_unfinished_run(tmp_path):
+    results = objectives.Results(tmp_path / "results.jsonl")
+    results.add({"step": "corpus"}, lambda: {"entropy": 6.5})
+    for name, row in (("none", {"steps": 0}), (objectives.PLAIN, {"steps": 10, "curve": [POINT]})):
+        results.add({"step": "pretraining", "objective": name}, lambda row=row: row)
+    key = {"step": "fine-tuning", "objective": objectives.PLAIN, "set": "TREC"}
+    results.add(key, lambda: {"accuracies": [0.5, 0.6, 0.7]})
+    objectives.write_report(results, tmp_path)
+    report = (tmp_path / "table.md").read_text("utf-8")
+    assert "6.50 nats" in report
+    assert "| none | 0 |  |  |  |  |" in report
+    assert "| masked LM | 10 | 5.00 |  | 60.0 ± 10.0 |  |" in report
+    assert "| 10 % | 10 | 5.00 | 25.0 |" in report
