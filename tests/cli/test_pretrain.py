@@ -296,31 +296,21 @@ def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, re
 
 
 def test_a_student_by_the_recipe_of_distilbert(
-    run, fail, write, make_backbone, tokenizer, interrupt, tmp_path
+    run, fail, write, make_backbone, tokenizer, tmp_path
 ):
     teacher, preset = tmp_path / "teacher", tmp_path / "student"
     master = tasks.MaskedLM(make_backbone(), tokenizer=tokenizer)
     master.save_to_preset(teacher)
-    texts = write("texts.txt", "the film was good . a bad song is loud\n" * 6)
-    line = ["pretrain", texts, "--config", "distil-bert-base", "--output", preset, "--steps", 4]
-    line += ["--teacher", teacher, "--batch-size", 2, "--sequence-length", 16, "--save-every", 0]
-    assert "The student is 768 wide, and --teacher 16" in fail(*line, "--num-layers", 1)
-    line += ["--hidden-dim", 16, "--num-layers", 1]
-    interrupt(2)
-    assert "The same command goes on" in fail(*line)
-    interrupt(None)
-    bias = master.head.bias.numpy()
-    master.head.bias.assign(bias + 0.1)
-    master.save_to_preset(teacher)
-    assert "another teacher" in fail(*line)
-    master.head.bias.assign(bias)
-    master.save_to_preset(teacher)
-    said = run(*line)
+    texts = write("texts.txt", "the film was good . a bad song is loud\n" * 4)
+    line = ["pretrain", texts, "--config", "distil-bert-base", "--teacher", teacher]
+    line += ["--output", preset, "--steps", 3, "--batch-size", 2, "--sequence-length", 16]
+    assert "The student is 768 wide, and --teacher 16" in fail(*line)
+    said = run(*line, "--hidden-dim", 16, "--num-layers", 1)
     assert "DistilBertBackbone" in said and "objective  distillation" in said
     assert "teacher_losses" in said and "square_losses" not in said
-    assert stored(preset)["steps"] == 4 and "epochs" not in stored(preset)
-    student = tasks.MaskedLM.from_preset(preset)
-    change = np.abs(student.head.bias.numpy() - bias)
+    assert stored(preset)["steps"] == 3 and "epochs" not in stored(preset)
+    student = load_file(preset / "model.safetensors")
+    change = np.abs(student["token_head/bias"] - master.head.bias.numpy())
     assert 0 < change.max() < 0.01  # it began where the teacher is
 
 

@@ -232,6 +232,10 @@ def test_a_run_goes_on_and_leaves_the_teacher_as_it_is(make_run, tmp_path):
     for one, other in zip(state(task), state(second), strict=True):
         np.testing.assert_array_equal(one, other)
 
+    second.objectives[0].teacher.head.bias.assign_add([0.1] * 12)
+    with pytest.raises(ValueError, match="of a run with another teacher"):
+        TrainingCheckpoint(file).restore(second)
+
 
 def test_the_preset_of_a_student_has_no_teacher(make_run, tmp_path):
     task, _ = make_run()
