@@ -402,6 +402,32 @@ def test_a_language_model_continues_by_the_options_that_a_person_sets(browser, p
     assert not browser.find("#curl-box").is_displayed()
 
 
+ENDLESS = """
+const real = window.fetch, next = new TextEncoder().encode('data: {"text": " more"}\\n\\n');
+window.fetch = (path, options) => path.endsWith(":stream") ? new Response(new ReadableStream({
+  async pull(stream) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    stream.enqueue(next);
+  },
+  cancel() { window.ended = true; },
+})) : real(path, options);
+"""
+
+
+def test_a_text_being_written_gives_way_to_another_model(browser):
+    browser.driver.execute_script(ENDLESS)
+    browser.choose("story")
+    browser.type(STORY)
+    browser.find("#ask").click()
+    until = WebDriverWait(browser.driver, 30).until
+    until(lambda _: "more more" in browser.find("#answer").text)
+    browser.choose("critic")
+    browser.ask("a fine film")
+    until(lambda driver: driver.execute_script("return window.ended"))
+    assert browser.texts("#answer .bars li")
+    assert not browser.texts("#answer .running")
+
+
 def test_choices_are_asked_for_and_answered_one_by_one(browser):
     browser.choose("choices")
     assert browser.texts("#fields label") == ["Text", "Choice 1", "Choice 2"]
