@@ -158,5 +158,5 @@ def test_a_place_beyond_the_head_is_an_error(make):
     inputs = {"token_ids": np.array([[CLS, 6, 7, 8, 9, SEP]])}
     inputs["span_boundaries"] = np.array([[[0, 4]] * 2])
     task(inputs | {"span_places": np.array([[0, 1]])})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="max_span_length=2: pass it to"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_span_length=2: predict the"):
         task(inputs | {"span_places": np.array([[0, 2]])})
