@@ -23,10 +23,10 @@ def test_every_export_is_a_new_version(run, fail, critic, tmp_path):
 @pytest.mark.parametrize(
     "name, options",
     [
-        ("critic.tflite", []),
-        pytest.param("exported", [], marks=pytest.mark.slow),
-        pytest.param("small", ["--weights", "int8"], marks=pytest.mark.slow),
-        pytest.param("quick", ["--freeze"], marks=pytest.mark.slow),
+        ("quick", ["--freeze"]),
+        pytest.param("critic.tflite", [], marks=pytest.mark.slow),
+        pytest.param("exported", [], marks=pytest.mark.thorough),
+        pytest.param("small", ["--weights", "int8"], marks=pytest.mark.thorough),
     ],
 )
 def test_check_compares_with_the_task(run, critic, tmp_path, name, options):

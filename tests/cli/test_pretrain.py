@@ -250,11 +250,11 @@ HEADS = {
     "recipe, shown",
     [
         ("bert-base", "masked-lm, next-sentence"),
-        pytest.param("albert-base", "n-grams, sentence-order", marks=pytest.mark.slow),
+        pytest.param("albert-base", "n-grams, sentence-order", marks=pytest.mark.thorough),
         pytest.param("electra-small", "replaced-tokens", marks=pytest.mark.slow),
-        pytest.param("span-bert-large", "spans, span-boundary", marks=pytest.mark.slow),
-        pytest.param("roberta-base", "masked-lm", marks=pytest.mark.slow),
-        pytest.param("gpt3-small", "causal-lm", marks=pytest.mark.slow),
+        pytest.param("span-bert-large", "spans, span-boundary", marks=pytest.mark.thorough),
+        pytest.param("roberta-base", "masked-lm", marks=pytest.mark.thorough),
+        pytest.param("gpt3-small", "causal-lm", marks=pytest.mark.thorough),
     ],
 )
 def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, recipe, shown):

@@ -21,6 +21,8 @@ from keras_lm.models import BertBackbone, GPT2Backbone
 from keras_lm.serving import Server, page
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
 
+pytestmark = pytest.mark.slow  # nine exports and a browser
+
 BROWSER = [shutil.which("chromium"), shutil.which("chromedriver")]
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -293,7 +295,7 @@ def test_pairs_show_several_labels_and_their_commands_run(browser, page_server):
     assert json.loads(typed) == {"text": "a good film", "text_pair": "it's a bad film"}
 
 
-@pytest.mark.slow  # TensorFlow is imported twice more
+@pytest.mark.thorough  # TensorFlow is imported twice more
 @pytest.mark.parametrize("model, texts", [("critic", [HOSTILE]), ("pairs", ["a film", "it's bad"])])
 def test_the_grpc_command_gives_the_same_answer(browser, model, texts):
     browser.choose(model)
