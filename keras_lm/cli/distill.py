@@ -19,15 +19,18 @@ from keras_lm.cli.fitting import (
 )
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
+    TASKS,
     PresetFolder,
     Source,
-    format_option,
+    choices_option,
+    labelled_format_option,
     labels_options,
     overwrite_option,
     text_options,
 )
 
-DISTILLED = {"TextClassifier": "text-classifier", "TextRegressor": "text-regressor"}
+DISTILLED = ("text-classifier", "text-regressor", "token-classifier", "multiple-choice")
+PAIRS = ("text-classifier", "text-regressor")
 
 
 @click.command(
@@ -51,9 +54,10 @@ DISTILLED = {"TextClassifier": "text-classifier", "TextRegressor": "text-regress
 )
 @click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
 @held_out_options
-@format_option
+@labelled_format_option
 @text_options
 @labels_options
+@choices_option
 @click.option(
     "--temperature",
     type=click.FloatRange(0, min_open=True),
@@ -80,9 +84,10 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
       keras-lm distill reviews.txt --teacher film-critic --student bert_tiny_en_uncased \\
           --output tiny-critic
 
-    The teacher is a preset of a classifier or a regressor, such as keras-lm finetune writes. The
-    student may be any model, with a vocabulary of its own. TRAIN is as for keras-lm finetune, but
-    needs no labels, so it may also be plain lines: the more texts, the better.
+    The teacher is a preset of a classifier, a regressor, a tagger or multiple choice, such as
+    keras-lm finetune writes. The student may be any model, with a vocabulary of its own. TRAIN is
+    as for keras-lm finetune, but needs no labels, so it may also be plain lines, for a tagger lists
+    of words in JSONL: the more texts, the better.
 
     The teacher reads each text once, before the first epoch. OUTPUT is a preset like any other,
     without the teacher; it is written at the end, and nothing if anything goes wrong before that.
@@ -95,12 +100,18 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
     from keras_lm.cli.sources import load_task, open_source
 
     stated = presets.stated_task(open_source(teacher))
-    name = DISTILLED.get(stated and stated.__name__)
+    found = stated.__name__ if stated else "no task"
+    name = next((name for name in DISTILLED if TASKS[name] == found), None)
     if name is None:
         raise click.ClickException(
-            f"{teacher} holds {stated.__name__ if stated else 'no task'}: a teacher is a "
-            "TextClassifier or a TextRegressor. Train one with keras-lm finetune."
+            f"{teacher} holds {found}: a teacher is a {', '.join(TASKS[n] for n in DISTILLED)}. "
+            "Train one with keras-lm finetune."
         )
+    for option, names in {"choices": ("multiple-choice",), "text_pair": PAIRS}.items():
+        if options[option] and name not in names:
+            raise click.UsageError(
+                f"--{option.replace('_', '-')} is not for {teacher}, a {found}: leave it out."
+            )
     multi_label = (presets.stated_arguments(open_source(teacher), stated) or {}).get("multi_label")
     data, held_out = read_data(train, name, options, multi_label, needs_labels=False)
     if held_out and held_out.labels is None:
@@ -110,11 +121,17 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
 
     keras.utils.set_random_seed(options["seed"])
     master = load_task(teacher)
-    class_names, arguments = None, {"text_pair": "text_pair" in data.texts}
-    arguments |= {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
-    if name == "text-classifier":
+    class_names = None
+    arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
+    if name in PAIRS:
+        arguments["text_pair"] = "text_pair" in data.texts
+    if name in ("text-classifier", "token-classifier"):
         class_names = master.class_names or [str(i) for i in range(master.num_classes)]
-        arguments |= {"class_names": class_names, "multi_label": master.multi_label}
+        arguments["class_names"] = class_names
+    if name == "text-classifier":
+        arguments["multi_label"] = master.multi_label
+    if name == "token-classifier":
+        arguments |= {"splitter": master.splitter, "crf": False}
     y = data.targets(class_names, multi_label)
     validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
     say_data(data, held_out, class_names)

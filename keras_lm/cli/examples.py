@@ -77,15 +77,15 @@ def read_examples(path, format, columns, task, separator, pairs=None, needs_labe
 
     `columns` is a dict of `"text"`, `"text_pair"`, `"labels"`, `"choices"` → the user's column or
     None. If a text has one label, `separator` is None. `pairs` says whether there are second texts;
-    None leaves that to the file, as does `needs_labels=False` whether whole texts have labels.
+    None leaves that to the file, as does `needs_labels=False` whether there are labels.
     """
     if task == "token-classifier" and format is None and find_format(path) == "lines":
         format = "conll"
     with open_rows(path, format) as rows:
         if task == "token-classifier":
-            examples = _read_words(rows, columns)
+            examples = _read_words(rows, columns, needs_labels)
         elif task == "multiple-choice":
-            examples = _read_choices(rows, columns)
+            examples = _read_choices(rows, columns, needs_labels)
         else:
             examples = _read_texts(rows, columns, task, separator, pairs, needs_labels)
     if not examples.lines:
@@ -116,15 +116,17 @@ def _read_texts(rows, columns, task, separator, pairs, needs_labels):
     return Examples(rows, texts, labels if labels_column is not None else None, lines)
 
 
-def _read_words(rows, columns):
+def _read_words(rows, columns, needs_labels):
     """Read lists of words and of their labels, or both as strings with spaces between them."""
     words_column = rows.find("words", columns["text"])
-    tags_column = rows.find("tags", columns["labels"])
+    tags_column = rows.find("tags", columns["labels"], needs_labels)
     sentences, labels, lines = [], [], []
     for line, row in rows:
         row = {key: x.split() if isinstance(x, str) else x for key, x in row.items()}
         words = rows.strings(line, row, words_column)
-        tags = read_labels(rows, line, rows.value(line, row, tags_column), separator="")
+        tags = words  # as many, if there are none
+        if tags_column is not None:
+            tags = read_labels(rows, line, rows.value(line, row, tags_column), separator="")
         if len(words) != len(tags) or not all(words):
             raise rows.error(
                 line,
@@ -134,13 +136,13 @@ def _read_words(rows, columns):
         sentences.append(words)
         labels.append(tags)
         lines.append(line)
-    return Examples(rows, {"text": sentences}, labels, lines)
+    return Examples(rows, {"text": sentences}, labels if tags_column else None, lines)
 
 
-def _read_choices(rows, columns):
+def _read_choices(rows, columns, needs_labels):
     """Read texts and their choices; SWAG's second sentence begins each of its endings."""
     text_column = rows.find("situation", columns["text"])
-    labels_column = rows.find("labels", columns["labels"])
+    labels_column = rows.find("labels", columns["labels"], needs_labels)
     names = _choice_columns(rows, columns["choices"])
     begin = "sent2" if {"sent1", "sent2"} <= set(rows.columns) and text_column == "sent1" else None
     texts, choices, labels, lines = [], [], [], []
@@ -152,7 +154,7 @@ def _read_choices(rows, columns):
         )
         while found and not found[-1]:  # a text with fewer choices than others
             found.pop()
-        right = row.get(labels_column)
+        right = row.get(labels_column) if labels_column else 0
         right = int(right) if str(right).isdecimal() else right
         if not isinstance(right, int) or not 0 <= right < len(found) or not found[right]:
             raise rows.error(
@@ -164,6 +166,7 @@ def _read_choices(rows, columns):
         choices.append([start + choice if choice else "" for choice in found])
         labels.append(right)
         lines.append(line)
+    labels = labels if labels_column else None
     return Examples(rows, {"text": texts, "choices": choices}, labels, lines)
 
 

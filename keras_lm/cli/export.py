@@ -2,6 +2,8 @@
 
 import click
 
+from keras_lm.cli.predictors import TaskModel
+from keras_lm.cli.row_files import batches, choose_columns, find_format, open_rows
 from keras_lm.cli.shared_options import (
     TASKS,
     ExportPath,
@@ -46,14 +48,28 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     is_flag=True,
     help="Ask the export in a fresh process, and compare its answers with the task's.",
 )
+@click.option(
+    "--texts",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Texts as predict reads them. Nothing is written unless the export answers all of them as "
+    "the task does.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    help="The largest difference of an answer to --texts that passes.  [default: by --weights]",
+)
 @overwrite_option
-def export_command(preset, path, export_as, weights, freeze, task, do_check, overwrite):
+def export_command(
+    preset, path, export_as, weights, freeze, task, do_check, texts, tolerance, overwrite
+):
     """Write a trained task as one artefact that takes strings, its tokenizer inside.
 
     \b
       keras-lm export film-critic exported           # exported/1, the next time exported/2
       keras-lm export film-critic film-critic.tflite
-      keras-lm export film-critic small --weights int8 --check
+      keras-lm export film-critic small --weights int8 --texts reviews.csv
       keras-lm export bert-base encoder --task feature-extractor --check
 
     PRESET is a preset, or a published checkpoint that has the task's head. PATH is the folder of
@@ -65,21 +81,28 @@ def export_command(preset, path, export_as, weights, freeze, task, do_check, ove
         raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
     if freeze and weights != "float32":
         raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")
+    if tolerance is not None and not texts:
+        raise click.UsageError(f"--tolerance {tolerance:g} needs --texts FILE to compare answers.")
+    if texts:
+        find_format(texts)  # its errors before TensorFlow is there
 
     from keras_lm import export  # imports TensorFlow
     from keras_lm.cli.sources import choose_task, load_task, open_source
 
     loaded = load_task(preset, choose_task(open_source(preset), task))
+    options = {"format": export_as, "weights": weights, "freeze": freeze}
+    if texts:
+        options |= {"texts": read_texts(texts, loaded), "tolerance": tolerance}
     with quiet():
-        written = loaded.export(path, format=export_as, weights=weights, freeze=freeze)
+        written = loaded.export(path, **options)
     say_rows([("written", f"{written} ({megabytes(written)})")])
     if do_check:
-        texts = CHECK_TEXTS
+        samples = CHECK_TEXTS
         if loaded.text_pair:
-            texts = (CHECK_TEXTS, CHECK_TEXTS[::-1])
+            samples = (CHECK_TEXTS, CHECK_TEXTS[::-1])
         if "choices" in loaded.required_names:
-            texts = (CHECK_TEXTS, [CHECK_TEXTS] * len(CHECK_TEXTS))
-        report = export.check(written, loaded, texts, export.WEIGHTS[weights])
+            samples = (CHECK_TEXTS, [CHECK_TEXTS] * len(CHECK_TEXTS))
+        report = export.check(written, loaded, samples, export.WEIGHTS[weights])
         say_rows(
             [
                 ("checked", f"{len(CHECK_TEXTS)} texts, answered as the task answers"),
@@ -91,3 +114,11 @@ def export_command(preset, path, export_as, weights, freeze, task, do_check, ove
                 ("first call", f"{report.first_call_seconds:.2f} s"),
             ]
         )
+
+
+def read_texts(path, task):
+    """Return a dict of columns of a file of texts: those that a task answers."""
+    with open_rows(path) as rows:
+        columns = choose_columns(rows, TaskModel(task).inputs, {"text": None})
+        read = [texts for _, texts in batches(rows, columns, 1000, "Reading")]
+    return {name: [text for texts in read for text in texts[name]] for name in columns}

@@ -8,14 +8,16 @@ import click
 # As the option names them → the classes in `keras_lm.objectives`, and their arguments → options.
 # In the order in which they corrupt a batch.
 MASKING = {"rate": "mask_rate", "masks_per_text": "masks_per_text"}
+MASKED_LM = MASKING | {"whole_words": "whole_words"}
 OBJECTIVES = {
-    "masked-lm": ("MaskedLanguageModel", MASKING | {"whole_words": "whole_words"}),
+    "masked-lm": ("MaskedLanguageModel", MASKED_LM),
     "n-grams": ("MaskedNGrams", MASKING),
     "spans": ("MaskedSpans", MASKING),
     "span-boundary": ("SpanBoundary", {}),
     "next-sentence": ("NextSentence", {}),
     "sentence-order": ("SentenceOrder", {}),
     "replaced-tokens": ("ReplacedTokens", {}),
+    "distillation": ("MaskedLMDistillation", MASKED_LM | {"teacher": "teacher"}),
     "causal-lm": ("CausalLanguageModel", {}),
 }
 # Options of the generator of replaced tokens.
@@ -31,9 +33,11 @@ def check_objectives(names, options):
     """Refuse objectives and options that do not go together; imports no TensorFlow."""
     if len(names) > len(set(names)):
         raise click.UsageError("--objective names one twice.")
-    for alone in ("causal-lm", "replaced-tokens"):
+    for alone in ("causal-lm", "replaced-tokens", "distillation"):
         if alone in names and len(names) > 1:
             raise click.UsageError(f"--objective {alone} goes with no other.")
+    if "distillation" in names and not options["teacher"]:
+        raise click.UsageError("--objective distillation learns from a --teacher: give one.")
     forms = {FORMS[name] for name in names if name in FORMS}
     if len(forms) > 1:
         raise click.UsageError(
@@ -95,7 +99,8 @@ def form_of(names, form):
 def make_objectives(names, options):
     """Return the objectives of these names, with the options that are given.
 
-    That of replaced tokens still lacks its generator, see `with_generator`.
+    That of replaced tokens still lacks its generator, see `with_generator`; that of distillation
+    makes `distilled_from`.
     """
     from keras_lm import objectives
 
@@ -134,6 +139,14 @@ def replaced_by(generator, options):
     rate = {} if options["mask_rate"] is None else {"rate": options["mask_rate"]}
     masking = objectives.MaskedLanguageModel(mask_share=0.85, random_share=0.0, **rate)
     return objectives.ReplacedByGenerator(generator, masking=masking)
+
+
+def distilled_from(teacher, options):
+    """Return the objective of a student that learns what a teacher makes of masked texts."""
+    from keras_lm import objectives
+
+    (masking,) = make_objectives(("masked-lm",), options)
+    return objectives.MaskedLMDistillation(teacher, masking=masking)
 
 
 def _has_sentences(options):

@@ -3,6 +3,7 @@
 import sys
 
 import click
+from click.core import ParameterSource
 
 from keras_lm.cli.config_file import (
     ConfiguredCommand,
@@ -29,6 +30,8 @@ from keras_lm.registry import advice
 NOT_DECISIVE = ("validation", "minutes", "tensorboard")
 # Options of a model with random weights only.
 ONLY_FROM_SCRATCH = ("vocabulary", "size", "num_layers", "hidden_dim", "num_heads")
+# What a student has from its teacher.
+NOT_FOR_STUDENTS = ("vocabulary", "num_heads", "add_words")
 
 
 @click.command(
@@ -59,6 +62,12 @@ def pretrain_command(files, output, overwrite, **options):
       keras-lm pretrain "corpus/*.txt" --vocabulary vocabulary --output my-gpt2 \\
           --num-layers 4 --hidden-dim 256 --num-heads 4 --sequence-length 128
       keras-lm evaluate my-gpt2 held-out.txt
+
+    With --teacher, a smaller model learns what a larger one makes of masked texts, as DistilBERT:
+
+    \b
+      keras-lm pretrain "corpus/*.txt" --teacher bert-base --size distil_bert_base_en_uncased \\
+          --output my-distil-bert
 
     --config takes options from a file, also from a published recipe by its name (--recipes):
 
@@ -112,7 +121,8 @@ def pretrain_command(files, output, overwrite, **options):
             *callbacks(options["tensorboard"]),
         ],
         batch_size=options["batch_size"],
-        epochs=options["epochs"],
+        epochs=options["epochs"] or 1,
+        steps=options["steps"],
         seed=options["seed"],
         verbose=1 if sys.stdout.isatty() else 2,
     )
@@ -133,6 +143,15 @@ def pretrain_command(files, output, overwrite, **options):
 
 def _check(options):
     """Refuse what can be refused before TensorFlow is imported; return the words to add."""
+    _choose_length(options)
+    if options["teacher"]:
+        options["objectives"] = options["objectives"] or ("distillation",)
+        for name in NOT_FOR_STUDENTS:
+            if options[name]:
+                raise click.UsageError(
+                    f"--{name.replace('_', '-')} is not for --teacher, whose vocabulary and heads "
+                    "the student has."
+                )
     if options["source"]:
         for name in ONLY_FROM_SCRATCH:
             if options[name]:
@@ -144,14 +163,15 @@ def _check(options):
         raise click.UsageError("--generator is for --from: a new model has a new one.")
     elif options["add_words"]:
         raise click.UsageError("--add-words is for --from: train a vocabulary with keras-lm vocab.")
-    elif not options["vocabulary"]:
+    elif not (options["vocabulary"] or options["teacher"]):
         raise click.UsageError(
             "Say what to train: --from SOURCE goes on with published weights; --vocabulary SOURCE, "
             "with --size NAME, begins with random ones."
         )
     else:
-        options["size"] = options["size"] or DEFAULT_SIZE
-        if options["size"] not in size_names():
+        if not options["teacher"]:
+            options["size"] = options["size"] or DEFAULT_SIZE
+        if options["size"] not in (None, *size_names()):
             raise click.UsageError(
                 f"--size {options['size']} is no size.{advice(options['size'], size_names())} All "
                 "are listed by keras-lm models."
@@ -161,6 +181,17 @@ def _check(options):
         return []
     with click.open_file(options["add_words"], encoding="utf-8") as file:
         return list(dict.fromkeys(line.strip() for line in file if line.strip()))
+
+
+def _choose_length(options):
+    """Keep either --steps or --epochs: what the line says, otherwise the file of --config."""
+    ctx, names = click.get_current_context(), ("steps", "epochs")
+    given = [n for n in names if ctx.get_parameter_source(n) is not ParameterSource.DEFAULT]
+    on_line = [n for n in given if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE]
+    if len(on_line or given) > 1:
+        raise click.UsageError("--steps and --epochs both say how long the run is: choose one.")
+    (chosen,) = on_line or given or ["epochs"]
+    options["epochs" if chosen == "steps" else "steps"] = None
 
 
 def _documents(paths, options):

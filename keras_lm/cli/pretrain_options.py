@@ -81,6 +81,13 @@ data_options = together(
         help="For replaced-tokens: a new generator's width beside the model's.  [default: 0.25]",
     ),
     click.option(
+        "--teacher",
+        metavar="SOURCE",
+        type=Source(),
+        help="For distillation: the masked language model to learn from. Without --from the "
+        "student begins with half of its layers, or the kind and number of --size.",
+    ),
+    click.option(
         "--document",
         type=click.Choice(["line", "block", "file"]),
         default="line",
@@ -120,6 +127,11 @@ data_options = together(
 
 training_options = together(
     click.option("--epochs", type=click.IntRange(1), default=1, show_default=True),
+    click.option(
+        "--steps",
+        type=click.IntRange(1),
+        help="Length of the run in steps, as papers state it, instead of --epochs.",
+    ),
     click.option("--batch-size", type=click.IntRange(1), default=16, show_default=True),
     click.option(
         "--micro-batch-size",

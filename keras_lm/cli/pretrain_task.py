@@ -1,5 +1,6 @@
 """What `keras-lm pretrain` trains, and how: its task and its optimizer, of the options."""
 
+import warnings
 from pathlib import Path
 
 import click
@@ -8,6 +9,7 @@ from keras_lm import models, presets, registry, tasks, training
 from keras_lm.cli.objective_options import (
     check_objectives,
     default_objectives,
+    distilled_from,
     form_of,
     make_objectives,
     replaced_by,
@@ -22,7 +24,10 @@ def make_task(options, words):
 
     `words` join the vocabulary of a published model.
     """
-    task = _going_on(options, words) if options["source"] else _from_scratch(options)
+    if options["teacher"]:
+        task = _student(options)
+    else:
+        task = _going_on(options, words) if options["source"] else _from_scratch(options)
     if "replaced-tokens" in options["objectives"] and not options["generator"]:
         task = with_generator(task, options)
     task.compile(
@@ -34,8 +39,7 @@ def make_task(options, words):
 def _going_on(options, words):
     backbone_class, _ = presets.recognise(open_source(options["source"]))
     cls, arguments = _task_class(backbone_class, options)
-    given = {name: options[name] for name in ("dropout", "sequence_length", "dtype")}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = _given(options)
     if generator := _published_generator(options, words):
         generator = load_task(generator, tasks.MaskedLM, **given)
         arguments["objectives"] = [replaced_by(generator, options)]
@@ -48,6 +52,71 @@ def _going_on(options, words):
         more = task.tokenizer.vocabulary_size - before
         click.echo(f"vocabulary: {more:,} entries more, for {len(words):,} words")
     return task
+
+
+def _given(options):
+    """Return the options of a model that is loaded, if they are given."""
+    given = {name: options[name] for name in ("dropout", "sequence_length", "dtype")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _student(options):
+    """Return the task of a student: --from, or one that begins with layers of the teacher."""
+    given = _given(options)
+    teacher = _teacher(options["teacher"], given)
+    objectives = [distilled_from(teacher, options)]
+    options["form"] = form_of(options["objectives"], options["form"])
+    if options["source"]:
+        return load_task(options["source"], tasks.Pretrainer, objectives=objectives, **given)
+    task = tasks.Pretrainer(
+        _layers_of(teacher.backbone, options),
+        objectives,
+        tokenizer=teacher.tokenizer,
+        **teacher.packing,
+    )
+    task.heads["token"].set_weights(teacher.head.get_weights())
+    return task
+
+
+def _teacher(source, given):
+    open_source(source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of weights that are left over
+        warnings.filterwarnings("error", ".*new and random", UserWarning)
+        try:
+            teacher = tasks.MaskedLM.from_preset(source, **given)
+        except UserWarning as error:
+            raise click.UsageError(
+                f"--teacher {source} has no head that predicts masked tokens: give a checkpoint "
+                "with one, such as keras-lm pretrain writes."
+            ) from error
+    if teacher.tokenizer is None:
+        raise click.UsageError(f"--teacher {source} has no vocabulary, which the student shares.")
+    return teacher
+
+
+def _layers_of(teacher, options):
+    """Return a student's backbone, with some of the layers of a teacher's."""
+    kind, size = type(teacher), {"num_layers": max(teacher.config["num_layers"] // 2, 1)}
+    if options["size"]:
+        kind = registry.sizes()[options["size"]]
+        size = kind.SIZES[options["size"]]
+    layers = options["num_layers"] or size["num_layers"]
+    theirs = teacher.config["hidden_dim"]
+    ours = options["hidden_dim"] or size.get("hidden_dim", theirs)
+    if ours != theirs:
+        raise click.UsageError(
+            f"The student is {ours} wide, and --teacher {theirs}, whose layers it begins with: "
+            f"choose another --size, or say --hidden-dim {theirs}."
+        )
+    if kind is type(teacher):
+        return teacher.with_layers(layers)
+    if not hasattr(kind, "from_teacher"):
+        raise click.UsageError(
+            f"--size {options['size']} is a {kind.__name__}, and --teacher a "
+            f"{type(teacher).__name__}: leave out --size, for a student of the teacher's kind."
+        )
+    return kind.from_teacher(teacher, layers)
 
 
 def _published_generator(options, words):

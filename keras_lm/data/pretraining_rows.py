@@ -72,8 +72,9 @@ def pretraining_rows(
     https://arxiv.org/abs/1810.04805, section A.2, and google-research/bert,
     `create_pretraining_data.py`, whose random segments are used again and long pairs truncated;
     ALBERT, https://arxiv.org/abs/1909.11942, section 3.1 (pairs); SpanBERT,
-    https://arxiv.org/abs/1907.10529, section 3.3 (single); google-research/electra,
-    `build_pretraining_dataset.py`.
+    https://arxiv.org/abs/1907.10529, sections 3.3 and 4.2 (doc sentences, of its code);
+    google-research/electra, `build_pretraining_dataset.py`; DistilBERT's `lm_seqs_dataset.py`
+    (single).
     """
     if form not in FORMS:
         raise ValueError(f"form={form!r}: use one of {tuple(FORMS)}.")

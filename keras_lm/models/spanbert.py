@@ -111,8 +111,8 @@ class SpanBoundaryHead(keras.layers.Layer):
             return self.positions[None, None]
         require(
             places < self.max_span_length,
-            f"span_places exceeds the head's max_span_length={self.max_span_length}: pass it to "
-            "SpanBoundary too.",
+            f"span_places exceeds the head's max_span_length={self.max_span_length}: predict the "
+            "first so many tokens of a span only.",
         )
         return ops.take(self.positions, places, axis=0)[:, :, None]
 

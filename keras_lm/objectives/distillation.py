@@ -11,6 +11,7 @@ from keras_lm.layers import Dense
 from keras_lm.objectives.bidirectional_lm import MeanOfKnown
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.objective import IGNORED, MeanLoss, Objective
+from keras_lm.packers.rows import LOWEST
 
 UNSEEN = -100.0  # raw attention scores up to this are those of padding
 
@@ -23,6 +24,9 @@ class MaskedLMDistillation(Objective):
     - masked LM's cross-entropy;
     - one minus the cosine of their last states, the mean over real tokens.
 
+    A fourth, which the authors' code has and their models were trained without, is the squared
+    difference of the logits, the sum over the vocabulary and the mean over tokens.
+
     The teacher reads the same corrupted tokens, without dropout. It is not trained and is in no
     preset and no checkpoint of the run; load it again to go on.
 
@@ -30,10 +34,10 @@ class MaskedLMDistillation(Objective):
         teacher: `keras_lm.tasks.MaskedLM` with the student's vocabulary, and as wide as the student
             unless `cosine_weight` is 0.
         temperature: float, T. What logits are divided by before the softmax of the first loss.
-        teacher_weight, masked_lm_weight, cosine_weight: float. Weights of the losses, in their
-            order.
-        restrict_to_mask: bool. Learn the teacher's probabilities at masked positions only, which is
-            quicker: no other position is projected onto the vocabulary.
+        teacher_weight, masked_lm_weight, cosine_weight, squares_weight: float. Weights of the
+            losses, in their order; those of the last two may be 0, and they are then left out.
+        restrict_to_mask: bool. Learn the teacher's probabilities and logits at masked positions
+            only, which is quicker: no other position is projected onto the vocabulary.
         masking: the objective that masks and makes the labels; `MaskedLanguageModel()` by default.
 
     Raises:
@@ -63,6 +67,7 @@ class MaskedLMDistillation(Objective):
         teacher_weight=5.0,
         masked_lm_weight=2.0,
         cosine_weight=1.0,
+        squares_weight=0.0,
         restrict_to_mask=False,
         masking=None,
     ):
@@ -77,6 +82,7 @@ class MaskedLMDistillation(Objective):
         self.teacher_weight = teacher_weight
         self.masked_lm_weight = masked_lm_weight
         self.cosine_weight = cosine_weight
+        self.squares_weight = squares_weight
         self.restrict_to_mask = restrict_to_mask
         self.masking = MaskedLanguageModel() if masking is None else masking
         self.seed_generator = self.masking.seed_generator
@@ -103,6 +109,9 @@ class MaskedLMDistillation(Objective):
         if positions is not None and not self.restrict_to_mask:
             made["token_logits"] = ops.take_along_axis(logits, positions[:, :, None], axis=1)
         made["teacher_losses"] = divergence(wanted, logits, self.temperature)
+        if self.squares_weight:
+            difference = ops.cast(logits, "float32") - ops.cast(wanted, "float32")
+            made["square_losses"] = ops.sum(ops.square(difference), axis=-1)
         if self.cosine_weight:
             states, wanted_states = (
                 ops.normalize(ops.cast(x, "float32"), axis=-1) for x in (states, wanted_states)
@@ -114,8 +123,8 @@ class MaskedLMDistillation(Objective):
         """Return the labels of each loss: 1 for each real token where there are no others."""
         real = ops.where(ops.equal(inputs["padding_mask"], 1), 1, IGNORED)  # (B, S)
         taught = labels if self.restrict_to_mask else real
-        cosine = {"cosine_losses": real} if self.cosine_weight else {}
-        return {"token_logits": labels, "teacher_losses": taught} | cosine
+        counted = {"token_logits": labels, "cosine_losses": real}
+        return {name: counted.get(name, taught) for name in self.loss()}
 
     def _check(self, student):
         names = ["vocabulary_size"] + ["hidden_dim"] * bool(self.cosine_weight)
@@ -129,21 +138,13 @@ class MaskedLMDistillation(Objective):
                 )
 
     def loss(self):
-        losses = {
-            "token_logits": self.masking.loss(),
-            "teacher_losses": MeanOfKnown(),
-        }
-        if self.cosine_weight:
-            losses["cosine_losses"] = MeanOfKnown()
-        return losses
+        losses = {name: MeanOfKnown() for name in self.loss_weights()}
+        return losses | {"token_logits": self.masking.loss()}
 
     def loss_weights(self):
-        weights = {
-            "token_logits": self.masked_lm_weight,
-            "teacher_losses": self.teacher_weight,
-            "cosine_losses": self.cosine_weight,
-        }
-        return {name: weights[name] for name in self.loss()}
+        weights = {"token_logits": self.masked_lm_weight, "teacher_losses": self.teacher_weight}
+        more = {"cosine_losses": self.cosine_weight, "square_losses": self.squares_weight}
+        return weights | {name: weight for name, weight in more.items() if weight}
 
     def metrics(self):
         return {"token_logits": self.masking.metrics()}
@@ -242,8 +243,34 @@ class LayerDistillation(Objective):
 # === Predictions of a task ===
 
 
+class TeacherLoss(MeanLoss):
+    """The mean of losses over all of a teacher's answers, but those that are `LOWEST`.
+
+    Such are the logits of missing choices, and those of tokens that are no word's first.
+    """
+
+    def losses(self, wanted, found):
+        """Return the loss of each answer, of their shape, for two float32 tensors."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its losses are.")
+
+    def sum_and_count(self, labels, outputs, sample_weight=None):
+        wanted, found = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
+        weight = self._weights(wanted, sample_weight)
+        return ops.sum(self.losses(wanted, found) * weight), ops.sum(weight)
+
+    def count(self, labels, sample_weight=None):
+        return ops.sum(self._weights(labels, sample_weight))
+
+    def _weights(self, labels, sample_weight):
+        known = ops.cast(ops.greater(labels, LOWEST), "float32")
+        if sample_weight is None:
+            return known
+        shape = (-1, *[1] * (len(known.shape) - 1))
+        return known * ops.cast(ops.reshape(sample_weight, shape), "float32")
+
+
 @keras.saving.register_keras_serializable("keras_lm")
-class SoftCrossentropy(MeanLoss):
+class SoftCrossentropy(TeacherLoss):
     """Cross-entropy with a teacher's probabilities, the mean over all texts and classes.
 
     Args:
@@ -251,8 +278,8 @@ class SoftCrossentropy(MeanLoss):
             so that its gradient stays as large.
         multi_label: bool. Whether a text has any number of classes, each with a probability.
 
-    Call: `loss(teacher_logits, logits, sample_weight=None)`, (B, classes) both; a weight for each
-    row, (B,), makes it a weighted mean.
+    Call: `loss(teacher_logits, logits, sample_weight=None)`, (B, …, classes) both; what the teacher
+    gives `LOWEST` does not count. A weight for each row, (B,), makes it a weighted mean.
 
     Source: https://arxiv.org/abs/1503.02531, section 2; the mean is TinyBERT's.
     """
@@ -262,14 +289,13 @@ class SoftCrossentropy(MeanLoss):
         self.temperature = temperature
         self.multi_label = multi_label
 
-    def sum_and_count(self, labels, outputs, sample_weight=None):
-        wanted = ops.convert_to_tensor(labels, "float32") / self.temperature
-        logits = ops.convert_to_tensor(outputs, "float32") / self.temperature
+    def losses(self, wanted, found):
+        wanted, found = wanted / self.temperature, found / self.temperature
         if self.multi_label:
-            losses = ops.binary_crossentropy(ops.sigmoid(wanted), logits, from_logits=True)
+            losses = ops.binary_crossentropy(ops.sigmoid(wanted), found, from_logits=True)
         else:
-            losses = -ops.softmax(wanted) * ops.log_softmax(logits)
-        return _weighted(losses * self.temperature**2, sample_weight)
+            losses = -ops.softmax(wanted) * ops.log_softmax(found)
+        return losses * self.temperature**2
 
     def get_config(self):
         more = {"temperature": self.temperature, "multi_label": self.multi_label}
@@ -277,15 +303,14 @@ class SoftCrossentropy(MeanLoss):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TeacherMeanSquares(MeanLoss):
+class TeacherMeanSquares(TeacherLoss):
     """Mean squared difference from a teacher's outputs, for a regressor; both (B, 1)."""
 
     def __init__(self, name="teacher_mean_squares"):
         super().__init__(name)
 
-    def sum_and_count(self, labels, outputs, sample_weight=None):
-        wanted, found = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
-        return _weighted(ops.square(found - wanted), sample_weight)
+    def losses(self, wanted, found):
+        return ops.square(found - wanted)
 
 
 # === Parts ===
@@ -360,11 +385,3 @@ def _mean_squares(ours, theirs):
     """Return the mean squared difference of each row, (B,)."""
     difference = ops.cast(ours, "float32") - ops.cast(theirs, "float32")
     return ops.mean(ops.square(difference), axis=list(range(1, len(ours.shape))))
-
-
-def _weighted(losses, sample_weight):
-    """Return the sum and the count of losses (B, classes), weighted by rows."""
-    weight = ops.ones_like(losses)
-    if sample_weight is not None:
-        weight = weight * ops.cast(ops.reshape(sample_weight, (-1, 1)), "float32")
-    return ops.sum(losses * weight), ops.sum(weight)

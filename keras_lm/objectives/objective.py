@@ -28,9 +28,11 @@ class Objective:
     # Whether a head reads the backbone's `pooled_output`.
     uses_pooler = False
     # Built layers and models that training needs beside the model, such as a generator. Their
-    # trainable weights are trained with it; a training checkpoint holds all of them. A teacher that
-    # stays as it is in its own files need not be one.
+    # trainable weights are trained with it; a training checkpoint holds all of them.
     companions = ()
+    # A layer or model that it learns from, which stays as it is: a training checkpoint knows it by
+    # a digest of its weights.
+    teacher = None
     # A method `forward(task, inputs, labels, training) -> (labels, outputs)` of an objective with
     # its own forward pass; None to call the task.
     forward = None
@@ -39,6 +41,9 @@ class Objective:
 
     def set_tokenizer(self, tokenizer):
         """Read what the objective needs from the task's tokenizer, None if it has none."""
+
+    def set_backbone(self, backbone):
+        """Read what the objective needs from the task's backbone."""
 
     def corrupt(self, inputs, training=True):
         """Corrupt a batch, in `keras.ops` and static shapes; return `(inputs, labels)`.

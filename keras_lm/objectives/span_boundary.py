@@ -41,11 +41,11 @@ class SpanBoundary(Objective):
     Args:
         special_ids: list of int. Tokens that are no text; by default the special tokens of the
             tokenizer except the unknown token.
-        max_span_length: int. The first so many tokens of a span are predicted; the head has no
-            positions beyond the backbone's `max_span_length`.
+        max_span_length: int. The first so many tokens of a span are predicted; by default as many
+            as the backbone's head has positions for, its own `max_span_length`; without a task all.
 
     Raises:
-        ValueError: if `max_span_length` is not positive.
+        ValueError: if `max_span_length` is not positive, or exceeds the backbone's.
 
     Example:
 
@@ -58,17 +58,27 @@ class SpanBoundary(Objective):
 
     heads = {"span_boundary_logits": "span_boundary"}
 
-    def __init__(self, special_ids=None, max_span_length=20):
-        if max_span_length < 1:
+    def __init__(self, special_ids=None, max_span_length=None):
+        if max_span_length is not None and max_span_length < 1:
             raise ValueError(f"max_span_length={max_span_length} is not positive.")
-        self.given = special_ids
+        self.given = special_ids, max_span_length
         self.max_span_length = max_span_length
         self.set_tokenizer(None)
 
     def set_tokenizer(self, tokenizer):
-        self.special_ids = self.given
-        if self.given is None and tokenizer is not None:
+        self.special_ids, _ = self.given
+        if self.special_ids is None and tokenizer is not None:
             self.special_ids = special_ids(tokenizer)
+
+    def set_backbone(self, backbone):
+        _, given = self.given
+        most = backbone.config.get("max_span_length")  # None: another network, with its own head
+        if None not in (given, most) and given > most:
+            raise ValueError(
+                f"max_span_length={given}, and the backbone's head has positions for {most}: pass "
+                f"{most} or less, or leave it out."
+            )
+        self.max_span_length = most if given is None else given
 
     def corrupt(self, inputs, training=True):
         """Find the spans of each masked token, and return the tokens as labels (B, M, 1).
@@ -100,7 +110,8 @@ class SpanBoundary(Objective):
 
         is_text = text_tokens(inputs["token_ids"], inputs["padding_mask"], self.special_ids)
         inside = ops.logical_and(left >= 0, right < columns)
-        is_target = ops.logical_and(known, ops.logical_and(inside, place < self.max_span_length))
+        is_early = place < (self.max_span_length or columns)
+        is_target = ops.logical_and(known, ops.logical_and(inside, is_early))
         ends = ops.where(is_target[..., None], ops.stack([left, right], axis=2), 0)  # (B, M, 2)
         for side in (0, 1):
             beside = ops.take_along_axis(is_text, ends[:, :, side], axis=1)

@@ -151,7 +151,10 @@ def _arrays(task, x, y, sample_weight):
         raise ValueError("x is empty: pass at least one example.")
     data = [columns]
     if isinstance(y, dict):
-        data.append({key: labels_from_user(value, length) for key, value in y.items()})
+        ragged = tf.RaggedTensor  # prepared already
+        data.append(
+            {k: v if isinstance(v, ragged) else labels_from_user(v, length) for k, v in y.items()}
+        )
     elif y is not None:
         labels = task.prepare_labels(labels_from_user(y, length))
         data.append(task.matched_labels(columns, labels))

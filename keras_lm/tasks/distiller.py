@@ -1,6 +1,6 @@
 """Distillation of a task: a student learns the answers of a larger model that was trained for it.
 
-Shapes: B batch, C classes.
+Shapes: B batch, W words, C classes or choices.
 """
 
 import dataclasses
@@ -11,11 +11,16 @@ import tensorflow as tf
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
 from keras_lm.tasks import datasets
+from keras_lm.tasks.micro_batches import StepModel
+from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
+from keras_lm.tasks.token_classifier import TokenClassifier
 from keras_lm.tasks.user_data import labels_from_user
 from keras_lm.training import AdamW, schedules
+
+KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +30,7 @@ class _Teacher:
     task: Task
 
 
-class Distiller(keras.Model):
+class Distiller(StepModel):
     """Trains a student task on a teacher's answers, and on labels if there are any.
 
     Both read the same raw strings, each with its own tokenizer, so the student may be any model: a
@@ -34,11 +39,18 @@ class Distiller(keras.Model):
     and export. Texts need no labels: more of them, perhaps from `keras_lm.data.augment_texts`,
     bring a student closer to its teacher than its labelled ones alone.
 
-    A classifier's loss is `keras_lm.objectives.SoftCrossentropy`; a regressor's the mean squared
-    difference from the teacher. With labels, `label_weight` times the task's own loss is added.
+    The loss is `keras_lm.objectives.SoftCrossentropy` over a text's classes or choices, or the
+    classes of each word; a regressor's is the mean squared difference from the teacher. With
+    labels, `label_weight` times the task's own loss is added.
+
+    A tagger learns word by word, so that the two may split words into other pieces; strings are
+    split into words as the student does. A word that either cuts off does not count. Of a teacher
+    with a CRF, the student learns the marginal probabilities. It has none itself: words by
+    themselves would not train its transitions.
 
     Args:
-        student: `TextClassifier` or `TextRegressor` with a tokenizer; its weights are trained.
+        student: `TextClassifier`, `TextRegressor`, `TokenClassifier` or `MultipleChoice` with a
+            tokenizer; its weights are trained.
         teacher: a trained task of the same kind, with the same classes. A student without
             `class_names` gets the teacher's.
         temperature: float, T. See `SoftCrossentropy`.
@@ -46,7 +58,7 @@ class Distiller(keras.Model):
 
     Raises:
         ValueError: if the two are not of one kind or differ in their classes, one has no tokenizer,
-            `temperature` is not positive, or `label_weight` is negative.
+            the student has a CRF, `temperature` is not positive, or `label_weight` is negative.
 
     Example:
 
@@ -72,12 +84,14 @@ class Distiller(keras.Model):
         self.student = student
         self.label_weight = label_weight
         self._teacher = _Teacher(teacher)
-        self.teacher_loss = TeacherMeanSquares()
-        if isinstance(student, TextClassifier):
-            self.teacher_loss = SoftCrossentropy(temperature, student.multi_label)
-            if student.class_names is None:
-                student.class_names = teacher.class_names
-                student.forget_answers()
+        if isinstance(student, TextRegressor):
+            self.teacher_loss = TeacherMeanSquares()
+        else:
+            multi_label = getattr(student, "multi_label", False)
+            self.teacher_loss = SoftCrossentropy(temperature, multi_label)
+        if getattr(student, "class_names", ()) is None:
+            student.class_names = teacher.class_names
+            student.forget_answers()
         self.built = True
         self.compile()
 
@@ -86,9 +100,10 @@ class Distiller(keras.Model):
     trainable_variables = property(lambda self: self.student.trainable_variables)
 
     def compile(self, optimizer="auto", metrics="auto", **kwargs):
-        """As `keras.Model.compile`; optimizer and metrics are the student's own for `"auto"`.
+        """As `Task.compile`; optimizer and metrics are the student's own for `"auto"`.
 
-        Metrics compare the student with labels, not with the teacher.
+        Metrics compare the student with labels, not with the teacher. `micro_batch_size` computes
+        a batch in parts.
         """
         student = self.student
         optimizer = AdamW(student.backbone.learning_rate) if optimizer == "auto" else optimizer
@@ -122,11 +137,11 @@ class Distiller(keras.Model):
         is_unbuilt = self._compile_metrics is not None and not self._compile_metrics.built
         return {"loss": self._loss_tracker.result()} if is_unbuilt else super().get_metrics_result()
 
-    def make_train_function(self, force=False):
-        # TensorFlow traces a step twice if that creates variables.
-        if not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
+    def label_counts(self, labels, sample_weight):
+        counts = {id(self.teacher_loss): self.teacher_loss.count(labels["teacher"])}
+        if self.label_weight and "labels" in labels:
+            counts |= super().label_counts(labels["labels"], sample_weight)
+        return counts
 
     def fit(
         self,
@@ -157,10 +172,16 @@ class Distiller(keras.Model):
                 f"x is a {type(x).__name__}: pass lists or arrays of raw strings, which the "
                 "teacher reads once, and the student in every epoch."
             )
-        answers = self.teacher.predict(x, batch_size=batch_size, verbose=0)  # (B, C)
+        columns = student.columns(x)
+        if isinstance(student, TokenClassifier):
+            x = {"text": student.rows.words(columns["text"])[0]}
+            answers = self.teacher.word_logits(x, batch_size)  # ragged (B, W, C)
+        else:
+            answers = self.teacher.predict(x, batch_size=batch_size, verbose=0)  # (B, C)
         targets = {"teacher": answers}
         if y is not None:
-            targets["labels"] = student.prepare_labels(labels_from_user(y, len(answers)))
+            labels = student.prepare_labels(labels_from_user(y, answers.shape[0]))
+            targets["labels"] = student.matched_labels(columns, labels)
         batches = datasets.batches(student, x, targets, None, batch_size, shuffle, shuffle)
         if validation_data is not None:
             validation_data = datasets.validation_batches(student, validation_data, batch_size)
@@ -178,24 +199,29 @@ class Distiller(keras.Model):
 def _check_pair(student, teacher):
     if student is teacher:
         raise ValueError("student and teacher are the same object: load the student by itself.")
-    kinds = (TextClassifier, TextRegressor)
     for name, task in (("student", student), ("teacher", teacher)):
-        if not isinstance(task, kinds):
+        if not isinstance(task, KINDS):
+            kinds = ", ".join(kind.__name__ for kind in KINDS)
             raise ValueError(
-                f"{name} is a {type(task).__name__}: a TextClassifier or a TextRegressor is "
-                "distilled, whatever its backbone."
+                f"{name} is a {type(task).__name__}: what is distilled is one of {kinds}, whatever "
+                "its backbone."
             )
         if task.tokenizer is None:
             raise ValueError(f"{name} has no tokenizer, and both read raw strings: give it one.")
-    if isinstance(student, TextClassifier) != isinstance(teacher, TextClassifier):
+    if [isinstance(student, kind) for kind in KINDS] != [
+        isinstance(teacher, kind) for kind in KINDS
+    ]:
         raise ValueError(
             f"student is a {type(student).__name__}, and the teacher a {type(teacher).__name__}: "
             "pass two of a kind."
         )
-    if isinstance(student, TextRegressor):
-        return
+    if getattr(student, "crf", None) is not None:
+        raise ValueError(
+            f"student has crf={student.crf_choice!r}, and a teacher's answers for single words do "
+            "not train the transitions of a CRF: make the student with crf=False."
+        )
     for name in ("num_classes", "class_names", "multi_label"):
-        ours, theirs = getattr(student, name), getattr(teacher, name)
+        ours, theirs = getattr(student, name, None), getattr(teacher, name, None)
         if ours != theirs and None not in (ours, theirs):
             raise ValueError(
                 f"student has {name}={ours}, and the teacher {theirs}: make the student with "

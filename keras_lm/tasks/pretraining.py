@@ -38,6 +38,7 @@ class PretrainingTask(Task):
         self.objectives = list(objectives)
         for objective in self.objectives:
             objective.set_tokenizer(self.tokenizer)
+            objective.set_backbone(self.backbone)
 
     def default_loss(self):
         return self.objective.loss()

@@ -3,11 +3,12 @@
 import keras
 import tensorflow as tf
 
-from keras_lm.tasks import datasets, micro_batches
+from keras_lm.tasks import datasets
+from keras_lm.tasks.micro_batches import StepModel
 from keras_lm.training import AdamW, schedules
 
 
-class TextModel(keras.Model):
+class TextModel(StepModel):
     """A `keras.Model` whose `fit`, `evaluate`, `predict` and the like take raw strings.
 
     As in KerasHub's `PipelineModel`, `preprocess` runs in `tf.data`, on the host; the network takes
@@ -19,7 +20,6 @@ class TextModel(keras.Model):
     # Whether texts come in pairs; None until the first data shows it.
     text_pair = None
     is_pair_stated = False
-    micro_batch_size = None
 
     # === Defined by subclasses ===
 
@@ -68,33 +68,15 @@ class TextModel(keras.Model):
         loss="auto",
         metrics="auto",
         weighted_metrics=None,
-        jit_compile=False,
-        micro_batch_size=None,
         **kwargs,
     ):
-        """As `keras.Model.compile`, with the task's own optimizer, loss and metrics for `"auto"`.
+        """As `StepModel.compile`, with the task's own optimizer, loss and metrics for `"auto"`.
 
         The optimizer is `AdamW(backbone.learning_rate)`, which warms up and decays.
         Keras's metrics take the labels and outputs of a task, also those that are defined for
         one-hot labels and probabilities, such as `keras.metrics.F1Score(average="macro")`; see
-        `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length:
-        use it with `padding="fixed"`.
-
-        With `micro_batch_size`, an int, a step computes its batch in parts of so many rows of each
-        replica, which takes the memory of one, and adds their gradients. The step is that of the
-        whole batch: losses are divided by its labels, however these are distributed, then
-        gradients are clipped once. Keras's `gradient_accumulation_steps` takes the mean of the
-        means of several batches instead, and its schedules count these batches. Losses that layers
-        add are means over the parts.
-
-        Raises:
-            ValueError: if `micro_batch_size` is less than 1, or comes with `jit_compile`.
+        `keras_lm.metrics` for others.
         """
-        if micro_batch_size is not None and (micro_batch_size < 1 or jit_compile is True):
-            raise ValueError(
-                f"micro_batch_size={micro_batch_size}, jit_compile={jit_compile}: pass 1 row or "
-                "more; parts of a batch differ in size, which XLA lacks."
-            )
         optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
         loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
         metrics = (
@@ -108,51 +90,12 @@ class TextModel(keras.Model):
             loss=loss,
             metrics=metrics,
             weighted_metrics=weighted_metrics,
-            jit_compile=jit_compile,
             **kwargs,
         )
-
-        self.micro_batch_size = micro_batch_size
-
-    def get_compile_config(self):
-        config = super().get_compile_config()
-        if config and self.micro_batch_size:
-            config["micro_batch_size"] = self.micro_batch_size
-        return config
 
     def compile_from_config(self, config):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
-
-    # === Steps ===
-
-    def prepare_batch(self, data, training):
-        """Return what `compute_batch` takes, tensors with a row per example: before the network."""
-        return keras.utils.unpack_x_y_sample_weight(data)
-
-    def compute_batch(self, prepared, training):
-        """Return `(inputs, labels, outputs, sample_weight)` of a batch, or of some of its rows."""
-        inputs, labels, weights = prepared
-        return inputs, labels, self(inputs, training=training), weights
-
-    def counted_labels(self, prepared):
-        """Return labels of a prepared batch from which its losses can count what they sum."""
-        return prepared[1]
-
-    def label_counts(self, labels, sample_weight):
-        """Return the number of labels of each `MeanLoss`, by its `id`."""
-        return micro_batches.label_counts(self.loss, labels, sample_weight)
-
-    def train_step(self, data):
-        if self.micro_batch_size:
-            return micro_batches.train_step(self, data)
-        return super().train_step(data)
-
-    def make_train_function(self, force=False):
-        # TensorFlow traces a step twice if that creates variables.
-        if self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
 
     def fit(
         self,

@@ -11,6 +11,7 @@ from keras_lm.layers.tensorflow import num_replicas
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.objective import count_in_batch, label_weights
 from keras_lm.packers import Words
+from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks.classes import (
     check_classes,
     class_numbers,
@@ -211,21 +212,38 @@ class TokenClassifier(Task):
         words, _ = self.rows.words(columns["text"])
         pieces = self.rows.pieces(self.packer, words.values)
         packed, places = self.rows.pack_words(self.packer, words, pieces)
-        labels = _ragged(labels)
-        same = tf.debugging.assert_equal(
-            tf.cast(labels.row_splits, tf.int64),
-            tf.cast(words.row_splits, tf.int64),
-            "labels: there must be one for each word",
+        shape = tf.shape(packed["padding_mask"])
+        return packed, tf.nest.map_structure(
+            lambda each: _placed(_ragged(each), words, places, shape), labels
         )
-        shape = tf.shape(packed["padding_mask"], tf.int64)
-        with tf.control_dependencies([same] if same is not None else []):
-            seen = tf.where(places >= 0)
-            placed = tf.tensor_scatter_nd_update(
-                tf.fill([shape[0] * shape[1]], IGNORED),
-                tf.gather_nd(places, seen)[:, tf.newaxis],
-                tf.cast(tf.gather_nd(labels.values, seen), tf.int32),
-            )
-        return packed, tf.reshape(placed, shape)
+
+    # === Teaching ===
+
+    def word_logits(self, x, batch_size=32, verbose=0):
+        """Return the logits of all words of raw texts, ragged (B, W, classes).
+
+        Those of a word that has no pieces, or was truncated, are all `LOWEST`. With a CRF they are
+        the logarithms of its marginal probabilities, which know the whole text.
+        """
+        found = self.answer_all(
+            x, batch_size, lambda columns: self.in_graph("padded_word_logits", columns), verbose
+        )
+        return tf.RaggedTensor.from_tensor(found["logits"], found["lengths"])
+
+    def padded_word_logits(self, columns):
+        """The same in the graph: padded `logits` (B, W, classes), and `lengths` in words (B,)."""
+        words, _ = self.rows.words(columns["text"])
+        pieces = self.rows.pieces(self.packer, words.values)
+        packed, places = self.rows.pack_words(self.packer, words, pieces)
+        logits = self(packed, training=False)
+        if self.crf is not None:
+            mask = _is_first_piece(places, tf.shape(logits)[:2])
+            likely = self.crf.marginals(logits, mask, self.allowed)
+            logits = tf.math.log(tf.maximum(likely, 1e-12))
+        logits = tf.pad(tf.reshape(logits, [-1, self.num_classes]), [[0, 1], [0, 0]])
+        logits = tf.gather(logits, tf.maximum(places, 0))  # never of an empty tensor
+        logits = tf.where(places[:, tf.newaxis] < 0, LOWEST, logits)
+        return {"logits": words.with_values(logits).to_tensor(), "lengths": words.row_lengths()}
 
     # === Answers ===
 
@@ -272,11 +290,7 @@ class TokenClassifier(Task):
         if self.crf is None:
             labels, probabilities = tf.argmax(logits, axis=-1), tf.nn.softmax(logits)
         else:
-            shape = tf.shape(logits)[:2]
-            size = tf.reduce_prod(shape)
-            places_and_rest = tf.where(places < 0, size, tf.cast(places, tf.int32))[:, tf.newaxis]
-            ones = tf.ones_like(places, tf.int32)
-            mask = tf.reshape(tf.scatter_nd(places_and_rest, ones, [size + 1])[:-1], shape)
+            mask = _is_first_piece(places, tf.shape(logits)[:2])
             labels = self.crf.decode(logits, mask, self.allowed)
             probabilities = self.crf.marginals(logits, mask, self.allowed)
         scores = tf.gather(probabilities, labels, batch_dims=2)  # (B, S)
@@ -308,6 +322,38 @@ class TokenClassifier(Task):
         """
         texts = self.columns(x)["text"]
         return entities_of(self.tag(x, batch_size, verbose), texts)
+
+
+def _is_first_piece(places, shape):
+    """Return 1 at the indices in (B · S) of words, else 0: (B, S) int32."""
+    size = tf.reduce_prod(shape)
+    places_and_rest = tf.where(places < 0, size, tf.cast(places, tf.int32))[:, tf.newaxis]
+    ones = tf.ones_like(places, tf.int32)
+    return tf.reshape(tf.scatter_nd(places_and_rest, ones, [size + 1])[:-1], shape)
+
+
+def _placed(labels, words, places, shape):
+    """Return what each word has, ragged (B, W) int or (B, W, C) float, at its first piece.
+
+    (B, S) or (B, S, C); elsewhere it is `IGNORED` or, for numbers of a teacher, `LOWEST`.
+    """
+    same = tf.debugging.assert_equal(
+        tf.cast(labels.row_splits, tf.int64),
+        tf.cast(words.row_splits, tf.int64),
+        "labels: there must be one for each word",
+    )
+    values = labels.values
+    values = values if values.dtype.is_floating else tf.cast(values, tf.int32)
+    rest = tf.constant(LOWEST if values.dtype.is_floating else IGNORED, values.dtype)
+    inner = tf.shape(values)[1:]
+    with tf.control_dependencies([same] if same is not None else []):
+        seen = tf.where(places >= 0)
+        placed = tf.tensor_scatter_nd_update(
+            tf.fill(tf.concat([[tf.reduce_prod(shape)], inner], 0), rest),
+            tf.gather_nd(places, seen)[:, tf.newaxis],
+            tf.gather_nd(values, seen),
+        )
+    return tf.reshape(placed, tf.concat([shape, inner], 0))
 
 
 def _ragged(x):

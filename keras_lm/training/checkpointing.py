@@ -1,5 +1,6 @@
 """Checkpoints of a training run, from which it continues as if it had never stopped."""
 
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -17,8 +18,9 @@ from keras_lm.training.schedules import schedule_and_steps
 class TrainingCheckpoint(keras.callbacks.Callback):
     """Save the state of a run: weights, optimizer, random seeds and step.
 
-    The weights include companions of the task's objectives, such as a generator or a teacher. The
-    file is replaced atomically. It has no data: skip as many batches as `restore` returns steps.
+    The weights include companions of the task's objectives, such as a generator. Of a teacher it
+    has a digest of the weights, so that a run does not continue with another one. The file is
+    replaced atomically. It has no data: skip as many batches as `restore` returns steps.
 
     Args:
         path: of the file.
@@ -41,12 +43,13 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         self.carried = list(carried)
         self.step = 0
         self._step_before_epoch = 0
+        self._digests = None
 
     def restore(self, model):
         """Restore a compiled model, and return how many steps are done: 0 if nothing was saved.
 
         Raises:
-            ValueError: if the file is damaged, or of another model or other settings.
+            ValueError: if the file is damaged, or of another model, teacher or other settings.
         """
         if not self.path.is_file():
             return 0
@@ -55,6 +58,11 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             with safe_open(self.path, framework="numpy") as file:
                 about = json.loads(file.metadata()["training"])
                 self._check(about["settings"])
+                if about.get("teachers", []) != self._teachers(model):
+                    raise ValueError(
+                        f"{self.path} is a checkpoint of a run with another teacher, whose weights "
+                        "differ: train with that one, or remove the file to begin anew."
+                    )
                 names = list(file.keys())
                 shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
                 if shapes != {name: tuple(v.shape) for name, v in variables.items()}:
@@ -93,6 +101,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         schedule, steps = schedule_and_steps(self.model)
         skipped = schedule.start + self.step - steps if schedule else 0
         about = {"step": self.step, "settings": self.settings, "skipped": skipped}
+        about["teachers"] = self._teachers(self.model)
         with replacing(self.path) as new:
             save_file(arrays, new, metadata={"training": json.dumps(about)})
         self._saved_at = time.monotonic()
@@ -115,6 +124,14 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if np.isfinite((logs or {}).get("loss", 0.0)):
             self.save()
 
+    def _teachers(self, model):
+        """Return a digest of the weights of each teacher, a list of str; they do not change."""
+        if self._digests is None:
+            learners = [model, *getattr(model, "objectives", ())]
+            teachers = [getattr(learner, "teacher", None) for learner in learners]
+            self._digests = [_digest(teacher) for teacher in teachers if teacher is not None]
+        return self._digests
+
     def _variables(self, model):
         """All state of the run, by names that are the same in every process."""
         if not model.optimizer.built:  # Keras's loss scaling would make its variables again
@@ -134,3 +151,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             for owner, variables in owners.items()
             for number, variable in enumerate(variables)
         }
+
+
+def _digest(model):
+    digest = hashlib.sha256()
+    for weight in model.weights:
+        digest.update(keras.ops.convert_to_numpy(weight).tobytes())
+    return digest.hexdigest()

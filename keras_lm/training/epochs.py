@@ -22,12 +22,14 @@ class OneRun(keras.callbacks.CallbackList):
         super().on_train_end()
 
 
-def fit_epochs(task, batches, steps, epochs, done, validation_data, callbacks, verbose):
+def fit_epochs(task, batches, steps, total, done, validation_data, callbacks, verbose):
     """Train on different batches in each epoch, starting from step `done` of the whole run.
 
     `batches(epoch, first)` returns a dataset of an epoch's `steps` batches, from the step `first`
-    on. For the callbacks this is one call of `fit`. Returns the history of each (rest of an) epoch.
+    on. The run has `total` steps: its last epoch may be shorter. For the callbacks this is one call
+    of `fit`. Returns the history of each (rest of an) epoch.
     """
+    epochs = -(-total // steps)
     run = OneRun(
         callbacks,
         add_history=True,
@@ -38,10 +40,14 @@ def fit_epochs(task, batches, steps, epochs, done, validation_data, callbacks, v
         model=task,
     )
     task.stop_training = False
-    with Plan(task, done, epochs * steps):
+    with Plan(task, done, total):
         for epoch in range(done // steps, epochs):
+            first = max(done - epoch * steps, 0)
+            left = total - epoch * steps - first
+            if not left:
+                break
             task.fit(
-                batches(epoch, max(done - epoch * steps, 0)),
+                batches(epoch, first).take(left),
                 initial_epoch=epoch,
                 epochs=epoch + 1,
                 validation_data=validation_data,

@@ -239,4 +239,5 @@ def _fit(task, batches, settings, validation, checkpoint, minutes, callbacks, ve
         carried.goes_on = done % steps > 0
         callbacks.append(checkpoint)
     with task.carrying(carried):
-        return fit_epochs(task, batches, steps, epochs, done, validation, callbacks, verbose)
+        total = epochs * steps
+        return fit_epochs(task, batches, steps, total, done, validation, callbacks, verbose)

@@ -16,6 +16,7 @@ def fit_windows(
     windows,
     batch_size=32,
     epochs=1,
+    steps=None,
     seed=0,
     validation_windows=None,
     checkpoint=None,
@@ -35,6 +36,7 @@ def fit_windows(
         windows: `tf.data.Dataset` of (S + 1,) int32, see `keras_lm.data.token_windows`, or of rows,
             see `keras_lm.data.pretraining_rows`.
         batch_size, epochs: int.
+        steps: int. The length of the run instead of `epochs`; its last epoch may be shorter.
         seed: int, of the order of the windows. Weights, dropout and masks follow
             `keras.utils.set_random_seed`, called before the task is made.
         validation_windows: the same for `val_…` after each epoch, or None.
@@ -46,8 +48,9 @@ def fit_windows(
         dict from metrics to lists of their values, one for each (rest of an) epoch of this call.
 
     Raises:
-        ValueError: if the windows do not fill a batch or are not for such a task, or the checkpoint
-            is damaged or of another model or other settings.
+        ValueError: if the windows do not fill a batch or are not for such a task, both `epochs` and
+            `steps` are given, or the checkpoint is damaged or of another model, teacher or other
+            settings.
 
     Example:
         task = keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer)
@@ -56,9 +59,11 @@ def fit_windows(
         keras_lm.training.fit_windows(task, windows, epochs=3, checkpoint="run.safetensors")
     """
     _check(task, windows)
+    if steps is not None and (steps < 1 or epochs != 1):
+        raise ValueError(f"epochs={epochs} and steps={steps}: pass one of them, 1 or more.")
     windows, number = _counted(windows)
-    steps = number // batch_size
-    if not steps:
+    steps_per_epoch = number // batch_size
+    if not steps_per_epoch:
         raise ValueError(
             f"There are {number} windows, and batch_size={batch_size} of them make a step: give "
             "more text, or a lower batch_size or sequence length."
@@ -69,6 +74,7 @@ def fit_windows(
         settings = {
             "batch_size": batch_size,
             "epochs": epochs,
+            "steps": steps,
             "seed": seed,
             "windows": number,
             "optimizer": keras.saving.serialize_keras_object(task.optimizer),
@@ -83,7 +89,16 @@ def fit_windows(
         whole = epoch_batches(windows, batch_size, seed, epoch)
         return whole.skip(first) if first else whole
 
-    return fit_epochs(task, batches, steps, epochs, done, validation_windows, callbacks, verbose)
+    return fit_epochs(
+        task,
+        batches,
+        steps_per_epoch,
+        epochs * steps_per_epoch if steps is None else steps,
+        done,
+        validation_windows,
+        callbacks,
+        verbose,
+    )
 
 
 def _check(task, windows):

@@ -54,6 +54,29 @@ def test_numbers_of_pairs(run, write, matcher, tiny, tmp_path):
     assert np.isfinite(student.regress((["a film"], ["a song"]))["scores"]).all()
 
 
+def test_words_and_choices(run, fail, write, make_backbone, tokenizer, tiny, tmp_path):
+    tagger = tasks.TokenClassifier(
+        make_backbone(), class_names=["O", "X"], crf=True, tokenizer=tokenizer
+    )
+    chooser = tasks.MultipleChoice(make_backbone(), tokenizer=tokenizer)
+    words = "".join(f"{json.dumps({'words': text.split()})}\n" for text in TEXTS[:3])
+    row = {"text": "a film", "choices": ["good", "a bad song"], "label": 1}
+    for task, student, content in [
+        (tagger, tmp_path / "teacher", words),  # without its CRF
+        (chooser, tiny, f"{json.dumps(row)}\n" * 3),
+    ]:
+        task.save_to_preset(tmp_path / "teacher")
+        train = write("train.jsonl", content)
+        line = ["distill", train, "--teacher", tmp_path / "teacher", "--student", student, *QUICK]
+        said = run(*line, "--output", tmp_path / "new", "--overwrite")
+        assert ("accuracy" in said) == (task is chooser)  # the words have no labels
+        small = tasks.Task.from_preset(tmp_path / "new")
+        assert type(small) is type(task)
+        assert not getattr(small, "crf", None)
+    message = fail(*line, "--output", tmp_path / "other", "--text-pair", "choices")
+    assert "--text-pair is not for" in message and "a MultipleChoice" in message
+
+
 def test_what_cannot_be_is_refused(fail, write, critic, tiny, tmp_path):
     train, output = write("train.csv", "text,label\na film,loud\n"), tmp_path / "new"
 

@@ -23,10 +23,10 @@ def test_every_export_is_a_new_version(run, fail, critic, tmp_path):
 @pytest.mark.parametrize(
     "name, options",
     [
-        ("critic.tflite", []),
-        pytest.param("exported", [], marks=pytest.mark.slow),
-        pytest.param("small", ["--weights", "int8"], marks=pytest.mark.slow),
-        pytest.param("quick", ["--freeze"], marks=pytest.mark.slow),
+        ("quick", ["--freeze"]),
+        pytest.param("critic.tflite", [], marks=pytest.mark.slow),
+        pytest.param("exported", [], marks=pytest.mark.thorough),
+        pytest.param("small", ["--weights", "int8"], marks=pytest.mark.thorough),
     ],
 )
 def test_check_compares_with_the_task(run, critic, tmp_path, name, options):
@@ -40,6 +40,25 @@ def test_freeze_goes_neither_with_a_tflite_nor_with_smaller_weights(fail, critic
     both = fail("export", critic, tmp_path / "models", "--freeze", "--weights", "int8")
     assert "does not go with --weights int8" in both
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_texts_of_ones_own_decide(run, fail, critic, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_lm.export.stored_weights.SMALLEST", 1)  # the critic has but small
+    (tmp_path / "films.csv").write_text("id,sentence\n1,a fine film\n2,a dull film\n")
+    asked = ("--weights", "int8", "--texts", tmp_path / "films.csv")
+    assert "differ" in fail("export", critic, tmp_path / "strict", *asked, "--tolerance", "0")
+    assert not (tmp_path / "strict").exists()
+    assert "written" in run("export", critic, tmp_path / "small", *asked)
+
+
+def test_wrong_texts_leave_nothing(fail, critic, tmp_path):
+    alone = fail("export", critic, tmp_path / "models", "--tolerance", "0.1")
+    assert "--tolerance 0.1 needs --texts FILE" in alone
+    (tmp_path / "films.csv").write_text("title\nMetropolis\n")
+    without = fail("export", critic, tmp_path / "models", "--texts", tmp_path / "films.csv")
+    assert "no column 'text'" in without
+    assert [path.name for path in tmp_path.iterdir()] == ["films.csv"]
 
 
 def test_task_is_what_the_source_holds_or_what_is_asked_for(run, fail, answers, tiny, tmp_path):

@@ -225,6 +225,11 @@ def test_what_does_not_go_together(fail, going_on, tiny, tmp_path):
         (["--objective", "sentence-order", "--document", "block"], "no head for kind"),
         (["--objective", "replaced-tokens"], "BertBackbone has no head"),
         (["--sequence-length", 99], "positions for 24"),
+        (["--steps", 3, "--epochs", 3], "--steps and --epochs both say how long"),
+        (["--objective", "distillation"], "learns from a --teacher: give one"),
+        (["--teacher", tiny, "--objective", "masked-lm"], "--teacher is for --objective distil"),
+        (["--teacher", tiny, "--add-words", __file__], "--add-words is not for --teacher"),
+        (["--teacher", tiny], "has no head that predicts masked tokens"),
     ):
         assert message in fail(*going_on(new, *options)), options
     assert "Say what to train" in fail("pretrain", __file__, "--output", new)
@@ -245,11 +250,11 @@ HEADS = {
     "recipe, shown",
     [
         ("bert-base", "masked-lm, next-sentence"),
-        pytest.param("albert-base", "n-grams, sentence-order", marks=pytest.mark.slow),
+        pytest.param("albert-base", "n-grams, sentence-order", marks=pytest.mark.thorough),
         pytest.param("electra-small", "replaced-tokens", marks=pytest.mark.slow),
-        pytest.param("span-bert-large", "spans, span-boundary", marks=pytest.mark.slow),
-        pytest.param("roberta-base", "masked-lm", marks=pytest.mark.slow),
-        pytest.param("gpt3-small", "causal-lm", marks=pytest.mark.slow),
+        pytest.param("span-bert-large", "spans, span-boundary", marks=pytest.mark.thorough),
+        pytest.param("roberta-base", "masked-lm", marks=pytest.mark.thorough),
+        pytest.param("gpt3-small", "causal-lm", marks=pytest.mark.thorough),
     ],
 )
 def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, recipe, shown):
@@ -288,6 +293,25 @@ def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, re
         )
         assert 0 < np.abs(after - before).max() < 0.01
         assert type(tasks.Task.from_preset(preset / "generator")) is tasks.MaskedLM
+
+
+def test_a_student_by_the_recipe_of_distilbert(
+    run, fail, write, make_backbone, tokenizer, tmp_path
+):
+    teacher, preset = tmp_path / "teacher", tmp_path / "student"
+    master = tasks.MaskedLM(make_backbone(), tokenizer=tokenizer)
+    master.save_to_preset(teacher)
+    texts = write("texts.txt", "the film was good . a bad song is loud\n" * 4)
+    line = ["pretrain", texts, "--config", "distil-bert-base", "--teacher", teacher]
+    line += ["--output", preset, "--steps", 3, "--batch-size", 2, "--sequence-length", 16]
+    assert "The student is 768 wide, and --teacher 16" in fail(*line)
+    said = run(*line, "--hidden-dim", 16, "--num-layers", 1)
+    assert "DistilBertBackbone" in said and "objective  distillation" in said
+    assert "teacher_losses" in said and "square_losses" not in said
+    assert stored(preset)["steps"] == 3 and "epochs" not in stored(preset)
+    student = load_file(preset / "model.safetensors")
+    change = np.abs(student["token_head/bias"] - master.head.bias.numpy())
+    assert 0 < change.max() < 0.01  # it began where the teacher is
 
 
 @pytest.mark.slow

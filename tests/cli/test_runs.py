@@ -47,6 +47,7 @@ def fit(run, task, **options):
     return run.fit(task, DOCUMENTS, **options)
 
 
+@pytest.mark.slow
 def test_killed_run_on_rows_ends_in_the_same_weights(make, tmp_path, capsys, interrupt_before):
     task = make(seed=1)
     history = fit(Run(tmp_path / "whole", {}), task, validation=DOCUMENTS[:2])

@@ -107,12 +107,11 @@ LITE = {
     "taglm with words": lambda: tagger(elmo(), characters(), VOCABULARY),
     "taglm over words": lambda: tagger(cove(), words()),
 }
-QUICK = "cove"
+MARKS = dict.fromkeys(LITE, pytest.mark.thorough)
+MARKS |= {"cove": (), "ulmfit": pytest.mark.slow, "taglm over elmo": pytest.mark.slow}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != QUICK)) for name in LITE]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in LITE])
 def test_lite_answers_as_the_task(name, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     task = spread(LITE[name]())

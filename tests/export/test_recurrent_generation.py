@@ -52,7 +52,14 @@ STATES = {
 }
 
 
-@pytest.fixture(scope="module", params=[pytest.param(lstm, marks=pytest.mark.slow), awd_lstm, elmo])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(lstm, marks=pytest.mark.thorough),
+        pytest.param(awd_lstm, marks=pytest.mark.slow),
+        elmo,
+    ],
+)
 def task(request):
     """A task whose words differ as much as those of a trained one; no bias prefers any."""
     task = request.param()

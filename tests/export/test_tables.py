@@ -35,7 +35,8 @@ np.save(sys.argv[2], answer(text=tf.constant(np.load(sys.argv[3]).tolist()))["to
 """
 
 
-@pytest.mark.parametrize("make", [byte_pair, pytest.param(gpt, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [byte_pair, gpt])
 def test_export_finds_its_tables_in_another_process(make, make_backbone, texts, tmp_path):
     tokenizer = make()
     backbone = make_backbone(vocabulary_size=tokenizer.vocabulary_size)

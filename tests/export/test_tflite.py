@@ -30,7 +30,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        "multi-label pairs",
+        pytest.param("regressor, fixed length", marks=pytest.mark.slow),
+        pytest.param("tagger", marks=pytest.mark.slow),
+        pytest.param("first vector", marks=pytest.mark.slow),
+    ],
+)
 def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
     task = CASES[case](make_backbone(), tokenizer=tokenizer)
     serve, _ = load_tflite(str(task.export(tmp_path / "model.tflite", format="litert")))

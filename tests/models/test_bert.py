@@ -129,6 +129,7 @@ def test_keras_hub(goldens, assert_equal):
     assert_equal(task.predict(texts, verbose=0), arrays["text.logits"])
 
 
+@pytest.mark.slow  # the Model Garden is imported
 @pytest.mark.parametrize(("encoder", "saved_as"), [("v1", "encoder"), ("v2", "pretrainer")])
 def test_model_garden(model_garden, encoder, saved_as, assert_equal):
     folder = model_garden / f"{encoder}-{saved_as}"

@@ -310,19 +310,19 @@ def classifier(name, tokenizer):
     return task
 
 
-QUICK = ("BertBackbone", "GPT2Backbone")  # one of each kind of Transformer
+# The networks and tokenizers of others.
+ALIKE = ("SpanBertBackbone", "TinyBertBackbone", "GPT3Backbone", "GPTNeoBackbone")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK))
-        for name in MODELS
-        if MODELS[name]
-    ],
-    indirect=True,
-    scope="module",
-)
+def models_but(*quick):
+    """Parametrize by models, of which all but some are slow."""
+    marks = {name: pytest.mark.slow for name in MODELS if name not in quick}
+    marks |= dict.fromkeys(ALIKE, pytest.mark.thorough)
+    params = [pytest.param(name, marks=marks.get(name, ())) for name in MODELS if MODELS[name]]
+    return pytest.mark.parametrize("name", params, indirect=True, scope="module")
+
+
+@models_but("BertBackbone")
 def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path):
     losses = classifier.losses_of_fit
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
@@ -339,7 +339,7 @@ def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path
     assert found["labels"].numpy().tolist() == [label.encode() for label in answer["labels"]]
 
 
-@pytest.mark.slow
+@models_but()
 def test_a_classifier_runs_in_litert(classifier, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = classifier.export(tmp_path / "model.tflite", format="litert")

@@ -36,7 +36,7 @@ def over_elmo():
 
 
 @pytest.fixture(
-    scope="module", params=[over_a_table, pytest.param(over_elmo, marks=pytest.mark.slow)]
+    scope="module", params=[over_a_table, pytest.param(over_elmo, marks=pytest.mark.thorough)]
 )
 def task(request):
     keras.utils.set_random_seed(0)

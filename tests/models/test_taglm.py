@@ -28,7 +28,7 @@ def over_words():
     return cove, WordTokenizer(WORDS, unknown_token="<unk>", pad_token="<pad>")
 
 
-@pytest.fixture(scope="module", params=[pytest.param("words", marks=pytest.mark.slow), "both"])
+@pytest.fixture(scope="module", params=[pytest.param("words", marks=pytest.mark.thorough), "both"])
 def task(request):
     keras.utils.set_random_seed(0)
     model, tokenizer = over_words() if request.param == "words" else over_characters()

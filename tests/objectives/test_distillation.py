@@ -78,13 +78,15 @@ def make_bert():
 # === Equal to the references ===
 
 
-@pytest.mark.parametrize("restrict_to_mask", [False, True])
-def test_three_losses_of_distilbert(goldens, restrict_to_mask):
+@pytest.mark.parametrize("restrict_to_mask, squares_weight", [(False, 0.0), (True, 0.5)])
+def test_losses_of_distilbert(goldens, restrict_to_mask, squares_weight):
     folder = goldens("distilbert-loss")
     arrays, inputs = reference(folder)
     labels = arrays["in.labels"].astype("int32")
     teacher = MaskedLM.from_preset(folder / "teacher", tokenizer=None)
-    objective = MaskedLMDistillation(teacher, restrict_to_mask=restrict_to_mask)
+    objective = MaskedLMDistillation(
+        teacher, squares_weight=squares_weight, restrict_to_mask=restrict_to_mask
+    )
     student = Pretrainer.from_preset(folder / "student", tokenizer=None, objectives=[objective])
     found = losses(objective, student, inputs, labels)
     prefix = "out.restrict_ce_to_mask." * restrict_to_mask or "out."
@@ -94,6 +96,8 @@ def test_three_losses_of_distilbert(goldens, restrict_to_mask):
         "cosine_losses": "cos",
         "sum": "triple",
     }
+    if squares_weight:
+        theirs |= {"square_losses": "mse", "sum": "all_four"}
     expected = {name: float(arrays[prefix + theirs]) for name, theirs in theirs.items()}
     assert found == pytest.approx(expected, rel=1e-5)
 
@@ -202,6 +206,7 @@ def state(task):
     return [v.numpy() for v in [*task.variables, *task.optimizer.variables, *more]]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_leaves_the_teacher_as_it_is(make_run, tmp_path):
     file = tmp_path / "run.safetensors"
 
@@ -227,6 +232,10 @@ def test_a_run_goes_on_and_leaves_the_teacher_as_it_is(make_run, tmp_path):
     train(second, 1)
     for one, other in zip(state(task), state(second), strict=True):
         np.testing.assert_array_equal(one, other)
+
+    second.objectives[0].teacher.head.bias.assign_add([0.1] * 12)
+    with pytest.raises(ValueError, match="of a run with another teacher"):
+        TrainingCheckpoint(file).restore(second)
 
 
 def test_the_preset_of_a_student_has_no_teacher(make_run, tmp_path):

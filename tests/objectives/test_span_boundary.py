@@ -61,7 +61,7 @@ def test_the_first_tokens_of_long_spans_are_predicted():
     ids = [CLS, *range(10, 40), SEP]
     one = SpanBoundary(special_ids=[CLS, SEP])
     targets = find(one, ids, list(range(2, 30)))
-    assert targets == {(1, 30): {place: 11 + place for place in range(20)}}
+    assert targets == {(1, 30): {place: 11 + place for place in range(28)}}
     one = SpanBoundary(special_ids=[CLS, SEP], max_span_length=2)
     assert find(one, ids, [4, 5, 6]) == {(3, 7): {0: 13, 1: 14}}
 
@@ -116,6 +116,12 @@ def test_each_token_is_read_from_its_place(make):
     assert (labels.numpy() != IGNORED).any()
     found = task(corrupted)["span_boundary_logits"]
     assert found.shape == (*labels.shape, task.tokenizer.vocabulary_size)
+    assert boundary.max_span_length == task.backbone.config["max_span_length"] == 20
+    assert make(max_span_length=4).objectives[1].max_span_length == 4
+    with pytest.raises(
+        ValueError, match=r"max_span_length=5, and the backbone's head has .* for 4"
+    ):
+        make([MaskedSpans(), SpanBoundary(max_span_length=5)], max_span_length=4)
     places = corrupted.pop("span_places")
     every = task(corrupted)["span_boundary_logits"]  # (B, M, L, V)
     expected = tf.gather(every, places, batch_dims=2)[:, :, None]
@@ -152,5 +158,5 @@ def test_a_place_beyond_the_head_is_an_error(make):
     inputs = {"token_ids": np.array([[CLS, 6, 7, 8, 9, SEP]])}
     inputs["span_boundaries"] = np.array([[[0, 4]] * 2])
     task(inputs | {"span_places": np.array([[0, 1]])})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="max_span_length=2: pass it to"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_span_length=2: predict the"):
         task(inputs | {"span_places": np.array([[0, 2]])})

@@ -21,6 +21,8 @@ from keras_lm.models import BertBackbone, GPT2Backbone
 from keras_lm.serving import Server, page
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
 
+pytestmark = pytest.mark.slow  # nine exports and a browser
+
 BROWSER = [shutil.which("chromium"), shutil.which("chromedriver")]
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -293,7 +295,7 @@ def test_pairs_show_several_labels_and_their_commands_run(browser, page_server):
     assert json.loads(typed) == {"text": "a good film", "text_pair": "it's a bad film"}
 
 
-@pytest.mark.slow  # TensorFlow is imported twice more
+@pytest.mark.thorough  # TensorFlow is imported twice more
 @pytest.mark.parametrize("model, texts", [("critic", [HOSTILE]), ("pairs", ["a film", "it's bad"])])
 def test_the_grpc_command_gives_the_same_answer(browser, model, texts):
     browser.choose(model)
@@ -400,6 +402,32 @@ def test_a_language_model_continues_by_the_options_that_a_person_sets(browser, p
 
     browser.set("max_new_tokens", "")
     assert not browser.find("#curl-box").is_displayed()
+
+
+ENDLESS = """
+const real = window.fetch, next = new TextEncoder().encode('data: {"text": " more"}\\n\\n');
+window.fetch = (path, options) => path.endsWith(":stream") ? new Response(new ReadableStream({
+  async pull(stream) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    stream.enqueue(next);
+  },
+  cancel() { window.ended = true; },
+})) : real(path, options);
+"""
+
+
+def test_a_text_being_written_gives_way_to_another_model(browser):
+    browser.driver.execute_script(ENDLESS)
+    browser.choose("story")
+    browser.type(STORY)
+    browser.find("#ask").click()
+    until = WebDriverWait(browser.driver, 30).until
+    until(lambda _: "more more" in browser.find("#answer").text)
+    browser.choose("critic")
+    browser.ask("a fine film")
+    until(lambda driver: driver.execute_script("return window.ended"))
+    assert browser.texts("#answer .bars li")
+    assert not browser.texts("#answer .running")
 
 
 def test_choices_are_asked_for_and_answered_one_by_one(browser):

@@ -204,7 +204,7 @@ def test_several_sequences_come_as_a_list_for_each_prompt(task):
     [
         (GPT3Backbone, {"attention_windows": [3, None]}),
         *(
-            pytest.param(cls, {}, marks=pytest.mark.slow)
+            pytest.param(cls, {}, marks=pytest.mark.thorough)
             for cls in (GPTBackbone, GPT2Backbone, GPTNeoBackbone)
         ),
     ],
@@ -425,7 +425,7 @@ def test_continuations_are_in_the_order_of_the_prompts(task):
         {},
         {"temperature": 1.0, "top_k": 20, "seed": 3},
         {"repetition_penalty": 1.3, "stop": "e"},
-        {"prompt_lookup": 2},
+        pytest.param({"prompt_lookup": 2}, marks=pytest.mark.slow),
     ],
     ids=["greedy", "sampled", "stopped", "looked up"],
 )

@@ -7,7 +7,16 @@ import tensorflow as tf
 from safetensors import safe_open
 
 from keras_lm.models import LSTMBackbone, WordVectorBackbone
-from keras_lm.tasks import Distiller, MaskedLM, Task, TextClassifier, TextRegressor
+from keras_lm.packers.rows import LOWEST
+from keras_lm.tasks import (
+    Distiller,
+    MaskedLM,
+    MultipleChoice,
+    Task,
+    TextClassifier,
+    TextRegressor,
+    TokenClassifier,
+)
 from keras_lm.tokenizers import WordTokenizer
 
 WORDS = ["the", "film", "story", "cast", "was", "is", "very", "so", "good", "bad", "dull", "fine"]
@@ -63,7 +72,8 @@ def test_an_lstm_learns_from_a_bert(teach, words, texts, tmp_path):
 
 
 def softmax(x):
-    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
 
 
 @pytest.mark.parametrize("label_weight", [0.0, 0.25])
@@ -105,6 +115,73 @@ def test_numbers_of_pairs_and_any_number_of_classes(teach, words, texts):
         assert history["loss"] == pytest.approx([expected], rel=1e-4)
 
 
+def distilled(student, teacher, x, y, **options):
+    """The loss of a step on all rows, and the weights after it; the student stays as it was."""
+    before = student.get_weights()
+    distiller = Distiller(student, teacher, label_weight=0.25)
+    distiller.compile(optimizer=keras.optimizers.SGD(0.5), run_eagerly=True, **options)
+    [loss] = distiller.fit(x, y, batch_size=9, shuffle=False, verbose=0).history["loss"]
+    after = student.get_weights()
+    student.set_weights(before)
+    return loss, after
+
+
+def learns(student, teacher, x, y, wanted, found):
+    """Compare a step with what both answer, (N, classes), and with the same step in parts."""
+    own = student.evaluate(x, y, batch_size=9, verbose=0, return_dict=True)["loss"]
+    loss, after = distilled(student, teacher, x, y)
+    known = (wanted > LOWEST) & (found > LOWEST)
+    soft = -(softmax(wanted) * np.log(softmax(found) + 1e-30))[known].mean()
+    assert loss == pytest.approx(soft + 0.25 * own, rel=1e-4)
+    again, same = distilled(student, teacher, x, y, micro_batch_size=2)
+    assert again == pytest.approx(loss, rel=1e-5)
+    assert any((a != b).any() for a, b in zip(after, student.get_weights()))
+    for one, other in zip(after, same, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("crf", ["bio", pytest.param(False, marks=pytest.mark.slow)])
+def test_a_tagger_learns_word_by_word_from_other_pieces(make, teach, words, crf):
+    texts = [
+        ["The", "films", ",", "dull"],
+        ["so", "very", "very", "good", "film", "!"],
+        ["unloved"],
+    ]
+    labels = [["O", "B-X", "O", "O"], ["O"] * 4 + ["B-X", "O"], ["O"]]
+    names = ["O", "B-X", "I-X"]
+    teacher = teach(TokenClassifier, class_names=names, crf=crf, sequence_length=7)
+    student = TokenClassifier(
+        WordVectorBackbone(len(words.vocabulary), 4), 3, tokenizer=words, sequence_length=8
+    )
+    student.compile(run_eagerly=True)
+    wanted, found = (task.word_logits(texts).values.numpy() for task in (teacher, student))
+    assert wanted.shape == (11, 3)
+    assert np.flatnonzero((wanted == LOWEST).any(axis=1)).tolist() == [9]  # it was cut off
+    student.class_names = names
+    learns(student, teacher, texts, labels, wanted, found)
+    distiller = Distiller(student, teacher)  # strings are split, and in the graph it is the same
+    distiller.compile(micro_batch_size=1)
+    [loss] = distiller.fit(["so, so!", "dull"], verbose=0).history["loss"]
+    assert np.isfinite(loss)
+    if crf:
+        tagged = teacher.answer(teacher.columns(texts[:1]))
+        best = [names.index(label.decode()) for label in tagged["labels"][0].numpy()]
+        np.testing.assert_allclose(
+            np.exp(wanted[np.arange(4), best]), tagged["scores"][0], rtol=1e-4
+        )
+        with pytest.raises(ValueError, match=r"student has crf='bio'.*crf=False"):
+            Distiller(make(TokenClassifier, class_names=names, crf=crf), teacher)
+
+
+def test_choices(make, teach):
+    teacher, student = teach(MultipleChoice), make(MultipleChoice)
+    x = {"text": ["the film", "a story", "it"], "choices": [["good", "bad"], ["dull"], ["so"] * 3]}
+    wanted, found = (task.predict(x, verbose=0) for task in (teacher, student))
+    learns(student, teacher, x, [1, 0, 2], wanted, found)
+    with pytest.raises(ValueError, match=r"choices\[1\] has no such choice"):
+        Distiller(student, teacher).fit(x, [1, 1, 2])
+
+
 @pytest.mark.slow
 def test_a_student_ends_near_its_teacher(teach, make, make_backbone, texts, labels):
     teacher = teach(TextClassifier, num_classes=2, backbone=make_backbone(num_layers=3))
@@ -132,7 +209,11 @@ def test_wrong_pairs_are_refused(make, words, texts):
     refuse(r"student has class_names=\['good', 'bad'\], .*same order", class_names=names)
     refuse("student has multi_label=True", num_classes=2, multi_label=True)
     refuse("student is a TextRegressor, and the teacher a TextClassifier", cls=TextRegressor)
-    refuse("teacher is a MaskedLM: a TextClassifier", other=make(MaskedLM), num_classes=2)
+    refuse(
+        "teacher is a MaskedLM: what is distilled is one of TextClassifier",
+        other=make(MaskedLM),
+        num_classes=2,
+    )
     refuse("temperature=0 is not positive", num_classes=2, more={"temperature": 0})
     refuse("label_weight=-1 is negative", num_classes=2, more={"label_weight": -1})
     with pytest.raises(ValueError, match="same object"):

@@ -85,8 +85,8 @@ def compare(one, other, atol=1e-5):
         (pretrainer, {}),
         (tagger, {"crf": True}),
         pytest.param(pretrainer, {"optimizer": Lamb, "eager": False}, marks=pytest.mark.slow),
-        pytest.param(classifier, {}, marks=pytest.mark.slow),
-        pytest.param(tagger, {}, marks=pytest.mark.slow),
+        pytest.param(classifier, {}, marks=pytest.mark.thorough),
+        pytest.param(tagger, {}, marks=pytest.mark.thorough),
     ],
     ids=["pretrainer", "crf", "lamb-in-graph", "classifier", "tagger"],
 )
@@ -99,7 +99,9 @@ def test_parts_train_as_the_whole(make, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("mixed_bfloat16", marks=pytest.mark.thorough), "mixed_float16"]
+)
 def test_mixed_precision(dtype):
     whole = trained(classifier, None, Lamb, eager=False, dtype=dtype)
     parts = trained(classifier, 2, Lamb, eager=False, dtype=dtype)

@@ -181,6 +181,7 @@ def test_companions_are_trained_unless_frozen(accompanied):
         np.testing.assert_array_equal(before, weight)
 
 
+@pytest.mark.slow
 def test_companions_in_the_graph(accompanied):
     task = accompanied(in_graph=True)
     assert np.isfinite(task.fit(TEXTS, epochs=2, verbose=0).history["loss"]).all()

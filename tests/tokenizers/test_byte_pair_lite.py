@@ -61,7 +61,9 @@ def lite(tokenizer_of, in_litert):
     return get
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
 def test_ids_are_the_same(kind, lite, tokenizer_of, goldens):
     tokenizer = tokenizer_of(kind)
     lines = (goldens("tokenizers") / kind / "expected.jsonl").read_text().split("\n")
@@ -77,7 +79,7 @@ def test_ids_are_the_same(kind, lite, tokenizer_of, goldens):
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["bytebpe-gpt2", "bpe-gpt1"])
 def test_every_character(kind, lite, tokenizer_of):
     characters = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]

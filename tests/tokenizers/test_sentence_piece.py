@@ -375,7 +375,9 @@ def rows_of(output):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*KINDS, "bpe"])
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], "bpe", *(pytest.param(k, marks=pytest.mark.thorough) for k in KINDS[1:])]
+)
 def test_saved_model(golden, kind, tmp_path):
     if kind == "bpe":
         pieces = [*SPECIAL, ("ab", -1.0, 1), ("abc", -3.0, 1), *LETTERS]
@@ -393,6 +395,7 @@ def test_saved_model(golden, kind, tmp_path):
     assert all((got[name].numpy() == expected[name].numpy()).all() for name in expected)
 
 
+@pytest.mark.slow
 def test_two_saved_models_in_one_process(tmp_path):
     texts, expected, loaded = tf.constant(["abc", "ab?"]), [], []
     for i, piece in enumerate(["ab", "bc"]):

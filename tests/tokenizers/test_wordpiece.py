@@ -411,7 +411,7 @@ def test_tflite(golden, casing, in_litert):
         assert lite(batch) == tokenizer(batch).to_list()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("casing", CASINGS)
 def test_tflite_of_every_character(golden, casing, in_litert):
     _, tokenizer, _ = golden(casing)

@@ -64,7 +64,7 @@ def state(task):
 @pytest.mark.parametrize(
     ("make", "fit"),
     [
-        pytest.param(over_sentences, sentences, id="words"),
+        pytest.param(over_sentences, sentences, id="words", marks=pytest.mark.slow),
         pytest.param(over_windows, windows, id="tokens", marks=pytest.mark.slow),
     ],
 )

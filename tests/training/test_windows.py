@@ -41,7 +41,8 @@ def make(seed, learning_rate=1e-2, run_eagerly=False, optimizer=None, dtype=None
 
 
 def fit(task, windows, **options):
-    return training.fit_windows(task, windows, batch_size=4, epochs=2, verbose=0, **options)
+    options = {"batch_size": 4, "epochs": 2, "verbose": 0} | options
+    return training.fit_windows(task, windows, **options)
 
 
 def state(task):
@@ -185,12 +186,14 @@ def test_schedule_spans_the_run_and_is_free_again(windows):
     note = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: rates.append(float(task.optimizer.learning_rate))
     )
-    fit(task, windows, callbacks=[note])
-    # Rising over a tenth of 12 steps; the rate is read after the step.
-    np.testing.assert_allclose(rates, [1e-2 * (12 - s) / 11 for s in range(1, 13)], atol=1e-8)
+    fit(task, windows, epochs=1, steps=11, callbacks=[note])  # an epoch has six
+    # Rising over a tenth of 11 steps; the rate is read after the step.
+    np.testing.assert_allclose(rates, [1e-2 * (11 - s) / 10 for s in range(1, 12)], atol=1e-8)
+    with pytest.raises(ValueError, match="epochs=2 and steps=3: pass one"):
+        fit(task, windows, steps=3)
     schedule = task.optimizer._learning_rate
     assert schedule.is_planned_by_fit
-    schedule.plan(12, 5)
+    schedule.plan(11, 5)
     assert schedule.total_steps == 5
 
 
