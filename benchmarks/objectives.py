@@ -202,10 +202,7 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
 
 
 def widen(task):
-    """Let random weights be as large as BERT-base's are beside its width, in a narrower network.
-
-    With 0.02 at a width of 128, the first thousand steps hardly leave the tokens' frequencies.
-    """
+    """Let a narrow network's random weights be as large, beside its width, as BERT-base's are."""
     scale = math.sqrt(768 / task.backbone.config["hidden_dim"])
     for variable in task.trainable_weights:
         if variable.path.endswith(("kernel", "embeddings")):
@@ -284,7 +281,7 @@ def own_loss(row):
 def write_report(results, folder):
     blocks = [table(results) for table in (main_table, replaced_table, pairs_table, curves_table)]
     (folder / "table.md").write_text("\n\n".join(filter(None, blocks)) + "\n", encoding="utf-8")
-    if find_spec("matplotlib"):
+    if find_spec("matplotlib") and results.find(step="pretraining", objective=PLAIN):
         draw(results, folder / "curves.svg")
 
 
