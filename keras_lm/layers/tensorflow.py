@@ -2,8 +2,10 @@
 
 import contextlib
 import contextvars
+import math
 
 import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 _IS_IN_PLACE = contextvars.ContextVar("is_in_place", default=False)
@@ -111,6 +113,148 @@ def write_slots(old, new, indices):
             input=old, indices=indices, updates=new - tf.gather_nd(old, indices)
         )
     return tf.tensor_scatter_nd_update(old, indices, new)
+
+
+def draw_seed(generator):
+    """Return the next seed of a `keras.random.SeedGenerator`, as `keras.layers.Dropout` draws it.
+
+    Outside of branches and loops: a strategy's replicas may not assign a variable in one.
+    """
+    return tf.cast(tf.math.floormod(generator.next(), tf.int32.max - 1), tf.int32)
+
+
+def dropout(x, rate, seed):
+    """Return `x` with a fraction `rate` dropped, the same for the same seed."""
+    return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
+
+
+def when(sizes, limit, above, otherwise):
+    """Return `above()` if the product of `sizes` is greater than `limit`, else `otherwise()`.
+
+    If a size is known only when the graph runs, the graph has both. LiteRT gets `otherwise`, and so
+    does XLA for unknown sizes: it fails to compile gradients of such a branch for a batch of 1.
+    """
+    if _IS_FOR_LITE.get():
+        return otherwise()
+    if all(isinstance(size, int) for size in sizes):
+        return above() if math.prod(sizes) > limit else otherwise()
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        return otherwise()
+    product = math.prod(tf.cast(size, tf.int64) for size in sizes)
+    return tf.cond(product > limit, above, otherwise)
+
+
+def in_blocks(read, query, key, value, bias, seed, most):
+    """Return `read(query, key, value, bias, seed=seed)` for at most `most` queries at a time.
+
+    What `read` computes for a block is computed again for its gradient, so that neither pass keeps
+    more than one block's. Blocks have one size, the last is filled up with zeros. A tensor of the
+    bias with one row, axis −2, is for all queries. Each block has a seed of its own.
+
+    Args:
+        read: function as `keras_lm.layers.attention.Attention.read`, without variables.
+        query, key, value: (B, N, S, H), (B, N, T, H), (B, N, T, H).
+        bias: tensors (…, S or 1, T or 1), nested, or None.
+        seed: (2,) int32, or None.
+        most: int. Queries of a block.
+
+    Source: https://arxiv.org/abs/2112.05682, section 3, here with all keys at once; computing again
+    for the gradient, https://arxiv.org/abs/1604.06174, section 3.
+    """
+    length = query.shape[-2] or tf.shape(query)[-2]
+    number = -(-length // most)
+    size = -(-length // number)
+
+    def with_rows(x):
+        x = x if len(x.shape) > 1 else tf.expand_dims(x, 0)
+        if x.shape[-2] is not None:
+            return x
+        shape = tf.shape(x)  # of 1 or S rows
+        return tf.broadcast_to(x, tf.concat([shape[:-2], [length], shape[-1:]], axis=0))
+
+    nested = (query, key, value)
+    nested += () if bias is None else (tf.nest.map_structure(with_rows, bias),)
+    given = tf.nest.flatten(nested)
+    is_cut = [i == 0 or (i > 2 and x.shape[-2] != 1) for i, x in enumerate(given)]
+    floats = [i for i, x in enumerate(given) if x.dtype.is_floating]
+
+    def sizes(x):
+        return [known or tf.shape(x)[axis] for axis, known in enumerate(x.shape)]
+
+    def cut(x):
+        """(…, S, X) → (blocks, …, size, X)."""
+        rank, (*outer, _, width) = x.shape.rank, sizes(x)
+        x = tf.pad(x, [(0, 0)] * (rank - 2) + [(0, number * size - length), (0, 0)])
+        x = tf.reshape(x, (*outer, number, size, width))
+        return tf.transpose(x, (rank - 2, *range(rank - 2), rank - 1, rank))
+
+    def join(blocks, like):
+        """An array of (…, size, X) → (…, S, X)."""
+        x, rank = blocks.stack(), like.shape.rank
+        x = tf.transpose(x, (*range(1, rank - 1), 0, rank - 1, rank))
+        *outer, _, width = sizes(like)  # not of `x`: XLA would take them for variable
+        x = tf.reshape(x, (*outer, number * size, width))[..., :length, :]
+        return tf.ensure_shape(x, like.shape)
+
+    def array(like):
+        shape = [*like.shape[:-2], size if isinstance(size, int) else None, like.shape[-1]]
+        return tf.TensorArray(like.dtype, size=number, element_shape=shape)
+
+    def block(tensors, i):
+        return [tf.gather(x, i) if at else x for x, at in zip(tensors, is_cut, strict=True)]
+
+    def read_block(tensors, i):
+        own_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, i)
+        return read(*tf.nest.pack_sequence_as(nested, tensors), seed=own_seed)
+
+    def loop(body, *start):
+        # One block after the other: several at a time would take the memory of several.
+        _, *found = tf.while_loop(
+            lambda i, *_: i < number,
+            lambda i, *carry: (i + 1, *body(i, *carry)),
+            (0, *start),
+            parallel_iterations=1,
+        )
+        return found
+
+    @tf.custom_gradient
+    def attend(*tensors):
+        tensors = [cut(x) if at else x for x, at in zip(tensors, is_cut, strict=True)]
+
+        def forward(i, contexts):
+            return (contexts.write(i, read_block(block(tensors, i), i)),)
+
+        def gradient(upstream):
+            upstream = cut(upstream)
+
+            def backward(i, *sums):
+                here = block(tensors, i)
+                sources = [here[j] for j in floats]
+                with tf.GradientTape() as tape:
+                    tape.watch(sources)
+                    context = read_block(here, i)
+                found = tape.gradient(
+                    context, sources, tf.gather(upstream, i), unconnected_gradients="zero"
+                )
+                return [
+                    total.write(i, x) if is_cut[j] else total + tf.cast(x, "float32")
+                    for j, total, x in zip(floats, sums, found, strict=True)
+                ]
+
+            sums = [
+                array(given[j]) if is_cut[j] else tf.zeros(tf.shape(given[j]), "float32")
+                for j in floats
+            ]
+            gradients = [None] * len(given)
+            for j, total in zip(floats, loop(backward, *sums), strict=True):
+                is_array = is_cut[j]
+                gradients[j] = join(total, given[j]) if is_array else tf.cast(total, given[j].dtype)
+            return gradients
+
+        (contexts,) = loop(forward, array(query))
+        return join(contexts, query), gradient
+
+    return attend(*given)
 
 
 def require(condition, message, *values):
