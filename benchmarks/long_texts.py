@@ -6,7 +6,7 @@ A BERT of 4 layers, 384 wide with 12 heads, takes a forward pass and a training 
 float32 and dropout of 0.1, on rows of random tokens. Each form has a process of its own
 with one thread, in turns; `taskset -c 0` keeps it on one core. Seconds are of the processor, the
 least of three calls, so that other work counts little; memory is the peak above that of the process
-before its first call. "by size" is what the library does unasked: whole or in blocks.
+before its first call.
 """
 
 import json
@@ -24,12 +24,7 @@ SETTINGS = {
 }
 CALLS = 3
 
-# How `when` in `keras_lm.layers.attention` chooses.
-FORMS = {
-    "whole": lambda sizes, limit, above, otherwise: otherwise(),
-    "blocks": lambda sizes, limit, above, otherwise: above(),
-    "by size": None,
-}
+FORMS = {"whole": 10**12, "blocks": 0}  # from so many scores of a row on, attention goes in blocks
 
 
 def peak_memory():
@@ -46,10 +41,10 @@ def measure(form, rows, columns):
     import numpy as np
     import tensorflow as tf
 
-    from keras_lm.layers import attention
+    from keras_lm.layers import tensorflow
     from keras_lm.models import BertBackbone
 
-    attention.when = FORMS[form] or attention.when
+    tensorflow.MANY_SCORES = FORMS[form]
     backbone = BertBackbone(
         vocabulary_size=1000,
         num_layers=4,
@@ -62,9 +57,9 @@ def measure(form, rows, columns):
     optimizer.build(backbone.trainable_variables)
     variables = backbone.trainable_variables
 
-    # As in `fit` on texts, the size of a batch is not known before.
+    # As in `fit`, the size of a batch is not known before.
     def traced(function):
-        spec = tf.TensorSpec((None, None), tf.int32)
+        spec = tf.TensorSpec((None, columns), tf.int32)
         return tf.function(function, input_signature=[spec], autograph=False)
 
     @traced
@@ -95,7 +90,7 @@ def measure(form, rows, columns):
 @click.option("--point", "points", multiple=True, help="Rows × columns; several are allowed.",
               default=("8x512", "4x1024", "2x2048", "1x4096"))  # fmt: skip
 @click.option("--form", "forms", multiple=True, type=click.Choice(list(FORMS)),
-              default=("whole", "blocks"))  # fmt: skip
+              default=[*FORMS])  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--alone", is_flag=True, help="One form at one point, in this process.")
 def main(points, forms, rounds, alone):

@@ -21,7 +21,7 @@ from keras_lm.layers.heads import (
     MeanPooledClassifier,
     PooledClassifier,
 )
-from keras_lm.layers.masks import CausalBias, CausalRule, PaddingBias
+from keras_lm.layers.masks import CausalBias, PaddingBias
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.transformer import (
@@ -40,7 +40,6 @@ __all__ = [
     "CausalLMHead",
     "CausalPostNormBlock",
     "CausalPreNormBlock",
-    "CausalRule",
     "CausalSelfAttention",
     "CharacterCNN",
     "CrossAttention",

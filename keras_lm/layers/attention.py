@@ -3,24 +3,18 @@
 import keras
 from keras import ops
 
-from keras_lm.layers.backend import draw_seed, dropout, in_blocks, softmax, when
+from keras_lm.layers.backend import draw_seed, dropout, in_blocks, is_long, softmax
 from keras_lm.layers.basic import Dense, truncated_normal
-from keras_lm.layers.masks import BLOCK, as_tensor
+from keras_lm.layers.masks import as_tensor
 
 # Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
-
-# With more scores than this, B·N·S·T, attention is computed for `BLOCK` queries at a time, and in
-# training once more for the gradient: memory grows with the length and not with its square. So many
-# scores are 134 MB, and training keeps several times that for each layer; `benchmarks/README.md`
-# has what both forms take.
-MOST_SCORES = 2**25
 
 
 class Attention(keras.layers.Layer):
     """Multi-head scaled dot-product attention; a subclass makes queries, keys and values.
 
     Causal masks, padding and relative-position biases all come as one additive `bias`, a tensor or
-    a `keras_lm.layers.masks.Visible`. Many queries attend in blocks, see `MOST_SCORES`. A variant
+    a `keras_lm.layers.masks.Visible`. Long texts attend in blocks, see `is_long`. A variant
     overrides a small method: `make_scale`, `make_projection` and `make_output` for other weights,
     `raw_scores` for scores other than the product of query and key.
 
@@ -97,22 +91,12 @@ class Attention(keras.layers.Layer):
         return ops.matmul(probabilities, value)
 
     def read_by_size(self, query, key, value, bias=None, seed=None, **more):
-        """Return what `read` does, in blocks of queries if there are more than `MOST_SCORES`."""
-
-        def whole():
-            return self.read(query, key, value, bias, seed, **more)
-
-        few = query.shape[2] is not None and query.shape[2] <= BLOCK
+        """Return what `read` does, block by block of queries where a text is long."""
         # Other scores may depend on more than a query and a key, or on weights.
-        if few or more or type(self).raw_scores is not Attention.raw_scores:
-            return whole()
-        lengths = ops.shape(query)[:3] + ops.shape(key)[2:3]
-        return when(
-            lengths,
-            MOST_SCORES,
-            lambda: in_blocks(self.read, query, key, value, bias, seed, BLOCK),
-            whole,
-        )
+        is_plain = not more and type(self).raw_scores is Attention.raw_scores
+        if is_plain and is_long(query.shape[2], key.shape[2]):
+            return in_blocks(self.read, query, key, value, bias, seed)
+        return self.read(query, key, value, bias, seed, **more)
 
     def attend(self, query, key, value, bias=None, head_mask=None, training=None, **more):
         """Return the output (B, S, D) for queries (B, N, S, H), keys and values (B, N, T, H)."""

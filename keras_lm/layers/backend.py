@@ -8,10 +8,10 @@ if keras.backend.backend() == "tensorflow":
         draw_seed,
         dropout,
         in_blocks,
+        is_long,
         require,
         scan,
         sum_over_replicas,
-        when,
         write_slots,
     )
 else:
@@ -24,9 +24,9 @@ else:
         """Return what `dropout` takes: here it draws the seed itself."""
         return generator
 
-    def when(sizes, limit, above, otherwise):
-        """Return `otherwise()`: other backends compute attention as a whole."""
-        return otherwise()
+    def is_long(queries, columns):
+        """Return False: other backends compute attention as a whole."""
+        return False
 
     def require(condition, message, *values):
         """Check nothing: other backends have no errors in compiled code."""
@@ -49,10 +49,10 @@ __all__ = [
     "draw_seed",
     "dropout",
     "in_blocks",
+    "is_long",
     "require",
     "scan",
     "softmax",
     "sum_over_replicas",
-    "when",
     "write_slots",
 ]

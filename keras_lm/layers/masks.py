@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_lm.layers.backend import is_long
+
 # Its exponential is zero, and the sum of two still fits into float16.
 MASKED = -3e4
 
 IGNORED = -100  # the label of a position that losses and metrics leave out
-
-BLOCK = 64  # how many queries attend at a time where there are too many scores for all at once
 
 
 class Visible(NamedTuple):
@@ -33,15 +33,6 @@ class Visible(NamedTuple):
         if self.window:
             visible = ops.logical_and(visible, ops.greater(*self.window))
         return ops.expand_dims((1.0 - ops.cast(visible, "float32")) * MASKED, 1)
-
-    def for_all_blocks(self):
-        """Return the bias if it is of one `BLOCK` at most, so that a model computes it once.
-
-        A step of generation would else compute it in each layer. Of more queries, or a number that
-        is not known yet, it is this rule.
-        """
-        queries = self.slots.shape[1]
-        return self.bias() if queries is not None and queries <= BLOCK else self
 
 
 def as_tensor(bias):
@@ -93,7 +84,7 @@ class CausalBias(keras.layers.Layer):
         self.window = window
 
     def visible(self, padding_mask, slots=None):
-        """Return the `Visible` of which `call` returns the bias."""
+        """Return which columns each query attends to."""
         window = ()
         if self.window is not None:
             # Counted in real tokens: there may be padding between a prompt and its continuation.
@@ -105,7 +96,9 @@ class CausalBias(keras.layers.Layer):
         return Visible(ops.expand_dims(padding_mask, 1), ops.expand_dims(slots, 2), window)
 
     def call(self, padding_mask, slots=None):
-        return self.visible(padding_mask, slots).bias()
+        visible = self.visible(padding_mask, slots)
+        is_rule = is_long(visible.slots.shape[1], padding_mask.shape[1])
+        return visible if is_rule else visible.bias()  # a tensor is computed once for all layers
 
     def compute_output_spec(self, padding_mask, slots=None):
         batch, length = padding_mask.shape
@@ -114,17 +107,3 @@ class CausalBias(keras.layers.Layer):
 
     def get_config(self):
         return super().get_config() | {"window": self.window}
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class CausalRule(CausalBias):
-    """`CausalBias` as a `Visible`, from which attention computes as much as it needs at a time.
-
-    Arguments and call are those of `CausalBias`.
-    """
-
-    def call(self, padding_mask, slots=None):
-        return self.visible(padding_mask, slots)
-
-    def compute_output_spec(self, padding_mask, slots=None):
-        return keras.Layer.compute_output_spec(self, padding_mask, slots)

@@ -2,10 +2,8 @@
 
 import contextlib
 import contextvars
-import math
 
 import tensorflow as tf
-from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 _IS_IN_PLACE = contextvars.ContextVar("is_in_place", default=False)
@@ -128,24 +126,21 @@ def dropout(x, rate, seed):
     return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
 
 
-def when(sizes, limit, above, otherwise):
-    """Return `above()` if the product of `sizes` is greater than `limit`, else `otherwise()`.
-
-    If a size is known only when the graph runs, the graph has both. LiteRT gets `otherwise`, and so
-    does XLA for unknown sizes: it fails to compile gradients of such a branch for a batch of 1.
-    """
-    if _IS_FOR_LITE.get():
-        return otherwise()
-    if all(isinstance(size, int) for size in sizes):
-        return above() if math.prod(sizes) > limit else otherwise()
-    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        return otherwise()
-    product = math.prod(tf.cast(size, tf.int64) for size in sizes)
-    return tf.cond(product > limit, above, otherwise)
+# Attention with so many scores, queries times columns of one text, goes block by block. Lengths
+# have to be known when a graph is traced: for others it would hold both forms.
+MANY_SCORES = 2**20
+BLOCK = 64  # queries
 
 
-def in_blocks(read, query, key, value, bias, seed, most):
-    """Return `read(query, key, value, bias, seed=seed)` for at most `most` queries at a time.
+def is_long(queries, columns):
+    """Whether attention goes block by block; None is a length that is not known. LiteRT's never."""
+    if _IS_FOR_LITE.get() or None in (queries, columns):
+        return False
+    return queries * columns >= MANY_SCORES
+
+
+def in_blocks(read, query, key, value, bias, seed):
+    """Return `read(query, key, value, bias, seed=seed)`, for at most `BLOCK` queries at a time.
 
     What `read` computes for a block is computed again for its gradient, so that neither pass keeps
     more than one block's. Blocks have one size, the last is filled up with zeros. A tensor of the
@@ -156,24 +151,15 @@ def in_blocks(read, query, key, value, bias, seed, most):
         query, key, value: (B, N, S, H), (B, N, T, H), (B, N, T, H).
         bias: tensors (…, S or 1, T or 1), nested, or None.
         seed: (2,) int32, or None.
-        most: int. Queries of a block.
 
     Source: https://arxiv.org/abs/2112.05682, section 3, here with all keys at once; computing again
     for the gradient, https://arxiv.org/abs/1604.06174, section 3.
     """
-    length = query.shape[-2] or tf.shape(query)[-2]
-    number = -(-length // most)
+    length = query.shape[-2]
+    number = -(-length // BLOCK)
     size = -(-length // number)
 
-    def with_rows(x):
-        x = x if len(x.shape) > 1 else tf.expand_dims(x, 0)
-        if x.shape[-2] is not None:
-            return x
-        shape = tf.shape(x)  # of 1 or S rows
-        return tf.broadcast_to(x, tf.concat([shape[:-2], [length], shape[-1:]], axis=0))
-
-    nested = (query, key, value)
-    nested += () if bias is None else (tf.nest.map_structure(with_rows, bias),)
+    nested = (query, key, value) if bias is None else (query, key, value, bias)
     given = tf.nest.flatten(nested)
     is_cut = [i == 0 or (i > 2 and x.shape[-2] != 1) for i, x in enumerate(given)]
     floats = [i for i, x in enumerate(given) if x.dtype.is_floating]
@@ -197,7 +183,7 @@ def in_blocks(read, query, key, value, bias, seed, most):
         return tf.ensure_shape(x, like.shape)
 
     def array(like):
-        shape = [*like.shape[:-2], size if isinstance(size, int) else None, like.shape[-1]]
+        shape = (*like.shape[:-2], size, like.shape[-1])
         return tf.TensorArray(like.dtype, size=number, element_shape=shape)
 
     def block(tensors, i):

@@ -10,8 +10,8 @@ from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
+    CausalBias,
     CausalPostNormBlock,
-    CausalRule,
     PositionEmbedding,
     truncated_normal,
 )
@@ -74,7 +74,7 @@ class GPTBackbone(CausalBackbone):
             max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
         )
         self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
-        self.attention_bias = CausalRule()
+        self.attention_bias = CausalBias()
         self.blocks = [
             CausalPostNormBlock(
                 num_heads=num_heads,
@@ -108,7 +108,7 @@ class GPTBackbone(CausalBackbone):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask, cache.start)
         hidden_states = [x]  # (B, S, D)
         x = self.embedding_dropout(x, training=training)
-        bias = self.attention_bias(cache.padding_mask, cache.slots).for_all_blocks()
+        bias = self.attention_bias(cache.padding_mask, cache.slots)
         for block, past in zip(self.blocks, cache.past, strict=True):
             x = cache.keep(*block(x, bias=bias, past=past, write=cache.write, training=training))
             hidden_states.append(x)

@@ -9,8 +9,8 @@ from keras_lm.converters.configs import own_activation, require_only
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
 from keras_lm.layers import (
+    CausalBias,
     CausalPreNormBlock,
-    CausalRule,
     LayerNormalization,
     PositionEmbedding,
     truncated_normal,
@@ -113,7 +113,7 @@ class GPT2Backbone(CausalBackbone):
         ]
         windows = self.attention_windows
         self.windows = [windows[i % len(windows)] for i in range(num_layers)]
-        self.attention_biases = [CausalRule(window) for window in dict.fromkeys(self.windows)]
+        self.attention_biases = [CausalBias(window) for window in dict.fromkeys(self.windows)]
         self.final_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
         )
@@ -142,8 +142,7 @@ class GPT2Backbone(CausalBackbone):
         hidden_states = [x]  # (B, S, D)
         x = self.embedding_dropout(x, training=training)
         biases = {
-            bias.window: bias(cache.padding_mask, cache.slots).for_all_blocks()
-            for bias in self.attention_biases
+            bias.window: bias(cache.padding_mask, cache.slots) for bias in self.attention_biases
         }
         biases = [biases[window] for window in self.windows]
         for block, bias, past in zip(self.blocks, biases, cache.past, strict=True):

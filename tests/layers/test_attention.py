@@ -9,7 +9,6 @@ from keras import ops
 from keras_lm.layers import (
     CausalBias,
     CausalPreNormBlock,
-    CausalRule,
     CausalSelfAttention,
     CrossAttention,
     Dense,
@@ -19,6 +18,7 @@ from keras_lm.layers import (
     SelfAttention,
     attention,
     masks,
+    tensorflow,
 )
 from keras_lm.layers.masks import MASKED
 from keras_lm.layers.tensorflow import for_lite
@@ -287,16 +287,12 @@ LENGTH = 11  # blocks of 4: the last is shorter
 @pytest.fixture
 def compute(monkeypatch):
     """`compute(layer, *inputs, blocks=…, bias=…)` → the output, gradients of all that has any."""
-    monkeypatch.setattr(attention, "BLOCK", 4)
-    monkeypatch.setattr(masks, "BLOCK", 4)
+    monkeypatch.setattr(tensorflow, "BLOCK", 4)
 
-    def run(layer, *inputs, blocks, known=True, bias=None, **options):
-        monkeypatch.setattr(attention, "MOST_SCORES", 0 if blocks else 10**9)
+    def run(layer, *inputs, blocks, bias=None, **options):
+        monkeypatch.setattr(tensorflow, "MANY_SCORES", 0 if blocks else 10**9)
         sources = [*map(tf.constant, inputs), *([bias] if tf.is_tensor(bias) else [])]
-        specs = [
-            tf.TensorSpec(x.shape if known else [None] * (x.shape.rank - 1) + [x.shape[-1]])
-            for x in sources
-        ]
+        specs = [tf.TensorSpec([None, *x.shape[1:]]) for x in sources]
 
         @tf.function(input_signature=specs, autograph=False)
         def step(*given):
@@ -337,19 +333,18 @@ BIASES = {
     "none": lambda: None,
     "padding": lambda: PaddingBias()(PADDING),
     "full": lambda: tf.constant(random(1, 2, LENGTH, LENGTH)),
-    "causal": lambda: CausalRule()(PADDING),
-    "window": lambda: CausalRule(3)(PADDING),
+    "causal": lambda: CausalBias().visible(PADDING),
+    "window": lambda: CausalBias(3).visible(PADDING),
 }
 
 
-@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("name", BIASES)
-def test_blocks_equal_the_whole(compute, name, known):
+def test_blocks_equal_the_whole(compute, name):
     layer, x, bias = randomised(SelfAttention(num_heads=2)), random(2, LENGTH, 10), BIASES[name]()
     whole = bias.bias() if isinstance(bias, masks.Visible) else bias
     expected = compute(layer, x, bias=whole, blocks=False)
     assert "While" not in compute.names
-    found = compute(layer, x, bias=bias, blocks=True, known=known)
+    found = compute(layer, x, bias=bias, blocks=True)
     assert "While" in compute.names
     close(found[:2] + found[-4:], expected[:2] + expected[-4:])
     if tf.is_tensor(bias):
@@ -365,7 +360,7 @@ def test_blocks_of_attention_to_another_sequence(compute):
 
 def test_blocks_in_float16(compute):
     layer = randomised(SelfAttention(num_heads=2, dtype="mixed_float16"))
-    bias = CausalRule()(PADDING)
+    bias = CausalBias().visible(PADDING)
     found, expected = (
         compute(layer, random(2, LENGTH, 10), bias=bias, blocks=b) for b in (True, False)
     )
@@ -374,13 +369,17 @@ def test_blocks_in_float16(compute):
         np.testing.assert_allclose(one, other, atol=0.01 * np.abs(other).max())
 
 
-def test_the_rule_of_causal_attention_is_its_bias():
+def test_the_bias_of_causal_attention_is_a_rule_where_texts_are_long(monkeypatch):
+    steps = np.array([[4], [9]], "int32")
     for window in (None, 3):
-        np.testing.assert_array_equal(
-            CausalRule(window)(PADDING).bias(), CausalBias(window)(PADDING)
-        )
-        step = CausalRule(window)(PADDING, np.array([[4], [9]], "int32")).for_all_blocks()
-        assert step.shape == (2, 1, 1, LENGTH)  # generation's, a tensor
+        layer = CausalBias(window)
+        whole, step = layer(PADDING), layer(PADDING, steps)
+        monkeypatch.setattr(tensorflow, "MANY_SCORES", LENGTH**2)
+        rule = layer(PADDING)
+        assert isinstance(rule, masks.Visible)
+        np.testing.assert_array_equal(rule.bias(), whole)
+        np.testing.assert_array_equal(layer(PADDING, steps), step)  # generation's: a tensor
+        monkeypatch.undo()
 
 
 def test_dropout_is_the_same_in_both_passes_of_a_block(compute, monkeypatch):
@@ -415,8 +414,9 @@ def test_dropout_of_the_whole_is_that_of_keras(compute):
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_a_step_in_blocks_has_nothing_of_length_by_length(compute, monkeypatch, blocks):
-    monkeypatch.setattr(attention, "MOST_SCORES", 0 if blocks else 10**9)
+def test_a_step_in_blocks_has_nothing_of_length_by_length(monkeypatch, blocks):
+    monkeypatch.setattr(tensorflow, "BLOCK", 4)
+    monkeypatch.setattr(tensorflow, "MANY_SCORES", 0 if blocks else 10**9)
     length = 37
     backbone = GPT2Backbone(20, 2, 2, 6, 10, dropout=0.1, max_sequence_length=50)
 
@@ -438,33 +438,39 @@ def test_a_step_in_blocks_has_nothing_of_length_by_length(compute, monkeypatch, 
     assert any(shape[-2:] == [4, length] for shape in shapes) == blocks
 
 
-def test_a_saved_model_chooses_by_size_and_litert_has_no_loop(compute, monkeypatch, tmp_path):
-    layer = randomised(SelfAttention(num_heads=2))
-    monkeypatch.setattr(attention, "MOST_SCORES", 2 * 2 * 8 * 8)
-    spec = [tf.TensorSpec((None, None, 10))]
-    module = tf.Module()
-    module.call = tf.function(lambda x: layer(x), input_signature=spec, autograph=False)
+def test_a_saved_model_has_blocks_for_long_rows_only_and_litert_none(
+    compute, monkeypatch, tmp_path
+):
+    layer, module = randomised(SelfAttention(num_heads=2)), tf.Module()
     module.layer = [weight.value for weight in layer.weights]
+
+    def traced(length):
+        monkeypatch.setattr(tensorflow, "MANY_SCORES", LENGTH**2)
+        spec = [tf.TensorSpec((None, length, 10))]
+        return tf.function(lambda x: layer(x), input_signature=spec, autograph=False)
+
+    module.call = traced(LENGTH)
     tf.saved_model.save(module, tmp_path)
     loaded = tf.saved_model.load(tmp_path)
     assert "While" in operations(module.call.get_concrete_function())
-    for length in (0, 1, 5, 13):
-        x = random(2, length, 10)
-        close([loaded.call(x)], compute(layer, x, blocks=False)[:1])
+    x = random(3, LENGTH, 10)
+    expected = compute(layer, x, blocks=False)[0]
+    close([loaded.call(x), layer(x)], [expected, expected])
+    for length in (LENGTH - 1, None):
+        assert "While" not in operations(traced(length).get_concrete_function())
     with for_lite():
-        function = tf.function(lambda x: layer(x), input_signature=spec, autograph=False)
-        assert not {"While", "If"} & operations(function.get_concrete_function())
+        assert "While" not in operations(traced(LENGTH).get_concrete_function())
 
 
-@pytest.mark.parametrize("jit_compile, known", [(False, False), (True, True), (True, False)])
-def test_fit_in_blocks(compute, monkeypatch, jit_compile, known):
-    shape, losses = (2, LENGTH, 10) if known else (None, None, 10), []
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_fit_in_blocks(compute, monkeypatch, jit_compile):
+    losses = []
     for most in (0, 10**9):
-        monkeypatch.setattr(attention, "MOST_SCORES", most)
-        layer, x = randomised(SelfAttention(num_heads=2)), keras.Input(batch_shape=shape)
+        monkeypatch.setattr(tensorflow, "MANY_SCORES", most)
+        layer, x = randomised(SelfAttention(num_heads=2)), keras.Input((LENGTH, 10))
         model = keras.Model(x, layer(x))
         model.compile("sgd", "mse", jit_compile=jit_compile)
-        rows = random(4 if known else 3, LENGTH, 10)  # unknown: the last batch has one row
+        rows = random(3, LENGTH, 10)  # the last batch has one row
         history = model.fit(rows, rows, batch_size=2, epochs=2, verbose=0, shuffle=False)
         losses.append(history.history["loss"])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
