@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
-from keras_lm.layers.backend import softmax
+from keras_lm.layers.backend import draw_seed, dropout, in_blocks, is_long, softmax
 from keras_lm.layers.basic import Dense, truncated_normal
+from keras_lm.layers.masks import as_tensor
 
 # Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
 
@@ -12,7 +13,8 @@ from keras_lm.layers.basic import Dense, truncated_normal
 class Attention(keras.layers.Layer):
     """Multi-head scaled dot-product attention; a subclass makes queries, keys and values.
 
-    Causal masks, padding and relative-position biases all come as one additive `bias`. A variant
+    Causal masks, padding and relative-position biases all come as one additive `bias`, a tensor or
+    a `keras_lm.layers.masks.Visible`. Long texts attend in blocks, see `is_long`. A variant
     overrides a small method: `make_scale`, `make_projection` and `make_output` for other weights,
     `raw_scores` for scores other than the product of query and key.
 
@@ -78,14 +80,30 @@ class Attention(keras.layers.Layer):
     def biased_scores(self, query, key, bias=None, **more):
         """Return the scores (B, N, S, T) before the softmax, float32."""
         scores = ops.cast(self.raw_scores(query, key, **more), "float32")
-        return scores if bias is None else scores + ops.cast(bias, "float32")
+        return scores if bias is None else scores + ops.cast(as_tensor(bias), "float32")
+
+    def read(self, query, key, value, bias=None, seed=None, **more):
+        """Return the context (B, N, S, H); `seed` is that of dropout, or None for none."""
+        probabilities = softmax(self.biased_scores(query, key, bias, **more), axis=-1)
+        probabilities = ops.cast(probabilities, self.compute_dtype)
+        if seed is not None:
+            probabilities = dropout(probabilities, self.dropout_rate, seed)
+        return ops.matmul(probabilities, value)
+
+    def read_by_size(self, query, key, value, bias=None, seed=None, **more):
+        """Return what `read` does, block by block of queries where a text is long."""
+        # Other scores may depend on more than a query and a key, or on weights.
+        is_plain = not more and type(self).raw_scores is Attention.raw_scores
+        if is_plain and is_long(query.shape[2], key.shape[2]):
+            return in_blocks(self.read, query, key, value, bias, seed)
+        return self.read(query, key, value, bias, seed, **more)
 
     def attend(self, query, key, value, bias=None, head_mask=None, training=None, **more):
         """Return the output (B, S, D) for queries (B, N, S, H), keys and values (B, N, T, H)."""
-        probabilities = softmax(self.biased_scores(query, key, bias, **more), axis=-1)
-        probabilities = ops.cast(probabilities, self.compute_dtype)
-        probabilities = self.dropout(probabilities, training=training)
-        context = ops.matmul(probabilities, value)  # (B, N, S, H)
+        seed = None
+        if training and self.dropout_rate:
+            seed = draw_seed(self.dropout.seed_generator)
+        context = self.read_by_size(query, key, value, bias, seed, **more)  # (B, N, S, H)
         if head_mask is not None:
             head_mask = ops.cast(head_mask, self.compute_dtype)
             context = context * ops.expand_dims(ops.expand_dims(head_mask, -1), -1)

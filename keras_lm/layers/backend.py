@@ -4,9 +4,29 @@ import keras
 from keras import ops
 
 if keras.backend.backend() == "tensorflow":
-    from keras_lm.layers.tensorflow import require, scan, sum_over_replicas, write_slots
+    from keras_lm.layers.tensorflow import (
+        draw_seed,
+        dropout,
+        in_blocks,
+        is_long,
+        require,
+        scan,
+        sum_over_replicas,
+        write_slots,
+    )
 else:
     from keras.ops import scan
+    from keras.random import dropout
+
+    in_blocks = None  # never called
+
+    def draw_seed(generator):
+        """Return what `dropout` takes: here it draws the seed itself."""
+        return generator
+
+    def is_long(queries, columns):
+        """Return False: other backends compute attention as a whole."""
+        return False
 
     def require(condition, message, *values):
         """Check nothing: other backends have no errors in compiled code."""
@@ -25,4 +45,14 @@ def softmax(x, axis=-1):
     return ops.ones_like(x) if x.shape[axis] == 1 else ops.softmax(x, axis=axis)
 
 
-__all__ = ["require", "scan", "softmax", "sum_over_replicas", "write_slots"]
+__all__ = [
+    "draw_seed",
+    "dropout",
+    "in_blocks",
+    "is_long",
+    "require",
+    "scan",
+    "softmax",
+    "sum_over_replicas",
+    "write_slots",
+]

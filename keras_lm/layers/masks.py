@@ -1,12 +1,43 @@
 """Masks: int32 at every boundary, one additive bias inside."""
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
+
+from keras_lm.layers.backend import is_long
 
 # Its exponential is zero, and the sum of two still fits into float16.
 MASKED = -3e4
 
 IGNORED = -100  # the label of a position that losses and metrics leave out
+
+
+class Visible(NamedTuple):
+    """Which of T columns each of S queries attends to: the bias of causal attention as a rule.
+
+    All are int32. `slots` (B, S, 1) are the queries' columns, which see none after them, and
+    `padding_mask` (B, 1, T) has 1 for what may be seen. `window` is `()` or two tensors: each
+    column's number of real tokens up to there, (B, 1, T), and what it must exceed, (B, S, 1).
+    """
+
+    padding_mask: Any
+    slots: Any
+    window: tuple = ()
+
+    def bias(self):
+        """Return the additive bias (B, 1, S, T), float32."""
+        columns = ops.arange(ops.shape(self.padding_mask)[2], dtype="int32")
+        visible = ops.less_equal(columns, self.slots)
+        visible = ops.logical_and(visible, ops.greater(self.padding_mask, 0))
+        if self.window:
+            visible = ops.logical_and(visible, ops.greater(*self.window))
+        return ops.expand_dims((1.0 - ops.cast(visible, "float32")) * MASKED, 1)
+
+
+def as_tensor(bias):
+    """Return attention's additive bias as a tensor, (B, 1, S, T) for a `Visible`."""
+    return bias.bias() if isinstance(bias, Visible) else bias
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -52,19 +83,22 @@ class CausalBias(keras.layers.Layer):
             raise ValueError(f"window={window}: a token attends to itself: pass 1 or more.")
         self.window = window
 
-    def call(self, padding_mask, slots=None):
-        columns = ops.expand_dims(ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0)
-        queries = columns if slots is None else slots  # (1, T) or (B, S)
-        visible = ops.less_equal(ops.expand_dims(columns, 1), ops.expand_dims(queries, 2))
-        visible = ops.logical_and(visible, ops.expand_dims(ops.greater(padding_mask, 0), 1))
+    def visible(self, padding_mask, slots=None):
+        """Return which columns each query attends to."""
+        window = ()
         if self.window is not None:
             # Counted in real tokens: there may be padding between a prompt and its continuation.
             keys = ops.cumsum(padding_mask, axis=1)  # (B, T)
             queries = keys if slots is None else ops.take_along_axis(keys, slots, axis=1)
-            distance = ops.subtract(ops.expand_dims(queries, 2), ops.expand_dims(keys, 1))
-            visible = ops.logical_and(visible, ops.less(distance, self.window))
-        bias = (1.0 - ops.cast(visible, "float32")) * MASKED  # (B, S, T)
-        return ops.expand_dims(bias, 1)
+            window = (ops.expand_dims(keys, 1), ops.expand_dims(queries - self.window, 2))
+        if slots is None:
+            slots = ops.expand_dims(ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0)
+        return Visible(ops.expand_dims(padding_mask, 1), ops.expand_dims(slots, 2), window)
+
+    def call(self, padding_mask, slots=None):
+        visible = self.visible(padding_mask, slots)
+        is_rule = is_long(visible.slots.shape[1], padding_mask.shape[1])
+        return visible if is_rule else visible.bias()  # a tensor is computed once for all layers
 
     def compute_output_spec(self, padding_mask, slots=None):
         batch, length = padding_mask.shape

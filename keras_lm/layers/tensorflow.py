@@ -113,6 +113,136 @@ def write_slots(old, new, indices):
     return tf.tensor_scatter_nd_update(old, indices, new)
 
 
+def draw_seed(generator):
+    """Return the next seed of a `keras.random.SeedGenerator`, as `keras.layers.Dropout` draws it.
+
+    Outside of branches and loops: a strategy's replicas may not assign a variable in one.
+    """
+    return tf.cast(tf.math.floormod(generator.next(), tf.int32.max - 1), tf.int32)
+
+
+def dropout(x, rate, seed):
+    """Return `x` with a fraction `rate` dropped, the same for the same seed."""
+    return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
+
+
+# Attention with so many scores, queries times columns of one text, goes block by block. Lengths
+# have to be known when a graph is traced: for others it would hold both forms.
+MANY_SCORES = 2**20
+BLOCK = 64  # queries
+
+
+def is_long(queries, columns):
+    """Whether attention goes block by block; None is a length that is not known. LiteRT's never."""
+    if _IS_FOR_LITE.get() or None in (queries, columns):
+        return False
+    return queries * columns >= MANY_SCORES
+
+
+def in_blocks(read, query, key, value, bias, seed):
+    """Return `read(query, key, value, bias, seed=seed)`, for at most `BLOCK` queries at a time.
+
+    What `read` computes for a block is computed again for its gradient, so that neither pass keeps
+    more than one block's. Blocks have one size, the last is filled up with zeros. A tensor of the
+    bias with one row, axis −2, is for all queries. Each block has a seed of its own.
+
+    Args:
+        read: function as `keras_lm.layers.attention.Attention.read`, without variables.
+        query, key, value: (B, N, S, H), (B, N, T, H), (B, N, T, H).
+        bias: tensors (…, S or 1, T or 1), nested, or None.
+        seed: (2,) int32, or None.
+
+    Source: https://arxiv.org/abs/2112.05682, section 3, here with all keys at once; computing again
+    for the gradient, https://arxiv.org/abs/1604.06174, section 3.
+    """
+    length = query.shape[-2]
+    number = -(-length // BLOCK)
+    size = -(-length // number)
+
+    nested = (query, key, value) if bias is None else (query, key, value, bias)
+    given = tf.nest.flatten(nested)
+    is_cut = [i == 0 or (i > 2 and x.shape[-2] != 1) for i, x in enumerate(given)]
+    floats = [i for i, x in enumerate(given) if x.dtype.is_floating]
+
+    def sizes(x):
+        return [known or tf.shape(x)[axis] for axis, known in enumerate(x.shape)]
+
+    def cut(x):
+        """(…, S, X) → (blocks, …, size, X)."""
+        rank, (*outer, _, width) = x.shape.rank, sizes(x)
+        x = tf.pad(x, [(0, 0)] * (rank - 2) + [(0, number * size - length), (0, 0)])
+        x = tf.reshape(x, (*outer, number, size, width))
+        return tf.transpose(x, (rank - 2, *range(rank - 2), rank - 1, rank))
+
+    def join(blocks, like):
+        """An array of (…, size, X) → (…, S, X)."""
+        x, rank = blocks.stack(), like.shape.rank
+        x = tf.transpose(x, (*range(1, rank - 1), 0, rank - 1, rank))
+        *outer, _, width = sizes(like)  # not of `x`: XLA would take them for variable
+        x = tf.reshape(x, (*outer, number * size, width))[..., :length, :]
+        return tf.ensure_shape(x, like.shape)
+
+    def array(like):
+        shape = (*like.shape[:-2], size, like.shape[-1])
+        return tf.TensorArray(like.dtype, size=number, element_shape=shape)
+
+    def block(tensors, i):
+        return [tf.gather(x, i) if at else x for x, at in zip(tensors, is_cut, strict=True)]
+
+    def read_block(tensors, i):
+        own_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, i)
+        return read(*tf.nest.pack_sequence_as(nested, tensors), seed=own_seed)
+
+    def loop(body, *start):
+        # One block after the other: several at a time would take the memory of several.
+        _, *found = tf.while_loop(
+            lambda i, *_: i < number,
+            lambda i, *carry: (i + 1, *body(i, *carry)),
+            (0, *start),
+            parallel_iterations=1,
+        )
+        return found
+
+    @tf.custom_gradient
+    def attend(*tensors):
+        tensors = [cut(x) if at else x for x, at in zip(tensors, is_cut, strict=True)]
+
+        def forward(i, contexts):
+            return (contexts.write(i, read_block(block(tensors, i), i)),)
+
+        def gradient(upstream):
+            upstream = cut(upstream)
+
+            def backward(i, *sums):
+                here = block(tensors, i)
+                sources = [here[j] for j in floats]
+                with tf.GradientTape() as tape:
+                    tape.watch(sources)
+                    context = read_block(here, i)
+                found = tape.gradient(
+                    context, sources, tf.gather(upstream, i), unconnected_gradients="zero"
+                )
+                return [
+                    total.write(i, x) if is_cut[j] else total + tf.cast(x, "float32")
+                    for j, total, x in zip(floats, sums, found, strict=True)
+                ]
+
+            sums = [
+                array(given[j]) if is_cut[j] else tf.zeros(tf.shape(given[j]), "float32")
+                for j in floats
+            ]
+            gradients = [None] * len(given)
+            for j, total in zip(floats, loop(backward, *sums), strict=True):
+                is_array = is_cut[j]
+                gradients[j] = join(total, given[j]) if is_array else tf.cast(total, given[j].dtype)
+            return gradients
+
+        (contexts,) = loop(forward, array(query))
+        return join(contexts, query), gradient
+
+    return attend(*given)
+
+
 def require(condition, message, *values):
     """Raise an `InvalidArgumentError` when the graph runs if not all of a condition holds.
 

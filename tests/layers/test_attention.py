@@ -7,15 +7,22 @@ import tensorflow as tf
 from keras import ops
 
 from keras_lm.layers import (
+    CausalBias,
     CausalPreNormBlock,
     CausalSelfAttention,
     CrossAttention,
     Dense,
+    PaddingBias,
     PostNormBlock,
     PreNormBlock,
     SelfAttention,
+    attention,
+    masks,
+    tensorflow,
 )
 from keras_lm.layers.masks import MASKED
+from keras_lm.layers.tensorflow import for_lite
+from keras_lm.models import GPT2Backbone
 
 
 def random(*shape, seed=0):
@@ -270,3 +277,201 @@ def test_what_is_new_runs_in_litert():
 def test_one_token_does_not_warn(recwarn):
     SelfAttention(2)(np.ones((1, 1, 8), "float32"))
     assert not [warning for warning in recwarn if "softmax" in str(warning.message)]
+
+
+# === In blocks of queries ===
+
+LENGTH = 11  # blocks of 4: the last is shorter
+
+
+@pytest.fixture
+def compute(monkeypatch):
+    """`compute(layer, *inputs, blocks=…, bias=…)` → the output, gradients of all that has any."""
+    monkeypatch.setattr(tensorflow, "BLOCK", 4)
+
+    def run(layer, *inputs, blocks, bias=None, **options):
+        monkeypatch.setattr(tensorflow, "MANY_SCORES", 0 if blocks else 10**9)
+        sources = [*map(tf.constant, inputs), *([bias] if tf.is_tensor(bias) else [])]
+        specs = [tf.TensorSpec([None, *x.shape[1:]]) for x in sources]
+
+        @tf.function(input_signature=specs, autograph=False)
+        def step(*given):
+            some_bias = given[-1] if tf.is_tensor(bias) else bias
+            with tf.GradientTape() as tape:
+                tape.watch(given)
+                output = layer(*given[: len(inputs)], bias=some_bias, **options)
+                output = tf.cast(tf.nest.flatten(output)[0], "float32")
+                loss = tf.reduce_sum(output**3)
+            return output, *tape.gradient(loss, [*given, *layer.trainable_variables])
+
+        found = step(*sources)
+        run.names = operations(step.get_concrete_function())
+        return [x.numpy() for x in found]
+
+    return run
+
+
+def nodes(concrete):
+    graph = concrete.graph.as_graph_def(add_shapes=True)
+    return [
+        *graph.node,
+        *(node for function in graph.library.function for node in function.node_def),
+    ]
+
+
+def operations(concrete):
+    return {node.op.removeprefix("Stateless") for node in nodes(concrete)}
+
+
+def close(found, expected, **tolerance):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, **({"rtol": 1e-4, "atol": 1e-4} | tolerance))
+
+
+PADDING = np.array([[1] * 8 + [0] * 3, [0, 0] + [1] * 9], "int32")
+BIASES = {
+    "none": lambda: None,
+    "padding": lambda: PaddingBias()(PADDING),
+    "full": lambda: tf.constant(random(1, 2, LENGTH, LENGTH)),
+    "causal": lambda: CausalBias().visible(PADDING),
+    "window": lambda: CausalBias(3).visible(PADDING),
+}
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_blocks_equal_the_whole(compute, name):
+    layer, x, bias = randomised(SelfAttention(num_heads=2)), random(2, LENGTH, 10), BIASES[name]()
+    whole = bias.bias() if isinstance(bias, masks.Visible) else bias
+    expected = compute(layer, x, bias=whole, blocks=False)
+    assert "While" not in compute.names
+    found = compute(layer, x, bias=bias, blocks=True)
+    assert "While" in compute.names
+    close(found[:2] + found[-4:], expected[:2] + expected[-4:])
+    if tf.is_tensor(bias):
+        close(found[2], expected[2])
+
+
+def test_blocks_of_attention_to_another_sequence(compute):
+    layer = randomised(CrossAttention(num_heads=2), (None, None, 10), (None, None, 6))
+    inputs = random(2, LENGTH, 10), random(2, 5, 6, seed=2)
+    found, expected = (compute(layer, *inputs, bias=tf.constant(BIAS), blocks=b) for b in (1, 0))
+    close(found, expected)
+
+
+def test_blocks_in_float16(compute):
+    layer = randomised(SelfAttention(num_heads=2, dtype="mixed_float16"))
+    bias = CausalBias().visible(PADDING)
+    found, expected = (
+        compute(layer, random(2, LENGTH, 10), bias=bias, blocks=b) for b in (True, False)
+    )
+    assert all(np.isfinite(x).all() for x in found)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=0.01 * np.abs(other).max())
+
+
+def test_the_bias_of_causal_attention_is_a_rule_where_texts_are_long(monkeypatch):
+    steps = np.array([[4], [9]], "int32")
+    for window in (None, 3):
+        layer = CausalBias(window)
+        whole, step = layer(PADDING), layer(PADDING, steps)
+        monkeypatch.setattr(tensorflow, "MANY_SCORES", LENGTH**2)
+        rule = layer(PADDING)
+        assert isinstance(rule, masks.Visible)
+        np.testing.assert_array_equal(rule.bias(), whole)
+        np.testing.assert_array_equal(layer(PADDING, steps), step)  # generation's: a tensor
+        monkeypatch.undo()
+
+
+def test_dropout_is_the_same_in_both_passes_of_a_block(compute, monkeypatch):
+    layer, x = randomised(SelfAttention(num_heads=2, dropout=0.4)), random(2, LENGTH, 10)
+
+    def run(blocks):
+        layer.dropout.seed_generator.state.assign([3, 4])
+        return compute(layer, x, blocks=blocks, training=True)
+
+    found = run(blocks=True)
+    close(found, run(blocks=True), rtol=0, atol=0)
+    # The mask by hand: each block has its own.
+    seeds = [tf.random.experimental.stateless_fold_in([3, 4], i) for i in range(3)]
+    kept = [tf.nn.experimental.stateless_dropout(tf.ones((2, 2, 4, LENGTH)), 0.4, s) for s in seeds]
+    kept = tf.concat(kept, axis=2)[:, :, :LENGTH]
+    assert 0.5 < np.mean(kept.numpy() > 0) < 0.7
+    monkeypatch.setattr(attention, "dropout", lambda x, rate, seed: x * kept)
+    close(found, run(blocks=False))
+
+
+def test_dropout_of_the_whole_is_that_of_keras(compute):
+    layer, x = randomised(SelfAttention(num_heads=2, dropout=0.4)), random(2, LENGTH, 10)
+    twin = keras.layers.Dropout(0.4)
+    for dropout in (layer.dropout, twin):
+        dropout.seed_generator.state.assign([2**31 + 3, 4])
+    value = layer.project(x)[2]
+    context = twin(layer.probabilities(x), training=True) @ value
+    context = tf.reshape(tf.transpose(context, (0, 2, 1, 3)), x.shape)
+    np.testing.assert_allclose(
+        layer(x, training=True), layer.output_dense(context), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_step_in_blocks_has_nothing_of_length_by_length(monkeypatch, blocks):
+    monkeypatch.setattr(tensorflow, "BLOCK", 4)
+    monkeypatch.setattr(tensorflow, "MANY_SCORES", 0 if blocks else 10**9)
+    length = 37
+    backbone = GPT2Backbone(20, 2, 2, 6, 10, dropout=0.1, max_sequence_length=50)
+
+    @tf.function(autograph=False)
+    def step(token_ids):
+        with tf.GradientTape() as tape:
+            x = backbone({"token_ids": token_ids}, training=True)["sequence_output"]
+            loss = tf.reduce_sum(x**2)
+        return tape.gradient(loss, backbone.trainable_variables)
+
+    concrete = step.get_concrete_function(tf.TensorSpec((3, length), tf.int32))
+    shapes = [
+        [dim.size for dim in shape.dim]
+        for node in nodes(concrete)
+        for shape in node.attr["_output_shapes"].list.shape
+    ]
+    longs = [sum(size >= length for size in shape if size < 50) for shape in shapes]
+    assert max(longs) == (1 if blocks else 2)
+    assert any(shape[-2:] == [4, length] for shape in shapes) == blocks
+
+
+def test_a_saved_model_has_blocks_for_long_rows_only_and_litert_none(
+    compute, monkeypatch, tmp_path
+):
+    layer, module = randomised(SelfAttention(num_heads=2)), tf.Module()
+    module.layer = [weight.value for weight in layer.weights]
+
+    def traced(length):
+        monkeypatch.setattr(tensorflow, "MANY_SCORES", LENGTH**2)
+        spec = [tf.TensorSpec((None, length, 10))]
+        return tf.function(lambda x: layer(x), input_signature=spec, autograph=False)
+
+    module.call = traced(LENGTH)
+    tf.saved_model.save(module, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    assert "While" in operations(module.call.get_concrete_function())
+    x = random(3, LENGTH, 10)
+    expected = compute(layer, x, blocks=False)[0]
+    close([loaded.call(x), layer(x)], [expected, expected])
+    for length in (LENGTH - 1, None):
+        assert "While" not in operations(traced(length).get_concrete_function())
+    with for_lite():
+        assert "While" not in operations(traced(LENGTH).get_concrete_function())
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_fit_in_blocks(compute, monkeypatch, jit_compile):
+    losses = []
+    for most in (0, 10**9):
+        monkeypatch.setattr(tensorflow, "MANY_SCORES", most)
+        layer, x = randomised(SelfAttention(num_heads=2)), keras.Input((LENGTH, 10))
+        model = keras.Model(x, layer(x))
+        model.compile("sgd", "mse", jit_compile=jit_compile)
+        rows = random(3, LENGTH, 10)  # the last batch has one row
+        history = model.fit(rows, rows, batch_size=2, epochs=2, verbose=0, shuffle=False)
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    assert losses[0][1] < losses[0][0]
