@@ -183,16 +183,18 @@ def test_choices(make, teach):
 
 
 @pytest.mark.slow
-def test_a_student_ends_near_its_teacher(teach, make, make_backbone, texts, labels):
-    teacher = teach(TextClassifier, num_classes=2, backbone=make_backbone(num_layers=3))
+def test_a_student_ends_near_its_teacher(make, make_backbone, texts, labels):
+    # Not `teach`: from weights as large as its, a student may find no way to tell two texts apart.
+    teacher = make(TextClassifier, num_classes=2, backbone=make_backbone(num_layers=3))
     teacher.compile(optimizer=keras.optimizers.Adam(0.01))
-    teacher.fit(texts, labels, epochs=20, verbose=0)
+    teacher.fit(texts, labels, epochs=60, verbose=0)
     student = make(TextClassifier, teacher.backbone.with_layers(1), num_classes=2)
+    wanted, before = (task.classify(texts)["scores"] for task in (teacher, student))
+    assert np.abs(before - wanted).max() > 0.3
     distiller = Distiller(student, teacher)
     distiller.compile(optimizer=keras.optimizers.Adam(0.003))
     distiller.fit(texts, batch_size=5, epochs=100, verbose=0)
-    wanted, found = (task.classify(texts)["scores"] for task in (teacher, student))
-    np.testing.assert_allclose(found, wanted, atol=0.05)
+    np.testing.assert_allclose(student.classify(texts)["scores"], wanted, atol=0.05)
 
 
 def test_wrong_pairs_are_refused(make, words, texts):
