@@ -1,11 +1,11 @@
 """What `keras-lm pretrain` trains, and how: its task and its optimizer, of the options."""
 
-import warnings
 from pathlib import Path
 
 import click
 
 from keras_lm import models, presets, registry, tasks, training
+from keras_lm.cli.checkpoints import inspect_checkpoint
 from keras_lm.cli.objective_options import (
     check_objectives,
     default_objectives,
@@ -79,20 +79,13 @@ def _student(options):
 
 
 def _teacher(source, given):
-    open_source(source)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of weights that are left over
-        warnings.filterwarnings("error", ".*new and random", UserWarning)
-        try:
-            teacher = tasks.MaskedLM.from_preset(source, **given)
-        except UserWarning as error:
-            raise click.UsageError(
-                f"--teacher {source} has no head that predicts masked tokens: give a checkpoint "
-                "with one, such as keras-lm pretrain writes."
-            ) from error
-    if teacher.tokenizer is None:
-        raise click.UsageError(f"--teacher {source} has no vocabulary, which the student shares.")
-    return teacher
+    found = inspect_checkpoint(source)
+    if found["model"] and "masked language model" not in found["heads"]:
+        raise click.UsageError(
+            f"--teacher {source} has no head that predicts masked tokens: give a checkpoint with "
+            "one, such as keras-lm pretrain writes."
+        )
+    return load_task(source, tasks.MaskedLM, **given)
 
 
 def _layers_of(teacher, options):

@@ -6,7 +6,6 @@ import copy
 import tensorflow as tf
 
 from keras_lm.layers.backend import sum_over_replicas
-from keras_lm.tasks import micro_batches
 from keras_lm.tasks.task import Task
 
 
@@ -95,7 +94,7 @@ class PretrainingTask(Task):
 
     def train_step(self, data):
         if self.micro_batch_size:
-            return micro_batches.train_step(self, data)
+            return super().train_step(data)
         with tf.GradientTape() as tape:
             inputs, *compared = self.read_batch(data, training=True)
             loss = self.compute_loss(inputs, *compared, training=True)

@@ -209,13 +209,17 @@ class TokenClassifier(Task):
 
     def preprocess_with_labels(self, columns, labels):
         self.require_tokenizer()
-        words, _ = self.rows.words(columns["text"])
-        pieces = self.rows.pieces(self.packer, words.values)
-        packed, places = self.rows.pack_words(self.packer, words, pieces)
+        words, packed, places = self._packed(columns)
         shape = tf.shape(packed["padding_mask"])
         return packed, tf.nest.map_structure(
             lambda each: _placed(_ragged(each), words, places, shape), labels
         )
+
+    def _packed(self, columns):
+        """Return words, ragged (B, W), their packed rows, and the index in (B · S) of each."""
+        words, _ = self.rows.words(columns["text"])
+        pieces = self.rows.pieces(self.packer, words.values)
+        return words, *self.rows.pack_words(self.packer, words, pieces)
 
     # === Teaching ===
 
@@ -232,17 +236,13 @@ class TokenClassifier(Task):
 
     def padded_word_logits(self, columns):
         """The same in the graph: padded `logits` (B, W, classes), and `lengths` in words (B,)."""
-        words, _ = self.rows.words(columns["text"])
-        pieces = self.rows.pieces(self.packer, words.values)
-        packed, places = self.rows.pack_words(self.packer, words, pieces)
+        words, packed, places = self._packed(columns)
         logits = self(packed, training=False)
         if self.crf is not None:
             mask = _is_first_piece(places, tf.shape(logits)[:2])
             likely = self.crf.marginals(logits, mask, self.allowed)
             logits = tf.math.log(tf.maximum(likely, 1e-12))
-        logits = tf.pad(tf.reshape(logits, [-1, self.num_classes]), [[0, 1], [0, 0]])
-        logits = tf.gather(logits, tf.maximum(places, 0))  # never of an empty tensor
-        logits = tf.where(places[:, tf.newaxis] < 0, LOWEST, logits)
+        logits = tf.where(places[:, tf.newaxis] < 0, LOWEST, _at_places(logits, places))
         return {"logits": words.with_values(logits).to_tensor(), "lengths": words.row_lengths()}
 
     # === Answers ===
@@ -294,11 +294,7 @@ class TokenClassifier(Task):
             labels = self.crf.decode(logits, mask, self.allowed)
             probabilities = self.crf.marginals(logits, mask, self.allowed)
         scores = tf.gather(probabilities, labels, batch_dims=2)  # (B, S)
-
-        def at_places(x):  # never of an empty tensor
-            return tf.gather(tf.pad(tf.reshape(x, [-1]), [[0, 1]]), tf.maximum(places, 0))
-
-        return at_places(labels), at_places(scores)
+        return _at_places(labels, places), _at_places(scores, places)
 
     def tag(self, x, batch_size=32, verbose=0):
         """Label the words of raw texts, strings or lists of words, in any form.
@@ -322,6 +318,13 @@ class TokenClassifier(Task):
         """
         texts = self.columns(x)["text"]
         return entities_of(self.tag(x, batch_size, verbose), texts)
+
+
+def _at_places(x, places):
+    """Return what (B, S, …) has at the indices in (B · S) of words, (N, …); anything at −1."""
+    flat = tf.reshape(x, [-1, *x.shape[2:]])
+    one_more = [[0, 1]] + [[0, 0]] * (flat.shape.rank - 1)  # so that it is never empty
+    return tf.gather(tf.pad(flat, one_more), tf.maximum(places, 0))
 
 
 def _is_first_piece(places, shape):

@@ -137,6 +137,8 @@ def labels_from_user(labels, length):
     """Return labels as an array with a row per example; ValueError if their number differs."""
     if hasattr(labels, "to_numpy"):
         labels = labels.to_numpy()
+    elif isinstance(labels, tf.RaggedTensor):
+        labels = labels.to_list()
     try:
         labels = np.asarray(labels)
     except ValueError:  # lists of different lengths: the classes of a multi-label row

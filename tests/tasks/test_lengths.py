@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from keras.ops import softmax
 
-from keras_lm.tasks import MaskedLM, TextClassifier, answers, lengths
+from keras_lm.tasks import MaskedLM, TextClassifier, answers, datasets, lengths
 
 TEXTS = ["good " * (1 + 7 * number % 11) for number in range(40)]
 
@@ -27,6 +27,14 @@ def test_length_is_that_of_all_texts_of_a_row(make):
     fixed = make(TextClassifier, num_classes=2, padding="fixed")
     assert lengths.count_tokens(fixed, {"text": words}).tolist() == [0, 0, 0]
     assert lengths.longest_first(task, {"token_ids": np.ones([3, 2])}, 2).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("padding", "length"), [("fixed", 12), ("longest", None)])
+def test_graphs_know_the_length_of_rows_of_fixed_padding(make, padding, length):
+    """So long rows attend in blocks, see `keras_lm.layers.tensorflow.is_long`."""
+    task = make(TextClassifier, num_classes=2, padding=padding, sequence_length=12)
+    inputs, _ = datasets.batches(task, TEXTS, [0] * len(TEXTS), batch_size=8).element_spec
+    assert inputs["token_ids"].shape.as_list() == [None, length]
 
 
 def epoch(dataset):

@@ -72,6 +72,7 @@ FORMS = {
     "numbers": lambda words, labels: (words, [[NAMES.index(x) for x in row] for row in labels]),
     "strings": lambda words, labels: ([" ".join(row) for row in words], labels),
     "dict": lambda words, labels: ({"text": words}, labels),
+    "ragged": lambda words, labels: (words, tf.ragged.constant(labels)),
     "arrays": lambda words, labels: ([np.array(w) for w in words], [np.array(x) for x in labels]),
 }
 
