@@ -24,6 +24,7 @@ from keras_lm.cli.predict import predict_command
 from keras_lm.cli.pretrain import pretrain_command
 from keras_lm.cli.serve import serve_command
 from keras_lm.cli.vocab import vocab_command
+from keras_lm.cli.workers import launch_command
 from keras_lm.version import __version__
 
 
@@ -68,6 +69,7 @@ for command in (
     models_command,
     vocab_command,
     pretrain_command,
+    launch_command,
     demo_command,
 ):
     main.add_command(command)

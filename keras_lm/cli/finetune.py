@@ -32,6 +32,7 @@ from keras_lm.cli.shared_options import (
     parse_class_names,
     text_options,
 )
+from keras_lm.cli.workers import strategy_of_workers
 
 # The first is the default.
 FINETUNED = [
@@ -111,7 +112,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     run.toml holds all options; with it, --config repeats the run. For
     causal-lm, texts are concatenated and cut into full windows of tokens, and an interrupted run
     can be continued: until it has ended, OUTPUT.unfinished holds its state, and the same command
-    continues it.
+    continues it. Several processes train together by keras-lm launch, or where TF_CONFIG is set.
     """
     if options["task"]:
         _check_options(options["task"], options)
@@ -121,6 +122,10 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     from keras_lm import presets, tasks, training
     from keras_lm.cli.runs import without_blank
     from keras_lm.cli.sources import load_task, open_source
+    from keras_lm.training.distribution import workers_of
+
+    strategy = strategy_of_workers()
+    is_chief = workers_of(strategy).is_chief
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
     checkpoint = open_source(source)
@@ -151,13 +156,17 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     say_data(data, held_out, class_names)
 
     keras.utils.set_random_seed(options["seed"])
-    task = load_task(source, cls, **arguments)
-    options["learning_rate"] = options["learning_rate"] or task.backbone.learning_rate
-    task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
+    with strategy.scope():
+        task = load_task(source, cls, **arguments)
+        options["learning_rate"] = options["learning_rate"] or task.backbone.learning_rate
+        task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
     fitting = {key: options[key] for key in ("batch_size", "epochs")}
     fitting["verbose"] = 1 if sys.stdout.isatty() else 2
-    fitting["callbacks"] = callbacks(options["tensorboard"], options["early_stopping"])
-    run = _start_run(output, data, held_out, options, source) if name == "causal-lm" else None
+    tensorboard = options["tensorboard"] if is_chief else None
+    fitting["callbacks"] = callbacks(tensorboard, options["early_stopping"])
+    run = None
+    if name == "causal-lm":
+        run = _start_run(output, data, held_out, options, source, strategy)
     with naming_memory():
         if run:
             texts = [part and without_blank(part.texts["text"]) for part in (data, held_out)]
@@ -168,6 +177,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
                 data.texts, y, validation_data=validation, class_weight=weights, **fitting
             ).history
             check_loss(history, options["learning_rate"])
+    if not is_chief:
+        return
     task.save_to_preset(output)
     write_config(output, task=name, learning_rate=options["learning_rate"])
     if run:
@@ -182,7 +193,7 @@ def _check_options(name, options):
             raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
 
 
-def _start_run(output, data, held_out, options, source):
+def _start_run(output, data, held_out, options, source, strategy):
     """Return a `Run` on packed windows, which can be interrupted."""
     from keras_lm.cli.runs import Run, fingerprint
 
@@ -191,7 +202,8 @@ def _start_run(output, data, held_out, options, source):
         "text": fingerprint(data.texts["text"]),
         "validation": held_out and fingerprint(held_out.texts["text"]),
     }
-    return Run(output, {"source": source, **{name: options[name] for name in names}, **corpus})
+    settings = {"source": source, **{name: options[name] for name in names}, **corpus}
+    return Run(output, settings, strategy)
 
 
 def _task_of(stated):

@@ -23,6 +23,7 @@ from keras_lm.cli.pretrain_options import (
 from keras_lm.cli.shared_options import PresetFolder, overwrite_option
 from keras_lm.cli.size_names import size_names
 from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.cli.workers import strategy_of_workers
 from keras_lm.files import find_files
 from keras_lm.registry import advice
 
@@ -81,7 +82,8 @@ def pretrain_command(files, output, overwrite, **options):
     The run can be interrupted at any time. Until it has ended, OUTPUT.unfinished holds its tokens
     and where it is; the same command then goes on, and ends in the same weights as in one go. The
     preset's run.toml holds all options; with it, --config repeats the run. replaced-tokens also
-    writes the generator, a preset in the folder generator of the preset.
+    writes the generator, a preset in the folder generator of the preset. Several processes train
+    together by keras-lm launch, or where TF_CONFIG is set.
     """
     corpus = {
         name: find_files(paths)
@@ -94,9 +96,13 @@ def pretrain_command(files, output, overwrite, **options):
     from keras_lm import training
     from keras_lm.cli.pretrain_task import make_task
     from keras_lm.cli.runs import Run, fingerprint
+    from keras_lm.training.distribution import workers_of
 
+    strategy = strategy_of_workers()
+    is_chief = workers_of(strategy).is_chief
     keras.utils.set_random_seed(options["seed"])
-    task = make_task(options, words)
+    with strategy.scope():
+        task = make_task(options, words)
     backbone = task.backbone
     say_rows(
         [
@@ -108,7 +114,7 @@ def pretrain_command(files, output, overwrite, **options):
     )
     contents = {name: fingerprint(_contents(paths)) for name, paths in corpus.items()}
     decisive = {key: value for key, value in options.items() if key not in NOT_DECISIVE}
-    run = Run(output, decisive | contents | {"add_words": words})
+    run = Run(output, decisive | contents | {"add_words": words}, strategy)
     documents = {name: _documents(paths, options) for name, paths in corpus.items()}
     history = run.fit(
         task,
@@ -118,7 +124,7 @@ def pretrain_command(files, output, overwrite, **options):
         minutes=options["minutes"],
         callbacks=[
             training.TokensPerSecond(options["batch_size"] * task.packing["sequence_length"]),
-            *callbacks(options["tensorboard"]),
+            *callbacks(options["tensorboard"] if is_chief else None),
         ],
         batch_size=options["batch_size"],
         epochs=options["epochs"] or 1,
@@ -126,6 +132,8 @@ def pretrain_command(files, output, overwrite, **options):
         seed=options["seed"],
         verbose=1 if sys.stdout.isatty() else 2,
     )
+    if not is_chief:
+        return
     task.save_to_preset(output)
     for objective in task.objectives:
         for generator in objective.companions:

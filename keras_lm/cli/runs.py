@@ -15,18 +15,24 @@ import tensorflow as tf
 
 from keras_lm import data, training
 from keras_lm.files import replacing
+from keras_lm.training.distribution import chief_first, workers_of
 
 
 class Run:
     """A run that can be interrupted at any time, and continued with the same `settings` only.
 
-    `output` is the `Path` of the preset to be written at the end.
+    `output` is the `Path` of the preset to be written at the end. Of the workers of a strategy, the
+    chief writes, and all see the folder.
     """
 
-    def __init__(self, output, settings):
+    def __init__(self, output, settings, strategy=None):
+        self.strategy = strategy or tf.distribute.get_strategy()
         self.folder = output.with_name(f"{output.name}.unfinished")
         about = self.folder / "run.json"
         settings = json.loads(json.dumps(settings, default=str))
+        chief_first(self.strategy, lambda: self._begin(about, settings))
+
+    def _begin(self, about, settings):
         if about.is_file():
             stored = json.loads(about.read_text(encoding="utf-8"))
             changed = sorted(
@@ -90,6 +96,9 @@ class Run:
         return history
 
     def _windows(self, task, documents, name, rows):
+        return chief_first(self.strategy, lambda: self._written(task, documents, name, rows))
+
+    def _written(self, task, documents, name, rows):
         folder = self.folder / name
         length = task.packing["sequence_length"]
         if not folder.exists() and rows is None:
@@ -104,7 +113,8 @@ class Run:
         return data.read_token_shards(folder, task.tokenizer)
 
     def remove(self):
-        shutil.rmtree(self.folder)
+        if workers_of(self.strategy).is_chief:
+            shutil.rmtree(self.folder)
 
 
 def without_blank(texts):

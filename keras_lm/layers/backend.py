@@ -9,6 +9,7 @@ if keras.backend.backend() == "tensorflow":
         dropout,
         in_blocks,
         is_long,
+        num_replicas,
         require,
         scan,
         sum_over_replicas,
@@ -31,6 +32,10 @@ else:
     def require(condition, message, *values):
         """Check nothing: other backends have no errors in compiled code."""
 
+    def num_replicas():
+        """Return how many replicas compute a batch: here there is one."""
+        return 1
+
     def sum_over_replicas(value):
         """Return the sum of a scalar over all replicas: here there is one."""
         return value
@@ -50,6 +55,7 @@ __all__ = [
     "dropout",
     "in_blocks",
     "is_long",
+    "num_replicas",
     "require",
     "scan",
     "softmax",

@@ -263,7 +263,7 @@ def sum_over_replicas(value):
     context = tf.distribute.get_replica_context()
     if num_replicas() == 1 or context is None:  # None where Keras only looks at shapes
         return value
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.convert_to_tensor(value))
 
 
 class WordCache:

@@ -8,7 +8,9 @@ Shapes: B batch, S sequence, E width of the embedding and of the output, V vocab
 import keras
 from keras import ops
 
+from keras_lm.layers.backend import num_replicas
 from keras_lm.layers.basic import Dense
+from keras_lm.layers.batch_parts import add_mean
 from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
 
 LONGEST = 2**30  # tokens, more than any text has
@@ -62,10 +64,11 @@ class ActivationPenalty(keras.layers.Layer):
         raw = ops.cast(x, "float32")
         if self.activation_penalty:
             square = ops.square(ops.cast(dropped, "float32"))
-            self.add_loss(self.activation_penalty * _mean(square, mask))
+            add_mean(self, self.activation_penalty, *_sum_and_count(square, mask))
         if self.slowness_penalty:
             square = ops.square(raw[:, 1:] - raw[:, :-1])
-            self.add_loss(self.slowness_penalty * _mean(square, mask[:, 1:] * mask[:, :-1]))
+            both = mask[:, 1:] * mask[:, :-1]
+            add_mean(self, self.slowness_penalty, *_sum_and_count(square, both))
         return dropped
 
     def compute_output_shape(self, x_shape, *_, **__):
@@ -143,7 +146,11 @@ class ConcatPoolingClassifier(keras.layers.Layer):
         )
         self.norms = [
             keras.layers.BatchNormalization(
-                momentum=0.9, epsilon=1e-5, dtype="float32", name=f"norm_{i}"
+                momentum=0.9,
+                epsilon=1e-5,
+                synchronized=num_replicas() > 1,  # over the batch, not a replica's part of it
+                dtype="float32",
+                name=f"norm_{i}",
             )
             for i in range(len(dims))
         ]
@@ -218,6 +225,6 @@ class ConcatPoolingClassifier(keras.layers.Layer):
         return super().get_config() | self.arguments
 
 
-def _mean(x, weight):
-    """The mean of (B, S, E) over the tokens whose weight (B, S, 1) is 1; 0 if there is none."""
-    return ops.divide_no_nan(ops.sum(x * weight), ops.sum(weight) * x.shape[-1])
+def _sum_and_count(x, weight):
+    """The sum of (B, S, E) over the tokens whose weight (B, S, 1) is 1, and of how many numbers."""
+    return ops.sum(x * weight), ops.sum(weight) * x.shape[-1]

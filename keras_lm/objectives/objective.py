@@ -1,16 +1,12 @@
 """Training objectives and their losses. Shapes: B batch, M labels per row, V classes."""
 
-import contextlib
-import contextvars
-
 import keras
 from keras import ops
 
-from keras_lm.layers.backend import sum_over_replicas
+from keras_lm.layers.batch_parts import count_in_batch
 from keras_lm.layers.masks import IGNORED
 
 _BY_KIND, _BY_NAME = {}, {}
-_MICRO_BATCH = contextvars.ContextVar("micro_batch", default=None)
 
 
 class Objective:
@@ -150,33 +146,6 @@ class MeanLoss(keras.losses.Loss):
 
     def get_config(self):
         return {"name": self.name}
-
-
-@contextlib.contextmanager
-def micro_batch(counts, share):
-    """A context in which losses are those of a micro-batch, with this share of the batch's rows.
-
-    `counts` are the whole batch's by the `id` of their loss. A loss times the share, summed over
-    all micro-batches, is then that of the batch: of a `MeanLoss` and of Keras's means over rows.
-    """
-    token = _MICRO_BATCH.set((counts, share))
-    try:
-        yield
-    finally:
-        _MICRO_BATCH.reset(token)
-
-
-def count_in_batch(loss, count):
-    """Return what the sum of losses here is divided by: the count over all replicas."""
-    if _MICRO_BATCH.get() is None:
-        return sum_over_replicas(count)
-    counts, share = _MICRO_BATCH.get()
-    if id(loss) not in counts:
-        raise ValueError(
-            f"{type(loss).__name__} is not counted before the forward pass, so it cannot be "
-            "computed in parts: compile without micro_batch_size."
-        )
-    return counts[id(loss)] * share
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_lm.layers.backend import num_replicas
 from keras_lm.objectives.masked_lm import special_ids, text_tokens
 from keras_lm.objectives.objective import (
     IGNORED,
@@ -25,10 +26,10 @@ class SpanCrossentropy(MaskedCrossentropy):
 
     def sum_and_count(self, labels, logits, sample_weight=None):
         total, count = super().sum_and_count(labels, logits, sample_weight)
-        return total, count + 1
+        return total, count + 1 / num_replicas()
 
     def count(self, labels, sample_weight=None):
-        return super().count(labels, sample_weight) + 1
+        return super().count(labels, sample_weight) + 1 / num_replicas()  # their counts are added
 
 
 @register_objective

@@ -6,25 +6,37 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.objectives.objective import label_weights
-from keras_lm.tasks import lengths
+from keras_lm.tasks import lengths, replicas
 from keras_lm.tasks.user_data import check_names, labels_from_user
+from keras_lm.training.distribution import common_seed, gather, workers_of
 
 
 def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False, group=True):
     """Return a dataset of packed batches `(inputs[, labels[, weights]])` of what `fit` takes.
 
-    With `shuffle` and `group`, rows of like lengths come together; see `lengths`.
+    With `shuffle` and `group`, rows of like lengths come together; see `lengths`. Under a strategy,
+    batches are in parts; see `replicas`.
     """
+    if isinstance(x, tf.distribute.DistributedDataset):
+        return x  # Keras's `fit` evaluates what it was given
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
+        replicas.check_same_data(task.distribute_strategy, x)
         return _prepared(task, x)
+    strategy = task.distribute_strategy
     if hasattr(x, "__next__"):
+        if strategy.num_replicas_in_sync > 1:
+            raise ValueError(
+                f"x is a generator, which can be read only once, and {type(strategy).__name__} "
+                "reads the first batch twice: pass a tf.data.Dataset or lists."
+            )
         return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
     data = _arrays(task, x, y, sample_weight)
     if shuffle:
         counts = lengths.count_tokens(task, data[0]) if group else None
-        dataset = lengths.shuffled_batches(data, batch_size or 32, counts)
+        seed = common_seed(strategy) if workers_of(strategy).number > 1 else None
+        dataset = lengths.shuffled_batches(data, batch_size or 32, counts, seed)
     else:
         dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size or 32)
     return _prepared(task, dataset, labels_are_ready=True)
@@ -36,7 +48,8 @@ def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None, steps=N
     The order stays as it is, and the places are None, of a dataset or a generator, and where only
     the first `steps` batches are wanted.
     """
-    if steps or isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
+    is_dataset = isinstance(x, (tf.data.Dataset, tf.distribute.DistributedDataset))
+    if steps or is_dataset or hasattr(x, "__next__"):
         return batches(task, x, y, sample_weight, batch_size), None
     data = _arrays(task, x, y, sample_weight)
     batch_size = batch_size or 32
@@ -112,8 +125,8 @@ def split(x, y, sample_weight, share):
     )
 
 
-def padded_alike(dataset, packer):
-    """Return the inputs of packed batches, each padded to the columns of the widest."""
+def padded_alike(dataset, packer, strategy):
+    """Return the inputs of packed batches, padded to the columns of the widest of all workers."""
     inputs = dataset.cache().map(lambda *batch: packer.with_mask(batch[0]))
     widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
     widths, number = widths.reduce(
@@ -123,6 +136,7 @@ def padded_alike(dataset, packer):
             so_far[1] + 1,
         ),
     )
+    widths = {key: int(gather(strategy, width).max()) for key, width in widths.items()}
     padded = inputs.map(lambda packed: packer.pad_to(packed, widths))
     return padded.apply(tf.data.experimental.assert_cardinality(number))
 
@@ -175,6 +189,8 @@ def _packed(task, x, *rest):
 
 
 def _prepared(task, dataset, labels_are_ready=False):
+    # Before texts are tokenized: each worker tokenizes what it reads.
+    dataset = replicas.parts(task.distribute_strategy, dataset)
     spec = _as_tuple(dataset.element_spec)[0]
     packed = task.is_packed(spec)
     for leaf in tf.nest.flatten(spec):

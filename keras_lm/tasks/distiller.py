@@ -13,6 +13,7 @@ from keras_lm.objectives.distillation import check_temperature
 from keras_lm.tasks import datasets
 from keras_lm.tasks.micro_batches import StepModel
 from keras_lm.tasks.multiple_choice import MultipleChoice
+from keras_lm.tasks.replicas import distributed, number_of_batches
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
@@ -80,6 +81,11 @@ class Distiller(StepModel):
         if label_weight < 0:
             raise ValueError(f"label_weight={label_weight} is negative: use 0 for none.")
         _check_pair(student, teacher)
+        if student.distribute_strategy is not tf.distribute.get_strategy():
+            raise ValueError(
+                f"student was made in the scope of a {type(student.distribute_strategy).__name__}: "
+                "make the Distiller in it, too."
+            )
         super().__init__(name=name, dtype=student.dtype_policy)
         self.student = student
         self.label_weight = label_weight
@@ -106,10 +112,11 @@ class Distiller(StepModel):
         a batch in parts.
         """
         student = self.student
-        optimizer = AdamW(student.backbone.learning_rate) if optimizer == "auto" else optimizer
-        is_auto = isinstance(metrics, str) and metrics == "auto"
-        metrics = student.default_metrics() if is_auto else metrics
-        metrics = keras.tree.map_structure(student.prepare_metric, metrics)
+        with self.distribute_strategy.scope():
+            optimizer = AdamW(student.backbone.learning_rate) if optimizer == "auto" else optimizer
+            is_auto = isinstance(metrics, str) and metrics == "auto"
+            metrics = student.default_metrics() if is_auto else metrics
+            metrics = keras.tree.map_structure(student.prepare_metric, metrics)
         super().compile(optimizer, loss=student.default_loss(), metrics=metrics, **kwargs)
 
     def call(self, inputs, training=None):
@@ -185,7 +192,8 @@ class Distiller(StepModel):
         batches = datasets.batches(student, x, targets, None, batch_size, shuffle, shuffle)
         if validation_data is not None:
             validation_data = datasets.validation_batches(student, validation_data, batch_size)
-        schedules.plan(self, 0, epochs * int(batches.cardinality()))
+        batches = distributed(self.distribute_strategy, batches)
+        schedules.plan(self, 0, epochs * number_of_batches(batches))
         return super().fit(
             batches,
             epochs=epochs,

@@ -56,7 +56,7 @@ def take(data, rows):
     return tf.nest.map_structure(lambda column: tf.gather(column, rows), data)
 
 
-def shuffled_batches(data, batch_size, lengths=None):
+def shuffled_batches(data, batch_size, lengths=None, seed=None):
     """Return a dataset of batches of nested columns, shuffled anew in each epoch.
 
     With `lengths` (N,), rows are sorted by them in blocks of some batches, whose order is then
@@ -65,12 +65,12 @@ def shuffled_batches(data, batch_size, lengths=None):
     size = tf.nest.flatten(data)[0].shape[0]
     number = -(-size // batch_size)
     block = min(number // WINDOWS, BATCHES_SORTED)
-    rows = tf.data.Dataset.range(size).shuffle(size)
+    rows = tf.data.Dataset.range(size).shuffle(size, seed)
     if lengths is not None and block > 1:
         blocks = rows.batch(block * batch_size).map(
             lambda rows: tf.gather(rows, tf.argsort(tf.gather(lengths, rows)))
         )
-        batches = blocks.unbatch().batch(batch_size).shuffle(block)
+        batches = blocks.unbatch().batch(batch_size).shuffle(block, seed)
         batches = batches.apply(tf.data.experimental.assert_cardinality(number))
     else:
         batches = rows.batch(batch_size)

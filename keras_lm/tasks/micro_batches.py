@@ -1,14 +1,26 @@
-"""A training step whose batch is computed in parts, to take less memory. Shapes: B batch."""
+"""A step whose batch is computed in parts, by replicas or to take less memory. Shapes: B batch."""
 
 import keras
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow import sum_over_replicas
-from keras_lm.objectives.objective import MeanLoss, micro_batch
+from keras_lm.layers.batch_parts import part_of_batch
+from keras_lm.layers.tensorflow import num_replicas, sum_over_replicas
+from keras_lm.objectives.objective import MeanLoss
+from keras_lm.training.distribution import workers_of
+
+UNSUPPORTED = (
+    tf.distribute.ParameterServerStrategy,
+    tf.distribute.experimental.CentralStorageStrategy,
+)
 
 
 class StepModel(keras.Model):
-    """A `keras.Model` whose training step may compute its batch in parts."""
+    """A `keras.Model` whose step may be computed in parts: by replicas, in micro-batches, or both.
+
+    Under a `tf.distribute` strategy, losses, gradients and their norm are those of the whole batch,
+    whichever replica has how many of its rows and labels. Two private methods of Keras 3 fail there
+    and are amended, see `_maybe_symbolic_build` and `_results`.
+    """
 
     micro_batch_size = None
 
@@ -26,15 +38,18 @@ class StepModel(keras.Model):
         add are means over the parts.
 
         Raises:
-            ValueError: if `micro_batch_size` is less than 1, or comes with `jit_compile`.
+            ValueError: if `micro_batch_size` is less than 1, or comes with `jit_compile`; or under
+                a strategy that Keras cannot train with, or cannot with these options.
         """
         if micro_batch_size is not None and (micro_batch_size < 1 or jit_compile is True):
             raise ValueError(
                 f"micro_batch_size={micro_batch_size}, jit_compile={jit_compile}: pass 1 row or "
                 "more; parts of a batch differ in size, which XLA lacks."
             )
-        super().compile(*args, jit_compile=jit_compile, **kwargs)
+        with self.distribute_strategy.scope():  # Keras makes a metric for the loss
+            super().compile(*args, jit_compile=jit_compile, **kwargs)
         self.micro_batch_size = micro_batch_size
+        check_options(self, [kwargs.get("metrics"), kwargs.get("weighted_metrics")])
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -59,10 +74,55 @@ class StepModel(keras.Model):
         """Return the number of labels of each `MeanLoss`, by its `id`."""
         return label_counts(self.loss, labels, sample_weight)
 
+    # === Steps ===
+
     def train_step(self, data):
-        if self.micro_batch_size:
-            return train_step(self, data)
-        return super().train_step(data)
+        if not self.trainable_weights:
+            return super().train_step(data)  # warns
+        prepared = self.prepare_batch(data, training=True)
+        compute = train_in_parts if self.micro_batch_size else train_at_once
+        return self._results(*compute(self, prepared))
+
+    def test_step(self, data):
+        loss, inputs, compared = self.forward(self.prepare_batch(data, training=False), False)
+        return self._results(loss, inputs, self.compute_metrics(inputs, *compared))
+
+    def forward(self, prepared, training):
+        """Return the loss, inputs, and what `compute_metrics` takes besides, of a prepared batch.
+
+        The loss is a replica's part of the batch's: the parts of all replicas add up to it.
+        """
+        losses = [loss for loss in keras.tree.flatten(self.loss) if loss is not None]
+        share = 1.0
+        if num_replicas() > 1 and not all(isinstance(loss, MeanLoss) for loss in losses):
+            share = share_of_batch(number_of_rows(prepared))
+        with part_of_batch(share) as added:
+            inputs, *compared = self.compute_batch(prepared, training)
+            loss = self.compute_loss(inputs, *compared, training=training)
+        loss = share * tf.cast(loss, "float32")
+        for total, count in added or ():
+            loss += tf.math.divide_no_nan(total, sum_over_replicas(count))
+        return loss, inputs, compared
+
+    def _results(self, loss, inputs, metrics):
+        """Return the logs of a step: of this replica's metrics, and the loss of the whole batch."""
+        loss = sum_over_replicas(loss)
+        self._loss_tracker.update_state(loss, sample_weight=number_of_rows(inputs))
+        logs = metrics | {"loss": self._loss_tracker.result()}
+        if workers_of(self.distribute_strategy).number > 1:
+            # Keras takes the mean over the first axis, which scalars lack.
+            logs = {name: tf.expand_dims(value, 0) for name, value in logs.items()}
+        return logs
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # Keras takes the mean of the replicas' first inputs, for which these have to be alike.
+        if iterator is not None and self._distribute_strategy is not None:
+            results = self.distribute_strategy.experimental_local_results
+            for _, _, batches in iterator:
+                data_batch = keras.tree.map_structure(lambda x: results(x)[0], next(batches))
+                break
+            iterator = None
+        super()._maybe_symbolic_build(iterator, data_batch)
 
     def make_train_function(self, force=False):
         # TensorFlow traces a step twice if that creates variables.
@@ -71,26 +131,84 @@ class StepModel(keras.Model):
         return super().make_train_function(force)
 
 
-def train_step(task, data):
-    """Take the step of a batch, with the gradients of `task.micro_batch_size` rows at a time.
+def check_options(model, metrics):
+    """Raise a ValueError if a model compiled with metrics cannot be trained in its strategy."""
+    strategy = model.distribute_strategy
+    name = type(strategy).__name__
+    if isinstance(strategy, UNSUPPORTED):
+        raise ValueError(
+            f"{name} is not supported, as Keras 3 trains synchronously only: make the task in the "
+            "scope of a MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy."
+        )
+    made = [model.optimizer, *keras.tree.flatten(metrics)]
+    for variable in [v for each in made for v in getattr(each, "variables", ())]:
+        if not strategy.extended.variable_created_in_scope(variable.value):
+            raise ValueError(
+                f"{variable.path} was made outside of strategy.scope(), and the task inside: make "
+                "optimizer and metrics inside, too."
+            )
+    if strategy.num_replicas_in_sync == 1 or isinstance(strategy, tf.distribute.TPUStrategy):
+        return
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # loss scaling
+    steps = getattr(optimizer, "gradient_accumulation_steps", None)
+    if steps:
+        raise ValueError(
+            f"gradient_accumulation_steps={steps} fails in Keras under a {name}: compile with "
+            "micro_batch_size, which computes one larger batch in parts."
+        )
+    if model.steps_per_execution > 1:
+        raise ValueError(
+            f"steps_per_execution={model.steps_per_execution} fails in Keras under a {name}: leave "
+            "it at 1; for larger steps in the same memory, compile with micro_batch_size."
+        )
+    if model.jit_compile is True:
+        raise ValueError(
+            f"jit_compile=True fails in Keras under a {name}, as XLA compiles no exchange between "
+            "replicas: leave it out; to take less memory, compile with micro_batch_size."
+        )
+
+
+def number_of_rows(prepared):
+    """Return B, the rows of a prepared batch or of its inputs, a tensor."""
+    return tf.shape(tf.nest.flatten(prepared)[0])[0]
+
+
+def share_of_batch(rows):
+    """Return the share of so many rows of a replica; see `part_of_batch`."""
+    rows = tf.cast(rows, "float32")
+    return tf.math.divide_no_nan(rows * num_replicas(), sum_over_replicas(rows))
+
+
+def train_at_once(task, prepared):
+    """Take the step of a prepared batch; return the replica's loss, inputs and metrics."""
+    with tf.GradientTape() as tape:
+        loss, inputs, compared = task.forward(prepared, training=True)
+        scaled = task.optimizer.scale_loss(loss)
+    weights = task.trainable_weights
+    task.optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
+    return loss, inputs, task.compute_metrics(inputs, *compared)
+
+
+def train_in_parts(task, whole):
+    """As `train_at_once`, with the gradients of `task.micro_batch_size` rows at a time.
 
     The whole batch is prepared first: how it is corrupted does not depend on the parts, and what
     each loss is divided by is known before the first of them.
     """
-    whole = task.prepare_batch(data, training=True)
-    rows = tf.shape(tf.nest.flatten(whole)[0])[0]
+    rows = number_of_rows(whole)
     counts = {
         loss: sum_over_replicas(count)
         for loss, count in task.label_counts(task.counted_labels(whole), whole[2]).items()
     }
+    share_of_row = tf.math.divide_no_nan(share_of_batch(rows), tf.cast(rows, "float32"))
     weights = task.trainable_weights
     reached = set()  # numbers of the weights that have a gradient
 
     def add_part(start, loss, *sums):
         end = tf.minimum(start + task.micro_batch_size, rows)
         part = tf.nest.map_structure(lambda x: None if x is None else x[start:end], whole)
-        share = tf.cast(end - start, "float32") / tf.cast(rows, "float32")
-        with tf.GradientTape() as tape, micro_batch(counts, share):
+        share = tf.cast(end - start, "float32") * share_of_row
+        with tf.GradientTape() as tape, part_of_batch(share, counts):
             inputs, *compared = task.compute_batch(part, training=True)
             own = share * tf.cast(task.compute_loss(inputs, *compared, training=True), "float32")
             scaled = task.optimizer.scale_loss(own)
@@ -106,8 +224,7 @@ def train_step(task, data):
     )
     gradients = [s if i in reached else None for i, s in enumerate(sums)]
     task.optimizer.apply_gradients(zip(gradients, weights, strict=True))
-    task._loss_tracker.update_state(sum_over_replicas(loss), sample_weight=rows)
-    return task.get_metrics_result()
+    return loss, whole, task.get_metrics_result()
 
 
 def label_counts(loss, labels, sample_weight):

@@ -3,9 +3,6 @@
 import contextlib
 import copy
 
-import tensorflow as tf
-
-from keras_lm.layers.backend import sum_over_replicas
 from keras_lm.tasks.task import Task
 
 
@@ -89,36 +86,13 @@ class PretrainingTask(Task):
             inputs, labels = self.objective.corrupt(inputs, training)
         return inputs, labels, weights
 
-    def read_batch(self, data, training):
-        return self.compute_batch(self.prepare_batch(data, training), training)
-
-    def train_step(self, data):
-        if self.micro_batch_size:
-            return super().train_step(data)
-        with tf.GradientTape() as tape:
-            inputs, *compared = self.read_batch(data, training=True)
-            loss = self.compute_loss(inputs, *compared, training=True)
-            scaled = self.optimizer.scale_loss(loss)
-        weights = self.trainable_weights
-        self.optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
-        return self._logs(loss, inputs, compared)
-
-    def test_step(self, data):
-        inputs, *compared = self.read_batch(data, training=False)
-        loss = self.compute_loss(inputs, *compared, training=False)
-        return self._logs(loss, inputs, compared)
-
-    def _logs(self, loss, inputs, compared):
-        rows = tf.shape(tf.nest.flatten(inputs)[0])[0]
-        self._loss_tracker.update_state(sum_over_replicas(loss), sample_weight=rows)
-        return self.compute_metrics(inputs, *compared)
-
     def _symbolic_build(self, iterator=None, data_batch=None):
         # Under a strategy Keras builds losses and metrics from the first batch, before any step.
         parts = (self._compile_loss, self._compile_metrics)
         unbuilt = [part for part in parts if part is not None and not part.built]
         if data_batch is not None and unbuilt:
-            _, labels, outputs, _ = self.read_batch(data_batch, training=False)
+            prepared = self.prepare_batch(data_batch, training=False)
+            _, labels, outputs, _ = self.compute_batch(prepared, training=False)
             for part in unbuilt:
                 part.build(labels, outputs)
         super()._symbolic_build(iterator, data_batch)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_lm.layers.batch_parts import add_mean
 from keras_lm.objectives import IGNORED, CausalLanguageModel
 from keras_lm.packers import BothOrders, Texts
 
@@ -55,16 +56,15 @@ class GPTRecipe:
         backbone = task.backbone.with_vocabulary_size(rows)
         return task.over(backbone, tokenizer)
 
-    def loss(self, outputs, inputs):
-        """Return the auxiliary training loss for a backbone's outputs, a scalar; None for none."""
-        if self.lm_head is None:
-            return None
-        logits = self.lm_head(outputs, inputs, training=True)
-        return self.lm_loss_weight * language_model_loss(logits, inputs)
+    def add_loss(self, task, outputs, inputs):
+        """Add the auxiliary training loss for a backbone's outputs, if there is one."""
+        if self.lm_head is not None:
+            logits = self.lm_head(outputs, inputs, training=True)
+            add_mean(task, self.lm_loss_weight, *language_model_losses(logits, inputs))
 
 
-def language_model_loss(logits, inputs):
-    """Return the next tokens' cross-entropy, averaged in each row and then over rows with any."""
+def language_model_losses(logits, inputs):
+    """Return the sum of rows' mean cross-entropies of next tokens, and how many rows have any."""
     _, labels = CausalLanguageModel().corrupt(inputs)
     known = ops.not_equal(labels, IGNORED)
     losses = keras.losses.sparse_categorical_crossentropy(
@@ -73,4 +73,4 @@ def language_model_loss(logits, inputs):
     known = ops.cast(known, "float32")
     number = ops.sum(known, axis=1)  # (B,)
     rows = ops.divide_no_nan(ops.sum(losses * known, axis=1), number)
-    return ops.divide_no_nan(ops.sum(rows), ops.sum(ops.cast(number > 0, "float32")))
+    return ops.sum(rows), ops.sum(ops.cast(number > 0, "float32"))

@@ -287,8 +287,8 @@ class Task(TextModel):
         rows = self.packer.flatten(inputs)
         rows = rows | self.backbone.complete(self._backbone_inputs(rows))  # heads need the mask
         outputs = self._encode(rows, training)
-        if training and self.recipe and (loss := self.recipe.loss(outputs, rows)) is not None:
-            self.add_loss(loss)
+        if training and self.recipe:
+            self.recipe.add_loss(self, outputs, rows)
         return self.packer.join(self.head(outputs, rows, training=training), inputs)
 
     def _encode(self, inputs, training):

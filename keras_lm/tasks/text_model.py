@@ -1,11 +1,12 @@
 """Keras's entry points on raw strings."""
 
 import keras
-import tensorflow as tf
 
 from keras_lm.tasks import datasets
 from keras_lm.tasks.micro_batches import StepModel
+from keras_lm.tasks.replicas import distributed, number_of_batches
 from keras_lm.training import AdamW, schedules
+from keras_lm.training.distribution import workers_of
 
 
 class TextModel(StepModel):
@@ -77,14 +78,14 @@ class TextModel(StepModel):
         one-hot labels and probabilities, such as `keras.metrics.F1Score(average="macro")`; see
         `keras_lm.metrics` for others.
         """
-        optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
-        loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
-        metrics = (
-            self.default_metrics() if isinstance(metrics, str) and metrics == "auto" else metrics
-        )
-        metrics, weighted_metrics = keras.tree.map_structure(
-            self.prepare_metric, (metrics, weighted_metrics)
-        )
+        with self.distribute_strategy.scope():
+            optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
+            loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
+            is_auto = isinstance(metrics, str) and metrics == "auto"
+            metrics = self.default_metrics() if is_auto else metrics
+            metrics, weighted_metrics = keras.tree.map_structure(
+                self.prepare_metric, (metrics, weighted_metrics)
+            )
         super().compile(
             optimizer=optimizer,
             loss=loss,
@@ -143,9 +144,8 @@ class TextModel(StepModel):
             validation_data = datasets.validation_batches(
                 self, validation_data, size, kwargs.get("validation_steps")
             )
-        steps = steps_per_epoch
-        if steps is None and isinstance(batches, tf.data.Dataset):
-            steps = int(batches.cardinality())  # negative if unknown
+        batches = distributed(self.distribute_strategy, batches)
+        steps = number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch
         if steps is None or steps < 1:
             schedules.plan(self, 0, None)
         else:
@@ -167,16 +167,18 @@ class TextModel(StepModel):
     ):
         steps = kwargs.get("steps")
         batches, _ = datasets.sorted_batches(self, x, y, sample_weight, batch_size, steps)
+        batches = distributed(self.distribute_strategy, batches)
         return super().evaluate(batches, verbose=verbose, **kwargs)
 
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
-        steps = kwargs.get("steps")
+        steps, strategy = kwargs.get("steps"), self.distribute_strategy
         batches, places = datasets.sorted_batches(self, x, batch_size=batch_size, steps=steps)
         if self.predicts_sequences:
             if steps:
-                batches = batches.take(steps)
-            batches = datasets.padded_alike(batches, self.packer)
+                batches = batches.take(steps * workers_of(strategy).replicas)
+            batches = datasets.padded_alike(batches, self.packer, strategy)
+        batches = distributed(strategy, batches)
         outputs = super().predict(batches, verbose=verbose, **kwargs)
         if places is None:
             return outputs
@@ -193,7 +195,9 @@ class TextModel(StepModel):
         return super().test_on_batch(*datasets.one_batch(self, x, y, sample_weight), **kwargs)
 
     def predict_on_batch(self, x):
-        return super().predict_on_batch(datasets.one_batch(self, x)[0])
+        packed = datasets.one_batch(self, x)[0]
+        outputs, rows = super().predict_on_batch(packed), len(next(iter(packed.values())))
+        return keras.tree.map_structure(lambda array: array[:rows], outputs)  # every replica's
 
     def note_pairs(self, columns):
         """Set `text_pair` by the first data, unless it was given."""

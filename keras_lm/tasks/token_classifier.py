@@ -7,9 +7,10 @@ from keras import ops
 
 from keras_lm import metrics
 from keras_lm.layers import CRF
+from keras_lm.layers.batch_parts import count_in_batch
 from keras_lm.layers.tensorflow import num_replicas
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
-from keras_lm.objectives.objective import count_in_batch, label_weights
+from keras_lm.objectives.objective import label_weights
 from keras_lm.packers import Words
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks.classes import (

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from keras_lm.files import replacing
+from keras_lm.training.distribution import check_agreement, workers_of
 from keras_lm.training.schedules import schedule_and_steps
 
 
@@ -21,6 +22,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     The weights include companions of the task's objectives, such as a generator. Of a teacher it
     has a digest of the weights, so that a run does not continue with another one. The file is
     replaced atomically. It has no data: skip as many batches as `restore` returns steps.
+
+    Of several workers, the chief writes the file and all read it: it has to lie where all can. A
+    run may go on with another number of workers.
 
     Args:
         path: of the file.
@@ -49,10 +53,19 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         """Restore a compiled model, and return how many steps are done: 0 if nothing was saved.
 
         Raises:
-            ValueError: if the file is damaged, or of another model, teacher or other settings.
+            ValueError: if the file is damaged, or of another model, teacher or other settings, or
+                workers find different files.
         """
-        if not self.path.is_file():
-            return 0
+        step = self._read(model) if self.path.is_file() else 0
+        check_agreement(
+            model.distribute_strategy,
+            step,
+            f"{self.path} holds step {step} here, and another worker found something else: give "
+            "all workers a path on a disk that they share.",
+        )
+        return step
+
+    def _read(self, model):
         variables = self._variables(model)
         try:
             with safe_open(self.path, framework="numpy") as file:
@@ -93,7 +106,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                 )
 
     def save(self):
-        """Write the state now."""
+        """Write the state now; only the chief does."""
+        if not workers_of(self.model.distribute_strategy).is_chief:
+            return
         arrays = {
             name: np.array(keras.ops.convert_to_numpy(variable), order="C")
             for name, variable in self._variables(self.model).items()

@@ -227,7 +227,7 @@ class CarriedState(keras.callbacks.Callback):
 
 def _fit(task, batches, settings, validation, checkpoint, minutes, callbacks, verbose):
     """Train on `batches(epoch, first step)`, and evaluate on `validation`."""
-    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+    if task.distribute_strategy.num_replicas_in_sync > 1:
         raise ValueError("Streams are read on one device: train outside of the strategy's scope.")
     batch_size, epochs, steps = (settings[name] for name in ("batch_size", "epochs", "steps"))
     carried, done = CarriedState(task.backbone, batch_size), 0

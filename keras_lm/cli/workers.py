@@ -1,0 +1,124 @@
+"""`keras-lm launch`: a command in several processes of this machine, and what they are to it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import click
+
+LAUNCHED = ("finetune", "pretrain")
+PATIENCE = 10.0  # seconds for a process to end by itself before it is killed
+
+
+def strategy_of_workers():
+    """Return the strategy of the processes that TF_CONFIG names; without any, the default one.
+
+    To be called before TensorFlow has computed anything, and to be entered by its `scope()`.
+    """
+    import tensorflow as tf
+
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    if sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    return tf.distribute.get_strategy()
+
+
+@click.command("launch", context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--workers", type=click.IntRange(1), required=True, help="How many processes to start."
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND")
+def launch_command(workers, command):
+    """Train in several processes of this machine, which compute parts of every batch.
+
+    \b
+      keras-lm launch --workers 2 -- finetune bert-base train.csv --output film-critic
+      keras-lm launch --workers 2 -- train.py --epochs 3
+
+    COMMAND is finetune or pretrain with its options, or a Python script that makes its task in the
+    scope of a tf.distribute.MultiWorkerMirroredStrategy. What is learned is what one process
+    learns. The batch size is that of all processes together.
+
+    Each line of output begins with the number of its process; number 0 writes the files. If one
+    fails, all are ended, and Ctrl-C ends all. For several machines, see docs/many_machines.md.
+    """
+    if command[0] not in LAUNCHED and not command[0].endswith(".py"):
+        raise click.UsageError(
+            f"COMMAND begins with {command[0]!r}: give {' or '.join(LAUNCHED)}, or a Python script."
+        )
+    addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
+    start = [sys.executable, "-u"]
+    if command[0] in LAUNCHED:
+        start += ["-c", "from keras_lm_command import main; main(prog_name='keras-lm')"]
+    processes = []
+    try:
+        for index in range(workers):
+            task = {"type": "worker", "index": index}
+            config = json.dumps({"cluster": {"worker": addresses}, "task": task})
+            process = subprocess.Popen(
+                [*start, *command],
+                env=os.environ | {"TF_CONFIG": config},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            processes.append(process)
+        code = _wait(processes)
+    finally:
+        _end(processes)
+    sys.exit(code)
+
+
+def _wait(processes):
+    """Pass on output and signals until all have ended, or one badly; return its exit code."""
+    for number, process in enumerate(processes):
+        threading.Thread(target=_pass_on, args=(number, process.stdout), daemon=True).start()
+
+    def ended(signum, frame):
+        raise SystemExit(128 + signum)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, ended)
+    while True:
+        codes = [process.poll() for process in processes]
+        for number, code in enumerate(codes):
+            if code:
+                reason = f"signal {-code}" if code < 0 else f"exit code {code}"
+                click.echo(f"[{number}] ended with {reason}: all others are ended.", err=True)
+                return code if code > 0 else 128 - code
+        if None not in codes:
+            return 0
+        time.sleep(0.1)
+
+
+def _pass_on(number, output):
+    for line in output:
+        click.echo(f"[{number}] ".encode() + line, nl=False)
+
+
+def _end(processes):
+    """End those that still run: gently, and after a while by force."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    until = time.monotonic() + PATIENCE
+    for process in processes:
+        try:
+            process.wait(max(until - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_ports(number):
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,0 +1,90 @@
+"""Batches → the parts of them that replicas compute. Shapes: B batch, R rows of a part."""
+
+import hashlib
+
+import tensorflow as tf
+
+from keras_lm.training.distribution import check_agreement, workers_of
+
+
+def parts(strategy, batches):
+    """Return a dataset of the parts of batches that this worker's replicas compute, in turn.
+
+    All workers read the same batches. Their parts follow each other, and differ by a row at most,
+    so that whatever the number of replicas, together they compute every row once.
+    """
+    total = strategy.num_replicas_in_sync
+    if total == 1:
+        return batches
+    workers = workers_of(strategy)
+    # `predict` of Keras joins first those of each worker's first replica, then of each second one.
+    own = range(workers.index, total, workers.number)
+
+    @tf.autograph.experimental.do_not_convert
+    def part(number, *batch):
+        rows = tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
+        least, more = rows // total, rows % total
+        start = number * least + tf.minimum(number, more)
+        end = start + least + tf.cast(number < more, tf.int64)
+        return tf.nest.map_structure(lambda x: _with_rows(x[start:end], x.shape[0], total), batch)
+
+    @tf.autograph.experimental.do_not_convert
+    def parts_of(*batch):
+        numbers = tf.data.Dataset.range(own.start, own.stop, own.step)
+        return numbers.map(lambda number: part(number, *batch))
+
+    number = int(batches.cardinality())
+    divided = batches.flat_map(parts_of)
+    if number >= 0:
+        divided = divided.apply(tf.data.experimental.assert_cardinality(number * len(own)))
+    return divided
+
+
+def _with_rows(part, rows, total):
+    """Set the number of rows where it is known, for TPUs."""
+    if rows is not None and rows % total == 0 and not isinstance(part, tf.RaggedTensor):
+        part.set_shape([rows // total, *part.shape[1:]])
+    return part
+
+
+def check_same_data(strategy, batches):
+    """Raise a ValueError if not all workers read the same first batch of a dataset."""
+    if workers_of(strategy).number == 1:
+        return
+    digest = hashlib.sha256()
+    for batch in batches.take(1):
+        for leaf in tf.nest.flatten(batch, expand_composites=True):
+            digest.update(tf.io.serialize_tensor(leaf).numpy())
+    check_agreement(
+        strategy,
+        int.from_bytes(digest.digest()[:7], "big"),
+        "x has another first batch on each worker, so that some rows would be read twice and "
+        "others never: give all workers the same batches, and shuffle with a seed.",
+    )
+
+
+def distributed(strategy, parts):
+    """Return the parts of batches as Keras's `fit`, `evaluate` and `predict` take them."""
+    if strategy.num_replicas_in_sync == 1 or isinstance(parts, tf.distribute.DistributedDataset):
+        return parts
+    workers = workers_of(strategy)
+
+    def read(context):
+        if context.num_input_pipelines != workers.number:
+            raise ValueError(
+                f"{type(strategy).__name__} has {context.num_input_pipelines} hosts in a process: "
+                "train on the replicas of one host."
+            )
+        return parts
+
+    batches = strategy.distribute_datasets_from_function(read)
+    number = int(parts.cardinality())
+    batches._cardinality = number if number < 0 else number // workers.replicas  # not of parts
+    return batches
+
+
+def number_of_batches(batches):
+    """Return the number of batches that Keras is given; None if it is unknown, or no end."""
+    number = batches.cardinality
+    number = int(number() if callable(number) else number)
+    return None if number < 0 else number

@@ -1,0 +1,75 @@
+"""Several processes that train together: who this worker is, and what all workers agree on.
+
+A worker is a process of a `tf.distribute` strategy, with one or more replicas, each of which
+computes a part of every batch. Without a strategy there is one worker with one replica.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """The number of workers, the index of this one, 0 for the chief, and its replicas."""
+
+    number: int
+    index: int
+    replicas: int
+
+    @property
+    def is_chief(self):
+        return self.index == 0
+
+
+def workers_of(strategy):
+    """Return the `Workers` of a strategy."""
+    number = 1
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        number = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
+    replicas = strategy.num_replicas_in_sync // number
+    if number == 1:
+        return Workers(1, 0, replicas)
+    resolver = strategy.cluster_resolver
+    jobs = resolver.cluster_spec().as_dict()
+    first = len(jobs.get("chief", ())) if resolver.task_type == "worker" else 0
+    return Workers(number, first + resolver.task_id, replicas)
+
+
+def gather(strategy, number):
+    """Return an int of each worker, an array of int64; all workers have to call it."""
+    workers = workers_of(strategy)
+    if workers.number == 1:
+        return np.array([number], "int64")
+    own = np.zeros(workers.number, "int64")
+    own[workers.index] = number
+
+    @tf.function(autograph=False)
+    def added():
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(own))
+
+    sums = strategy.experimental_local_results(strategy.run(added))[0].numpy()
+    return sums // workers.replicas
+
+
+def check_agreement(strategy, number, message):
+    """Raise a ValueError with a message on every worker, unless all have the same int."""
+    found = gather(strategy, number)
+    if (found != found[0]).any():
+        raise ValueError(message)
+
+
+def chief_first(strategy, function):
+    """Call a function on the chief, then on all other workers; all have to call this."""
+    is_chief = workers_of(strategy).is_chief
+    if is_chief:
+        result = function()
+    gather(strategy, 0)
+    return result if is_chief else function()
+
+
+def common_seed(strategy):
+    """Return a random int that is the same on all workers."""
+    return int(gather(strategy, np.random.randint(2**31)).min())

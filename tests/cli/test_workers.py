@@ -1,0 +1,140 @@
+"""`keras-lm launch`: what its processes are told, what it passes on, and how they end."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("keras-lm")
+SCRIPT = """
+import json, os, pathlib, sys, time
+
+config = json.loads(os.environ["TF_CONFIG"])
+index = config["task"]["index"]
+print(index, len(set(config["cluster"]["worker"])), *sys.argv[1:])
+pathlib.Path(f"pid-{index}").write_text(str(os.getpid()))
+if "--fail" in sys.argv and index == 1:
+    sys.exit(3)
+if "--wait" in sys.argv or "--fail" in sys.argv:
+    time.sleep(300)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """`start(*options)` starts three processes of the script."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+
+    def start(*options):
+        return subprocess.Popen(
+            [COMMAND, "launch", "--workers", "3", "--", "script.py", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=tmp_path,
+            start_new_session=True,
+        )
+
+    return start
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def pids_in(folder):
+    """Return the process numbers of the script, once all three have begun."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        texts = [path.read_text() for path in folder.glob("pid-*")]
+        if len(texts) == 3 and all(texts):
+            return [int(text) for text in texts]
+        time.sleep(0.05)
+    raise AssertionError("the processes have not begun")
+
+
+def test_each_process_knows_the_others(start):
+    launched = start("--epochs", "3")
+    output, _ = launched.communicate(timeout=60)
+    assert launched.returncode == 0
+    assert sorted(output.splitlines()) == [f"[{i}] {i} 3 --epochs 3" for i in range(3)]
+
+
+def test_one_that_fails_ends_all(start, tmp_path):
+    launched = start("--fail")
+    output, _ = launched.communicate(timeout=60)
+    assert launched.returncode == 3
+    assert "[1] ended with exit code 3: all others are ended." in output
+    assert not any(map(is_alive, pids_in(tmp_path)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all(start, tmp_path, number):
+    launched = start("--wait")
+    pids = pids_in(tmp_path)
+    launched.send_signal(number)
+    launched.communicate(timeout=60)
+    assert launched.returncode != 0
+    assert not any(map(is_alive, pids))
+
+
+def test_a_killed_process_is_told(start, tmp_path):
+    launched = start("--wait")
+    os.kill(pids_in(tmp_path)[0], signal.SIGKILL)
+    output, _ = launched.communicate(timeout=60)
+    assert launched.returncode == 128 + signal.SIGKILL
+    assert "ended with signal 9" in output
+
+
+def test_configurations_of_the_guide(repository, tmp_path):
+    """What its Job and its Slurm script set is JSON, and names two workers."""
+    text = (repository / "docs" / "many_machines.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"((?:^    .*\n|^\n)+)", text, re.M)
+    blocks = [textwrap.dedent(block) for block in blocks if "TF_CONFIG" in block]
+    assert len(blocks) == 3
+    for name, program in (
+        ("keras-lm", 'echo "$TF_CONFIG"'),
+        ("srun", 'shift; exec "$@"'),
+        ("scontrol", "printf 'node-1\\nnode-2\\n'"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / name).chmod(0o755)
+    for number, block in enumerate(blocks):
+        if "kind: Job" in block:
+            (block,) = re.findall(r"- \|\n((?: {18}.*\n)+)", block)
+        done = subprocess.run(
+            ["bash", "-c", textwrap.dedent(block)],
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+            | {"JOB_COMPLETION_INDEX": "1", "SLURM_PROCID": "1", "SLURM_JOB_NODELIST": "n"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        config = json.loads(done.stdout)
+        assert len(set(config["cluster"]["worker"])) == 2
+        assert config["task"] == {"type": "worker", "index": 1 if number else 0}
+
+
+def test_other_commands_are_refused(fail):
+    assert "finetune or pretrain" in fail("launch", "--workers", "2", "--", "serve", "folder")
+
+
+def test_without_workers_there_is_no_strategy(monkeypatch):
+    import tensorflow as tf
+
+    from keras_lm.cli.workers import strategy_of_workers
+
+    for config in ("", json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}})):
+        monkeypatch.setenv("TF_CONFIG", config)
+        assert strategy_of_workers() is tf.distribute.get_strategy()
