@@ -43,7 +43,8 @@ class Run:
                     f"{self.folder} holds an unfinished run with another {', '.join(changed)}. "
                     "Repeat its command to go on, or remove the folder to begin anew."
                 )
-            click.echo(f"Going on with the run in {self.folder}.")
+            if workers_of(self.strategy).is_chief:  # others find what the chief has just begun
+                click.echo(f"Going on with the run in {self.folder}.")
         elif self.folder.exists():
             raise click.ClickException(
                 f"{self.folder} exists and is no unfinished run: rename it, or choose another "

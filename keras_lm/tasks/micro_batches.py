@@ -1,5 +1,7 @@
 """A step whose batch is computed in parts, by replicas or to take less memory. Shapes: B batch."""
 
+import contextlib
+
 import keras
 import tensorflow as tf
 
@@ -79,9 +81,11 @@ class StepModel(keras.Model):
     def train_step(self, data):
         if not self.trainable_weights:
             return super().train_step(data)  # warns
-        prepared = self.prepare_batch(data, training=True)
-        compute = train_in_parts if self.micro_batch_size else train_at_once
-        return self._results(*compute(self, prepared))
+        with chance_of_replica(self):
+            prepared = self.prepare_batch(data, training=True)
+            compute = train_in_parts if self.micro_batch_size else train_at_once
+            results = compute(self, prepared)
+        return self._results(*results)
 
     def test_step(self, data):
         loss, inputs, compared = self.forward(self.prepare_batch(data, training=False), False)
@@ -127,7 +131,8 @@ class StepModel(keras.Model):
     def make_train_function(self, force=False):
         # TensorFlow traces a step twice if that creates variables.
         if self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
 
@@ -166,6 +171,23 @@ def check_options(model, metrics):
             f"jit_compile=True fails in Keras under a {name}, as XLA compiles no exchange between "
             "replicas: leave it out; to take less memory, compile with micro_batch_size."
         )
+
+
+@contextlib.contextmanager
+def chance_of_replica(model):
+    """A context in which each replica draws other random numbers, for masks and dropout."""
+    if num_replicas() == 1:
+        yield
+        return
+    holders = [model, *getattr(model, "objectives", ())]
+    variables = {id(v): v for holder in holders for v in holder.variables}
+    states = [v for v in variables.values() if v.path.endswith("seed_generator_state")]
+    number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    for state in states:
+        state.assign(state.value + tf.cast([number, 0], state.dtype))
+    yield
+    for state in states:  # all alike, as a checkpoint holds one of them
+        state.assign(state.value - tf.cast([number, 0], state.dtype))
 
 
 def number_of_rows(prepared):

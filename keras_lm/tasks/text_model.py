@@ -96,7 +96,8 @@ class TextModel(StepModel):
 
     def compile_from_config(self, config):
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+        with self.distribute_strategy.scope():
+            self.optimizer.build(self.trainable_variables)
 
     def fit(
         self,

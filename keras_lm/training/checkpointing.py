@@ -150,7 +150,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     def _variables(self, model):
         """All state of the run, by names that are the same in every process."""
         if not model.optimizer.built:  # Keras's loss scaling would make its variables again
-            model.optimizer.build(model.trainable_variables)
+            with model.distribute_strategy.scope():
+                model.optimizer.build(model.trainable_variables)
         owners = {
             "model": model.variables,
             "optimizer": model.optimizer.variables,

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from keras_lm.models import GPT2Backbone
+from keras_lm.tasks import CausalLM, Task
+from keras_lm.tokenizers import train_vocabulary
+
 COMMAND = Path(sys.executable).with_name("keras-lm")
 SCRIPT = """
 import json, os, pathlib, sys, time
@@ -124,6 +128,37 @@ def test_configurations_of_the_guide(repository, tmp_path):
         config = json.loads(done.stdout)
         assert len(set(config["cluster"]["worker"])) == 2
         assert config["task"] == {"type": "worker", "index": 1 if number else 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["text-classifier", "causal-lm"])
+def test_two_processes_train_one_preset(name, tiny, tmp_path):
+    source = tiny
+    if name == "causal-lm":
+        tokenizer = train_vocabulary("byte_pair", 300, texts=["a good film", "a bad song"])
+        backbone = GPT2Backbone(tokenizer.vocabulary_size, 1, 2, 8, 8, max_sequence_length=16)
+        source = tmp_path / "gpt2"
+        CausalLM(backbone, tokenizer=tokenizer).save_to_preset(source)
+    (tmp_path / "train.csv").write_text("text,label\n" + "a good film,good\nbad song !,bad\n" * 9)
+    options = ["--task", name, "--output", "trained", "--epochs", "1", "--batch-size", "4"]
+    options += ["--sequence-length", "8"]
+    done = subprocess.run(
+        [COMMAND, *("launch", "--workers", "2", "--"), "finetune", source, "train.csv", *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+    losses = {
+        worker: re.findall(rf"^\[{worker}\] .*- loss: ([\d.]+)", done.stdout, re.M)
+        for worker in "01"
+    }
+    assert losses["0"] and losses["0"] == losses["1"]
+    assert (tmp_path / "trained" / "run.toml").is_file()
+    assert not (tmp_path / "trained.unfinished").exists()
+    Task.from_preset(tmp_path / "trained")
 
 
 def test_other_commands_are_refused(fail):

@@ -76,7 +76,7 @@ def test_few_batches_are_shuffled_only():
 def test_fit_groups_what_it_shuffles_unless_told_otherwise(make, monkeypatch):
     given, shuffled = [], lengths.shuffled_batches
 
-    def spy(data, batch_size, counts=None):
+    def spy(data, batch_size, counts=None, seed=None):
         given.append(counts)
         return shuffled(data, batch_size, counts)
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from keras_lm import models, objectives, tasks
 from keras_lm.tasks import datasets
-from keras_lm.tasks.micro_batches import StepModel, check_options
+from keras_lm.tasks.micro_batches import StepModel, chance_of_replica, check_options
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
 from keras_lm.training import AdamW, Lamb
 
@@ -262,6 +262,18 @@ def besides(strategy):
         warnings.simplefilter("error", UserWarning)  # such as that the data ended early
         history = model.fit(data, epochs=2, validation_data=data.take(2), verbose=0)
     assert len(history.history["val_loss"]) == 2
+    with strategy.scope():
+        model = tasks.MaskedLM(models.BertBackbone(17, **SIZE), tokenizer=pieces())
+    generator = model.objective.seed_generator
+
+    def draw():
+        with chance_of_replica(model):
+            return keras.random.uniform([8], seed=generator), generator.state.value * 1
+
+    (one, other), _ = map(strategy.experimental_local_results, strategy.run(tf.function(draw)))
+    assert np.abs(one - other).max() > 0.1
+    first, second = strategy.experimental_local_results(generator.state.value)
+    np.testing.assert_array_equal(first, second)
     return {"besides": (0.0, "")}
 
 
