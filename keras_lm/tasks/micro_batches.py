@@ -183,11 +183,13 @@ def chance_of_replica(model):
     variables = {id(v): v for holder in holders for v in holder.variables}
     states = [v for v in variables.values() if v.path.endswith("seed_generator_state")]
     number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    # The second number of a state counts draws; the first is the seed, of which static masks are.
+    shift = tf.stack([0, tf.cast(number, "int64") * 2**24])
     for state in states:
-        state.assign(state.value + tf.cast([number, 0], state.dtype))
+        state.assign(state.value + tf.cast(shift, state.dtype))
     yield
     for state in states:  # all alike, as a checkpoint holds one of them
-        state.assign(state.value - tf.cast([number, 0], state.dtype))
+        state.assign(state.value - tf.cast(shift, state.dtype))
 
 
 def number_of_rows(prepared):
