@@ -81,12 +81,12 @@ class Distiller(StepModel):
         if label_weight < 0:
             raise ValueError(f"label_weight={label_weight} is negative: use 0 for none.")
         _check_pair(student, teacher)
-        if student.distribute_strategy is not tf.distribute.get_strategy():
-            raise ValueError(
-                f"student was made in the scope of a {type(student.distribute_strategy).__name__}: "
-                "make the Distiller in it, too."
-            )
         super().__init__(name=name, dtype=student.dtype_policy)
+        if student._distribute_strategy is not self._distribute_strategy:
+            raise ValueError(
+                "student was made in another scope of tf.distribute than this Distiller: make both "
+                "inside of strategy.scope()."
+            )
         self.student = student
         self.label_weight = label_weight
         self._teacher = _Teacher(teacher)

@@ -116,7 +116,7 @@ def test_configurations_of_the_guide(repository, tmp_path):
         (tmp_path / name).chmod(0o755)
     for number, block in enumerate(blocks):
         if "kind: Job" in block:
-            (block,) = re.findall(r"- \|\n((?: {18}.*\n)+)", block)
+            (block,) = re.findall(r"- \|\n((?: {14}.*\n)+)", block)
         done = subprocess.run(
             ["bash", "-c", textwrap.dedent(block)],
             env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}

@@ -112,4 +112,4 @@ def test_one_that_hangs_is_noticed(tmp_path):
     output, _ = launched.communicate(timeout=300)
     assert launched.returncode != 0
     assert "[0] ended with" in output
-    assert "task:1" in output and "down" in output
+    assert "Collective" in output  # TensorFlow's own message, of the exchange that had no answer
