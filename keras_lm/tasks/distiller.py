@@ -193,6 +193,7 @@ class Distiller(StepModel):
         if validation_data is not None:
             validation_data = datasets.validation_batches(student, validation_data, batch_size)
         batches = distributed(self.distribute_strategy, batches)
+        validation_data = distributed(self.distribute_strategy, validation_data)
         schedules.plan(self, 0, epochs * number_of_batches(batches))
         return super().fit(
             batches,

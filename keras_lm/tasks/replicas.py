@@ -65,8 +65,8 @@ def check_same_data(strategy, batches):
 
 def distributed(strategy, parts):
     """Return the parts of batches as Keras's `fit`, `evaluate` and `predict` take them."""
-    if strategy.num_replicas_in_sync == 1 or isinstance(parts, tf.distribute.DistributedDataset):
-        return parts
+    if strategy.num_replicas_in_sync == 1 or not isinstance(parts, tf.data.Dataset):
+        return parts  # None, or distributed already
     workers = workers_of(strategy)
 
     def read(context):

@@ -146,6 +146,7 @@ class TextModel(StepModel):
                 self, validation_data, size, kwargs.get("validation_steps")
             )
         batches = distributed(self.distribute_strategy, batches)
+        validation_data = distributed(self.distribute_strategy, validation_data)
         steps = number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch
         if steps is None or steps < 1:
             schedules.plan(self, 0, None)

@@ -187,7 +187,15 @@ def trained(strategy, case, optimizer="adamw", dtype=None, **options):
     with strategy.scope():
         model.compile(optimizer=make_optimizer(rate, **clip), **options)
     before = [keras.ops.convert_to_numpy(weight) for weight in model.weights]
-    history = model.fit(x, labels, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+    history = model.fit(
+        x,
+        labels,
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        shuffle=False,
+        validation_data=x if labels is None else (x, labels),
+        verbose=0,
+    )
     found = {f"history {name}": values for name, values in history.history.items()}
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     assert keras.ops.convert_to_numpy(inner.iterations) == 20
