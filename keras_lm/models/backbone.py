@@ -309,8 +309,9 @@ class Backbone(keras.Model):
 
     def complete(self, inputs):
         """Return `inputs` as `forward` takes them: checked tensors, missing ones filled in."""
-        required = [name for name, field in self.input_fields.items() if field.is_required]
-        names = required + [name for name in self.input_fields if name not in required]
+        fields = self.fields_of(inputs)
+        required = [name for name, field in fields.items() if field.is_required]
+        names = required + [name for name in fields if name not in required]
         if not isinstance(inputs, dict):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: {type(self).__name__} takes a dict with the "
@@ -321,7 +322,7 @@ class Backbone(keras.Model):
             raise ValueError(f"inputs has the unknown keys {unknown}: known are {names}.")
         complete = {}
         for name in names:
-            field = self.input_fields[name]
+            field = fields[name]
             if field.is_state:
                 continue
             if name in inputs:
@@ -343,6 +344,10 @@ class Backbone(keras.Model):
             state = self.make_room(state, complete)
             complete[self.state_name] = self.unpack_state(state)
         return complete
+
+    def fields_of(self, inputs):
+        """Return the inputs that a call with these takes: name → `Input`."""
+        return self.input_fields
 
     @property
     def max_sequence_length(self):

@@ -1,0 +1,600 @@
+"""T5: an encoder-decoder that turns every task into text to text; and T5 1.1, FLAN-T5 and mT5.
+
+Differs from the Transformer: norms come before each part of a block, scale only and without a mean;
+nothing has a bias; scores are not scaled; instead of positions, scores have a bias by the distance
+of two tokens, in buckets, one table for all blocks of a half; heads may be wider than D / N. T5
+1.1 has a gated feed-forward network and an output matrix of its own.
+
+Shapes: B batch, S source, T target, D hidden, N heads, H per head, V vocabulary.
+"""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.configs import own_activation, require_only
+from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.layers import (
+    CausalBias,
+    CausalLMHead,
+    CausalSelfAttention,
+    CrossAttention,
+    DecoderPreNormBlock,
+    Dense,
+    PaddingBias,
+    PreNormBlock,
+    SelfAttention,
+    get_activation,
+)
+from keras_lm.layers.cache import KeyValueCache
+from keras_lm.layers.masks import as_tensor
+from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+
+
+def _normal(stddev):
+    return keras.initializers.RandomNormal(stddev=stddev)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class RMSNorm(keras.layers.Layer):
+    """Division by the root of the mean square over the last axis, and a scale.
+
+    Args:
+        epsilon: float, added to the mean square.
+
+    Source: Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467, equation 4.
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(name="gamma", shape=input_shape[-1:], initializer="ones")
+
+    def call(self, x):
+        x = ops.cast(x, keras.backend.result_type(self.compute_dtype, "float32"))
+        x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + self.epsilon)
+        return ops.cast(x * ops.cast(self.gamma, x.dtype), self.compute_dtype)
+
+    def get_config(self):
+        return super().get_config() | {"epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class RelativePositionBias(keras.layers.Layer):
+    """A learned bias of attention's scores by how far the two tokens are apart.
+
+    Short distances have a bucket each, longer ones share buckets whose width grows with the
+    logarithm of the distance; all beyond `max_distance` are one.
+
+    Args:
+        num_buckets, num_heads, max_distance: int.
+        bidirectional: bool. Whether tokens ahead have buckets of their own, half of all.
+        stddev: float, of the initial values.
+
+    Call: `layer(padding_mask, slots=None)` as `keras_lm.layers.CausalBias`, for (B, T) int32, and
+    `slots` (B, S), by default one query at each of the T; returns (B or 1, N, S, T) float32.
+
+    Source: T5, https://arxiv.org/abs/1910.10683, section 2.1, and mesh_tensorflow's
+    `transformer_layers.py`.
+    """
+
+    def __init__(
+        self, num_buckets, num_heads, max_distance=128, bidirectional=True, stddev=1.0, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.num_buckets = num_buckets
+        self.num_heads = num_heads
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self.stddev = stddev
+
+    def build(self, input_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.num_buckets, self.num_heads),
+            initializer=_normal(self.stddev),
+        )
+        # The bucket of each distance from 0 to the largest, in the arithmetic of the reference.
+        number = self.num_buckets // 2 if self.bidirectional else self.num_buckets
+        exact = number // 2
+        distance = np.arange(self.max_distance + 1, dtype="float32")
+        log = np.log(np.maximum(distance, 1) / np.float32(exact))
+        shared = log / np.float32(math.log(self.max_distance / exact)) * np.float32(number - exact)
+        shared = np.minimum(exact + shared.astype("int32"), number - 1)
+        self.buckets = np.where(distance < exact, distance, shared).astype("int32")
+
+    def call(self, padding_mask, slots=None):
+        columns = ops.arange(ops.shape(padding_mask)[1], dtype="int32")
+        queries = ops.expand_dims(columns, 0) if slots is None else slots
+        ahead = columns - ops.expand_dims(queries, 2)  # (B, S, T)
+        distance = ops.abs(ahead) if self.bidirectional else ops.maximum(-ahead, 0)
+        bucket = ops.take(self.buckets, ops.minimum(distance, self.max_distance), axis=0)
+        if self.bidirectional:
+            bucket = bucket + self.num_buckets // 2 * ops.cast(ops.greater(ahead, 0), "int32")
+        bias = ops.take(ops.cast(self.embeddings, "float32"), bucket, axis=0)  # (B, S, T, N)
+        return ops.transpose(bias, (0, 3, 1, 2))
+
+    def compute_output_spec(self, padding_mask, slots=None):
+        rows, length = (1, padding_mask.shape[1]) if slots is None else slots.shape
+        return keras.KerasTensor((rows, self.num_heads, length, padding_mask.shape[1]), "float32")
+
+    def get_config(self):
+        return super().get_config() | {
+            "num_buckets": self.num_buckets,
+            "num_heads": self.num_heads,
+            "max_distance": self.max_distance,
+            "bidirectional": self.bidirectional,
+            "stddev": self.stddev,
+        }
+
+
+class T5Attention:
+    """A mixin before attention: no biases, no scale, and initial values that make up for it."""
+
+    def make_scale(self):
+        return 1.0
+
+    def make_projection(self, units, name):
+        width = self.num_heads * self.head_dim
+
+        def initializer(shape, dtype=None):
+            rows = shape[0]
+            stddev = np.full(shape[1], rows**-0.5, "float32")
+            if name.startswith("query"):
+                stddev[:width] = (rows * self.head_dim) ** -0.5
+            return ops.cast(keras.random.normal(shape) * stddev, dtype)
+
+        return Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=initializer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def make_output(self, units):
+        return Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=_normal((self.num_heads * self.head_dim) ** -0.5),
+            dtype=self.dtype_policy,
+            name="output",
+        )
+
+
+class T5SelfAttention(T5Attention, SelfAttention):
+    """Self-attention in T5's encoder."""
+
+
+class T5CausalSelfAttention(T5Attention, CausalSelfAttention):
+    """Self-attention in T5's decoder."""
+
+
+class T5CrossAttention(T5Attention, CrossAttention):
+    """Attention of T5's decoder to its source."""
+
+
+class T5FeedForward(keras.layers.Layer):
+    """T5's feed-forward network, in T5 1.1 with a gate, with dropout inside and without biases.
+
+    Args:
+        intermediate_dim, activation: see `keras_lm.layers.FeedForward`.
+        gated: bool. Multiply the activated half by a linear one.
+        dropout: float. Fraction dropped between the two matrices.
+
+    Source: Shazeer 2020, https://arxiv.org/abs/2002.05202, equation 6.
+    """
+
+    def __init__(self, intermediate_dim, activation, gated, dropout, **kwargs):
+        super().__init__(**kwargs)
+        self.intermediate_dim = intermediate_dim
+        self.activation = activation
+        self.gated = gated
+        self.dropout_rate = dropout
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+
+        def dense(units, fan_in, name, activation=None):
+            return Dense(
+                units,
+                use_bias=False,
+                activation=activation,
+                kernel_initializer=_normal(fan_in**-0.5),
+                dtype=self.dtype_policy,
+                name=name,
+            )
+
+        activation = get_activation(self.activation)
+        self.intermediate = dense(self.intermediate_dim, width, "intermediate", activation)
+        self.intermediate.build(input_shape)
+        self.gate = None
+        if self.gated:
+            self.gate = dense(self.intermediate_dim, width, "gate")
+            self.gate.build(input_shape)
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
+        self.output_dense = dense(width, self.intermediate_dim, "output")
+        self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
+
+    def call(self, x, training=None):
+        inner = self.intermediate(x)
+        if self.gate is not None:
+            inner = inner * self.gate(x)
+        return self.output_dense(self.dropout(inner, training=training))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+class T5Block:
+    """A mixin before `PreNormBlock`: T5's norms, attention and feed-forward network."""
+
+    attention_class = T5SelfAttention
+
+    def __init__(self, gated=False, **arguments):
+        super().__init__(**arguments)
+        self.gated = gated
+
+    def make_norm(self, name):
+        return RMSNorm(self.layer_norm_epsilon, name=name, dtype=self.dtype_policy)
+
+    def make_feedforward(self):
+        return T5FeedForward(
+            self.intermediate_dim,
+            self.activation,
+            self.gated,
+            self.dropout_rate,
+            name="feedforward",
+            dtype=self.dtype_policy,
+        )
+
+    def add_feedforward(self, x, training=None):
+        added = self.feedforward(self.read(x, self.feedforward_norm), training=training)
+        return self.residual(x, self.feedforward_norm, added, training)
+
+    def get_config(self):
+        return super().get_config() | {"gated": self.gated}
+
+
+class T5EncoderBlock(T5Block, PreNormBlock):
+    """A block of T5's encoder."""
+
+
+class T5DecoderBlock(T5Block, DecoderPreNormBlock):
+    """A block of T5's decoder."""
+
+    attention_class = T5CausalSelfAttention
+    cross_attention_class = T5CrossAttention
+
+
+class T5LMHead(CausalLMHead):
+    """The next token's logits: by the token embedding, with states scaled, or a matrix of its own.
+
+    Args:
+        token_embedding: as `CausalLMHead`'s.
+        tied: bool. Whether the matrix is the token embedding.
+    """
+
+    def __init__(self, token_embedding, tied, **kwargs):
+        super().__init__(token_embedding, **kwargs)
+        self.tied = tied
+
+    def build(self, outputs_shape, inputs_shape=None):
+        if not self.tied:
+            embedding = self.token_embedding
+            self.own = self.add_weight(
+                name="embeddings",
+                shape=(embedding.input_dim, embedding.output_dim),
+                initializer=_normal(1.0),
+            )
+
+    @property
+    def table(self):
+        return super().table if self.tied else self.own
+
+    def call(self, outputs, inputs=None, training=None):
+        x = outputs["sequence_output"]
+        if self.tied:
+            outputs = {"sequence_output": x * x.shape[-1] ** -0.5}
+        return super().call(outputs)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class T5Backbone(EncoderDecoderBackbone):
+    """The encoder and the decoder of T5.
+
+    Args:
+        vocabulary_size, hidden_dim: int. V and D.
+        num_layers: int. Blocks of the encoder.
+        num_heads: int. Attention heads per block.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        head_dim: int, or None for D / N. Width of a head.
+        num_decoder_layers: int, or None for as many as the encoder has.
+        dropout: float. Fraction dropped in training: of embeddings, attention probabilities, inside
+            of feed-forward networks, of what each part of a block adds, and of the outputs.
+        activation: str. See `keras_lm.layers.get_activation`.
+        gated: bool. Whether feed-forward networks have a gate, as in T5 1.1.
+        tie_embeddings: bool. Whether the output matrix is the token embedding, as in T5 1.0.
+        num_buckets, max_distance: int. See `RelativePositionBias`.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+
+    Call: like `EncoderDecoderBackbone`; texts may have any length. The outputs are those after the
+    final norms.
+
+    Example:
+
+        backbone = keras_lm.models.T5Backbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        outputs = backbone({"encoder_token_ids": [[8, 6, 1]], "decoder_token_ids": [[0, 5]]})
+        outputs["sequence_output"].shape  # (1, 2, 16)
+
+    Source: Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.1; T5 1.1:
+    google-research/text-to-text-transfer-transformer, `released_checkpoints.md`; mT5: Xue et al.
+    2021, https://arxiv.org/abs/2010.11934, section 3.2.
+    """
+
+    tokenizer_class = SentencePieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        head_dim=None,
+        num_decoder_layers=None,
+        dropout=0.1,
+        activation="relu",
+        gated=False,
+        tie_embeddings=True,
+        num_buckets=32,
+        max_distance=128,
+        layer_norm_epsilon=1e-6,
+        dtype=None,
+        name="t5_backbone",
+    ):
+        super().__init__(dtype=dtype, name=name)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=_normal(1.0),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
+        options = {
+            "num_heads": num_heads,
+            "intermediate_dim": intermediate_dim,
+            "head_dim": head_dim,
+            "dropout": dropout,
+            "attention_dropout": dropout,
+            "activation": activation,
+            "gated": gated,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "dtype": dtype,
+        }
+        self.encoder_blocks = [
+            T5EncoderBlock(**options, name=f"encoder_block_{i}") for i in range(num_layers)
+        ]
+        number = num_layers if num_decoder_layers is None else num_decoder_layers
+        self.decoder_blocks = [
+            T5DecoderBlock(**options, name=f"decoder_block_{i}") for i in range(number)
+        ]
+        self.encoder_positions, self.decoder_positions = (
+            RelativePositionBias(
+                num_buckets,
+                num_heads,
+                max_distance,
+                bidirectional=half == "encoder",
+                stddev=hidden_dim**-0.5,
+                dtype=dtype,
+                name=f"{half}_positions",
+            )
+            for half in ("encoder", "decoder")
+        )
+        self.encoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="encoder_norm")
+        self.decoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="decoder_norm")
+        self.build_decoder(hidden_dim)
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "head_dim": head_dim,
+                "num_decoder_layers": num_decoder_layers,
+                "dropout": dropout,
+                "activation": activation,
+                "gated": gated,
+                "tie_embeddings": tie_embeddings,
+                "num_buckets": num_buckets,
+                "max_distance": max_distance,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
+        )
+
+    def encode(self, token_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids)
+        hidden_states = [x]  # (B, S, D)
+        x = self.dropout(x, training=training)
+        bias = self.encoder_positions(padding_mask) + self.padding_bias(padding_mask)
+        for block in self.encoder_blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        x = hidden_states[-1] = self.encoder_norm(x)
+        return {
+            "encoder_sequence_output": self.dropout(x, training=training),
+            "encoder_hidden_states": hidden_states,
+            "encoder_attention_biases": [bias] * len(self.encoder_blocks),
+        }
+
+    def decode(self, token_ids, padding_mask, source, cache=None, training=None):
+        cache = KeyValueCache(padding_mask, cache, len(self.decoder_blocks))
+        x = self.token_embedding(token_ids)
+        hidden_states = [x]  # (B, T, D)
+        x = self.dropout(x, training=training)
+        bias = as_tensor(self.causal_bias(cache.padding_mask, cache.slots))
+        bias = bias + self.decoder_positions(cache.padding_mask, cache.slots)
+        source_bias = self.padding_bias(source["padding_mask"])
+        for block, past, *pair in zip(
+            self.decoder_blocks, cache.past, source["keys"], source["values"], strict=True
+        ):
+            x = cache.keep(
+                *block(
+                    x,
+                    source=tuple(pair),
+                    bias=bias,
+                    source_bias=source_bias,
+                    past=past,
+                    write=cache.write,
+                    training=training,
+                )
+            )
+            hidden_states.append(x)
+        x = hidden_states[-1] = self.decoder_norm(x)
+        return {
+            "sequence_output": self.dropout(x, training=training),
+            "cache": cache.state(),
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.decoder_blocks),
+            "source_bias": source_bias,
+        }
+
+    def make_head(self, kind, **options):
+        if kind == "seq2seq_lm":
+            return T5LMHead(
+                self.token_embedding,
+                self.config["tie_embeddings"],
+                dtype=self.dtype_policy,
+                name="token_head",
+            )
+        return super().make_head(kind, **options)
+
+
+def _size(num_layers, num_heads, hidden_dim, intermediate_dim, head_dim=64, **others):
+    return {
+        "vocabulary_size": 32128,
+        "num_layers": num_layers,
+        "num_heads": num_heads,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": intermediate_dim,
+        "head_dim": head_dim,
+    } | others
+
+
+_GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}
+_NEWER = {
+    "small": _size(8, 6, 512, 1024, **_GATED),
+    "base": _size(12, 12, 768, 2048, **_GATED),
+    "large": _size(24, 16, 1024, 2816, **_GATED),
+    "xl": _size(24, 32, 2048, 5120, **_GATED),
+    "xxl": _size(24, 64, 4096, 10240, **_GATED),
+}
+T5Backbone.SIZES = {
+    "t5_small_multi": _size(6, 8, 512, 2048),
+    "t5_base_multi": _size(12, 12, 768, 3072),
+    "t5_large_multi": _size(24, 16, 1024, 4096),
+    **{f"t5_1.1_{size}": arguments for size, arguments in _NEWER.items()},
+    **{f"flan_{size}_multi": _NEWER[size] for size in ("small", "base", "large")},
+}
+T5Backbone.PUBLISHED = {
+    **{f"t5_{size}_multi": f"hf://google-t5/t5-{size}" for size in ("small", "base", "large")},
+    **{f"t5_1.1_{size}": f"hf://google/t5-v1_1-{size}" for size in _NEWER},
+    **{f"flan_{size}_multi": f"hf://google/flan-t5-{size}" for size in ("small", "base", "large")},
+}
+
+# === Checkpoints ===
+
+_HALVES = {"encoder": 1, "decoder": 2}  # the number of the feed-forward network in a block
+_NAMES = {"token_embedding": "shared", "token_head": "lm_head"}
+for _half, _last in _HALVES.items():
+    _ours, _theirs = f"{_half}_block_{{i}}", f"{_half}.block.{{i}}.layer"
+    _NAMES |= {
+        f"{_half}_positions": f"{_half}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{_ours}/attention/query_key_value": tuple(
+            f"{_theirs}.0.SelfAttention.{part}" for part in "qkv"
+        ),
+        f"{_ours}/attention/output": f"{_theirs}.0.SelfAttention.o",
+        f"{_ours}/attention_norm": f"{_theirs}.0.layer_norm",
+        f"{_ours}/feedforward/intermediate": f"{_theirs}.{_last}.DenseReluDense.wi",
+        f"{_ours}/feedforward/gate": f"{_theirs}.{_last}.DenseReluDense.wi_1",
+        f"{_ours}/feedforward/output": f"{_theirs}.{_last}.DenseReluDense.wo",
+        f"{_ours}/feedforward_norm": f"{_theirs}.{_last}.layer_norm",
+        f"{_half}_norm": f"{_half}.final_layer_norm",
+    }
+_CROSS = "decoder.block.{i}.layer.1"
+_NAMES |= {
+    "decoder_block_{i}/cross_attention/query": f"{_CROSS}.EncDecAttention.q",
+    "decoder_block_{i}/cross_attention/key_value": tuple(
+        f"{_CROSS}.EncDecAttention.{part}" for part in "kv"
+    ),
+    "decoder_block_{i}/cross_attention/output": f"{_CROSS}.EncDecAttention.o",
+    "decoder_block_{i}/cross_attention_norm": f"{_CROSS}.layer_norm",
+}
+NAMES = NameTable(
+    _NAMES,
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    spellings={".wi_0.": ".wi."},
+    # Tied copies, and a table that the first release has and nobody reads.
+    ignored=r"^(en|de)coder\.embed_tokens\.|^lm_head\.|EncDecAttention\.relative_attention_bias",
+)
+
+
+def _huggingface_config(checkpoint):
+    config = checkpoint.config
+    require_only(checkpoint, T5Backbone, {"is_encoder_decoder": True})
+    stated = config.get("feed_forward_proj", "relu")
+    gate, _, activation = stated.rpartition("-") if isinstance(stated, str) else ("?", "", "")
+    if gate not in ("", "gated"):
+        raise CheckpointError(
+            f"{checkpoint.source}: config.json has feed_forward_proj={stated!r}, and T5Backbone "
+            "knows 'relu', 'gated-gelu' and the like."
+        )
+    # The gated form that is called "gelu" has always been the tanh form.
+    activation = "gelu_tanh" if stated == "gated-gelu" else own_activation(activation)
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["num_layers"],
+        "num_heads": config["num_heads"],
+        "hidden_dim": config["d_model"],
+        "intermediate_dim": config["d_ff"],
+        "head_dim": config["d_kv"],
+        "num_decoder_layers": config.get("num_decoder_layers"),
+        "dropout": config.get("dropout_rate", 0.1),
+        "activation": activation,
+        "gated": bool(gate),
+        "tie_embeddings": config.get("tie_word_embeddings", True),
+        "num_buckets": config.get("relative_attention_num_buckets", 32),
+        "max_distance": config.get("relative_attention_max_distance", 128),
+        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-6),
+    }
+
+
+T5Backbone.CONVERTERS = {
+    "huggingface": Converter(
+        lambda checkpoint: signs(
+            checkpoint,
+            ("t5", "mt5"),
+            [
+                "shared.weight",
+                "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                "decoder.block.0.layer.1.EncDecAttention.q.weight",
+            ],
+        ),
+        _huggingface_config,
+        NAMES,
+    ),
+}
