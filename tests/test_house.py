@@ -41,6 +41,8 @@ NAMESAKES = {
     "characters": {"tokenizers", "packers"},
     "words": {"tokenizers", "packers"},
     "gpt": {"models", "tokenizers"},
+    "marian": {"models", "tokenizers"},
+    "transformer": {"layers", "models"},
 }
 
 

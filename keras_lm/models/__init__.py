@@ -15,12 +15,14 @@ from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.lstm import LSTMBackbone
+from keras_lm.models.marian import MarianBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
 from keras_lm.models.roberta import RobertaBackbone
 from keras_lm.models.spanbert import SpanBertBackbone
 from keras_lm.models.t5 import T5Backbone
 from keras_lm.models.taglm import TagLMBackbone
 from keras_lm.models.tinybert import TinyBertBackbone
+from keras_lm.models.transformer import TransformerBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 
@@ -42,11 +44,13 @@ __all__ = [
     "GPTBackbone",
     "GPTNeoBackbone",
     "LSTMBackbone",
+    "MarianBackbone",
     "PairLSTMBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",
     "TagLMBackbone",
     "TinyBertBackbone",
+    "TransformerBackbone",
     "WordVectorBackbone",
 ]
