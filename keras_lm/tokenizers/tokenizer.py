@@ -359,6 +359,11 @@ class Tokenizer(tf.Module):
         return function(ragged.keep(ids, plain))
 
     @property
+    def target(self):
+        """The tokenizer of what a model writes: itself, but for a translator with two."""
+        return self
+
+    @property
     def vocabulary(self):
         """All entries, in the order of their ids."""
         return list(self._vocabulary.tokens)
