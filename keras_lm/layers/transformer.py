@@ -245,12 +245,12 @@ class CausalPreNormBlock(CausalBlock, PreNormBlock):
 
 
 class DecoderBlock(CausalBlock):
-    """A mixin as `CausalBlock`, with attention to an encoder's output before the feed-forward.
+    """A mixin as `CausalBlock`, with attention to a source before the feed-forward network.
 
     Call: `block(x, source, bias=None, source_bias=None, past=None, write=None)`. `source` is the
-    pair `block.cross_attention.keys_and_values(encoded)`, each (B, N, T, H), of the encoder's
-    output (B, T, D), and `source_bias` broadcastable to (B, N, S, T). Returns as
-    `CausalSelfAttention`.
+    encoder's output (B, T, D), or the keys and values of it that an earlier call returned;
+    `source_bias` is broadcastable to (B, N, S, T). Returns as `CausalSelfAttention`, and the
+    source's keys and values, each (B, N, T, H).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
     """
@@ -279,6 +279,8 @@ class DecoderBlock(CausalBlock):
             self.read(x, self.attention_norm), bias=bias, past=past, write=write, training=training
         )
         x = self.residual(x, self.attention_norm, attended, training)
+        if not isinstance(source, tuple):
+            source = tuple(self.cross_attention.keys_and_values(source))
         attended = self.cross_attention(
             self.read(x, self.cross_attention_norm),
             past=source,
@@ -286,7 +288,12 @@ class DecoderBlock(CausalBlock):
             training=training,
         )
         x = self.residual(x, self.cross_attention_norm, attended, training)
-        return self.add_feedforward(x, training), keys, values
+        return self.add_feedforward(x, training), keys, values, *source
+
+    def compute_output_shape(self, x_shape, source_shape):
+        x, *heads = super().compute_output_shape(x_shape)
+        batch, number, _, width = heads[0]
+        return x, *heads, *[(batch, number, source_shape[1], width)] * 2
 
     def cross_attention_probabilities(self, x, source, bias=None, source_bias=None):
         """Return the probabilities (B, N, S, T) of what the tokens read of the source, float32."""

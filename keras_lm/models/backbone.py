@@ -91,6 +91,8 @@ class Backbone(keras.Model):
     LM_LOSS_WEIGHT = 0.0
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
+    # The key of the mask of the tokens that a state takes in.
+    mask_name = "padding_mask"
     # The class that packs a tokenizer's ids into rows.
     packer_class = Packer
     # What `forward` returns beside the outputs, for inspection.

@@ -13,13 +13,7 @@ from keras_lm.packers import Template
 
 
 class CachedBackbone(Backbone):
-    """A model whose state is the keys and values of all tokens so far, in the slots of a `cache`.
-
-    `make_room` and `rewind` are those of `Backbone`, for slots.
-    """
-
-    # The key of the mask of the tokens that go into the cache.
-    mask_name = "padding_mask"
+    """A model whose state, a `cache`, has slots with the keys and values of the tokens so far."""
 
     def cache_sizes(self):
         """Return L, N and H of the cache."""

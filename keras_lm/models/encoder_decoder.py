@@ -6,6 +6,7 @@ Shapes: B batch, S source, T new target tokens, L decoder blocks, N heads, H per
 from keras import ops
 
 from keras_lm.layers import CausalLMHead
+from keras_lm.layers.cache import DecoderCache
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.causal import CachedBackbone
@@ -23,12 +24,12 @@ class EncoderDecoderBackbone(CachedBackbone):
             return {"encoder_sequence_output": x, "encoder_hidden_states": [...],
                     "encoder_attention_biases": [...]}
 
-        def decode(self, token_ids, padding_mask, source, cache=None, training=None):
+        def decode(self, token_ids, padding_mask, cache, training=None):
             …
-            return {"sequence_output": x, "cache": …, "hidden_states": [...],
+            return {"sequence_output": x, "cache": cache.state(), "hidden_states": [...],
                     "attention_biases": [...], "source_bias": …}
 
-    where `source` is what `read_source` returns. See `keras_lm.layers.DecoderPostNormBlock`.
+    with a `keras_lm.layers.cache.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
 
     Call: `backbone({"encoder_token_ids": …, "encoder_padding_mask": …, "decoder_token_ids": …,
     "decoder_padding_mask": …})`, the first two (B, S), the others (B, T), all int32; the masks are
@@ -86,30 +87,20 @@ class EncoderDecoderBackbone(CachedBackbone):
         encoded = {}
         if cache is None:
             encoded = self.encode(encoder_token_ids, encoder_padding_mask, training)
-            source = self.read_source(encoded["encoder_sequence_output"], encoder_padding_mask)
-        else:
-            source = cache[FIXED]
-        decoded = self.decode(decoder_token_ids, decoder_padding_mask, source, cache, training)
-        decoded["cache"][FIXED] = source
-        return encoded | decoded
+        cache = DecoderCache(
+            decoder_padding_mask,
+            cache,
+            len(self.decoder_blocks),
+            encoded.get("encoder_sequence_output"),
+            encoder_padding_mask,
+        )
+        return encoded | self.decode(decoder_token_ids, decoder_padding_mask, cache, training)
 
     def encode(self, token_ids, padding_mask, training=None):
         raise NotImplementedError(f"{type(self).__name__} does not say how it encodes.")
 
-    def decode(self, token_ids, padding_mask, source, cache=None, training=None):
+    def decode(self, token_ids, padding_mask, cache, training=None):
         raise NotImplementedError(f"{type(self).__name__} does not say how it decodes.")
-
-    def read_source(self, encoded, padding_mask):
-        """Return the keys and values of the encoder's output (B, S, D) for each decoder block."""
-        blocks = self.decoder_blocks
-        pairs = [block.cross_attention.keys_and_values(encoded) for block in blocks]
-        keys, values = zip(*pairs, strict=True)
-        return {"keys": keys, "values": values, "padding_mask": padding_mask}
-
-    def build_decoder(self, hidden_dim):
-        """Build the decoder's blocks, whose cross-attention reads the source before any call."""
-        for block in self.decoder_blocks:
-            block.build((None, None, hidden_dim))
 
     # === To look inside ===
 
@@ -167,7 +158,10 @@ class EncoderDecoderBackbone(CachedBackbone):
         """Return the state before any target token, for sources (B, S)."""
         encoded = self.encode(token_ids, padding_mask)["encoder_sequence_output"]
         state = super().initial_state(ops.shape(token_ids)[0], length)
-        return state | {FIXED: self.read_source(encoded, padding_mask)}
+        blocks = self.decoder_blocks
+        pairs = [block.cross_attention.keys_and_values(encoded) for block in blocks]
+        keys, values = map(tuple, zip(*pairs, strict=True))
+        return state | {FIXED: {"keys": keys, "values": values, "padding_mask": padding_mask}}
 
     def pack_state(self, state):
         return super().pack_state(state) | {FIXED: super().pack_state(state[FIXED])}

@@ -30,7 +30,6 @@ from keras_lm.layers import (
     SelfAttention,
     get_activation,
 )
-from keras_lm.layers.cache import KeyValueCache
 from keras_lm.layers.masks import as_tensor
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
@@ -405,7 +404,6 @@ class T5Backbone(EncoderDecoderBackbone):
         )
         self.encoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="encoder_norm")
         self.decoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="decoder_norm")
-        self.build_decoder(hidden_dim)
         self.finish(
             {
                 "vocabulary_size": vocabulary_size,
@@ -440,21 +438,18 @@ class T5Backbone(EncoderDecoderBackbone):
             "encoder_attention_biases": [bias] * len(self.encoder_blocks),
         }
 
-    def decode(self, token_ids, padding_mask, source, cache=None, training=None):
-        cache = KeyValueCache(padding_mask, cache, len(self.decoder_blocks))
+    def decode(self, token_ids, padding_mask, cache, training=None):
         x = self.token_embedding(token_ids)
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)
         bias = as_tensor(self.causal_bias(cache.padding_mask, cache.slots))
         bias = bias + self.decoder_positions(cache.padding_mask, cache.slots)
-        source_bias = self.padding_bias(source["padding_mask"])
-        for block, past, *pair in zip(
-            self.decoder_blocks, cache.past, source["keys"], source["values"], strict=True
-        ):
+        source_bias = self.padding_bias(cache.source_mask)
+        for block, source, past in zip(self.decoder_blocks, cache.sources, cache.past, strict=True):
             x = cache.keep(
                 *block(
                     x,
-                    source=tuple(pair),
+                    source=source,
                     bias=bias,
                     source_bias=source_bias,
                     past=past,
