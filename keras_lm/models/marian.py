@@ -24,7 +24,6 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
     truncated_normal,
 )
-from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
 from keras_lm.tokenizers.sentence_piece import MarianTokenizer
 
@@ -147,7 +146,6 @@ class MarianBackbone(EncoderDecoderBackbone):
         self.decoder_blocks = [
             DecoderPostNormBlock(**options, name=f"decoder_block_{i}") for i in range(number)
         ]
-        self.build_decoder(hidden_dim)
         self.finish(
             {
                 "vocabulary_size": vocabulary_size,
@@ -187,20 +185,17 @@ class MarianBackbone(EncoderDecoderBackbone):
             "encoder_attention_biases": [bias] * len(self.encoder_blocks),
         }
 
-    def decode(self, token_ids, padding_mask, source, cache=None, training=None):
-        cache = KeyValueCache(padding_mask, cache, len(self.decoder_blocks))
+    def decode(self, token_ids, padding_mask, cache, training=None):
         x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)
         bias = self.causal_bias(cache.padding_mask, cache.slots)
-        source_bias = self.padding_bias(source["padding_mask"])
-        for block, past, *pair in zip(
-            self.decoder_blocks, cache.past, source["keys"], source["values"], strict=True
-        ):
+        source_bias = self.padding_bias(cache.source_mask)
+        for block, source, past in zip(self.decoder_blocks, cache.sources, cache.past, strict=True):
             x = cache.keep(
                 *block(
                     x,
-                    source=tuple(pair),
+                    source=source,
                     bias=bias,
                     source_bias=source_bias,
                     past=past,
@@ -274,7 +269,7 @@ NAMES = NameTable(
     prefix=r"model\.",
     # Where there is one embedding, its copies may have these names; else two tables do.
     spellings={"encoder.embed_tokens.": "shared."},
-    ignored=r"(en|de)coder\.embed_(tokens|positions)\.|^lm_head\.",
+    ignored=r"(en|de)coder\.embed_(tokens|positions)\.|\bshared\.|^lm_head\.",
 )
 
 

@@ -14,7 +14,6 @@ from keras_lm.layers import (
     PostNormBlock,
     SinusoidalPositionEmbedding,
 )
-from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
@@ -119,7 +118,6 @@ class TransformerBackbone(EncoderDecoderBackbone):
                 LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name=f"{half}_norm")
                 for half in ("encoder", "decoder")
             )
-        self.build_decoder(hidden_dim)
         self.finish(
             {
                 "vocabulary_size": vocabulary_size,
@@ -159,20 +157,17 @@ class TransformerBackbone(EncoderDecoderBackbone):
             "encoder_attention_biases": [bias] * len(self.encoder_blocks),
         }
 
-    def decode(self, token_ids, padding_mask, source, cache=None, training=None):
-        cache = KeyValueCache(padding_mask, cache, len(self.decoder_blocks))
+    def decode(self, token_ids, padding_mask, cache, training=None):
         x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)
         bias = self.causal_bias(cache.padding_mask, cache.slots)
-        source_bias = self.padding_bias(source["padding_mask"])
-        for block, past, *pair in zip(
-            self.decoder_blocks, cache.past, source["keys"], source["values"], strict=True
-        ):
+        source_bias = self.padding_bias(cache.source_mask)
+        for block, source, past in zip(self.decoder_blocks, cache.sources, cache.past, strict=True):
             x = cache.keep(
                 *block(
                     x,
-                    source=tuple(pair),
+                    source=source,
                     bias=bias,
                     source_bias=source_bias,
                     past=past,

@@ -8,6 +8,7 @@ import pytest
 
 from keras_lm import models
 from keras_lm.models import Backbone
+from keras_lm.models.sizes import estimate
 from keras_lm.registry import BACKBONES
 from keras_lm.tasks import Seq2SeqLM, TextClassifier
 
@@ -19,6 +20,16 @@ MODELS = {
     ),
     "T5Backbone 1.1": lambda: models.T5Backbone(
         50, 2, num_decoder_layers=3, gated=True, tie_embeddings=False, **SIZE
+    ),
+    "TransformerBackbone": lambda: models.TransformerBackbone(
+        50, 2, num_decoder_layers=3, max_sequence_length=9, **SIZE
+    ),
+    "TransformerBackbone with more": lambda: models.TransformerBackbone(
+        50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, final_norms=True, **SIZE
+    ),
+    "MarianBackbone": lambda: models.MarianBackbone(50, 2, num_decoder_layers=3, **SIZE),
+    "MarianBackbone with more": lambda: models.MarianBackbone(
+        50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, scale_embedding=False, **SIZE
     ),
 }
 SOURCE = np.array([[4, 7, 9, 11, 23, 8], [31, 2, 2, 40, 5, 17]])
@@ -107,6 +118,13 @@ def test_files(backbone, tmp_path):
         assert type(again) is type(backbone)
         assert again.get_config() == backbone.get_config()
         np.testing.assert_array_equal(again(inputs())["sequence_output"], expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_estimate_equals_a_model_that_is_built(name):
+    backbone = MODELS[name]()
+    found = estimate(type(backbone), **backbone.config)
+    assert found["parameters"] == backbone.count_params()
 
 
 def test_bad_inputs(backbone):

@@ -15,6 +15,7 @@ from keras_lm.objectives import (
     MaskedNGrams,
     MaskedSpans,
 )
+from keras_lm.objectives.span_boundary import SpanCrossentropy
 from keras_lm.tokenizers import BytePairTokenizer, Tokenizer, WordPieceTokenizer
 
 MASK, CLS, SEP, PAD, VOCABULARY = 4, 2, 3, 0, 1000

@@ -96,11 +96,11 @@ class MarianTokenizer(Tokenizer):
             return tf.constant([ids.get(piece, unknown) for piece in pieces])
 
     def _make_table(self, ids):
+        unknown = self.special_id("unknown")
+        ids = ids | {self.id_to_token(unknown): unknown}  # a table must not be empty
         with tf.init_scope():
-            rows = tf.lookup.KeyValueTensorInitializer(
-                tf.constant([*ids], tf.string), tf.constant([*ids.values()], tf.int32)
-            )
-            return tf.lookup.StaticHashTable(rows, self.special_id("unknown"))
+            rows = tf.lookup.KeyValueTensorInitializer([*ids], [*ids.values()], tf.string, tf.int32)
+            return tf.lookup.StaticHashTable(rows, unknown)
 
     def _find_foreign(self, model):
         """Find the entries, of the other language, all of whose characters the model lacks.
