@@ -41,6 +41,7 @@ class MarianLMHead(CausalLMHead):
             initializer="zeros",
             trainable=False,
             dtype="float32",
+            autocast=False,
         )
 
     def call(self, outputs, inputs=None, training=None):

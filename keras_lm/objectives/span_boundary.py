@@ -18,6 +18,9 @@ class SpanCrossentropy(MaskedCrossentropy):
     """`MaskedCrossentropy` over the tokens of spans, divided by their number plus one.
 
     The authors' code adds one, as a batch may have no span with a token on both sides.
+
+    Args:
+        label_smoothing: float, see `MaskedCrossentropy`.
     """
 
     def __init__(self, label_smoothing=0.0, name="span_crossentropy"):

@@ -86,6 +86,9 @@ MODELS = {
         lambda n: models.TagLMBackbone(cove(n), embedding_dim=6, hidden_dim=8, dropout=0.0),
     ),
     "WordVectorBackbone": ("words", lambda n: models.WordVectorBackbone(n, 8)),
+    "TransformerBackbone": None,  # encoder-decoders: test_encoder_decoders.py
+    "MarianBackbone": None,
+    "T5Backbone": None,
 }
 ENCODERS = {
     "BertBackbone",
@@ -98,12 +101,18 @@ ENCODERS = {
     "TinyBertBackbone",
 }
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
+ENCODER_DECODERS = {"TransformerBackbone", "MarianBackbone", "T5Backbone"}
+ONE_STACK = {*MODELS} - ENCODER_DECODERS
 # The tasks for which only some models have a head.
 ONLY = {
+    "TextClassifier": ONE_STACK,
+    "TextRegressor": ONE_STACK,
+    "FeatureExtractor": ONE_STACK,
     "MultipleChoice": ENCODERS | GPTS,
-    "TokenClassifier": {*MODELS} - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
+    "TokenClassifier": ONE_STACK - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
     "MaskedLM": ENCODERS,
     "CausalLM": GPTS | {"LSTMBackbone", "AWDLSTMBackbone"},
+    "Seq2SeqLM": ENCODER_DECODERS,
 }
 ALL_TASKS = {
     "TextClassifier": {"num_classes": 3},
@@ -112,6 +121,7 @@ ALL_TASKS = {
     "MultipleChoice": {},
     "MaskedLM": {},
     "CausalLM": {},
+    "Seq2SeqLM": {},
     "FeatureExtractor": {},
 }
 
@@ -194,6 +204,7 @@ def pack(backbone, tokenizer, texts, side="right"):
 def test_every_model_is_listed():
     ours = {name for name, cls in BACKBONES.items() if cls.__module__.startswith("keras_lm.models")}
     parts = {"Backbone", "CausalBackbone", "WordBackbone", "FeatureBackbone"}
+    parts |= {"CachedBackbone", "EncoderDecoderBackbone"}
     assert ours - parts == set(MODELS)
 
 

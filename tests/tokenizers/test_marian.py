@@ -81,6 +81,13 @@ def test_a_language_is_a_token_at_the_start_of_a_text(tokenizer):
     assert starts[0] == 0 and ends[0] == 7 and ends[-1] == 11
 
 
+def test_a_vocabulary_without_languages(tokenizer, folder):
+    words = [token for token in tokenizer.vocabulary if not token.startswith(">>")]
+    found = MarianTokenizer(folder / "source.spm", folder / "target.spm", words)
+    assert tokens(found, ">>fra<< the") == ["<unk>", *tokens(tokenizer, "the")]
+    assert tokens(found, "the") == tokens(tokenizer, "the")
+
+
 def test_characters_of_the_other_language(tokenizer):
     assert tokens(tokenizer, "☃☃")[-1] == "☃☃"
     assert tokens(tokenizer, "☃☃☃")[-1] == "<unk>"
