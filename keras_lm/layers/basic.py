@@ -130,7 +130,7 @@ class SinusoidalPositionEmbedding(PositionEmbedding):
     Args:
         max_sequence_length, hidden_dim: see `PositionEmbedding`; its calls are the same.
         interleaved: bool. A sine and its cosine next to each other, as in the paper; False for all
-            sines first, as in tensor2tensor and Marian.
+            sines first, as in Hugging Face's Marian. (tensor2tensor's frequencies are others.)
 
     Source: https://arxiv.org/abs/1706.03762, section 3.5.
     """

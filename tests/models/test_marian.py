@@ -140,7 +140,7 @@ def test_embeddings_that_are_not_scaled(goldens, reference, variant, assert_equa
         ({"is_encoder_decoder": False}, "is_encoder_decoder=False"),
         ({"d_model": ...}, "lacks 'd_model'"),
         ({"activation_function": "no"}, "activation='no'"),
-        ({"model_type": "bart"}, "bart"),
+        ({"model_type": "bart"}, "it is BART"),
         ({"model_type": ...}, "model_type=None"),
     ],
 )
