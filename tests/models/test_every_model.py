@@ -86,7 +86,9 @@ MODELS = {
         lambda n: models.TagLMBackbone(cove(n), embedding_dim=6, hidden_dim=8, dropout=0.0),
     ),
     "WordVectorBackbone": ("words", lambda n: models.WordVectorBackbone(n, 8)),
+    "T5Backbone": None,  # with other inputs: test_encoder_decoders.py
 }
+ENCODER_DECODERS = {"T5Backbone"}
 ENCODERS = {
     "BertBackbone",
     "RobertaBackbone",
@@ -99,11 +101,14 @@ ENCODERS = {
 }
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
 # The tasks for which only some models have a head.
+READERS = {*MODELS} - ENCODER_DECODERS
 ONLY = {
+    **dict.fromkeys(("TextClassifier", "TextRegressor", "FeatureExtractor"), READERS),
     "MultipleChoice": ENCODERS | GPTS,
-    "TokenClassifier": {*MODELS} - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
+    "TokenClassifier": READERS - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
     "MaskedLM": ENCODERS,
     "CausalLM": GPTS | {"LSTMBackbone", "AWDLSTMBackbone"},
+    "Seq2SeqLM": ENCODER_DECODERS,
 }
 ALL_TASKS = {
     "TextClassifier": {"num_classes": 3},
@@ -112,6 +117,7 @@ ALL_TASKS = {
     "MultipleChoice": {},
     "MaskedLM": {},
     "CausalLM": {},
+    "Seq2SeqLM": {},
     "FeatureExtractor": {},
 }
 
@@ -193,7 +199,8 @@ def pack(backbone, tokenizer, texts, side="right"):
 
 def test_every_model_is_listed():
     ours = {name for name, cls in BACKBONES.items() if cls.__module__.startswith("keras_lm.models")}
-    parts = {"Backbone", "CausalBackbone", "WordBackbone", "FeatureBackbone"}
+    parts = {"Backbone", "CachedBackbone", "CausalBackbone", "EncoderDecoderBackbone"}
+    parts |= {"WordBackbone", "FeatureBackbone"}
     assert ours - parts == set(MODELS)
 
 
