@@ -46,6 +46,7 @@ class EncoderDecoderBackbone(CachedBackbone):
 
     Example:
 
+        backbone = keras_lm.models.T5Backbone(100, 2, 2, hidden_dim=16, intermediate_dim=32)
         first = backbone({"encoder_token_ids": [[8, 6, 1]], "decoder_token_ids": [[0, 5]]})
         more = backbone({"decoder_token_ids": [[7]], "cache": first["cache"]})
 

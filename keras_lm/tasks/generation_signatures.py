@@ -196,6 +196,7 @@ def generate_specs():
 
 
 def per_row(name, value, rows):
+    """Return an input with one value for all rows, or one for each, as (1,) or (rows,)."""
     value = tf.reshape(value, [-1])
     require(
         (tf.size(value) == 1) | (tf.size(value) == rows),

@@ -86,10 +86,11 @@ MODELS = {
         lambda n: models.TagLMBackbone(cove(n), embedding_dim=6, hidden_dim=8, dropout=0.0),
     ),
     "WordVectorBackbone": ("words", lambda n: models.WordVectorBackbone(n, 8)),
-    "TransformerBackbone": None,  # encoder-decoders: test_encoder_decoders.py
+    "TransformerBackbone": None,  # with other inputs: test_encoder_decoders.py
     "MarianBackbone": None,
     "T5Backbone": None,
 }
+ENCODER_DECODERS = {"TransformerBackbone", "MarianBackbone", "T5Backbone"}
 ENCODERS = {
     "BertBackbone",
     "RobertaBackbone",
@@ -101,15 +102,12 @@ ENCODERS = {
     "TinyBertBackbone",
 }
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
-ENCODER_DECODERS = {"TransformerBackbone", "MarianBackbone", "T5Backbone"}
-ONE_STACK = {*MODELS} - ENCODER_DECODERS
 # The tasks for which only some models have a head.
+READERS = {*MODELS} - ENCODER_DECODERS
 ONLY = {
-    "TextClassifier": ONE_STACK,
-    "TextRegressor": ONE_STACK,
-    "FeatureExtractor": ONE_STACK,
+    **dict.fromkeys(("TextClassifier", "TextRegressor", "FeatureExtractor"), READERS),
     "MultipleChoice": ENCODERS | GPTS,
-    "TokenClassifier": ONE_STACK - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
+    "TokenClassifier": READERS - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
     "MaskedLM": ENCODERS,
     "CausalLM": GPTS | {"LSTMBackbone", "AWDLSTMBackbone"},
     "Seq2SeqLM": ENCODER_DECODERS,
@@ -203,8 +201,8 @@ def pack(backbone, tokenizer, texts, side="right"):
 
 def test_every_model_is_listed():
     ours = {name for name, cls in BACKBONES.items() if cls.__module__.startswith("keras_lm.models")}
-    parts = {"Backbone", "CausalBackbone", "WordBackbone", "FeatureBackbone"}
-    parts |= {"CachedBackbone", "EncoderDecoderBackbone"}
+    parts = {"Backbone", "CachedBackbone", "CausalBackbone", "EncoderDecoderBackbone"}
+    parts |= {"WordBackbone", "FeatureBackbone"}
     assert ours - parts == set(MODELS)
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from keras_lm.models import Backbone, T5Backbone
 from keras_lm.models.sizes import estimate
-from keras_lm.models.t5 import RelativePositionBias
+from keras_lm.models.t5_layers import RelativePositionBias
 from keras_lm.tasks import Seq2SeqLM
 
 
