@@ -162,7 +162,8 @@ class MarianTokenizer(Tokenizer):
             is_unknown = ids.values == self._pieces.special_id("unknown")
 
             def with_foreign():
-                characters = self._aligner(text)
+                rows, _ = tf.unique(tf.boolean_mask(ragged.row_ids(ids), is_unknown))
+                characters = self._aligner(tf.gather(text, rows))
                 found = tf.boolean_mask(characters.pieces, characters.are_unknown)
                 found = self._foreign.lookup(found)
                 return tf.tensor_scatter_nd_update(values, tf.where(is_unknown), found)
