@@ -213,24 +213,34 @@ def _size(num_layers, num_heads, hidden_dim, intermediate_dim, head_dim=64, **ot
 
 
 _GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}
-_NEWER = {
-    "small": _size(8, 6, 512, 1024, **_GATED),
-    "base": _size(12, 12, 768, 2048, **_GATED),
-    "large": _size(24, 16, 1024, 2816, **_GATED),
-    "xl": _size(24, 32, 2048, 5120, **_GATED),
-    "xxl": _size(24, 64, 4096, 10240, **_GATED),
-}
+_SMALL = _size(8, 6, 512, 1024, **_GATED)
+_BASE = _size(12, 12, 768, 2048, **_GATED)
+_LARGE = _size(24, 16, 1024, 2816, **_GATED)
 T5Backbone.SIZES = {
     "t5_small_multi": _size(6, 8, 512, 2048),
     "t5_base_multi": _size(12, 12, 768, 3072),
     "t5_large_multi": _size(24, 16, 1024, 4096),
-    **{f"t5_1.1_{size}": arguments for size, arguments in _NEWER.items()},
-    **{f"flan_{size}_multi": _NEWER[size] for size in ("small", "base", "large")},
+    "t5_1.1_small": _SMALL,
+    "t5_1.1_base": _BASE,
+    "t5_1.1_large": _LARGE,
+    "t5_1.1_xl": _size(24, 32, 2048, 5120, **_GATED),
+    "t5_1.1_xxl": _size(24, 64, 4096, 10240, **_GATED),
+    "flan_small_multi": _SMALL,
+    "flan_base_multi": _BASE,
+    "flan_large_multi": _LARGE,
 }
 T5Backbone.PUBLISHED = {
-    **{f"t5_{size}_multi": f"hf://google-t5/t5-{size}" for size in ("small", "base", "large")},
-    **{f"t5_1.1_{size}": f"hf://google/t5-v1_1-{size}" for size in _NEWER},
-    **{f"flan_{size}_multi": f"hf://google/flan-t5-{size}" for size in ("small", "base", "large")},
+    "t5_small_multi": "hf://google-t5/t5-small",
+    "t5_base_multi": "hf://google-t5/t5-base",
+    "t5_large_multi": "hf://google-t5/t5-large",
+    "t5_1.1_small": "hf://google/t5-v1_1-small",
+    "t5_1.1_base": "hf://google/t5-v1_1-base",
+    "t5_1.1_large": "hf://google/t5-v1_1-large",
+    "t5_1.1_xl": "hf://google/t5-v1_1-xl",
+    "t5_1.1_xxl": "hf://google/t5-v1_1-xxl",
+    "flan_small_multi": "hf://google/flan-t5-small",
+    "flan_base_multi": "hf://google/flan-t5-base",
+    "flan_large_multi": "hf://google/flan-t5-large",
 }
 
 # === Checkpoints ===

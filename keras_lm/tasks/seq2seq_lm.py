@@ -187,7 +187,7 @@ class Seq2SeqLM(Task):
         number = num_return_sequences
         arguments.check_search(temperature, top_k, top_p, num_beams, length_penalty, number)
         self.require_tokenizer()
-        columns = self.columns(x)
+        columns, tokenizer = self.columns(x), self.tokenizer.target
         rows = next(iter(columns.values())).shape[0]
         options = arguments.all_options(
             self.limits,
@@ -208,7 +208,7 @@ class Seq2SeqLM(Task):
                     f"prefix has {len(options['prefix'])} strings for {rows} sources: pass one "
                     "for each, or one for all."
                 )
-        strings, ids = arguments.split_stop(stop, self.backbone.config["vocabulary_size"])
+        strings, ids = arguments.split_stop(stop, tokenizer.vocabulary_size)
         once = {
             "stop_strings": tf.constant(strings, tf.string),
             "stop_ids": tf.constant(ids, tf.int32),
