@@ -20,6 +20,7 @@ from keras_lm.layers.heads import (
     MaskedLMHead,
     MeanPooledClassifier,
     PooledClassifier,
+    SpanHead,
 )
 from keras_lm.layers.masks import CausalBias, PaddingBias
 from keras_lm.layers.recurrent import LSTM
@@ -59,6 +60,7 @@ __all__ = [
     "PreNormBlock",
     "ScalarMix",
     "SelfAttention",
+    "SpanHead",
     "WordSoftmax",
     "embedding_layers",
     "gelu_tanh",
