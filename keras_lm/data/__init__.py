@@ -7,9 +7,9 @@ from keras_lm.data.augmentation import augment_texts
 from keras_lm.data.documents import read_documents, split_sentences
 from keras_lm.data.packed_windows import epoch_batches, token_windows, window_batches
 from keras_lm.data.pretraining_rows import pretraining_rows
-from keras_lm.data.question_files import read_squad
 from keras_lm.data.shards import read_token_shards, write_row_shards, write_token_shards
 from keras_lm.files import find_files
+from keras_lm.squad_files import read_squad
 
 __all__ = [
     "augment_texts",

@@ -46,15 +46,10 @@ class Windows(Texts):
 
     def pack(self, packer, columns, tokenize=None, find=tokens_and_places):
         """Return the packed windows; `find` replaces `tokens_and_places`, for contexts."""
-        limit = self._limit(packer)
         questions = packer.ids(columns["question"], tokenize)
         ids, starts, ends = find(packer.tokenizer, columns["context"])
-        of_question = tf.minimum(tf.cast(questions.row_lengths(), tf.int32), limit)  # (B,)
+        of_question, room, step, windows = self._sizes(packer, questions, ids)  # (B,)
         number = tf.cast(ids.row_lengths(), tf.int32)
-        room = packer.sequence_length - packer.number_of_special_tokens("pair") - of_question
-        step = tf.minimum(self.stride, room)
-        # The last window of a text is the first to reach its end; one without tokens has one.
-        windows = 1 + (tf.maximum(number - room, 0) + step - 1) // step
         example, place = _places_in_rows(windows)  # (R,)
         begin = place * tf.gather(step, example)
         number, room, step = (tf.gather(x, example) for x in (number, room, step))
@@ -85,6 +80,21 @@ class Windows(Texts):
             "end": at(ends),
             "max_context": tf.cast(inside & (best == place[:, tf.newaxis]), tf.int32),
         }
+
+    def count(self, packer, columns):
+        """Return how many windows each example has, (B,); finds no places, which takes longest."""
+        questions, contexts = (packer.ids(columns[name]) for name in self.names)
+        return self._sizes(packer, questions, contexts)[-1]
+
+    def _sizes(self, packer, questions, contexts):
+        """Return the tokens of questions, and room, step and number of windows, (B,) each."""
+        lengths = tf.cast(questions.row_lengths(), tf.int32)
+        lengths = tf.minimum(lengths, self._limit(packer))
+        room = packer.sequence_length - packer.number_of_special_tokens("pair") - lengths
+        step = tf.minimum(self.stride, room)
+        # The last window of a text is the first to reach its end; one without tokens has one.
+        number = tf.cast(contexts.row_lengths(), tf.int32)
+        return lengths, room, step, 1 + (tf.maximum(number - room, 0) + step - 1) // step
 
     def _limit(self, packer):
         """Return how many tokens of a question are kept."""

@@ -57,7 +57,8 @@ def answers_of_examples(scores, places, nulls, example, rows):
     is_there = place < counts[:, tf.newaxis]  # (B, windows)
     window = tf.where(is_there, first[:, tf.newaxis] + place, 0)
     nulls = tf.reduce_min(tf.where(is_there, tf.gather(nulls, window), -LOWEST), axis=1)
-    scores = tf.where(is_there[:, :, tf.newaxis], tf.gather(scores, window), 2 * LOWEST)
+    is_there = tf.expand_dims(is_there, 2)  # LiteRT cannot slice bools so
+    scores = tf.where(is_there, tf.gather(scores, window), 2 * LOWEST)
     best, index = tf.math.top_k(tf.reshape(scores, [rows, -1]), number)
     window = tf.gather(window, index // number, batch_dims=1)  # (B, n)
     flat = window * number + index % number

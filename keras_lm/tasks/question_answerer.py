@@ -11,6 +11,8 @@ from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
 from keras_lm.packers import Windows
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_labels, answer_spans
+from keras_lm.tasks.answers import batches_of
+from keras_lm.tasks.lengths import COUNTED_TOGETHER
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.window_batches import window_batches
 from keras_lm.tokenizers import offsets
@@ -151,10 +153,9 @@ class QuestionAnswerer(Task):
         if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
             return windows
         # A schedule needs to know how many there are.
-        count = batches.reduce(
-            np.int64(0), lambda sum, batch: sum + tf.size(batch[0]["example"], tf.int64)
-        )
-        number = -(-int(count) // batch_size)
+        parts = batches_of(self.columns(x), COUNTED_TOGETHER)
+        count = sum(int(tf.reduce_sum(self.rows.count(self.packer, part))) for part in parts)
+        number = -(-count // batch_size)
         return windows.apply(tf.data.experimental.assert_cardinality(number))
 
     def validation_batches(self, data, batch_size, steps):

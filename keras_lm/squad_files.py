@@ -1,4 +1,4 @@
-"""Questions on contexts in SQuAD's files."""
+"""Questions on contexts in SQuAD's files. Importing this imports no TensorFlow."""
 
 import json
 
@@ -27,19 +27,24 @@ def read_squad(path):
     Source: SQuAD, https://arxiv.org/abs/1606.05250; SQuAD 2.0, https://arxiv.org/abs/1806.03822.
     """
     with open(path, "rb") as file:
-        rows = list(squad_rows(file.read(), str(path)))
+        content = file.read()
+    try:
+        content = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 ({error.reason}).") from error
+    rows = list(squad_rows(content, str(path)))
     x = {name: [row[name] for row in rows] for name in ("question", "context")}
     return x, [row["answers"] for row in rows], [row["id"] for row in rows]
 
 
 def squad_rows(content, name):
-    """Yield the questions of a file's content, bytes: dicts of id, question, context, answers.
+    """Yield the questions of a file's content, a string: dicts of id, question, context, answers.
 
     Raises:
         ValueError: see `read_squad`; `name` is what errors call the file.
     """
     try:
-        found = json.loads(content.decode("utf-8-sig"))
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: not JSON, or cut off ({error}).") from error
     reader = _Reader(name)
