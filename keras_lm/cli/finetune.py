@@ -107,9 +107,10 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     reads {"text": "…", "choices": […], "label": 0}, or a CSV with numbered columns, choice0,
     choice1, …, or those of SWAG; a label is a position.
 
-    question-answerer reads SQuAD's JSON, and columns question, context and answers in JSONL, where
-    answers are [{"text": "…", "start": 0}], with the number of characters before the text in its
-    context, or [] if there is none. If all questions of TRAIN have answers, the preset always
+    question-answerer reads SQuAD's JSON, and JSONL with the columns question, context and answers
+    (others are named with --text, --text-pair and --labels), where answers are [{"text": "…",
+    "start": 0}], with the number of characters before the text in its context, or [] if there is
+    none. If all questions of TRAIN have answers, the preset always
     answers; otherwise held-out rows decide how sure it must be.
 
     Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing

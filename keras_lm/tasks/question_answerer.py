@@ -171,12 +171,14 @@ class QuestionAnswerer(Task):
         finally:
             self._validation = None
 
-    def evaluate(self, x=None, y=None, batch_size=None, return_dict=False, **kwargs):
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
+    ):
         """As `keras.Model.evaluate`, and the scores of raw texts' answers; see `score`.
 
         The loss and the accuracies are means over windows.
         """
-        logs = super().evaluate(x, y, batch_size, return_dict=True, **kwargs)
+        logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
         if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
             x, y, batch_size = self._validation
         if _answers_of(x, y) is not None:
