@@ -12,6 +12,7 @@ from keras_lm.packers import Windows
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_labels, answer_spans
 from keras_lm.tasks.answers import batches_of
+from keras_lm.tasks.datasets import named
 from keras_lm.tasks.lengths import COUNTED_TOGETHER
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.window_batches import window_batches
@@ -181,6 +182,8 @@ class QuestionAnswerer(Task):
         logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
         if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
             x, y, batch_size = self._validation
+        if isinstance(x, tf.data.Dataset) and kwargs.get("steps"):
+            x = x.take(kwargs["steps"])
         if _answers_of(x, y) is not None:
             logs |= self.score(x, y, batch_size or 32)
         return logs if return_dict else list(logs.values())
@@ -196,7 +199,7 @@ class QuestionAnswerer(Task):
             dict of `exact_match`, `f1` and `no_answer_accuracy`, from 0 to 1; see
             `keras_lm.metrics`.
         """
-        gold = _answers_of(x, y)
+        gold = _required_answers(x, y)
         texts = self.answer_all(x, batch_size, verbose=verbose)["text"][:, 0].tolist()
         found = {}
         for metric in (metrics.ExactMatch(), metrics.AnswerF1(), metrics.NoAnswerAccuracy()):
@@ -206,10 +209,16 @@ class QuestionAnswerer(Task):
 
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
         """As `keras.Model.predict`: of raw texts, the logits of all windows, R rows."""
-        if not isinstance(x, tf.data.Dataset) and not hasattr(x, "__next__"):
-            x = x if self.is_packed(x) else self.preprocess(x)
-            x = {name: value for name, value in x.items() if name in self.packer.inputs}
+        if isinstance(x, tf.data.Dataset):
+            x = x.map(lambda x, *_: self._windows(x if self.is_packed(x) else named(self, x)))
+        elif not hasattr(x, "__next__"):
+            x = self._windows(x)
         return super().predict(x, batch_size, verbose, **kwargs)
+
+    def _windows(self, x):
+        """Return packed texts, or texts packed, with the inputs of the network alone."""
+        packed = x if self.is_packed(x) else self.preprocess(x)
+        return {name: packed[name] for name in self.packer.inputs if name in packed}
 
     # === Answers ===
 
@@ -335,7 +344,7 @@ class QuestionAnswerer(Task):
 
         Source: SQuAD 2.0's evaluation script, `find_best_thresh`.
         """
-        gold = _answers_of(x, y)
+        gold = _required_answers(x, y)
         has_answer = np.array([bool(texts) for texts in gold])
         if has_answer.all() or not has_answer.any():
             raise ValueError(
@@ -355,6 +364,13 @@ class QuestionAnswerer(Task):
         self.null_threshold = float(differences[best : best + 2].mean())
         self.forget_answers()
         return self.null_threshold
+
+
+def _required_answers(x, y):
+    answers = _answers_of(x, y)
+    if answers is None:
+        raise ValueError(f"y={y!r}: pass the answers of raw texts, see QuestionAnswerer.")
+    return answers
 
 
 def _answers_of(x, y):

@@ -225,6 +225,16 @@ def test_every_form_of_data(task, form):
         assert answers[0]["score"] == pytest.approx(same[0]["score"], rel=1e-4)
 
 
+def test_predict_returns_the_logits_of_all_windows(task):
+    packed = {name: x for name, x in task.preprocess(DATA).items() if name in task.packer.inputs}
+    expected = task(packed)
+    data = tf.data.Dataset.from_tensor_slices(DATA).batch(6)
+    for x in (DATA, data, packed):
+        found = task.predict(x, verbose=0)
+        for name, logits in expected.items():
+            np.testing.assert_allclose(found[name], logits, atol=1e-5)
+
+
 def dataset_of(labels):
     texts = tf.ragged.constant([["Ada"], ["bob", "it"], ["Eve"], [], ["film"], ["sky"]])
     starts = tf.ragged.constant(
