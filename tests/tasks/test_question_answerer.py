@@ -1,11 +1,13 @@
 """Question answering: equal to the reference, windows, answers in every form, exports."""
 
 import itertools
+import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file, save_file
 
 import keras_lm
 from keras_lm import export
@@ -106,6 +108,62 @@ def test_huggingface(goldens, tmp_path):
     # A token classifier's head has the same shape, but another meaning.
     with pytest.warns(UserWarning, match="new and random are span_head"):
         QuestionAnswerer.from_preset(goldens("bert-tokencls"), tokenizer=None)
+
+
+MODELS = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "distilbert": "DistilBert",
+    "albert": "Albert",
+    "electra-discriminator": "Electra",
+    "spanbert": None,  # its published folders state no architecture
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore:.*left over in the checkpoint")
+def test_published_heads_of_every_encoder(goldens, tmp_path, name):
+    tensors = load_file(goldens(name) / "model.safetensors")
+    config = json.loads((goldens(name) / "config.json").read_text())
+    width = config.get("hidden_size", config.get("dim"))
+    kernel, bias = np.random.normal(size=(2, width)).astype("float32"), np.float32([0.5, -0.5])
+    save_file(
+        tensors | {"qa_outputs.weight": kernel, "qa_outputs.bias": bias},
+        tmp_path / "model.safetensors",
+    )
+    config |= {"architectures": [f"{MODELS[name]}ForQuestionAnswering"]} if MODELS[name] else {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    task = keras_lm.tasks.Task.from_preset(tmp_path, tokenizer=None)
+    assert type(task) is QuestionAnswerer
+    inputs = {"token_ids": np.array([[5, 6, 7, 8]])}
+    states = task.backbone(inputs)["sequence_output"].numpy()
+    found, expected = task(inputs), states @ kernel.T + bias
+    assert_equal(found["start_logits"], expected[:, :, 0])
+    assert_equal(found["end_logits"], expected[:, :, 1])
+
+
+@pytest.mark.parametrize("name", ["tf1-bert", "tf1-albert"])
+@pytest.mark.filterwarnings("ignore:.*left over in the checkpoint")
+def test_published_heads_of_google(goldens, tmp_path, name):
+    (config,) = goldens(name).glob("*config.json")
+    (index,) = goldens(name).glob("*.index")
+    reader = tf.train.load_checkpoint(str(index.with_suffix("")))
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    width = json.loads(config.read_text())["hidden_size"]
+    kernel, bias = np.random.normal(size=(2, width)).astype("float32"), np.float32([0.5, -0.5])
+    tensors |= {"cls/squad/output_weights": kernel, "cls/squad/output_bias": bias}
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / index.stem),
+        tensor_names=[*tensors],
+        shape_and_slices=[""] * len(tensors),
+        tensors=[*tensors.values()],
+    )
+    (tmp_path / config.name).write_text(config.read_text())
+    task = keras_lm.tasks.Task.from_preset(tmp_path, tokenizer=None)
+    assert type(task) is QuestionAnswerer
+    inputs = {"token_ids": np.array([[5, 6, 7, 8]])}
+    states = task.backbone(inputs)["sequence_output"].numpy()
+    assert_equal(task(inputs)["end_logits"], states @ kernel[1] + bias[1])
 
 
 def by_hand(task, question, context):
