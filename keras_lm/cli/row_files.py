@@ -1,4 +1,4 @@
-"""Rows of CSV, TSV, JSONL and CoNLL files and of plain lines, read one at a time.
+"""Rows of CSV, TSV, JSONL, CoNLL and SQuAD files and of plain lines, read one at a time.
 
 Text is UTF-8, with or without a byte order mark, whatever the locale is; `.gz` is unpacked on the
 way. An error names the file and the line.
@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from keras_lm.cli.terminal import progress
+from keras_lm.squad_files import squad_rows
 
 FORMATS = {
     ".csv": "csv",
@@ -23,6 +24,7 @@ FORMATS = {
     ".jsonl": "jsonl",
     ".txt": "lines",
     ".conll": "conll",
+    ".json": "squad",
 }  # by suffix
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # What a column may be called where the user does not say.
@@ -35,9 +37,15 @@ GUESSES = {
     "tags": ("labels", "tags", "ner_tags", "label"),
     "situation": ("text", "sentence", "sent1", "question", "context", "prompt"),
     "choices": ("choices", "choice", "ending"),
+    "question": ("question",),
+    "context": ("context",),
+    "answers": ("answers", "labels", "label"),
 }
 # The options that name such columns, unless they are called as the role.
-OPTIONS = {"words": "text", "tags": "labels", "situation": "text"}
+OPTIONS = {
+    **{"words": "text", "tags": "labels", "situation": "text"},
+    **{"question": "text", "context": "text_pair", "answers": "labels"},
+}
 
 
 class Rows:
@@ -46,6 +54,8 @@ class Rows:
     Iterating yields `(line number, dict)`. `columns=None` takes those of the first row. `size` is
     the number of bytes, None if unknown, and `position` returns how many of them are read.
     """
+
+    unit = "line"  # what the numbers of rows count
 
     def __init__(self, name, lines, columns=None, size=None, position=lambda: 0):
         self.name = name
@@ -61,7 +71,7 @@ class Rows:
 
     def error(self, line, message):
         """Return a `click.ClickException` that says where."""
-        return click.ClickException(f"{self.name}, line {line}: {message}")
+        return click.ClickException(f"{self.name}, {self.unit} {line}: {message}")
 
     def find(self, role, given=None, required=True):
         """Return the column for a role: what the user named, or a name that is usual for it.
@@ -124,14 +134,14 @@ def open_rows(path, format=None):
     """
     if path == "-":
         name, stream = "standard input", sys.stdin.buffer
-        yield Rows(name, *_parse(name, stream, format or "lines"))
+        yield _rows(name, stream, format or "lines")
         return
     is_packed = path.lower().endswith(".gz")
     format = format or find_format(path)
     with open(path, "rb") as file:
         stream = gzip.GzipFile(fileobj=file) if is_packed else file
         size = Path(path).stat().st_size
-        yield Rows(str(path), *_parse(str(path), stream, format), size, file.tell)
+        yield _rows(str(path), stream, format, size, file.tell)
 
 
 def open_input(texts, path, format):
@@ -155,7 +165,7 @@ def choose_columns(rows, inputs, given):
             f"the model takes {' and '.join(inputs)}: give them as columns of a CSV, TSV or JSONL "
             "file, by --input."
         )
-    return {name: rows.find(name, given.get(name)) for name in inputs}
+    return {name: rows.find(name, given.get(OPTIONS.get(name, name))) for name in inputs}
 
 
 def batches(rows, columns, batch_size, label):
@@ -172,6 +182,12 @@ def batches(rows, columns, batch_size, label):
             read = rows.position()
 
 
+def _rows(name, stream, format, *size_and_position):
+    rows = Rows(name, *_parse(name, stream, format), *size_and_position)
+    rows.unit = "question" if format == "squad" else "line"
+    return rows
+
+
 def _parse(name, stream, format):
     """Return (iterator of rows, columns); JSONL says its columns row by row: None."""
     text = _decoded(name, stream, "replace" if format == "lines" else "strict")
@@ -179,6 +195,8 @@ def _parse(name, stream, format):
         return ((line, {"text": _chomp(value)}) for line, value in text), ["text"]
     if format == "conll":
         return _conll_rows(name, text), ["words", "labels"]
+    if format == "squad":
+        return _squad_rows(name, text), ["id", "question", "context", "answers"]
     if format == "jsonl":
         return _json_rows(name, text), None
     rows = _csv_rows(name, text, DELIMITERS[format])
@@ -233,6 +251,14 @@ def _json_rows(name, text):
                 '{"text": "…"}, and this is a ' + type(row).__name__ + "."
             )
         yield number, row
+
+
+def _squad_rows(name, text):
+    """Yield (number, question); the file is one JSON object, which is read whole."""
+    try:
+        yield from enumerate(squad_rows("".join(line for _, line in text), name), start=1)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _conll_rows(name, text):

@@ -21,6 +21,7 @@ from keras_lm.layers.heads import (
     MaskedLMHead,
     MeanPooledClassifier,
     PooledClassifier,
+    SpanHead,
 )
 from keras_lm.layers.masks import CausalBias, PaddingBias
 from keras_lm.layers.recurrent import LSTM
@@ -65,6 +66,7 @@ __all__ = [
     "ScalarMix",
     "SelfAttention",
     "SinusoidalPositionEmbedding",
+    "SpanHead",
     "WordSoftmax",
     "embedding_layers",
     "gelu_tanh",

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
+from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import check_arguments
 from keras_lm.models.students import chosen_layers, copy_layers
@@ -425,6 +425,8 @@ class WordBackbone(Backbone):
             return MeanPooledClassifier(name="classifier", **options)
         if kind == "token_classification":
             return EachTokenClassifier(name="classifier", **options)
+        if kind == "question_answering":
+            return SpanHead(name="span_head", dtype=self.dtype_policy)
         return super().make_head(kind, **options)
 
 

@@ -120,6 +120,9 @@ class Tokenizer(tf.Module):
         texts = tokenizer.detokenize(ids)
     """
 
+    # How to split texts so that each word alone has the tokens that it has there; None if unknown.
+    lone_word_splitter = None
+
     def __init__(self, vocabulary, special_tokens, additional_special_tokens=(), name=None):
         super().__init__(name=name)
         self._vocabulary = _Vocabulary(vocabulary, special_tokens, additional_special_tokens)

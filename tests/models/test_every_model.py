@@ -108,6 +108,7 @@ ONLY = {
     **dict.fromkeys(("TextClassifier", "TextRegressor", "FeatureExtractor"), READERS),
     "MultipleChoice": ENCODERS | GPTS,
     "TokenClassifier": READERS - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
+    "QuestionAnswerer": READERS - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
     "MaskedLM": ENCODERS,
     "CausalLM": GPTS | {"LSTMBackbone", "AWDLSTMBackbone"},
     "Seq2SeqLM": ENCODER_DECODERS,
@@ -117,6 +118,7 @@ ALL_TASKS = {
     "TextRegressor": {},
     "TokenClassifier": {"class_names": ["O", "X"]},
     "MultipleChoice": {},
+    "QuestionAnswerer": {},
     "MaskedLM": {},
     "CausalLM": {},
     "Seq2SeqLM": {},
@@ -299,6 +301,10 @@ def test_every_task(name, make, tokenizer, cls):
     x = {"prompt" if cls == "CausalLM" else "text": GOOD}
     if cls == "MultipleChoice":
         x = x | {"choices": [["good", "bad"]] * 4}
+    if cls == "QuestionAnswerer":
+        x = {"question": GOOD, "context": BAD}
+        answers = task.answer(x, top_k=1)
+        assert all(text[a["start"] : a["end"]] == a["text"] for text, (a,) in zip(BAD, answers))
     outputs = keras.tree.flatten(task(task.preprocess(task.columns(x))))
     assert all(len(output) == 4 and np.isfinite(output).all() for output in outputs)
     if cls == "MaskedLM":

@@ -76,6 +76,8 @@ class SentencePieceTokenizer(Tokenizer):
     Regularization", arXiv:1804.10959.
     """
 
+    lone_word_splitter = "whitespace"
+
     def __init__(
         self,
         model,
