@@ -213,14 +213,12 @@ def _parse(name, stream, format):
     def dicts():
         for line, fields in rows:
             if len(fields) != len(header):
-                number = f"{len(fields)} fields, and the header has {len(header)}"
-                yield (
-                    line,
-                    click.ClickException(
-                        f"{name}, line {line}: {number}. A field with a separator or a line break in "
-                        "it needs quotes around it."
-                    ),
+                numbers = f"{len(fields)} fields, and the header has {len(header)}"
+                wrong = click.ClickException(
+                    f"{name}, line {line}: {numbers}. A field with a separator or a line break in "
+                    "it needs quotes around it."
                 )
+                yield line, wrong
             else:
                 yield line, dict(zip(header, fields, strict=True))
 

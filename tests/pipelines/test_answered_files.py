@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
 
 from keras_lm import pipelines
-from keras_lm.pipelines import answers, beam_files
+from keras_lm.pipelines import answered_files as answers
+from keras_lm.pipelines import beam_files
 
 BAD = "refused"
 
