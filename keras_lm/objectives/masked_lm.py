@@ -38,18 +38,21 @@ class MaskedLanguageModel(Objective):
             become the mask token and a random one; the rest stays as it is.
         token_counts: (V,) how often each token stands in the corpus. Random tokens are drawn by
             it, as SpanBERT does; by default each token of the vocabulary is as likely.
+        token_weights: (V,) how much likelier than others each token is to be masked; by default all
+            are alike. DistilBERT masks rare tokens more often, by `np.maximum(counts, 1) ** -0.7`.
         masks_per_text: int. Static masking: each text has only so many masks, the same ones in
             every epoch, of which a step takes any; by default new masks in every step. BERT's data
             had 10, in RoBERTa's comparison too. Evaluation takes the first, whatever the batch.
 
     Raises:
-        ValueError: if `rate` is not in (0, 1], the shares are no shares, `token_counts` are none of
-            this vocabulary, `masks_per_text` is no positive int, or the tokenizer has no mask
-            token.
+        ValueError: if `rate` is not in (0, 1], the shares are no shares, `token_counts` or
+            `token_weights` are none of this vocabulary, the latter given for whole words,
+            `masks_per_text` is no positive int, or the tokenizer has no mask token.
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and section A.1; whole words:
     google-research/bert, `create_pretraining_data.py`; ELECTRA's shares: google-research/electra,
-    `pretrain/pretrain_helpers.py`; static masking: https://arxiv.org/abs/1907.11692, section 4.1.
+    `pretrain/pretrain_helpers.py`; static masking: https://arxiv.org/abs/1907.11692, section 4.1;
+    weights: DistilBERT's `distiller.py`, which draws for a batch as a whole and not for each row.
     """
 
     heads = {"token_logits": "token"}
@@ -65,6 +68,7 @@ class MaskedLanguageModel(Objective):
         mask_share=0.8,
         random_share=0.1,
         token_counts=None,
+        token_weights=None,
         masks_per_text=None,
     ):
         if not 0 < rate <= 1:
@@ -83,7 +87,10 @@ class MaskedLanguageModel(Objective):
         self.rate = rate
         self.whole_words = whole_words
         self.mask_share, self.random_share = mask_share, random_share
+        if whole_words and token_weights is not None:
+            raise ValueError("token_weights are of tokens: leave them out, or whole_words.")
         self.token_shares = None if token_counts is None else _cumulative_shares(token_counts)
+        self.token_weights = None if token_weights is None else _positive(token_weights)
         self.masks_per_text = masks_per_text
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.set_tokenizer(None)
@@ -98,12 +105,14 @@ class MaskedLanguageModel(Objective):
                 self.vocabulary_size = tokenizer.vocabulary_size
             if self.special_ids is None:
                 self.special_ids = special_ids(tokenizer)
-        counts, size = self.token_shares, self.vocabulary_size
-        if counts is not None and size is not None and len(counts) != size:
-            raise ValueError(
-                f"token_counts has {len(counts)} numbers for a vocabulary of {size}: pass one for "
-                "each token."
-            )
+        size = self.vocabulary_size
+        given = {"token_counts": self.token_shares, "token_weights": self.token_weights}
+        for name, numbers in given.items():
+            if numbers is not None and size is not None and len(numbers) != size:
+                raise ValueError(
+                    f"{name} has {len(numbers)} numbers for a vocabulary of {size}: pass one for "
+                    "each token."
+                )
 
     def corrupt(self, inputs, training=True):
         """Mask tokens at `mask_positions` (B, M), and return their ids as labels, or `IGNORED`.
@@ -156,6 +165,8 @@ class MaskedLanguageModel(Objective):
         chance = draws.uniform(ops.shape(token_ids))
         if self.whole_words:
             return choose_words(self.word_starts(token_ids), maskable, wanted, chance)
+        if self.token_weights is not None:
+            chance = self._weighted(chance, token_ids)
         return ops.argsort(ops.where(maskable, chance, 2.0), axis=-1), wanted
 
     def word_starts(self, token_ids):
@@ -180,6 +191,17 @@ class MaskedLanguageModel(Objective):
         rows = (ops.shape(token_ids)[0], 1)
         which = keras.random.randint(rows, 0, self.masks_per_text, seed=self.seed_generator)
         return DrawsOfText(token_ids, mask, seed + ops.cast(which, "uint32"))
+
+    def _weighted(self, chance, token_ids):
+        """Return (B, S) numbers below 1 whose order draws by weight, without replacement.
+
+        Exponential times of rates as the weights: the first to ring is token i with a chance of its
+        share, and so on. Source: Efraimidis and Spirakis 2006, "Weighted random sampling with a
+        reservoir".
+        """
+        weights = ops.take(ops.convert_to_tensor(self.token_weights), token_ids, axis=0)
+        times = -ops.log1p(-chance) / weights  # in [0, 17 ÷ weight]; 0 for the chance 0
+        return times / (1.0 + times)
 
     def _draw_tokens(self, shape, draws):
         if self.token_shares is None:
@@ -225,6 +247,17 @@ def _mask_id(tokenizer):
             "mask_id=…, the id of an entry that is in no text."
         )
     return tokenizer.special_id("mask")
+
+
+def _positive(weights):
+    """Return float32 weights around 1, if all are positive."""
+    weights = np.asarray(weights, "float64")
+    fits = weights.ndim == 1 and weights.size and np.isfinite(weights).all()
+    if not (fits and (weights > 0).all()):
+        raise ValueError(
+            f"token_weights of shape {weights.shape} are no weights: pass (V,) numbers above 0."
+        )
+    return (weights / np.exp(np.log(weights).mean())).astype("float32")
 
 
 def _cumulative_shares(counts):

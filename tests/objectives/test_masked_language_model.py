@@ -180,7 +180,14 @@ def test_in_a_function_of_unknown_shape(options):
             np.testing.assert_array_equal(actual[key], expected[key])
 
 
-@pytest.mark.parametrize("options", [{}, {"masks_per_text": 2, "token_counts": range(VOCABULARY)}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"masks_per_text": 2, "token_counts": range(VOCABULARY)},
+        {"token_weights": range(1, VOCABULARY + 1)},
+    ],
+)
 def test_under_xla(options):
     one = objective(**options)
     inputs = batch([18] * 2, 20)
@@ -391,6 +398,44 @@ def test_random_tokens_follow_their_counts():
 def test_counts_that_are_none_are_an_error(counts):
     with pytest.raises(ValueError, match="token_counts"):
         objective(token_counts=counts)
+
+
+# === Rare tokens more often ===
+
+
+def test_tokens_are_masked_by_their_weights():
+    # Of rows with one token of weight 4 and three of weight 1, one token each is masked.
+    weights = np.ones(VOCABULARY)
+    weights[10] = 4
+    inputs = batch([4] * 4000, 6)
+    ids = inputs["token_ids"].numpy()
+    ids[:, 1:5] = 10, 11, 12, 13
+    one = objective(token_weights=weights, rate=0.25)
+    _, labels = one.corrupt(inputs | {"token_ids": tf.constant(ids)})
+    chosen = labels.numpy()[labels.numpy() != IGNORED]
+    assert len(chosen) == 4000
+    for token, share in ((10, 4 / 7), (11, 1 / 7), (12, 1 / 7), (13, 1 / 7)):
+        bound = 5 * np.sqrt(share * (1 - share) / len(chosen))
+        assert (chosen == token).mean() == pytest.approx(share, abs=bound)
+
+
+def test_weights_that_differ_by_far_mask_as_many():
+    weights = np.geomspace(1e-6, 1e6, VOCABULARY)
+    lengths = [0, 1, 3, 10, 20, 38]
+    _, labels = objective(token_weights=weights).corrupt(batch(lengths, 40))
+    known = (labels.numpy() != IGNORED).sum(axis=1)
+    assert known.tolist() == [min(n, max(1, round(0.15 * n))) for n in lengths]
+
+
+@pytest.mark.parametrize("weights", [[1, 2], [], [0] * VOCABULARY, [np.nan] * VOCABULARY])
+def test_weights_that_are_none_are_an_error(weights):
+    with pytest.raises(ValueError, match="token_weights"):
+        objective(token_weights=weights)
+
+
+def test_weights_are_not_for_whole_words():
+    with pytest.raises(ValueError, match="token_weights are of tokens"):
+        MaskedLanguageModel(token_weights=[1.0], whole_words=True)
 
 
 # === Static masking ===
