@@ -12,6 +12,7 @@ language models, with 450 bands of 20, after which they compare the pairs found,
 Leskovec et al., "Mining of Massive Datasets", section 3.4 (banding).
 """
 
+import functools
 import hashlib
 import re
 
@@ -20,32 +21,42 @@ import numpy as np
 SHINGLE = 5  # words
 BANDS = 20
 BAND = 10  # values
-SHINGLES_AT_ONCE = 4096
+SHINGLES_AT_ONCE = 512  # whose values fit into a cache
 # Letters of scripts without spaces are words of their own.
 WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\W぀-ヿ㐀-鿿]+")
 
 
 def _constants():
-    """Return an odd factor and a summand for each hash function, the same everywhere."""
-    stream = hashlib.shake_256(b"keras_lm").digest(16 * BANDS * BAND)
-    numbers = np.frombuffer(stream, "<u8").reshape(2, -1, 1)
-    return numbers[0] | np.uint64(1), numbers[1]
+    """Return random numbers for places in a shingle and for hash functions, everywhere the same."""
+    stream = hashlib.shake_256(b"keras_lm").digest(8 * (SHINGLE + 2 * BANDS * BAND))
+    numbers = np.frombuffer(stream, "<u8")
+    factors, summands = numbers[SHINGLE:].reshape(2, -1, 1)
+    odd = np.uint64(1)
+    return numbers[:SHINGLE] | odd, factors | odd, summands
 
 
-FACTORS, SUMMANDS = _constants()
+PLACES, FACTORS, SUMMANDS = _constants()
+
+
+@functools.lru_cache(2**17)
+def _hash(word):
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+
+
+def _shingles(text):
+    """Return the hashes of the shingles of a document, (N,) uint64; a short one has one."""
+    words = [_hash(word) for word in WORD.findall(text.lower())]
+    size = max(min(SHINGLE, len(words)), 1)
+    windows = np.lib.stride_tricks.sliding_window_view(np.array(words or [0], "uint64"), size)
+    return (windows * PLACES[:size]).sum(axis=1, dtype="uint64")  # modulo 2 ** 64, as all below
 
 
 def minhash(text):
     """Return the signature of a document, (200,) uint64; text is a str."""
-    words = WORD.findall(text.lower())
-    shingles = {" ".join(words[i : i + SHINGLE]) for i in range(max(len(words) - SHINGLE + 1, 1))}
-    digests = b"".join(
-        hashlib.blake2b(shingle.encode(), digest_size=8).digest() for shingle in sorted(shingles)
-    )
-    hashes = np.frombuffer(digests, "<u8")
+    hashes = _shingles(text)
     smallest = np.full(BANDS * BAND, np.iinfo("uint64").max, "uint64")
     for start in range(0, len(hashes), SHINGLES_AT_ONCE):
-        values = hashes[start : start + SHINGLES_AT_ONCE] * FACTORS + SUMMANDS  # modulo 2 ** 64
+        values = hashes[start : start + SHINGLES_AT_ONCE] * FACTORS + SUMMANDS
         smallest = np.minimum(smallest, values.min(axis=1))
     return smallest
 

@@ -38,7 +38,7 @@ def run(build, flags=()):
     if known["runner"] in (None, "DirectRunner"):
         # It would look on the net for Prism, to run that instead, where this is not allowed. There
         # are no triggers here.
-        flags = ["--default_sdk_harness_log_level=ERROR", "--allow_unsafe_triggers", *flags]
+        flags = ["--default_sdk_harness_log_level=CRITICAL", "--allow_unsafe_triggers", *flags]
         options = PipelineOptions(flags)
     beam_log = logging.getLogger("apache_beam")
     level = beam_log.level
