@@ -6,6 +6,7 @@ import logging
 import click
 
 from keras_lm import optional
+from keras_lm.cli.terminal import quiet
 
 RUNNER = "--runner"
 BEAM = "beam_flags"
@@ -49,14 +50,19 @@ def beam_flags(runner, processes):
 
 
 @contextlib.contextmanager
-def beam(purpose):
-    """Import Beam for a command, and keep its remarks off the terminal."""
+def beam(purpose, runner):
+    """Import Beam for a command, and keep its remarks off the terminal.
+
+    Workers of the DirectRunner print the traceback of any error there, which is raised besides.
+    Other runners may say there how far they are.
+    """
     log = logging.getLogger()
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        optional.require("apache_beam", purpose)
-        yield
+        with quiet() if runner == "DirectRunner" else contextlib.nullcontext():
+            optional.require("apache_beam", purpose)
+            yield
     except ImportError as error:
         raise click.ClickException(str(error)) from error
     finally:

@@ -94,6 +94,7 @@ def predict_command(
             model_and_texts,
             input_file,
             output,
+            runner,
             beam_flags(runner, processes),
             {"format": format, "batch_size": batch_size, "overwrite": overwrite, **options},
         )
@@ -119,7 +120,7 @@ def predict_command(
             write({"input": row, "answer": answers[n]} for n, row in enumerate(window))
 
 
-def _answer_files(model_and_files, input_file, output, flags, options):
+def _answer_files(model_and_files, input_file, output, runner, flags, options):
     """Answer for files by Beam."""
     for given, flag in ((input_file, "--input"), (options["server"], "--server")):
         if given:
@@ -132,7 +133,7 @@ def _answer_files(model_and_files, input_file, output, flags, options):
         raise click.UsageError("--model names a model of a server.")
     model, *files = model_and_files
     check_artefact(model)
-    with beam("keras-lm predict --runner"):
+    with beam("keras-lm predict --runner", runner):
         from keras_lm.pipelines import answer_files
 
         index = answer_files(model, files, output, flags=flags, **options)

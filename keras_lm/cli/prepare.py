@@ -75,7 +75,7 @@ def prepare_command(files, folder, runner, processes, **options):
     """
     flags = beam_flags(runner, processes)
     _check(options)
-    with beam("keras-lm prepare"):
+    with beam("keras-lm prepare", runner):
         from keras_lm.cli.pretrain_task import choose_objectives
         from keras_lm.pipelines import prepare_shards
         from keras_lm.tokenizers import Tokenizer

@@ -284,3 +284,28 @@ def test_files_by_a_runner(run, fail, critic, exported, write, answers, expect, 
     assert not (tmp_path / "new").exists()
     # Without a runner, -- means what it always means.
     assert answers(run("predict", critic, "--", "--text"))[0]["input"] == {"text": "--text"}
+
+
+@pytest.mark.slow
+def test_one_process_and_several_answer_the_same(installed, exported, write, tmp_path):
+    pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
+    files = [
+        write(f"{i}.txt", "".join(f"a good film {'!' * (n % 7)}\n" for n in range(50)))
+        for i in range(3)
+    ]
+    found = []
+    for processes in (1, 2):
+        folder = tmp_path / f"by-{processes}"
+        arguments = ["--runner", "DirectRunner", "--processes", processes, "--output", folder]
+        process = installed("predict", exported, *files, *arguments)
+        shown, errors = process.communicate()
+        assert process.returncode == 0, errors
+        assert b"rows     150" in shown
+        rows = [
+            json.loads(line)
+            for path in sorted(folder.glob("answers-*"))
+            for line in path.read_text().splitlines()
+        ]
+        found.append([(row["input"], row["answer"]["labels"]) for row in rows])
+    assert found[0] == found[1]
+    assert len(found[0]) == 150
