@@ -91,7 +91,7 @@ def default_objectives(backbone_class, options):
     return tuple(
         name
         for name in names
-        if name not in FORMS or (_has_sentences(options) and options["form"] in (None, FORMS[name]))
+        if name not in FORMS or (_has_sentences(options) and options.get("form") in (None, FORMS[name]))
     )
 
 
