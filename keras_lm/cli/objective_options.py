@@ -88,10 +88,11 @@ def default_objectives(backbone_class, options):
     by_class = {cls: name for name, (cls, _) in OBJECTIVES.items()}
     made = pretraining_objectives(backbone_class)
     names = [by_class[type(objective).__name__] for objective in made]
+    form = options.get("form")
     return tuple(
         name
         for name in names
-        if name not in FORMS or (_has_sentences(options) and options.get("form") in (None, FORMS[name]))
+        if name not in FORMS or (_has_sentences(options) and form in (None, FORMS[name]))
     )
 
 
