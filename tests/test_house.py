@@ -25,7 +25,7 @@ export
 tasks
 prompting
 serving
-cli
+cli pipelines
 """
 FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part in line.split()}
 

@@ -7,7 +7,9 @@ import click
 
 SECTIONS = {
     "From weights to answers": ["convert", "finetune", "evaluate", "export", "serve", "predict"],
-    "Besides": ["features", "distill", "inspect", "models", "vocab", "pretrain", "demo"],
+    "Besides": [
+        *("features", "distill", "inspect", "models", "vocab", "prepare", "pretrain", "demo"),
+    ],
 }
 
 
