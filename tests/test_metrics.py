@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from seqeval.metrics import f1_score
 from sklearn.metrics import f1_score as sklearn_f1_score
 
+from keras_lm import metrics
 from keras_lm.metrics import EntityF1, OneHotMetric, of_classes
 from keras_lm.objectives import IGNORED
 
@@ -100,3 +102,41 @@ def test_keras_metrics_over_several_labels():
     metric.update_state(labels, logits)
     expected = sklearn_f1_score(labels, logits > 0, average="macro")
     assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
+
+
+# By the rules of SQuAD's script: answer, right answers, exact match, F1, rightly (not) answered.
+ANSWERS = [
+    ("The Broncos", ["Denver Broncos", "Broncos"], 1, 1, 1),
+    ("an  apple, a day!", ["apple day"], 1, 1, 1),
+    ("AC/DC", ["ac dc", "acdc"], 1, 1, 1),
+    ("in the year 1066", ["1066"], 0, 2 * (1 / 3) * 1 / (1 / 3 + 1), 1),
+    ("cat cat dog", ["cat dog dog"], 0, 2 / 3, 1),
+    ("x y", ["y z", "x"], 0, 2 / 3, 1),
+    ("theatre", ["atre"], 0, 0, 1),
+    ("Zoë’s", ["zoës"], 0, 0, 1),  # only ASCII's marks are left out
+    ("", [], 1, 1, 1),
+    ("Ada", [], 0, 0, 0),
+    ("the", [], 1, 1, 1),
+    ("", ["Ada"], 0, 0, 0),
+    ("", ["", "a"], 1, 1, 1),
+    ("Ada", ["", "ada"], 1, 1, 1),  # an empty one beside others is padding
+]
+
+
+@pytest.mark.parametrize("form", ["lists", "ragged", "padded", "graph", "weights"])
+def test_answers_equal_the_rules_of_squad(form):
+    texts, labels, *expected = map(list, zip(*ANSWERS))
+    weights = np.arange(len(texts)) if form == "weights" else np.ones(len(texts))
+    if form in ("ragged", "graph"):
+        labels = tf.ragged.constant(labels, tf.string, ragged_rank=1)
+    elif form == "padded":
+        labels = tf.ragged.constant(labels, tf.string, ragged_rank=1).to_tensor("")
+    classes = (metrics.ExactMatch, metrics.AnswerF1, metrics.NoAnswerAccuracy)
+    for cls, values in zip(classes, expected):
+        metric = cls.from_config(cls().get_config())
+        update = tf.function(metric.update_state) if form == "graph" else metric.update_state
+        update(labels, tf.constant(texts), weights if form == "weights" else None)
+        assert float(metric.result()) == pytest.approx(np.average(values, weights=weights))
+        metric.reset_state()
+        metric.update_state(["an Ada"], ["Ada"])  # one right answer each
+        assert float(metric.result()) == 1.0

@@ -21,6 +21,7 @@ from keras_lm.cli.group import Commands
 from keras_lm.cli.inspect import inspect_command
 from keras_lm.cli.list_models import models_command
 from keras_lm.cli.predict import predict_command
+from keras_lm.cli.prepare import prepare_command
 from keras_lm.cli.pretrain import pretrain_command
 from keras_lm.cli.serve import serve_command
 from keras_lm.cli.vocab import vocab_command
@@ -68,6 +69,7 @@ for command in (
     inspect_command,
     models_command,
     vocab_command,
+    prepare_command,
     pretrain_command,
     launch_command,
     demo_command,

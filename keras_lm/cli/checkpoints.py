@@ -11,6 +11,7 @@ from keras_lm.converters import CheckpointError
 HEADS = {
     "classifier/logits": "classification",
     "multiple_choice_head/logits": "multiple choice",
+    "span_head/logits": "question answering",
     "token_head/dense": "masked language model",
     "next_sentence_head/logits": "next sentence",
     "sentence_order_head/logits": "sentence order",

@@ -36,7 +36,7 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
       keras-lm evaluate film-critic test.tsv --text sentence --json
 
     PRESET is a preset that holds a task, or a published checkpoint with a classification head.
-    FILE is CSV, TSV, JSONL or CoNLL as `finetune` reads it.
+    FILE is CSV, TSV, JSONL, CoNLL or SQuAD's JSON as `finetune` reads it.
 
     \b
     Prints, and writes nothing to disk:
@@ -48,6 +48,9 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
                      conlleval counts them, for each type too, or of each label if labels are
                      no B-X and I-X;
       multiple choice   loss and accuracy;
+      questions      exact match and F1 of the best answers as SQuAD's script counts them, from 0
+                     to 1; the share that is rightly answered or left without; loss and accuracy
+                     of both ends of answers, over windows of the contexts;
       a masked LM    loss and accuracy on masked tokens, the same ones every time;
       a causal LM    loss, perplexity and accuracy on each next token, the perplexity per word
                      (split at white space), and the numbers of tokens and words.

@@ -15,8 +15,9 @@ class Examples:
     """Texts and labels, a row each.
 
     `texts` is a dict of `"text"`, perhaps `"text_pair"`, → list of str; or of `"text"` → list of
-    words, or of `"text"` and `"choices"`, a list of str each. `labels` is a list of strings, lists
-    of strings, floats or positions, or None. `lines` says where the rows stand in the file.
+    words, or of `"text"` and `"choices"`, a list of str each, or of `"question"` and `"context"`.
+    `labels` is a list of strings, lists of strings, floats, positions or lists of answers, or None.
+    `lines` says where the rows stand in the file.
     """
 
     rows: Rows
@@ -86,6 +87,8 @@ def read_examples(path, format, columns, task, separator, pairs=None, needs_labe
             examples = _read_words(rows, columns, needs_labels)
         elif task == "multiple-choice":
             examples = _read_choices(rows, columns, needs_labels)
+        elif task == "question-answerer":
+            examples = _read_questions(rows, columns, needs_labels)
         else:
             examples = _read_texts(rows, columns, task, separator, pairs, needs_labels)
     if not examples.lines:
@@ -168,6 +171,45 @@ def _read_choices(rows, columns, needs_labels):
         lines.append(line)
     labels = labels if labels_column else None
     return Examples(rows, {"text": texts, "choices": choices}, labels, lines)
+
+
+def _read_questions(rows, columns, needs_labels):
+    """Read questions, contexts and answers: those of SQuAD's files, or columns of such."""
+    found = {
+        "question": rows.find("question", columns["text"]),
+        "context": rows.find("context", columns["text_pair"]),
+    }
+    answers_column = rows.find("answers", columns["labels"], needs_labels)
+    texts, labels, lines = {role: [] for role in found}, [], []
+    for line, row in rows:
+        lines.append(line)
+        for role, column in found.items():
+            texts[role].append(rows.text(line, row, column))
+        labels.append(_answers(rows, line, row.get(answers_column)))
+    return Examples(rows, texts, labels if answers_column else None, lines)
+
+
+def _answers(rows, line, value):
+    """Return a row's answers, as `fit` takes them; also of columns as Hugging Face has them."""
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        starts = value.get("answer_start", value.get("start"))
+        if not isinstance(starts, list) or len(starts) != len(value["text"]):
+            raise rows.error(line, "the answers need as many starts as texts.")
+        pairs = zip(value["text"], starts, strict=True)
+        value = [{"text": text, "start": start} for text, start in pairs]
+    value = [value] if isinstance(value, dict) else value or []
+    answers = []
+    for answer in value if isinstance(value, list) else [value]:
+        answer = answer if isinstance(answer, dict) else {}
+        text, start = answer.get("text"), answer.get("answer_start", answer.get("start"))
+        if not isinstance(text, str) or not isinstance(start, int):
+            raise rows.error(
+                line,
+                'an answer is {"text": "…", "start": 0}, with the number of characters before it, '
+                "and a question without one has an empty list.",
+            )
+        answers.append({"text": text, "start": start})
+    return answers
 
 
 def _choice_columns(rows, given):

@@ -37,7 +37,7 @@ from keras_lm.cli.workers import strategy_of_workers
 # The first is the default.
 FINETUNED = [
     *("text-classifier", "text-regressor", "multiple-choice", "token-classifier"),
-    *("masked-lm", "causal-lm"),
+    *("question-answerer", "masked-lm", "causal-lm"),
 ]
 # Options that are for some tasks only.
 ONLY_FOR = {
@@ -45,7 +45,7 @@ ONLY_FOR = {
     "multi_label": ("text-classifier",),
     "class_weight": ("text-classifier", "token-classifier"),
     "choices": ("multiple-choice",),
-    "text_pair": ("text-classifier", "text-regressor", "masked-lm"),
+    "text_pair": ("text-classifier", "text-regressor", "question-answerer", "masked-lm"),
     "early_stopping": tuple(name for name in FINETUNED if name != "causal-lm"),
 }
 
@@ -94,6 +94,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
       keras-lm finetune bert-base train.tsv --output similarity --task text-regressor
       keras-lm finetune bert-base train.conll --output tagger --task token-classifier
       keras-lm finetune bert-base swag.csv --output chooser --task multiple-choice
+      keras-lm finetune bert-base train-v2.0.json --output reader --task question-answerer
       keras-lm finetune bert-base texts.txt --output my-bert --task masked-lm
       keras-lm finetune gpt2 corpus.txt --output my-gpt2 --task causal-lm --sequence-length 128
 
@@ -106,6 +107,12 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     empty line after a sentence) and lists in JSONL, {"words": […], "labels": […]}. multiple-choice
     reads {"text": "…", "choices": […], "label": 0}, or a CSV with numbered columns, choice0,
     choice1, …, or those of SWAG; a label is a position.
+
+    question-answerer reads SQuAD's JSON, and JSONL with the columns question, context and answers
+    (others are named with --text, --text-pair and --labels), where answers are [{"text": "…",
+    "start": 0}], with the number of characters before the text in its context, or [] if there is
+    none. If all questions of TRAIN have answers, the preset always
+    answers; otherwise held-out rows decide how sure it must be.
 
     Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing
     if anything goes wrong before that. A preset there is replaced with --overwrite only. Its
@@ -150,6 +157,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         arguments["class_names"] = class_names
     if name == "text-classifier":
         arguments["multi_label"] = multi_label
+    if name == "question-answerer":
+        arguments["null_threshold"] = None if all(data.labels) else 0.0
     y = data.targets(class_names, multi_label)
     validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
     weights = class_weights(options["class_weight"], class_names, y)
@@ -179,6 +188,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
             check_loss(history, options["learning_rate"])
     if not is_chief:
         return
+    if name == "question-answerer" and held_out:
+        _tune(task, held_out)
     task.save_to_preset(output)
     write_config(output, task=name, learning_rate=options["learning_rate"])
     if run:
@@ -204,6 +215,13 @@ def _start_run(output, data, held_out, options, source, strategy):
     }
     settings = {"source": source, **{name: options[name] for name in names}, **corpus}
     return Run(output, settings, strategy)
+
+
+def _tune(task, held_out):
+    """Set the threshold for no answer, if some of the held-out questions have none."""
+    if task.null_threshold is not None and any(held_out.labels) and not all(held_out.labels):
+        threshold = task.tune_null_threshold(held_out.texts, held_out.labels)
+        click.echo(f"null threshold  {threshold:.4f}")
 
 
 def _task_of(stated):

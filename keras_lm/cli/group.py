@@ -7,7 +7,10 @@ import click
 
 SECTIONS = {
     "From weights to answers": ["convert", "finetune", "evaluate", "export", "serve", "predict"],
-    "Besides": ["features", "distill", "inspect", "models", "vocab", "pretrain", "launch", "demo"],
+    "Besides": [
+        *("features", "distill", "inspect", "models", "vocab", "prepare", "pretrain", "launch"),
+        "demo",
+    ],
 }
 
 

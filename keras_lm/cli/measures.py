@@ -30,7 +30,7 @@ def measure(task, examples, batch_size):
                 keras.metrics.PearsonCorrelation(axis=0),
             )
         }
-    if isinstance(task, tasks.MultipleChoice):
+    if isinstance(task, (tasks.MultipleChoice, tasks.QuestionAnswerer)):
         values = task.evaluate(
             examples.texts, examples.labels, batch_size=batch_size, verbose=0, return_dict=True
         )

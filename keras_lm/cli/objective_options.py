@@ -79,7 +79,7 @@ def check_objectives(names, options):
 def default_objectives(backbone_class, options):
     """Return the names of what a class of backbone was pretrained with.
 
-    Without what needs pairs of sentences, if the documents have none.
+    Without what needs pairs of sentences, if the documents have none or the rows another form.
     """
     if backbone_class.is_causal:
         return ("causal-lm",)
@@ -88,7 +88,12 @@ def default_objectives(backbone_class, options):
     by_class = {cls: name for name, (cls, _) in OBJECTIVES.items()}
     made = pretraining_objectives(backbone_class)
     names = [by_class[type(objective).__name__] for objective in made]
-    return tuple(name for name in names if name not in FORMS or _has_sentences(options))
+    form = options.get("form")
+    return tuple(
+        name
+        for name in names
+        if name not in FORMS or (_has_sentences(options) and form in (None, FORMS[name]))
+    )
 
 
 def form_of(names, form):

@@ -1,12 +1,10 @@
 """`keras-lm predict`: texts → answers, by a task, an export or a server."""
 
-from pathlib import Path
-
 import click
 
-from keras_lm.cli.predictors import LiteRTModel, SavedModel, ServedModel, TaskModel
+from keras_lm.cli.beam_options import PerhapsBeamCommand, beam, beam_flags, processes_option
+from keras_lm.cli.predictors import ServedModel, answers_by_row, open_model
 from keras_lm.cli.row_files import batches, choose_columns, open_input
-from keras_lm.cli.saved_models import find_version
 from keras_lm.cli.shared_options import (
     OutputFile,
     batch_size_option,
@@ -16,20 +14,40 @@ from keras_lm.cli.shared_options import (
     overwrite_option,
     text_options,
 )
-from keras_lm.cli.terminal import json_lines, plain
+from keras_lm.cli.terminal import json_lines, say_rows
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
 
 
-@click.command("predict", short_help="Texts → answers, by a preset, an export or a server.")
+class FileOrFolder(OutputFile):
+    """An `OutputFile`, or with `--runner` the folder of many, which may be on any filesystem."""
+
+    def convert(self, value, param, ctx):
+        """Return the `Path` of a file if it can be written, or the folder as it was given."""
+        return value if ctx.params.get("runner") else super().convert(value, param, ctx)
+
+
+@click.command(
+    "predict",
+    cls=PerhapsBeamCommand,
+    short_help="Texts → answers, by a preset, an export or a server.",
+)
 @click.argument("model_and_texts", nargs=-1, metavar="MODEL [TEXT]...")
 @input_option
 @format_option
 @text_options
 @click.option(
+    "--runner",
+    is_eager=True,
+    help="Answer whole files by Apache Beam: DirectRunner, FlinkRunner, … What follows MODEL are "
+    "then files or patterns, and Beam's own options may follow after --.",
+)
+@processes_option
+@click.option(
     "--output",
-    type=OutputFile(),
-    help="JSONL file to write; it appears when all is answered.  [default: standard output]",
+    type=FileOrFolder(),
+    help="JSONL file to write; it appears when all is answered. With --runner, the folder.  "
+    "[default: standard output]",
 )
 @overwrite_option
 @batch_size_option
@@ -39,7 +57,9 @@ BATCHES_SORTED = 50  # of a file, which are read and answered together
 @click.option(
     "--version", type=click.IntRange(0), help="Of an export or a server.  [default: the latest]"
 )
-def predict_command(model_and_texts, input_file, format, output, batch_size, overwrite, **options):
+def predict_command(
+    model_and_texts, input_file, format, output, batch_size, overwrite, runner, processes, **options
+):
     """Answer for texts, one JSON object a line: what came in and the answer.
 
     \b
@@ -58,7 +78,29 @@ def predict_command(model_and_texts, input_file, format, output, batch_size, ove
     Texts are arguments, or come from --input, or else from standard input, one a line. They are
     read, answered and written batch by batch, so a file may be larger than the memory. A line of
     output is {"input": {…}, "answer": {…}}: "input" is the whole row, so an id stays with it.
+
+    \b
+    With --runner, Apache Beam answers any number of files on any number of workers:
+      keras-lm predict exported "reviews/*.csv.gz" --runner DirectRunner --processes 8 \\
+          --output answers
+      keras-lm predict /models/exported "gs://bucket/reviews/*.csv" --output gs://bucket/answers \\
+          --runner DataflowRunner -- --project=mine --region=europe-west4
+
+    OUTPUT is then a folder of files in the order of the rows; rows that have no answer are in files
+    failed-…, with the reason. Started again after an interruption, the command goes on.
     """
+    if runner:
+        _answer_files(
+            model_and_texts,
+            input_file,
+            output,
+            runner,
+            beam_flags(runner, processes),
+            {"format": format, "batch_size": batch_size, "overwrite": overwrite, **options},
+        )
+        return
+    if processes > 1:
+        raise click.UsageError("--processes is for --runner DirectRunner.")
     if options["server"] is None and options["model"]:
         raise click.UsageError("--model names a model of a server: --server URL is missing.")
     if options["server"] is None and not model_and_texts:
@@ -78,24 +120,30 @@ def predict_command(model_and_texts, input_file, format, output, batch_size, ove
             write({"input": row, "answer": answers[n]} for n, row in enumerate(window))
 
 
-def answers_by_row(model, texts, batch_size):
-    """Return the answer to each row of texts by its place; rows of like lengths run together."""
-    found = {}
-    for places, batch in by_length(texts, batch_size):
-        answer = model.answer(batch)
-        for row, place in enumerate(places):
-            found[place] = {name: plain(answer[name][row]) for name in sorted(answer)}
-    return found
+def _answer_files(model_and_files, input_file, output, runner, flags, options):
+    """Answer for files by Beam."""
+    for given, flag in ((input_file, "--input"), (options["server"], "--server")):
+        if given:
+            raise click.UsageError(f"{flag} is not for --runner: give MODEL and FILES.")
+    if len(model_and_files) < 2:
+        raise click.UsageError("--runner answers whole files: give MODEL and FILES.")
+    if output is None:
+        raise click.UsageError("--runner writes a folder: name it by --output.")
+    if options.pop("model") or options.pop("server"):
+        raise click.UsageError("--model names a model of a server.")
+    model, *files = model_and_files
+    check_artefact(model)
+    with beam("keras-lm predict --runner", runner):
+        from keras_lm.pipelines import answer_files
 
-
-def by_length(texts, batch_size):
-    """Yield `(places, texts)` of batches, the longest texts first."""
-    # By characters: an export or a server may have the only tokenizer.
-    sizes = [sum(map(len, row)) for row in zip(*texts.values(), strict=True)]
-    order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
-    for start in range(0, len(order), batch_size):
-        places = order[start : start + batch_size]
-        yield places, {name: [column[n] for n in places] for name, column in texts.items()}
+        index = answer_files(model, files, output, flags=flags, **options)
+    say_rows(
+        [
+            ("rows", f"{index['rows']:,}"),
+            ("failed", f"{index['failed']:,}"),
+            ("answers", f"{output} ({len(index['shards'])} files)"),
+        ]
+    )
 
 
 def ask_server(options):
@@ -106,22 +154,3 @@ def ask_server(options):
         raise click.UsageError("--server needs --model NAME, what the server calls its model.")
     client = Client(options["server"], model=options["model"], version=options["version"])
     return ServedModel(client, options["signature"] or "serving_default")
-
-
-def open_model(model, options):
-    """Return what answers for MODEL, told by what lies there."""
-    signature = options["signature"] or "serving_default"
-    path = Path(model).expanduser()
-    folder = find_version(path, options["version"])
-    if folder is not None:
-        return SavedModel(folder, signature)
-    if options["version"] is not None:
-        raise click.UsageError(f"{model} has no versions: leave --version out.")
-    if path.suffix == ".tflite":
-        return LiteRTModel(path, signature)
-    if options["signature"]:
-        raise click.UsageError(f"{model} is not exported, so --signature means nothing to it.")
-
-    from keras_lm.cli.sources import load_task
-
-    return TaskModel(load_task(model), text_pair=options["text_pair"] is not None)

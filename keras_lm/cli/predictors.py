@@ -3,12 +3,54 @@
 TensorFlow is imported only by those that need it.
 """
 
+from pathlib import Path
+
 import click
 
-from keras_lm.cli.terminal import first_line
+from keras_lm.cli.saved_models import find_version
+from keras_lm.cli.terminal import first_line, plain
 from keras_lm.litert import open_interpreter
 
 KNOWN_ORDER = ("text", "text_pair")
+
+
+def open_model(model, options):
+    """Return what answers for MODEL, told by what lies there."""
+    signature = options["signature"] or "serving_default"
+    path = Path(model).expanduser()
+    folder = find_version(path, options["version"])
+    if folder is not None:
+        return SavedModel(folder, signature)
+    if options["version"] is not None:
+        raise click.UsageError(f"{model} has no versions: leave --version out.")
+    if path.suffix == ".tflite":
+        return LiteRTModel(path, signature)
+    if options["signature"]:
+        raise click.UsageError(f"{model} is not exported, so --signature means nothing to it.")
+
+    from keras_lm.cli.sources import load_task
+
+    return TaskModel(load_task(model), text_pair=options["text_pair"] is not None)
+
+
+def answers_by_row(model, texts, batch_size):
+    """Return the answer to each row of texts by its place; rows of like lengths run together."""
+    found = {}
+    for places, batch in by_length(texts, batch_size):
+        answer = model.answer(batch)
+        for row, place in enumerate(places):
+            found[place] = {name: plain(answer[name][row]) for name in sorted(answer)}
+    return found
+
+
+def by_length(texts, batch_size):
+    """Yield `(places, texts)` of batches, the longest texts first."""
+    # By characters: an export or a server may have the only tokenizer.
+    sizes = [sum(map(len, row)) for row in zip(*texts.values(), strict=True)]
+    order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
+    for start in range(0, len(order), batch_size):
+        places = order[start : start + batch_size]
+        yield places, {name: [column[n] for n in places] for name, column in texts.items()}
 
 
 class TaskModel:

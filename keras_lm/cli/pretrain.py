@@ -14,6 +14,7 @@ from keras_lm.cli.config_file import (
 )
 from keras_lm.cli.fitting import callbacks
 from keras_lm.cli.objective_options import check_objectives
+from keras_lm.cli.prepared_folder import check_shards, files_of, find_shards, take_over
 from keras_lm.cli.pretrain_options import (
     DEFAULT_SIZE,
     data_options,
@@ -75,7 +76,8 @@ def pretrain_command(files, output, overwrite, **options):
     \b
       keras-lm pretrain "corpus/*.txt" --config bert-base --vocabulary vocabulary --output my-bert
 
-    FILES are paths or patterns of text in UTF-8, perhaps with .gz. For a causal model, documents
+    FILES are paths or patterns of text in UTF-8, perhaps with .gz, or one folder that keras-lm
+    prepare wrote. For a causal model, documents
     are concatenated and cut into full windows of tokens. For an encoder, rows are filled with whole
     sentences, which are lines; next-sentence and sentence-order read pairs of them.
 
@@ -86,10 +88,12 @@ def pretrain_command(files, output, overwrite, **options):
     together by keras-lm launch, or where TF_CONFIG is set.
     """
     corpus = {
-        name: find_files(paths)
+        name: find_shards(paths) or find_files(paths)
         for name, paths in (("text", files), ("validation", options["validation"]))
         if paths
     }
+    if not isinstance(corpus["text"], list):
+        take_over(corpus["text"], options)
     words = _check(options)
     import keras
 
@@ -103,6 +107,9 @@ def pretrain_command(files, output, overwrite, **options):
     keras.utils.set_random_seed(options["seed"])
     with strategy.scope():
         task = make_task(options, words)
+    for paths in corpus.values():
+        if not isinstance(paths, list):
+            check_shards(paths, task)
     backbone = task.backbone
     say_rows(
         [
@@ -112,7 +119,7 @@ def pretrain_command(files, output, overwrite, **options):
             ("rate", f"{options['learning_rate']:.3g} at its peak"),
         ]
     )
-    contents = {name: fingerprint(_contents(paths)) for name, paths in corpus.items()}
+    contents = {name: fingerprint(_contents(files_of(at))) for name, at in corpus.items()}
     decisive = {key: value for key, value in options.items() if key not in NOT_DECISIVE}
     run = Run(output, decisive | contents | {"add_words": words}, strategy)
     documents = {name: _documents(paths, options) for name, paths in corpus.items()}
@@ -203,8 +210,11 @@ def _choose_length(options):
 
 
 def _documents(paths, options):
+    """Return the documents of files, or the folder of shards itself."""
     from keras_lm import data
 
+    if not isinstance(paths, list):
+        return paths
     documents = data.read_documents(paths, options["document"])
     return data.split_sentences(documents) if options["split_sentences"] else documents
 
@@ -219,7 +229,9 @@ def _rows(options):
 
 def _contents(paths):
     """What stands in files, in parts, and an empty one after each file."""
+    import tensorflow as tf
+
     for path in paths:
-        with open(path, "rb") as file:
+        with tf.io.gfile.GFile(path, "rb") as file:
             yield from iter(lambda file=file: file.read(2**20), b"")
         yield b""

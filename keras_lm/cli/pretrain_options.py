@@ -45,48 +45,15 @@ model_options = together(
     ),
 )
 
-data_options = together(
-    click.option(
-        "--objective",
-        "objectives",
-        multiple=True,
-        type=click.Choice([*OBJECTIVES]),
-        help="What to train on; several times for several at once.  [default: what the model was "
-        "pretrained with, but nothing on pairs of sentences if documents are single lines]",
-    ),
-    click.option(
-        "--mask-rate",
-        type=click.FloatRange(0, 1, min_open=True),
-        help="Share of the tokens that are masked.  [default: 0.15]",
-    ),
-    click.option(
-        "--whole-words", is_flag=True, help="For masked-lm: mask all tokens of a word, or none."
-    ),
-    click.option(
-        "--masks-per-text",
-        type=click.IntRange(1),
-        help="Static masking: so many masks of each text, the same in every epoch.  [default: new "
-        "masks in every step]",
-    ),
-    click.option(
-        "--generator",
-        metavar="SOURCE",
-        type=Source(),
-        help="For replaced-tokens, with --from: the generator to go on with.  [default: that in "
-        "the folder generator of --from, otherwise a new one]",
-    ),
-    click.option(
-        "--generator-size",
-        type=click.FloatRange(0, min_open=True),
-        help="For replaced-tokens: a new generator's width beside the model's.  [default: 0.25]",
-    ),
-    click.option(
-        "--teacher",
-        metavar="SOURCE",
-        type=Source(),
-        help="For distillation: the masked language model to learn from. Without --from the "
-        "student begins with half of its layers, or the kind and number of --size.",
-    ),
+objective_option = click.option(
+    "--objective",
+    "objectives",
+    multiple=True,
+    type=click.Choice([*OBJECTIVES]),
+    help="What to train on; several times for several at once.  [default: what the model was "
+    "pretrained with, but nothing on pairs of sentences if documents are single lines]",
+)
+document_options = together(
     click.option(
         "--document",
         type=click.Choice(["line", "block", "file"]),
@@ -120,6 +87,44 @@ data_options = together(
         show_default=True,
         help="Share of segment pairs that become one segment; ELECTRA's is 0.1.",
     ),
+)
+
+data_options = together(
+    objective_option,
+    click.option(
+        "--mask-rate",
+        type=click.FloatRange(0, 1, min_open=True),
+        help="Share of the tokens that are masked.  [default: 0.15]",
+    ),
+    click.option(
+        "--whole-words", is_flag=True, help="For masked-lm: mask all tokens of a word, or none."
+    ),
+    click.option(
+        "--masks-per-text",
+        type=click.IntRange(1),
+        help="Static masking: so many masks of each text, the same in every epoch.  [default: new "
+        "masks in every step]",
+    ),
+    click.option(
+        "--generator",
+        metavar="SOURCE",
+        type=Source(),
+        help="For replaced-tokens, with --from: the generator to go on with.  [default: that in "
+        "the folder generator of --from, otherwise a new one]",
+    ),
+    click.option(
+        "--generator-size",
+        type=click.FloatRange(0, min_open=True),
+        help="For replaced-tokens: a new generator's width beside the model's.  [default: 0.25]",
+    ),
+    click.option(
+        "--teacher",
+        metavar="SOURCE",
+        type=Source(),
+        help="For distillation: the masked language model to learn from. Without --from the "
+        "student begins with half of its layers, or the kind and number of --size.",
+    ),
+    document_options,
     click.option(
         "--validation", multiple=True, metavar="FILE", help="To measure on after each epoch."
     ),

@@ -150,8 +150,8 @@ def _from_scratch(options):
     return cls(backbone_class(**(size | given)), tokenizer=tokenizer, **arguments)
 
 
-def _task_class(backbone_class, options):
-    """Return the class of the task and its arguments; sets the objectives and the form of rows."""
+def choose_objectives(backbone_class, options):
+    """Return the names of the objectives for a class of backbone; sets them in the options."""
     if not (issubclass(backbone_class, models.CausalBackbone) or backbone_class.PRETRAINING_HEADS):
         raise click.UsageError(
             f"{backbone_class.__name__} has a training of its own, from Python: "
@@ -166,9 +166,16 @@ def _task_class(backbone_class, options):
             "it out, or choose another model."
         )
     check_objectives(names, options)
+    if not backbone_class.is_causal:
+        options["form"] = form_of(names, options["form"])
+    return names
+
+
+def _task_class(backbone_class, options):
+    """Return the class of the task and its arguments; sets the objectives and the form of rows."""
+    names = choose_objectives(backbone_class, options)
     if backbone_class.is_causal:
         return tasks.CausalLM, {}
-    options["form"] = form_of(names, options["form"])
     made = make_objectives(names, options)
     if len(made) == 1 and made[0].heads == {"token_logits": "token"}:
         return tasks.MaskedLM, {"objective": made[0]}

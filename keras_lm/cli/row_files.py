@@ -1,4 +1,4 @@
-"""Rows of CSV, TSV, JSONL and CoNLL files and of plain lines, read one at a time.
+"""Rows of CSV, TSV, JSONL, CoNLL and SQuAD files and of plain lines, read one at a time.
 
 Text is UTF-8, with or without a byte order mark, whatever the locale is; `.gz` is unpacked on the
 way. An error names the file and the line.
@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from keras_lm.cli.terminal import progress
+from keras_lm.squad_files import squad_rows
 
 FORMATS = {
     ".csv": "csv",
@@ -23,6 +24,7 @@ FORMATS = {
     ".jsonl": "jsonl",
     ".txt": "lines",
     ".conll": "conll",
+    ".json": "squad",
 }  # by suffix
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 # What a column may be called where the user does not say.
@@ -35,33 +37,48 @@ GUESSES = {
     "tags": ("labels", "tags", "ner_tags", "label"),
     "situation": ("text", "sentence", "sent1", "question", "context", "prompt"),
     "choices": ("choices", "choice", "ending"),
+    "question": ("question",),
+    "context": ("context",),
+    "answers": ("answers", "labels", "label"),
 }
 # The options that name such columns, unless they are called as the role.
-OPTIONS = {"words": "text", "tags": "labels", "situation": "text"}
+OPTIONS = {
+    **{"words": "text", "tags": "labels", "situation": "text"},
+    **{"question": "text", "context": "text_pair", "answers": "labels"},
+}
 
 
 class Rows:
     """Rows from a file, from standard input or from the command line; iterate once.
 
-    Iterating yields `(line number, dict)`. `columns=None` takes those of the first row. `size` is
-    the number of bytes, None if unknown, and `position` returns how many of them are read.
+    Iterating yields `(line number, dict)`; where a line is no row it raises what is wrong, or if
+    `with_errors` yields that in the place of the row. `columns=None` takes those of the first row.
+    `size` is the number of bytes, None if unknown, and `position` returns how many of them are
+    read.
     """
 
-    def __init__(self, name, lines, columns=None, size=None, position=lambda: 0):
+    unit = "line"  # what the numbers of rows count
+
+    def __init__(self, name, lines, columns=None, size=None, position=lambda: 0, with_errors=False):
         self.name = name
         self.size = size
         self.position = position
-        self._lines = lines
-        first = [] if columns is not None else list(itertools.islice(lines, 1))
-        self._lines = itertools.chain(first, lines)
-        self.columns = columns if columns is not None else [*first[0][1]] if first else []
+        self._lines = lines if with_errors else _raising(lines)
+        self.columns = columns or []
+        first = []
+        for line, row in self._lines if columns is None else ():
+            first.append((line, row))
+            if isinstance(row, dict):
+                self.columns = [*row]
+                break
+        self._lines = itertools.chain(first, self._lines)
 
     def __iter__(self):
         return self._lines
 
     def error(self, line, message):
         """Return a `click.ClickException` that says where."""
-        return click.ClickException(f"{self.name}, line {line}: {message}")
+        return click.ClickException(f"{self.name}, {self.unit} {line}: {message}")
 
     def find(self, role, given=None, required=True):
         """Return the column for a role: what the user named, or a name that is usual for it.
@@ -124,14 +141,19 @@ def open_rows(path, format=None):
     """
     if path == "-":
         name, stream = "standard input", sys.stdin.buffer
-        yield Rows(name, *_parse(name, stream, format or "lines"))
+        yield _rows(name, stream, format or "lines")
         return
     is_packed = path.lower().endswith(".gz")
     format = format or find_format(path)
     with open(path, "rb") as file:
         stream = gzip.GzipFile(fileobj=file) if is_packed else file
         size = Path(path).stat().st_size
-        yield Rows(str(path), *_parse(str(path), stream, format), size, file.tell)
+        yield _rows(str(path), stream, format, size=size, position=file.tell)
+
+
+def parse_rows(name, stream, format):
+    """Return the `Rows` of an open file, with what is wrong with a line in the place of its row."""
+    return _rows(name, stream, format, with_errors=True)
 
 
 def open_input(texts, path, format):
@@ -155,7 +177,7 @@ def choose_columns(rows, inputs, given):
             f"the model takes {' and '.join(inputs)}: give them as columns of a CSV, TSV or JSONL "
             "file, by --input."
         )
-    return {name: rows.find(name, given.get(name)) for name in inputs}
+    return {name: rows.find(name, given.get(OPTIONS.get(name, name))) for name in inputs}
 
 
 def batches(rows, columns, batch_size, label):
@@ -172,15 +194,34 @@ def batches(rows, columns, batch_size, label):
             read = rows.position()
 
 
+def _rows(name, stream, format, **options):
+    rows = Rows(name, *_parse(name, stream, format), **options)
+    rows.unit = "question" if format == "squad" else "line"
+    return rows
+
+
+def _raising(lines):
+    """Yield numbers and rows, but raise what stands in the place of one."""
+    for line, row in lines:
+        if isinstance(row, Exception):
+            raise row
+        yield line, row
+
+
 def _parse(name, stream, format):
-    """Return (iterator of rows, columns); JSONL says its columns row by row: None."""
+    """Return (iterator of rows, columns); JSONL says its columns row by row: None.
+
+    In the place of a row may stand an exception, if lines after it can be read all the same.
+    """
+    if format == "jsonl":
+        return _json_rows(name, _undecoded(name, stream)), None
     text = _decoded(name, stream, "replace" if format == "lines" else "strict")
     if format == "lines":
         return ((line, {"text": _chomp(value)}) for line, value in text), ["text"]
     if format == "conll":
         return _conll_rows(name, text), ["words", "labels"]
-    if format == "jsonl":
-        return _json_rows(name, text), None
+    if format == "squad":
+        return _squad_rows(name, text), ["id", "question", "context", "answers"]
     rows = _csv_rows(name, text, DELIMITERS[format])
     _, header = next(rows, (0, []))
     repeated = sorted({column for column in header if header.count(column) > 1})
@@ -190,49 +231,70 @@ def _parse(name, stream, format):
     def dicts():
         for line, fields in rows:
             if len(fields) != len(header):
-                raise click.ClickException(
-                    f"{name}, line {line}: {len(fields)} fields, and the header has {len(header)}. "
-                    "A field with a separator or a line break in it needs quotes around it."
+                numbers = f"{len(fields)} fields, and the header has {len(header)}"
+                wrong = click.ClickException(
+                    f"{name}, line {line}: {numbers}. A field with a separator or a line break in "
+                    "it needs quotes around it."
                 )
-            yield line, dict(zip(header, fields, strict=True))
+                yield line, wrong
+            else:
+                yield line, dict(zip(header, fields, strict=True))
 
     return dicts(), header
 
 
 def _decoded(name, stream, errors):
     """Yield (number, line with its ending); only a line feed ends a line."""
-    number = 0
+    for number, line in _undecoded(name, stream):
+        try:
+            yield number, line.decode("utf-8", errors)
+        except UnicodeDecodeError as error:
+            raise _not_utf8(name, number, error) from error
+
+
+def _undecoded(name, stream):
+    """Yield (number, bytes of a line with its ending)."""
     try:
         for number, line in enumerate(stream, start=1):
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            yield number, line.decode("utf-8", errors)
-    except UnicodeDecodeError as error:
-        raise click.ClickException(
-            f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first."
-        ) from error
+            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise click.ClickException(f"{name} cannot be unpacked: {error}.") from error
+
+
+def _not_utf8(name, number, error):
+    return click.ClickException(
+        f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first."
+    )
 
 
 def _chomp(line):
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def _json_rows(name, text):
-    for number, line in text:
+def _json_rows(name, lines):
+    for number, line in lines:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            row = _not_utf8(name, number, error)
         except (ValueError, RecursionError) as error:
-            raise click.ClickException(f"{name}, line {number}: not JSON ({error}).") from error
-        if not isinstance(row, dict):
-            raise click.ClickException(
+            row = click.ClickException(f"{name}, line {number}: not JSON ({error}).")
+        if not isinstance(row, (dict, Exception)):
+            row = click.ClickException(
                 f"{name}, line {number}: a JSON object is needed, such as "
                 '{"text": "…"}, and this is a ' + type(row).__name__ + "."
             )
         yield number, row
+
+
+def _squad_rows(name, text):
+    """Yield (number, question); the file is one JSON object, which is read whole."""
+    try:
+        yield from enumerate(squad_rows("".join(line for _, line in text), name), start=1)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _conll_rows(name, text):

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import shutil
+from pathlib import Path
 
 import click
 import keras
@@ -60,9 +61,9 @@ class Run:
         """Train from where an earlier command was interrupted; return a dict of metric → values.
 
         `documents` and `validation`: see `keras_lm.data.token_windows`, or with `rows`, a dict of
-        its settings, `keras_lm.data.pretraining_rows`; other arguments: see
-        `keras_lm.training.fit_windows`. The folder is removed if training fails before anything was
-        saved, or if the loss is no longer a number.
+        its settings, `keras_lm.data.pretraining_rows`; or the folder of their shards;
+        other arguments: see `keras_lm.training.fit_windows`. The folder of the run is removed if
+        training fails before anything was saved, or if the loss is no longer a number.
         """
         state = self.folder / "state.safetensors"
         try:
@@ -97,6 +98,8 @@ class Run:
         return history
 
     def _windows(self, task, documents, name, rows):
+        if isinstance(documents, (str, Path)):
+            return data.read_token_shards(documents, task.tokenizer)
         return chief_first(self.strategy, lambda: self._written(task, documents, name, rows))
 
     def _written(self, task, documents, name, rows):

@@ -14,6 +14,7 @@ TASKS = {
     "text-regressor": "TextRegressor",
     "multiple-choice": "MultipleChoice",
     "token-classifier": "TokenClassifier",
+    "question-answerer": "QuestionAnswerer",
     "masked-lm": "MaskedLM",
     "causal-lm": "CausalLM",
     "feature-extractor": "FeatureExtractor",
@@ -182,14 +183,15 @@ overwrite_option = click.option(
 
 format_option = click.option(
     "--format",
-    type=click.Choice(["csv", "tsv", "jsonl", "lines"]),
-    help="What the file is.  [default: by its suffix, .csv .tsv .jsonl .txt, perhaps with .gz]",
+    type=click.Choice(["csv", "tsv", "jsonl", "lines", "squad"]),
+    help="What the file is.  [default: by its suffix, .csv .tsv .jsonl .txt .json, perhaps with "
+    ".gz; .json is squad]",
 )
 labelled_format_option = click.option(
     "--format",
-    type=click.Choice(["csv", "tsv", "jsonl", "lines", "conll"]),
-    help="What the file is.  [default: by its suffix, .csv .tsv .jsonl .txt .conll, perhaps with "
-    ".gz; for a tagger, .txt is conll]",
+    type=click.Choice(["csv", "tsv", "jsonl", "lines", "conll", "squad"]),
+    help="What the file is.  [default: by its suffix, .csv .tsv .jsonl .txt .conll .json, perhaps "
+    "with .gz; .json is squad, and for a tagger, .txt is conll]",
 )
 text_options = together(
     click.option(

@@ -6,7 +6,7 @@ from keras_lm.converters.checked_files import CheckpointError
 
 PREFIX = "hf://"
 # Configurations, vocabularies and indexes: small, and they determine what else is needed.
-SMALL_FILES = ["*.json", "*.txt", "*.bpe", "*.model", "assets/*", "checkpoint"]
+SMALL_FILES = ["*.json", "*.txt", "*.bpe", "*.model", "*.spm", "assets/*", "checkpoint"]
 # Exports for other runtimes, which repeat the weights or the configuration.
 OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack", "tf_model.h5"]
 # In the order of preference; the first whose files are in the repository is taken.

@@ -8,6 +8,8 @@ ARCHITECTURES = {
     "ForTokenClassification": "token_classification",
     "ForMultipleChoice": "multiple_choice",
 }
+# The tensor (2, D) of the logits of starts and ends in Hugging Face's and google-research's files.
+SPAN_LOGITS = ("qa_outputs.weight", "cls/squad/output_weights")
 ONE_TEXT = ("single_label_classification", "multi_label_classification", "regression")
 
 
@@ -18,13 +20,25 @@ class Labels:
     Args:
         num_classes: int.
         class_names: list of str, or None if the checkpoint only numbers them.
-        problem_type: one of `ONE_TEXT`, Hugging Face's words; or `"token_classification"` or
-            `"multiple_choice"`, whose heads are of another form.
+        problem_type: one of `ONE_TEXT`, Hugging Face's words; or `"token_classification"`,
+            `"multiple_choice"` or `"question_answering"`, whose heads are of another form.
     """
 
     num_classes: int
     class_names: list | None = None
     problem_type: str = "single_label_classification"
+
+
+def _finds_spans(checkpoint):
+    return any(name in checkpoint.weights for name in SPAN_LOGITS)
+
+
+def google_labels(checkpoint):
+    """Return the `Labels` of a checkpoint that google-research's code fine-tuned, or None."""
+    weights = checkpoint.weights
+    if _finds_spans(checkpoint):
+        return Labels(2, problem_type="question_answering")
+    return Labels(weights.shape("output_weights")[0]) if "output_weights" in weights else None
 
 
 def huggingface_labels(checkpoint, *weights):
@@ -34,6 +48,8 @@ def huggingface_labels(checkpoint, *weights):
     tasks use the same names, so the architecture decides, if the configuration states it.
     """
     config = checkpoint.config
+    if _finds_spans(checkpoint):
+        return Labels(2, problem_type="question_answering")
     architectures = config.get("architectures") or ["ForSequenceClassification"]
     found = [
         problem_type

@@ -1,11 +1,20 @@
-"""Corpora for language models: text files → documents → windows or rows of tokens → batches."""
+"""Corpora for language models: text files → documents → windows or rows of tokens → batches.
+
+And the files of published data sets, as `fit` takes them.
+"""
 
 from keras_lm.data.augmentation import augment_texts
 from keras_lm.data.documents import read_documents, split_sentences
 from keras_lm.data.packed_windows import epoch_batches, token_windows, window_batches
 from keras_lm.data.pretraining_rows import pretraining_rows
-from keras_lm.data.shards import read_token_shards, write_row_shards, write_token_shards
+from keras_lm.data.shards import (
+    read_token_index,
+    read_token_shards,
+    write_row_shards,
+    write_token_shards,
+)
 from keras_lm.files import find_files
+from keras_lm.squad_files import read_squad
 
 __all__ = [
     "augment_texts",
@@ -13,6 +22,8 @@ __all__ = [
     "find_files",
     "pretraining_rows",
     "read_documents",
+    "read_squad",
+    "read_token_index",
     "read_token_shards",
     "split_sentences",
     "token_windows",

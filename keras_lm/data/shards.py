@@ -2,7 +2,10 @@
 
 A folder holds `tokens-00000-of-00004.tfrecord`, …, each record a `tf.train.Example`, and
 `tokens.json`, on how they were made. A window (format 1) has the feature `token_ids`, (S + 1,) for
-S tokens to predict; a row (format 2) has those that `columns` lists with their shapes.
+S tokens to predict; a row (format 2) has those that `columns` lists with their shapes. Of each
+shard the index has the number of windows or rows, the size, and the SHA-256 of the file.
+
+The writers are here and, for corpora of any size, in `keras_lm.pipelines`; the reader is here.
 """
 
 import dataclasses
@@ -22,6 +25,7 @@ from keras_lm.elements import elements
 
 FORMAT_VERSIONS = (1, 2)
 INDEX = "tokens.json"
+HASHED_AT_ONCE = 2**22  # bytes
 
 
 def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards=1):
@@ -46,8 +50,7 @@ def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards
         windows = keras_lm.data.read_token_shards("tokens", tokenizer)
     """
     windows = token_windows(documents, tokenizer, sequence_length)
-    index = {"format_version": 1, "sequence_length": sequence_length}
-    return _write(windows, tokenizer, folder, num_shards, index)
+    return _write(windows, tokenizer, folder, num_shards, window_index(sequence_length))
 
 
 def write_row_shards(
@@ -72,25 +75,47 @@ def write_row_shards(
         rows = keras_lm.data.read_token_shards("rows", tokenizer)
     """
     rows = pretraining_rows(documents, tokenizer, template, sequence_length, **settings)
-    defaults = inspect.signature(pretraining_rows).parameters.values()
-    defaults = {each.name: each.default for each in defaults if each.default is not each.empty}
-    index = {
-        "format_version": 2,
-        "sequence_length": sequence_length,
-        "columns": {name: spec.shape.as_list() for name, spec in rows.element_spec.items()},
-        "template": dataclasses.asdict(template),
-        "settings": defaults | settings,
-    }
+    index = row_index(rows, template, sequence_length, settings)
     return _write(rows, tokenizer, folder, num_shards, index)
 
 
-def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1):
+def read_token_index(folder):
+    """Return what a folder of shards says of itself, the dict in its `tokens.json`.
+
+    Args:
+        folder: path, also of a file system that `tf.io.gfile` knows, such as `gs://bucket/tokens`.
+
+    Raises:
+        FileNotFoundError: if it is no such folder.
+        ValueError: if a later version of keras_lm wrote it.
+    """
+    path = _join(folder, INDEX)
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(
+            f"{folder} has no {INDEX}: it is not a folder that write_token_shards, "
+            "write_row_shards or keras-lm prepare wrote to the end."
+        )
+    with tf.io.gfile.GFile(path) as file:
+        index = json.loads(file.read())
+    if index.get("format_version") not in FORMAT_VERSIONS:
+        raise ValueError(
+            f"{path} has format_version={index.get('format_version')}, and this keras_lm "
+            f"reads {FORMAT_VERSIONS}: write the tokens anew."
+        )
+    return index
+
+
+def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=True):
     """Return written windows or rows: a dataset of known length, in a fixed order.
 
     Args:
-        folder: path.
+        folder: path, see `read_token_index`.
         tokenizer: `Tokenizer` that must have made the tokens; None for any.
-        worker, num_workers: int. Which worker reads, from 0; each has as many windows of its own.
+        worker, num_workers: int. Which worker reads, from 0. Each reads as many windows of its own,
+            next to each other, from no more shards than they are in; up to `num_workers - 1` at the
+            end are left out, as workers that train together take the same number of steps.
+        verify: bool. Whether to compare the content of the shards that are read with the index;
+            their sizes are compared in any case.
 
     Raises:
         FileNotFoundError: if there are no shards, or one is missing.
@@ -102,37 +127,20 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1):
         windows = keras_lm.data.read_token_shards("tokens", tokenizer)
         task.fit(keras_lm.data.epoch_batches(windows, batch_size=32))
     """
-    folder = Path(folder).expanduser()
-    if not (folder / INDEX).is_file():
-        raise FileNotFoundError(
-            f"{folder} has no {INDEX}: it is not a folder that write_token_shards or "
-            "write_row_shards wrote."
-        )
-    index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    if index.get("format_version") not in FORMAT_VERSIONS:
-        raise ValueError(
-            f"{folder / INDEX} has format_version={index.get('format_version')}, and this keras_lm "
-            f"reads {FORMAT_VERSIONS}: write the tokens anew."
-        )
-    if tokenizer is not None and _fingerprint(tokenizer) != index["vocabulary_sha256"]:
+    index = read_token_index(folder)
+    if tokenizer is not None and fingerprint(tokenizer) != index["vocabulary_sha256"]:
         raise ValueError(
             f"{folder} was written with another vocabulary, of {index['vocabulary_size']} entries "
             f"(the tokenizer has {tokenizer.vocabulary_size}): write the tokens anew."
         )
-    for shard in index["shards"]:
-        path = folder / shard["name"]
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: copy the folder again, whole.")
-        if path.stat().st_size != shard["bytes"]:
-            raise ValueError(
-                f"{path} has {path.stat().st_size} bytes and was written with {shard['bytes']}: "
-                "copy it again."
-            )
     if not 0 <= worker < num_workers:
         raise ValueError(f"worker={worker} is not between 0 and {num_workers - 1}.")
     each = sum(shard["windows"] for shard in index["shards"]) // num_workers
     if not each:
         raise ValueError(f"{folder} has fewer windows than num_workers={num_workers}.")
+    shards, skipped = _shards_of(index["shards"], worker * each, each)
+    for shard in index["shards"]:
+        _check_shard(_join(folder, shard["name"]), shard, verify and shard in shards)
     columns = index.get("columns", {"token_ids": [index["sequence_length"] + 1]})
     features = {n: tf.io.FixedLenFeature(shape, tf.int64) for n, shape in columns.items()}
 
@@ -141,10 +149,91 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1):
         row = {name: tf.cast(value, tf.int32) for name, value in row.items()}
         return row if "columns" in index else row["token_ids"]
 
-    records = tf.data.TFRecordDataset([str(folder / shard["name"]) for shard in index["shards"]])
-    records = records.take(each * num_workers).shard(num_workers, worker)
+    records = tf.data.TFRecordDataset([_join(folder, shard["name"]) for shard in shards])
+    records = records.skip(skipped).take(each)
     records = records.apply(tf.data.experimental.assert_cardinality(each))
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _shards_of(shards, first, number):
+    """Return the shards with `number` windows from `first` on, and how many stand before these."""
+    found, skipped, start = [], 0, 0
+    for shard in shards:
+        end = start + shard["windows"]
+        if start < first + number and end > first:
+            skipped = skipped if found else first - start
+            found.append(shard)
+        start = end
+    return found, skipped
+
+
+def _check_shard(path, shard, with_content):
+    """Raise an error if a shard is not the file that was written."""
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"{path} is missing: copy the folder again, whole.")
+    size = tf.io.gfile.stat(path).length
+    if size != shard["bytes"]:
+        raise ValueError(
+            f"{path} has {size} bytes and was written with {shard['bytes']}: copy it again."
+        )
+    # Folders of the first versions have no digests.
+    if with_content and "sha256" in shard and digest_of(path) != shard["sha256"]:
+        raise ValueError(
+            f"{path} has another content than when it was written (its SHA-256 differs): copy it "
+            "again."
+        )
+
+
+def _join(folder, name):
+    return f"{str(Path(folder).expanduser()) if '://' not in str(folder) else folder}/{name}"
+
+
+# === Writing ===
+
+
+def window_index(sequence_length):
+    """Return what the index of a folder of windows begins with."""
+    return {"format_version": 1, "sequence_length": sequence_length}
+
+
+def row_index(rows, template, sequence_length, settings):
+    """Return what the index of a folder of rows begins with.
+
+    `settings` are those which `pretraining_rows` made the rows with, if they are not its defaults.
+    """
+    defaults = inspect.signature(pretraining_rows).parameters.values()
+    defaults = {each.name: each.default for each in defaults if each.default is not each.empty}
+    return {
+        "format_version": 2,
+        "sequence_length": sequence_length,
+        "columns": {name: spec.shape.as_list() for name, spec in rows.element_spec.items()},
+        "template": dataclasses.asdict(template),
+        "settings": defaults | settings,
+    }
+
+
+def about_vocabulary(tokenizer):
+    """Return what an index says of the vocabulary."""
+    return {
+        "vocabulary_size": tokenizer.vocabulary_size,
+        "vocabulary_sha256": fingerprint(tokenizer),
+    }
+
+
+def about_shard(path, count, name=None):
+    """Return what an index says of a shard, a local file, with `count` windows or rows."""
+    path = Path(path)
+    return {
+        "name": name or path.name,
+        "windows": count,
+        "bytes": path.stat().st_size,
+        "sha256": digest_of(path),
+    }
+
+
+def shard_name(number, num_shards):
+    """Return the name of a shard; numbers start from 0."""
+    return f"tokens-{number:05d}-of-{num_shards:05d}.tfrecord"
 
 
 def _write(dataset, tokenizer, folder, num_shards, index):
@@ -155,30 +244,24 @@ def _write(dataset, tokenizer, folder, num_shards, index):
     files.require_free(folder, "holds no tokens", marker=INDEX)
     with files.replacing(folder) as new:
         new.mkdir()
-        names = [f"tokens-{i:05d}-of-{num_shards:05d}.tfrecord" for i in range(num_shards)]
-        counts = _write_records(dataset, [str(new / name) for name in names])
+        paths = [new / shard_name(i, num_shards) for i in range(num_shards)]
+        counts = write_records(dataset, paths)
         if not counts[-1]:
             raise ValueError(
                 f"The documents fill {sum(counts)} windows of {index['sequence_length']} tokens; "
                 f"each of {num_shards} shards needs one: give more text, or lower sequence_length "
                 "or num_shards."
             )
-        index |= {
-            "vocabulary_size": tokenizer.vocabulary_size,
-            "vocabulary_sha256": _fingerprint(tokenizer),
-            "shards": [
-                {"name": name, "windows": count, "bytes": (new / name).stat().st_size}
-                for name, count in zip(names, counts, strict=True)
-            ],
-        }
+        index |= about_vocabulary(tokenizer)
+        index["shards"] = [about_shard(*each) for each in zip(paths, counts, strict=True)]
         (new / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     return sum(counts)
 
 
-def _write_records(dataset, paths):
-    """Return how many windows or rows went into each of the files."""
+def write_records(dataset, paths):
+    """Write windows or rows in turn into local files; return how many went into each."""
     counts = [0] * len(paths)
-    writers = [tf.io.TFRecordWriter(path) for path in paths]
+    writers = [tf.io.TFRecordWriter(str(path)) for path in paths]
     number = itertools.count()
     for batch in elements(dataset.batch(256)):  # a step takes longer than writing a row
         columns = batch if isinstance(batch, dict) else {"token_ids": batch}
@@ -190,13 +273,24 @@ def _write_records(dataset, paths):
             }
             example = tf.train.Example(features=tf.train.Features(feature=feature))
             shard = next(number) % len(writers)
-            writers[shard].write(example.SerializeToString())
+            # Maps have no order of their own in a message: the same rows, the same bytes.
+            writers[shard].write(example.SerializeToString(deterministic=True))
             counts[shard] += 1
     for writer in writers:
         writer.close()
     return counts
 
 
-def _fingerprint(tokenizer):
+def digest_of(path):
+    """Return the SHA-256 of a file as text."""
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(str(path), "rb") as file:
+        while part := file.read(HASHED_AT_ONCE):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def fingerprint(tokenizer):
+    """Return what tells a vocabulary from another."""
     entries = "\0".join(tokenizer.vocabulary)
     return hashlib.sha256(entries.encode("utf-8", "surrogatepass")).hexdigest()

@@ -5,6 +5,7 @@ from keras_lm.layers.basic import (
     Dense,
     LayerNormalization,
     PositionEmbedding,
+    SinusoidalPositionEmbedding,
     embedding_layers,
     gelu_tanh,
     get_activation,
@@ -20,6 +21,7 @@ from keras_lm.layers.heads import (
     MaskedLMHead,
     MeanPooledClassifier,
     PooledClassifier,
+    SpanHead,
 )
 from keras_lm.layers.masks import CausalBias, PaddingBias
 from keras_lm.layers.recurrent import LSTM
@@ -27,6 +29,8 @@ from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.transformer import (
     CausalPostNormBlock,
     CausalPreNormBlock,
+    DecoderPostNormBlock,
+    DecoderPreNormBlock,
     FeedForward,
     PostNormBlock,
     PreNormBlock,
@@ -43,6 +47,8 @@ __all__ = [
     "CausalSelfAttention",
     "CharacterCNN",
     "CrossAttention",
+    "DecoderPostNormBlock",
+    "DecoderPreNormBlock",
     "Dense",
     "EachTokenClassifier",
     "FeedForward",
@@ -59,6 +65,8 @@ __all__ = [
     "PreNormBlock",
     "ScalarMix",
     "SelfAttention",
+    "SinusoidalPositionEmbedding",
+    "SpanHead",
     "WordSoftmax",
     "embedding_layers",
     "gelu_tanh",

@@ -224,12 +224,13 @@ class CrossAttention(Attention):
         """Return keys and values of a source (B, T, its width), each (B, N, T, H)."""
         return self.split_heads(self.key_value(source), 2)
 
-    def scores(self, x, source, bias=None, **more):
-        (query,), (key, _) = self.split_heads(self.query(x), 1), self.keys_and_values(source)
+    def scores(self, x, source=None, bias=None, past=None, **more):
+        (query,) = self.split_heads(self.query(x), 1)
+        key, _ = self.keys_and_values(source) if past is None else past
         return self.biased_scores(query, key, bias, **more)
 
-    def probabilities(self, x, source, bias=None, **more):
-        return softmax(self.scores(x, source, bias, **more), axis=-1)
+    def probabilities(self, x, source=None, bias=None, past=None, **more):
+        return softmax(self.scores(x, source, bias, past, **more), axis=-1)
 
     def call(self, x, source=None, bias=None, past=None, head_mask=None, training=None):
         (query,) = self.split_heads(self.query(x), 1)

@@ -1,6 +1,7 @@
 """Basic layers, as TensorFlow runs them fastest. Shapes: B batch, S sequence, D hidden."""
 
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -120,6 +121,34 @@ class PositionEmbedding(keras.layers.Layer):
             "max_sequence_length": self.max_sequence_length,
             "hidden_dim": self.hidden_dim,
         }
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class SinusoidalPositionEmbedding(PositionEmbedding):
+    """Positions as sines and cosines of geometric frequencies; nothing is learned.
+
+    Args:
+        max_sequence_length, hidden_dim: see `PositionEmbedding`; its calls are the same.
+        interleaved: bool. A sine and its cosine next to each other, as in the paper; False for all
+            sines first, as in Hugging Face's Marian. (tensor2tensor's frequencies are others.)
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.5.
+    """
+
+    def __init__(self, max_sequence_length, hidden_dim, interleaved=True, **kwargs):
+        super().__init__(max_sequence_length, hidden_dim, **kwargs)
+        self.interleaved = interleaved
+
+    def build(self, input_shape):
+        number = -(-self.hidden_dim // 2)
+        frequency = 10000.0 ** (-2 * np.arange(number) / self.hidden_dim)
+        angles = np.arange(self.max_sequence_length)[:, None] * frequency
+        table = np.stack([np.sin(angles), np.cos(angles)], axis=2 if self.interleaved else 1)
+        table = table.reshape(self.max_sequence_length, 2 * number)[:, : self.hidden_dim]
+        self.embeddings = table.astype("float32")
+
+    def get_config(self):
+        return super().get_config() | {"interleaved": self.interleaved}
 
 
 def embedding_layers(

@@ -3,6 +3,7 @@
 from keras import ops
 
 from keras_lm.layers.backend import write_slots
+from keras_lm.layers.state import FIXED
 
 
 class KeyValueCache:
@@ -70,6 +71,37 @@ class KeyValueCache:
             "padding_mask": self.padding_mask,
             "length": self.length,
         }
+
+
+class DecoderCache(KeyValueCache):
+    """A `KeyValueCache` with what a decoder's blocks read of a source (B, S), which stays the same.
+
+    In a state that is, under `FIXED`, {"keys": tuple of L (B, N, S, H), "values": the same,
+    "padding_mask": (B, S) int32}. Without a state, the blocks read `encoded` (B, S, D), the
+    encoder's output, with its `source_mask`. The attribute `sources` is what each of them reads.
+    """
+
+    def __init__(self, padding_mask, state, num_layers, encoded=None, source_mask=None):
+        super().__init__(padding_mask, state, num_layers)
+        self.source_keys, self.source_values = [], []
+        self.sources, self.source_mask = [encoded] * num_layers, source_mask
+        if state is not None:
+            fixed = state[FIXED]
+            self.sources = list(zip(fixed["keys"], fixed["values"], strict=True))
+            self.source_mask = fixed["padding_mask"]
+
+    def keep(self, x, keys, values, source_keys, source_values):
+        self.source_keys.append(source_keys)
+        self.source_values.append(source_values)
+        return super().keep(x, keys, values)
+
+    def state(self):
+        fixed = {
+            "keys": tuple(self.source_keys),
+            "values": tuple(self.source_values),
+            "padding_mask": self.source_mask,
+        }
+        return super().state() | {FIXED: fixed}
 
 
 def with_free_slots(cache, number):

@@ -21,11 +21,16 @@ class CausalLMHead(keras.layers.Layer):
         super().__init__(**kwargs)
         self.token_embedding = token_embedding
 
+    @property
+    def table(self):
+        """The matrix (V, D) whose rows are multiplied with a state."""
+        return self.token_embedding.embeddings
+
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]
         # Both as a batch of one: with 8 rows, oneDNN is twice as slow on plain matrices.
         rows = ops.reshape(x, (1, -1, x.shape[-1]))
-        table = ops.expand_dims(ops.cast(self.token_embedding.embeddings, rows.dtype), 0)
+        table = ops.expand_dims(ops.cast(self.table, rows.dtype), 0)
         logits = ops.cast(ops.matmul(rows, ops.swapaxes(table, 1, 2)), "float32")
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.token_embedding.input_dim))
 

@@ -123,6 +123,27 @@ class EachTokenClassifier(keras.layers.Layer):
         }
 
 
+class SpanHead(keras.layers.Layer):
+    """A linear layer on every token: `start_logits` and `end_logits`, (B, S) float32 each.
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, section 4.2; google-research/bert,
+    `run_squad.py`, `create_model`.
+    """
+
+    uses_pooler = False
+
+    def build(self, outputs_shape, inputs_shape=None):
+        self.logits = Dense(
+            2, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
+        )
+        self.logits.build(outputs_shape["sequence_output"])
+
+    def call(self, outputs, inputs=None, training=None):
+        logits = self.logits(outputs["sequence_output"])
+        return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
 class MaskedLMHead(keras.layers.Layer):
     """BERT's masked LM head: dense, activation, norm, then the tied token embedding and a bias.
 

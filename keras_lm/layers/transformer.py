@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_lm.layers.attention import CausalSelfAttention, SelfAttention
+from keras_lm.layers.attention import CausalSelfAttention, CrossAttention, SelfAttention
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
 
 
@@ -242,3 +242,72 @@ class CausalPostNormBlock(CausalBlock, PostNormBlock):
 @keras.saving.register_keras_serializable("keras_lm")
 class CausalPreNormBlock(CausalBlock, PreNormBlock):
     """The causal `PreNormBlock`, as in GPT-2; see `CausalBlock`."""
+
+
+class DecoderBlock(CausalBlock):
+    """A mixin as `CausalBlock`, with attention to a source before the feed-forward network.
+
+    Call: `block(x, source, bias=None, source_bias=None, past=None, write=None)`. `source` is the
+    encoder's output (B, T, D), or the keys and values of it that an earlier call returned;
+    `source_bias` is broadcastable to (B, N, S, T). Returns as `CausalSelfAttention`, and the
+    source's keys and values, each (B, N, T, H).
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.1.
+    """
+
+    cross_attention_class = CrossAttention
+
+    def make_cross_attention(self):
+        return self.cross_attention_class(
+            self.num_heads,
+            self.attention_dropout,
+            self.output_stddev,
+            self.head_dim,
+            name="cross_attention",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.cross_attention = self.make_cross_attention()
+        self.cross_attention_norm = self.make_norm("cross_attention_norm")
+        self.cross_attention.build(input_shape)
+        self.cross_attention_norm.build(input_shape)
+
+    def call(self, x, source, bias=None, source_bias=None, past=None, write=None, training=None):
+        attended, keys, values = self.attention(
+            self.read(x, self.attention_norm), bias=bias, past=past, write=write, training=training
+        )
+        x = self.residual(x, self.attention_norm, attended, training)
+        if not isinstance(source, tuple):
+            source = tuple(self.cross_attention.keys_and_values(source))
+        attended = self.cross_attention(
+            self.read(x, self.cross_attention_norm),
+            past=source,
+            bias=source_bias,
+            training=training,
+        )
+        x = self.residual(x, self.cross_attention_norm, attended, training)
+        return self.add_feedforward(x, training), keys, values, *source
+
+    def compute_output_shape(self, x_shape, source_shape):
+        x, *heads = super().compute_output_shape(x_shape)
+        batch, number, _, width = heads[0]
+        return x, *heads, *[(batch, number, source_shape[1], width)] * 2
+
+    def cross_attention_probabilities(self, x, source, bias=None, source_bias=None):
+        """Return the probabilities (B, N, S, T) of what the tokens read of the source, float32."""
+        attended, _, _ = self.attention(self.read(x, self.attention_norm), bias=bias)
+        x = self.residual(x, self.attention_norm, attended)
+        x = self.read(x, self.cross_attention_norm)
+        return self.cross_attention.probabilities(x, past=source, bias=source_bias)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class DecoderPostNormBlock(DecoderBlock, PostNormBlock):
+    """A decoder's `PostNormBlock`, as in the Transformer; see `DecoderBlock`."""
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class DecoderPreNormBlock(DecoderBlock, PreNormBlock):
+    """A decoder's `PreNormBlock`, as in T5; see `DecoderBlock`."""

@@ -9,16 +9,20 @@ from keras_lm.models.distilbert import DistilBertBackbone
 from keras_lm.models.electra import ElectraBackbone, ElectraGeneratorBackbone
 from keras_lm.models.elmo import ElmoBackbone
 from keras_lm.models.elmo_forward import ElmoForwardBackbone
+from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
 from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.lstm import LSTMBackbone
+from keras_lm.models.marian import MarianBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
 from keras_lm.models.roberta import RobertaBackbone
 from keras_lm.models.spanbert import SpanBertBackbone
+from keras_lm.models.t5 import T5Backbone
 from keras_lm.models.taglm import TagLMBackbone
 from keras_lm.models.tinybert import TinyBertBackbone
+from keras_lm.models.transformer import TransformerBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 
@@ -34,15 +38,19 @@ __all__ = [
     "ElectraGeneratorBackbone",
     "ElmoBackbone",
     "ElmoForwardBackbone",
+    "EncoderDecoderBackbone",
     "GPT2Backbone",
     "GPT3Backbone",
     "GPTBackbone",
     "GPTNeoBackbone",
     "LSTMBackbone",
+    "MarianBackbone",
     "PairLSTMBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
+    "T5Backbone",
     "TagLMBackbone",
     "TinyBertBackbone",
+    "TransformerBackbone",
     "WordVectorBackbone",
 ]

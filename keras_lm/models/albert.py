@@ -26,7 +26,7 @@ from keras_lm.converters.names import (
     transpose_kernels,
     transpose_logits,
 )
-from keras_lm.converters.published_labels import Labels, huggingface_labels
+from keras_lm.converters.published_labels import google_labels, huggingface_labels
 from keras_lm.layers import (
     Dense,
     EachTokenClassifier,
@@ -34,6 +34,7 @@ from keras_lm.layers import (
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
+    SpanHead,
     embedding_layers,
     truncated_normal,
 )
@@ -229,6 +230,8 @@ class AlbertBackbone(Backbone):
             return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
         if kind == "token_classification":
             return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "question_answering":
+            return SpanHead(name="span_head", dtype=dtype)
         if kind == "token":
             return MaskedLMHead(
                 self.token_embedding,
@@ -342,6 +345,7 @@ _HUGGINGFACE = {
     f"{_BLOCK}/feedforward_norm": f"{_HUGGINGFACE_BLOCK}.full_layer_layer_norm",
     "pooler": "pooler",
     "classifier/logits": "classifier",
+    "span_head/logits": "qa_outputs",
     "token_head/dense": "predictions.dense",
     "token_head/norm": "predictions.LayerNorm",
     "token_head/bias": "predictions.bias",
@@ -365,6 +369,8 @@ _GOOGLE = {
     "pooler": "pooler/dense",
     "classifier/logits/kernel": "output_weights",
     "classifier/logits/bias": "output_bias",
+    "span_head/logits/kernel": "cls/squad/output_weights",
+    "span_head/logits/bias": "cls/squad/output_bias",
     "token_head/dense": "cls/predictions/transform/dense",
     "token_head/norm": "cls/predictions/transform/LayerNorm",
     "token_head/bias": "cls/predictions/output_bias",
@@ -426,11 +432,6 @@ def _google_config(checkpoint):
     return _config(checkpoint, ACTIVATIONS | {"gelu": "gelu_tanh"})
 
 
-def _google_labels(checkpoint):
-    tensors = checkpoint.tensors
-    return Labels(tensors.shape("output_weights")[0]) if "output_weights" in tensors else None
-
-
 AlbertBackbone.CONVERTERS = {
     "huggingface": Converter(
         lambda checkpoint: signs(
@@ -449,6 +450,6 @@ AlbertBackbone.CONVERTERS = {
         ),
         _google_config,
         GOOGLE_NAMES,
-        _google_labels,
+        google_labels,
     ),
 }

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier
+from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import check_arguments
 from keras_lm.models.students import chosen_layers, copy_layers
@@ -91,6 +91,8 @@ class Backbone(keras.Model):
     LM_LOSS_WEIGHT = 0.0
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
+    # The key of the mask of the tokens that a state takes in.
+    mask_name = "padding_mask"
     # The class that packs a tokenizer's ids into rows.
     packer_class = Packer
     # What `forward` returns beside the outputs, for inspection.
@@ -309,8 +311,9 @@ class Backbone(keras.Model):
 
     def complete(self, inputs):
         """Return `inputs` as `forward` takes them: checked tensors, missing ones filled in."""
-        required = [name for name, field in self.input_fields.items() if field.is_required]
-        names = required + [name for name in self.input_fields if name not in required]
+        fields = self.fields_of(inputs)
+        required = [name for name, field in fields.items() if field.is_required]
+        names = required + [name for name in fields if name not in required]
         if not isinstance(inputs, dict):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: {type(self).__name__} takes a dict with the "
@@ -321,7 +324,7 @@ class Backbone(keras.Model):
             raise ValueError(f"inputs has the unknown keys {unknown}: known are {names}.")
         complete = {}
         for name in names:
-            field = self.input_fields[name]
+            field = fields[name]
             if field.is_state:
                 continue
             if name in inputs:
@@ -343,6 +346,10 @@ class Backbone(keras.Model):
             state = self.make_room(state, complete)
             complete[self.state_name] = self.unpack_state(state)
         return complete
+
+    def fields_of(self, inputs):
+        """Return the inputs that a call with these takes: name → `Input`."""
+        return self.input_fields
 
     @property
     def max_sequence_length(self):
@@ -418,6 +425,8 @@ class WordBackbone(Backbone):
             return MeanPooledClassifier(name="classifier", **options)
         if kind == "token_classification":
             return EachTokenClassifier(name="classifier", **options)
+        if kind == "question_answering":
+            return SpanHead(name="span_head", dtype=self.dtype_policy)
         return super().make_head(kind, **options)
 
 

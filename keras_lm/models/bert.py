@@ -22,7 +22,7 @@ from keras_lm.converters.names import (
     transpose_kernels,
     transpose_logits,
 )
-from keras_lm.converters.published_labels import Labels, huggingface_labels
+from keras_lm.converters.published_labels import Labels, google_labels, huggingface_labels
 from keras_lm.layers import (
     Dense,
     EachTokenClassifier,
@@ -30,6 +30,7 @@ from keras_lm.layers import (
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
+    SpanHead,
     embedding_layers,
     truncated_normal,
 )
@@ -183,6 +184,8 @@ class BertBackbone(Backbone):
             return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
         if kind == "token_classification":
             return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "question_answering":
+            return SpanHead(name="span_head", dtype=dtype)
         if kind == "token":
             return MaskedLMHead(
                 self.token_embedding,
@@ -254,6 +257,7 @@ HUGGINGFACE_ENCODER = {
 _HUGGINGFACE = HUGGINGFACE_ENCODER | {
     "pooler": "pooler.dense",
     "classifier/logits": "classifier",
+    "span_head/logits": "qa_outputs",
     "token_head/dense": "cls.predictions.transform.dense",
     "token_head/norm": "cls.predictions.transform.LayerNorm",
     "token_head/bias": "cls.predictions.bias",
@@ -323,6 +327,8 @@ GOOGLE_NAMES = NameTable(
     | {
         "classifier/logits/kernel": "output_weights",
         "classifier/logits/bias": "output_bias",
+        "span_head/logits/kernel": "cls/squad/output_weights",
+        "span_head/logits/bias": "cls/squad/output_bias",
         "token_head/bias": "cls/predictions/output_bias",
         "next_sentence_head/logits/kernel": "cls/seq_relationship/output_weights",
         "next_sentence_head/logits/bias": "cls/seq_relationship/output_bias",
@@ -428,7 +434,7 @@ BertBackbone.CONVERTERS = {
         lambda checkpoint: "bert/encoder/layer_0/output/dense/kernel" in checkpoint.tensors,
         _google_config,
         GOOGLE_NAMES,
-        _labels_by("output_weights", axis=0),
+        google_labels,
     ),
     "model_garden": Converter(
         _is_model_garden,

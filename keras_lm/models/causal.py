@@ -12,7 +12,66 @@ from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import Template
 
 
-class CausalBackbone(Backbone):
+class CachedBackbone(Backbone):
+    """A model whose state, a `cache`, has slots with the keys and values of the tokens so far."""
+
+    def cache_sizes(self):
+        """Return L, N and H of the cache."""
+        heads = self.config["num_heads"]
+        return self.config["num_layers"], heads, self.config["hidden_dim"] // heads
+
+    def initial_state(self, batch_size, length=0):
+        layers, heads, width = self.cache_sizes()
+        shape = (batch_size, heads, length, width)
+        empty = [ops.zeros(shape, self.compute_dtype) for _ in range(layers)]
+        return {
+            "keys": tuple(empty),
+            "values": tuple(empty),
+            "padding_mask": ops.zeros((batch_size, length), "int32"),
+            "length": ops.zeros((batch_size,), "int32"),
+        }
+
+    def make_cache(self, batch_size, slots):
+        """Return an empty cache with T = `slots` free slots, as a call takes and returns it."""
+        return self.pack_state(self.initial_state(batch_size, slots))
+
+    def pack_state(self, state):
+        return state | {name: ops.stack(state[name], axis=1) for name in ("keys", "values")}
+
+    def unpack_state(self, state):
+        number, _, _ = self.cache_sizes()
+        return state | {
+            name: tuple(ops.unstack(state[name], number, axis=1)) for name in ("keys", "values")
+        }
+
+    def rewind(self, state, number):
+        length = state["length"] - number
+        slots = ops.arange(ops.shape(state["padding_mask"])[1], dtype="int32")
+        is_used = ops.less(slots, ops.expand_dims(length, 1))  # (B, T)
+        mask = state["padding_mask"] * ops.cast(is_used, "int32")
+        return state | {"padding_mask": mask, "length": length}
+
+    def make_room(self, state, inputs):
+        mask = inputs[self.mask_name]
+        self._check_positions(mask, state["padding_mask"])
+        return with_free_slots(state, ops.shape(mask)[1])
+
+    def _check_positions(self, new, past):
+        number, limit = ops.sum(past, axis=1) + ops.sum(new, axis=1), self.max_sequence_length
+        tokens = known(ops.max(number))
+        if limit is None:
+            return
+        if tokens is None:  # while a graph is traced
+            message = f"cache and token_ids may have {limit} tokens together, but have"
+            require(ops.less_equal(number, limit), message, number)
+        elif tokens > limit:
+            raise ValueError(
+                f"cache and token_ids have {tokens} tokens together, but "
+                f"max_sequence_length={limit}: start again with the last of them."
+            )
+
+
+class CausalBackbone(CachedBackbone):
     """A causal Transformer. A subclass defines its layers, with a `token_embedding`, and `forward`.
 
     Args:
@@ -48,58 +107,6 @@ class CausalBackbone(Backbone):
             "cache": Input(is_state=True),
         }
         super().__init__(inputs, dtype=dtype, name=name)
-
-    # === The cache ===
-
-    def initial_state(self, batch_size, length=0):
-        heads, width = self.config["num_heads"], self.config["hidden_dim"]
-        shape = (batch_size, heads, length, width // heads)
-        empty = [ops.zeros(shape, self.compute_dtype) for _ in range(self.config["num_layers"])]
-        return {
-            "keys": tuple(empty),
-            "values": tuple(empty),
-            "padding_mask": ops.zeros((batch_size, length), "int32"),
-            "length": ops.zeros((batch_size,), "int32"),
-        }
-
-    def make_cache(self, batch_size, slots):
-        """Return an empty cache with T = `slots` free slots, as a call takes and returns it."""
-        return self.pack_state(self.initial_state(batch_size, slots))
-
-    def pack_state(self, state):
-        return state | {name: ops.stack(state[name], axis=1) for name in ("keys", "values")}
-
-    def unpack_state(self, state):
-        number = self.config["num_layers"]
-        return state | {
-            name: tuple(ops.unstack(state[name], number, axis=1)) for name in ("keys", "values")
-        }
-
-    def rewind(self, state, number):
-        length = state["length"] - number
-        slots = ops.arange(ops.shape(state["padding_mask"])[1], dtype="int32")
-        is_used = ops.less(slots, ops.expand_dims(length, 1))  # (B, T)
-        mask = state["padding_mask"] * ops.cast(is_used, "int32")
-        return state | {"padding_mask": mask, "length": length}
-
-    def make_room(self, state, inputs):
-        mask = inputs["padding_mask"]
-        self._check_positions(mask, state["padding_mask"])
-        return with_free_slots(state, ops.shape(mask)[1])
-
-    def _check_positions(self, new, past):
-        number, limit = ops.sum(past, axis=1) + ops.sum(new, axis=1), self.max_sequence_length
-        tokens = known(ops.max(number))
-        if limit is None:
-            return
-        if tokens is None:  # while a graph is traced
-            message = f"cache and token_ids may have {limit} tokens together, but have"
-            require(ops.less_equal(number, limit), message, number)
-        elif tokens > limit:
-            raise ValueError(
-                f"cache and token_ids have {tokens} tokens together, but "
-                f"max_sequence_length={limit}: start again with the last of them."
-            )
 
     # === Heads ===
 

@@ -27,6 +27,7 @@ from keras_lm.layers import (
     PooledClassifier,
     PositionEmbedding,
     PostNormBlock,
+    SpanHead,
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
@@ -236,6 +237,8 @@ class DistilBertBackbone(Backbone):
         if kind == "token_classification":
             options = {"dropout": config["dropout"]} | options
             return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "question_answering":
+            return SpanHead(name="span_head", dtype=dtype)
         if kind == "token":
             return MaskedLMHead(
                 self.token_embedding,
@@ -285,6 +288,7 @@ _HUGGINGFACE = {
     "block_{i}/feedforward_norm": "transformer.layer.{i}.output_layer_norm",
     "classifier/pooler": "pre_classifier",
     "classifier/logits": "classifier",
+    "span_head/logits": "qa_outputs",
     "token_head/dense": "vocab_transform",
     "token_head/norm": "vocab_layer_norm",
     "token_head/bias": "vocab_projector.bias",

@@ -34,6 +34,7 @@ from keras_lm.layers import (
     MaskedLMHead,
     PaddingBias,
     PostNormBlock,
+    SpanHead,
     embedding_layers,
     get_activation,
     truncated_normal,
@@ -257,6 +258,8 @@ class ElectraBackbone(Backbone):
             )
         if kind == "token_classification":
             return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "question_answering":
+            return SpanHead(name="span_head", dtype=dtype)
         if kind == "replaced":
             return ReplacedTokenHead(config["activation"], dtype=dtype, name="replaced_head")
         if kind == "token":  # with this activation, whatever the blocks have
@@ -344,6 +347,7 @@ _ENCODER = HUGGINGFACE_ENCODER | {"projection": "embeddings_project"}
 _HUGGINGFACE = _ENCODER | {
     "classifier/pooler": "classifier.dense",
     "classifier/logits": "classifier",
+    "span_head/logits": "qa_outputs",
     "replaced_head/dense": "discriminator_predictions.dense",
     "replaced_head/logits": "discriminator_predictions.dense_prediction",
     "token_head/dense": "generator_predictions.dense",

@@ -6,7 +6,7 @@ Shapes: B batch, S sequence, D width of a vector.
 import keras
 from keras import ops
 
-from keras_lm.layers import EachTokenClassifier, PooledClassifier, ScalarMix
+from keras_lm.layers import EachTokenClassifier, PooledClassifier, ScalarMix, SpanHead
 from keras_lm.models.backbone import Backbone
 
 # The rows of BERT's table 7 by name, CoVe's [GloVe; CoVe] and ELMo's mix: the hidden states that
@@ -126,14 +126,16 @@ class FeatureBackbone(Backbone):
 
     def make_head(self, kind, **options):
         """Return a linear layer on the vectors, if there is one per text, or one per token."""
-        heads = {"classification": PooledClassifier, "token_classification": EachTokenClassifier}
-        suits = "token_classification" if self.pooling == "none" else "classification"
-        if kind != suits or self.gives_several:
+        of_texts = {"classification": PooledClassifier}
+        of_tokens = {"token_classification": EachTokenClassifier, "question_answering": SpanHead}
+        heads = of_tokens if self.pooling == "none" else of_texts
+        if kind not in heads or self.gives_several:
             raise ValueError(
                 f"FeatureExtractor with layers={self.layer_choice!r}, pooling={self.pooling!r} and "
                 f"num_mixes={max(len(self.mixes), 1)} has no head for kind={kind!r}."
             )
-        return heads[kind](name="classifier", dtype=self.dtype_policy, **options)
+        name = "span_head" if kind == "question_answering" else "classifier"
+        return heads[kind](name=name, dtype=self.dtype_policy, **options)
 
     # === Delegated to the other backbone ===
 

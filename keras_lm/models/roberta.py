@@ -38,6 +38,7 @@ from keras_lm.layers import (
     PaddingBias,
     PooledClassifier,
     PostNormBlock,
+    SpanHead,
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
@@ -259,6 +260,8 @@ class RobertaBackbone(Backbone):
             return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
         if kind == "token_classification":
             return EachTokenClassifier(name="classifier", dtype=dtype, **options)
+        if kind == "question_answering":
+            return SpanHead(name="span_head", dtype=dtype)
         if kind == "token":  # with this activation, whatever the blocks have
             return MaskedLMHead(
                 self.token_embedding,
@@ -299,6 +302,7 @@ _HUGGINGFACE = HUGGINGFACE_ENCODER | {
     "pooler": "pooler.dense",
     "classifier/pooler": "classifier.dense",
     "classifier/logits": "classifier",
+    "span_head/logits": "qa_outputs",
     "token_head/dense": "lm_head.dense",
     "token_head/norm": "lm_head.layer_norm",
     "token_head/bias": "lm_head.bias",

@@ -18,7 +18,8 @@ def estimate(cls, **arguments):
     a causal model) and four per channel and attended token, for the last token of a full sequence;
     and `training`, three times as many; for models that were pretrained by masking or by replaced
     tokens also `pretraining`, with the heads for this, at the published rate of 15 %. A token of
-    ELMo is a word with all of its characters: each filter counts at each position.
+    ELMo is a word with all of its characters: each filter counts at each position. One of an
+    encoder-decoder is a token of a source and one of a target, for T5 of 512 each.
 
     Example:
 
@@ -116,6 +117,38 @@ def _elmo(config):
     return parameters, 2 * (convolved + others), 0
 
 
+def _t5(config):
+    width, heads = config["hidden_dim"], config["num_heads"]
+    inside = heads * (config["head_dim"] or width // heads)
+    encoder = config["num_layers"]
+    decoder = config["num_decoder_layers"] or encoder
+    feedforward = (3 if config["gated"] else 2) * width * config["intermediate_dim"]
+    kernels = encoder * (4 * width * inside + feedforward)
+    kernels += decoder * (8 * width * inside + feedforward)
+    norms = (2 * encoder + 3 * decoder + 2) * width
+    embedding = config["vocabulary_size"] * width
+    parameters = embedding + kernels + norms + 2 * config["num_buckets"] * heads
+    attended = (encoder + 2 * decoder) * 512
+    return parameters, 2 * (kernels + embedding) + 4 * attended * inside, 0
+
+
+def _encoder_decoder(config):
+    width, inside = config["hidden_dim"], config["intermediate_dim"]
+    encoder = config["num_layers"]
+    decoder = config["num_decoder_layers"] or encoder
+    feedforward = 2 * width * inside
+    kernels = encoder * (4 * width**2 + feedforward) + decoder * (8 * width**2 + feedforward)
+    # Of each attention four biases, of each norm a scale and an offset.
+    attentions, blocks = encoder + 2 * decoder, encoder + decoder
+    norms = attentions + blocks + 2 * config.get("final_norms", False)
+    biases = attentions * 4 * width + blocks * (inside + width) + norms * 2 * width
+    of_target = config["decoder_vocabulary_size"]
+    parameters = (config["vocabulary_size"] + (of_target or 0)) * width + kernels + biases
+    multiplied = kernels + (of_target or config["vocabulary_size"]) * width
+    attended = attentions * config["max_sequence_length"]
+    return parameters, 2 * multiplied + 4 * attended * width, 0
+
+
 def _awd_lstm(config):
     embedding = config["vocabulary_size"] * config["embedding_dim"]
     widths = [config["hidden_dim"]] * (config["num_layers"] - 1) + [config["embedding_dim"]]
@@ -186,4 +219,7 @@ _COUNTS = {
     "GPTNeoBackbone": _transformer(lambda c: (2 - 3 * c["num_layers"]) * c["hidden_dim"]),
     "ElmoBackbone": _elmo,
     "AWDLSTMBackbone": _awd_lstm,
+    "T5Backbone": _t5,
+    "MarianBackbone": _encoder_decoder,
+    "TransformerBackbone": _encoder_decoder,
 }

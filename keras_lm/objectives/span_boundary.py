@@ -19,10 +19,13 @@ class SpanCrossentropy(MaskedCrossentropy):
     """`MaskedCrossentropy` over the tokens of spans, divided by their number plus one.
 
     The authors' code adds one, as a batch may have no span with a token on both sides.
+
+    Args:
+        label_smoothing: float, see `MaskedCrossentropy`.
     """
 
-    def __init__(self, name="span_crossentropy"):
-        super().__init__(name)
+    def __init__(self, label_smoothing=0.0, name="span_crossentropy"):
+        super().__init__(label_smoothing, name)
 
     def sum_and_count(self, labels, logits, sample_weight=None):
         total, count = super().sum_and_count(labels, logits, sample_weight)

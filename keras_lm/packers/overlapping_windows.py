@@ -3,6 +3,8 @@
 import tensorflow as tf
 
 from keras_lm.packers.rows import Texts
+from keras_lm.tokenizers import ragged
+from keras_lm.tokenizers.places import tokens_and_places
 
 
 class Windows(Texts):
@@ -11,11 +13,13 @@ class Windows(Texts):
     Args:
         stride: int. Tokens from the start of a window to that of the next.
         max_question_length: int. Longer questions are truncated to this many tokens, which must
-            leave room for the context.
+            leave room for the context. None for 64, or for half of the room if that is less.
 
     Packing returns the rows (R, S) of all examples one after the other, and besides the model's
-    inputs `example` (R,), the index of each window's example, and `start` and `end` (R, S), the
-    offsets of each context token in characters; -1 for all other tokens. All are int32.
+    inputs `example` (R,), the index of each window's example; `start` and `end` (R, S), the
+    offsets of each context token in characters, -1 for all other tokens; and `max_context` (R, S),
+    1 where a context token has more context in this window than in the others, in one of them
+    each. All are int32. Only operations that LiteRT has are used.
 
     Raises:
         ValueError: if `stride` or `max_question_length` is less than 1; in packing, if a question
@@ -32,58 +36,122 @@ class Windows(Texts):
 
     names = required = ("question", "context")
 
-    def __init__(self, stride=128, max_question_length=64):
+    def __init__(self, stride=128, max_question_length=None):
         super().__init__()
         for name, value in (("stride", stride), ("max_question_length", max_question_length)):
-            if value < 1:
+            if value is not None and value < 1:
                 raise ValueError(f"{name}={value}: pass 1 or more.")
         self.stride = stride
         self.max_question_length = max_question_length
 
-    def pack(self, packer, columns, tokenize=None):
-        questions = packer.ids(columns["question"], tokenize)[:, : self.max_question_length]
-        ids, starts, ends = packer.tokenizer.tokenize_with_offsets(columns["context"], "character")
-        example, windows = self._cut(ids, self._room(packer, questions))  # (R,), (R, None) places
+    def pack(self, packer, columns, tokenize=None, find=tokens_and_places):
+        """Return the packed windows; `find` replaces `tokens_and_places`, for contexts."""
+        questions = packer.ids(columns["question"], tokenize)
+        ids, starts, ends = find(packer.tokenizer, columns["context"])
+        of_question, room, step, windows = self._sizes(packer, questions, ids)  # (B,)
+        number = tf.cast(ids.row_lengths(), tf.int32)
+        example, place = _places_in_rows(windows)  # (R,)
+        begin = place * tf.gather(step, example)
+        number, room, step = (tf.gather(x, example) for x in (number, room, step))
+        length = tf.minimum(room, number - begin)
+        first = tf.gather(_row_starts(ids), example) + begin
         texts = {
-            "text": tf.gather(questions, example),
-            "text_pair": tf.gather(ids.values, windows),
+            "text": _parts(
+                questions,
+                tf.gather(_row_starts(questions), example),
+                tf.gather(of_question, example),
+            ),
+            "text_pair": _parts(ids, first, length),
         }
         packed = packer.pack(**texts)
-        first, length = packer.spans(**texts)["text_pair"]
-        place = tf.range(tf.shape(packed["padding_mask"])[1]) - first[:, tf.newaxis]  # (R, S)
-        inside = (place >= 0) & (place < length[:, tf.newaxis])
-        index = tf.where(inside, place + tf.cast(windows.row_starts(), tf.int32)[:, tf.newaxis], 0)
+        column, kept = packer.spans(**texts)["text_pair"]
+        offset = tf.range(tf.shape(packed["padding_mask"])[1]) - column[:, tf.newaxis]  # (R, S)
+        inside = (offset >= 0) & (offset < kept[:, tf.newaxis])
+        index = tf.where(inside, first[:, tf.newaxis] + offset, 0)
 
-        def at(offsets):
-            flat = tf.cast(tf.gather(offsets.values, windows.values), tf.int32)
-            return tf.where(inside, tf.gather(tf.concat([flat, [-1]], axis=0), index), -1)
+        def at(places):
+            values = tf.concat([tf.cast(places.values, tf.int32), [0]], axis=0)  # never empty
+            return tf.where(inside, tf.gather(values, index), -1)
 
+        best = _best_windows(offset + begin[:, tf.newaxis], number, room, step)
         return packed | {
-            "example": tf.cast(example, tf.int32),
+            "example": example,
             "start": at(starts),
             "end": at(ends),
+            "max_context": tf.cast(inside & (best == place[:, tf.newaxis]), tf.int32),
         }
 
-    def _room(self, packer, questions):
-        """Return how many context tokens fit into a row beside each question, (B,) int64."""
+    def count(self, packer, columns):
+        """Return how many windows each example has, (B,); finds no places, which takes longest."""
+        questions, contexts = (packer.ids(columns[name]) for name in self.names)
+        return self._sizes(packer, questions, contexts)[-1]
+
+    def _sizes(self, packer, questions, contexts):
+        """Return the tokens of questions, and room, step and number of windows, (B,) each."""
+        lengths = tf.cast(questions.row_lengths(), tf.int32)
+        lengths = tf.minimum(lengths, self._limit(packer))
+        room = packer.sequence_length - packer.number_of_special_tokens("pair") - lengths
+        step = tf.minimum(self.stride, room)
+        # The last window of a text is the first to reach its end; one without tokens has one.
+        number = tf.cast(contexts.row_lengths(), tf.int32)
+        return lengths, room, step, 1 + (tf.maximum(number - room, 0) + step - 1) // step
+
+    def _limit(self, packer):
+        """Return how many tokens of a question are kept."""
         room = packer.sequence_length - packer.number_of_special_tokens("pair")
+        if self.max_question_length is None:
+            if room < 2:
+                raise ValueError(
+                    f"sequence_length={packer.sequence_length} leaves no room for a question and a "
+                    f"context: pass {packer.sequence_length - room + 2} or more."
+                )
+            return min(64, room // 2)
         if self.max_question_length >= room:
             raise ValueError(
                 f"max_question_length={self.max_question_length} leaves no room for a context in "
                 f"sequence_length={packer.sequence_length}: pass less than {room}."
             )
-        return room - tf.cast(questions.row_lengths(), tf.int64)
+        return self.max_question_length
 
-    def _cut(self, ids, room):
-        """Return the example of each window, (R,) int64, and its tokens' indices in `ids.values`.
 
-        The last window of a text is the first to reach its end; a text without tokens has one.
-        """
-        number = tf.cast(ids.row_lengths(), tf.int64)  # (B,)
-        step = tf.minimum(tf.constant(self.stride, tf.int64), room)
-        windows = 1 + (tf.maximum(number - room, 0) + step - 1) // step
-        example = tf.repeat(tf.range(tf.size(windows, tf.int64)), windows)  # (R,)
-        begin = tf.ragged.range(windows).values * tf.gather(step, example)
-        end = tf.minimum(begin + tf.gather(room, example), tf.gather(number, example))
-        row = tf.gather(tf.cast(ids.row_starts(), tf.int64), example)
-        return example, tf.ragged.range(row + begin, row + end)
+def _best_windows(tokens, number, room, step):
+    """Return the place of the window in which each token has the most context, (R, S).
+
+    Context is the smaller number of tokens on either side, and a hundredth of the window's length;
+    of equal windows the first counts. `tokens` (R, S) are places in the context, of which a window
+    starts at each `step` and holds `room`, the last one fewer; (R,) each.
+    """
+    number, room, step = (x[:, tf.newaxis] for x in (number, room, step))
+    last = (tf.maximum(number - room, 0) + step - 1) // step
+    is_full = last * step + room <= number
+    full = tf.where(is_full, last, tf.maximum(last - 1, 0))  # the last window with `room` tokens
+    # The window whose middle is nearest: half-way between two it is the first.
+    nearest = -((room - 1 + step - 2 * tokens) // (2 * step))
+    nearest = tf.clip_by_value(nearest, 0, full)
+
+    def context(window):
+        begin = window * step
+        end = tf.minimum(begin + room, number)
+        return 100 * tf.minimum(tokens - begin, end - 1 - tokens) + end - begin
+
+    return tf.where(context(last) > context(nearest), last, nearest)
+
+
+def _places_in_rows(lengths):
+    """Return the row of each of the values of rows of these lengths, and its place there: int32."""
+    splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)
+    numbers = tf.RaggedTensor.from_row_splits(tf.range(splits[-1]), splits, validate=False)
+    row = tf.cast(ragged.row_ids(numbers), tf.int32)
+    return row, numbers.values - tf.gather(splits, row)
+
+
+def _parts(texts, first, lengths):
+    """Return the rows of values of a ragged tensor that begin at these places in its values."""
+    row, place = _places_in_rows(lengths)
+    splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)
+    values = tf.gather(texts.values, tf.gather(first, row) + place)
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
+def _row_starts(texts):
+    return tf.cast(texts.row_starts(), tf.int32)

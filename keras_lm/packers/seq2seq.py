@@ -3,53 +3,99 @@
 import tensorflow as tf
 
 from keras_lm.layers.masks import IGNORED
+from keras_lm.packers.packer import PackedInput, Packer
+
+READ = ("token_ids", "padding_mask")  # what each half reads of what is packed
 
 
-class Seq2SeqPacker:
-    """Pack a source text for the encoder, and in training its target text for the decoder.
+class Seq2SeqPacker(Packer):
+    """Pack a source text, or a pair, for the encoder, and in training its target for the decoder.
+
+    The target is tokenized by `tokenizer.target`, has the template of one text, which must end with
+    the end token, and is padded on the right. The decoder starts with the padding token, as T5's
+    and Marian's, or with the bos token if there is none.
 
     Args:
-        source, target: `keras_lm.packers.Packer` of single texts, possibly with two tokenizers; the
-            target's template must end with the end token, and pad on the right.
-        start_token: str, the decoder's first input: `"<pad>"` for T5 and Marian.
+        target_length: int. Maximum of T, the end token included.
+        template, tokenizer, sequence_length, padding, truncation, rows: see `Packer`.
 
-    Call: `packer({"text": …})` returns `encoder_token_ids` and `encoder_padding_mask`, (B, S); with
-    `labels`, the target texts, also `decoder_token_ids`, `decoder_padding_mask` and `labels`,
-    (B, T). All are int32. The decoder reads the target shifted right by one; `labels` are -100 in
-    padding.
+    Call: `packer({"text": …})` returns `encoder_token_ids` and `encoder_padding_mask`, (B, S)
+    int32; see `targets` for the others.
 
     Raises:
-        ValueError: if the target's padding is on the left.
+        ValueError: if padding is on the left, or the tokenizer has nothing to start with.
 
     Example:
 
-        target = Packer(Template("$A:0 </s>:0", "$A:0 $B:0 </s>:0"), tokenizer, 128)
-        packer = Seq2SeqPacker(target, target, "<pad>")
-        packer({"text": tf.constant(["a house"]), "labels": tf.constant(["ein Haus"])})
+        template = Template("$A:0 </s>:0", "$A:0 </s>:0 $B:0 </s>:0")
+        packer = Seq2SeqPacker(template, tokenizer, 128, target_length=64)
+        packer({"text": tf.constant(["a house"])})["encoder_token_ids"]
+        inputs, labels = packer.targets(tf.constant(["ein Haus"]))
 
     Source: Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, section 2.
     """
 
-    names = ("text", "labels")
-    required = ("text",)
+    def __init__(self, template, tokenizer, sequence_length, target_length, **arguments):
+        if template.padding_side != "right":
+            raise ValueError(
+                "template has padding_side='left': a decoder reads from left to right."
+            )
+        super().__init__(template, tokenizer, sequence_length, **arguments)
+        self.target = Packer(
+            template, tokenizer and tokenizer.target, target_length, padding=self.padding
+        )
 
-    def __init__(self, source, target, start_token):
-        if target.template.padding_side != "right":
-            raise ValueError("target has padding_side='left': a decoder reads from left to right.")
-        self.source = source
-        self.target = target
-        self.start_id = target.tokenizer.token_to_id(start_token)
+    def read_vocabulary(self, tokenizer):
+        super().read_vocabulary(tokenizer)
+        roles = [role for role in ("pad", "bos") if role in tokenizer.target.special_tokens]
+        if not roles:
+            raise ValueError(
+                f"{type(tokenizer).__name__} has no padding token and no bos token for a decoder "
+                "to start with: make it with pad_token=…, an entry of its vocabulary."
+            )
+        self.start_id = tokenizer.target.special_id(roles[0])
 
-    def __call__(self, columns, tokenize=None):
-        packed = self.source({"text": columns["text"]}, tokenize)
-        inputs = {f"encoder_{name}": packed[name] for name in ("token_ids", "padding_mask")}
-        if "labels" not in columns:
-            return inputs
-        packed = self.target({"text": columns["labels"]})
+    def with_padding(self, padding):
+        other = super().with_padding(padding)
+        other.target = self.target.with_padding(padding)
+        return other
+
+    def pack(self, **texts):
+        packed = super().pack(**texts)
+        return {f"encoder_{name}": packed[name] for name in READ}
+
+    def pieces(self, packed):
+        return super().pieces({name: packed[f"encoder_{name}"] for name in READ})
+
+    def targets(self, labels):
+        """Return the decoder's inputs for target texts (B,), and the labels (B, T), int32.
+
+        The inputs are `decoder_token_ids` and `decoder_padding_mask`, (B, T): the target shifted
+        right by one. Labels are -100 in padding.
+        """
+        packed = self.target({"text": labels})
         ids, mask = packed["token_ids"], packed["padding_mask"]
         start = tf.fill([tf.shape(ids)[0], 1], self.start_id)
-        return inputs | {
+        inputs = {
             "decoder_token_ids": tf.concat([start, ids[:, :-1]], axis=1),
             "decoder_padding_mask": mask,
-            "labels": tf.where(mask > 0, ids, IGNORED),
         }
+        return inputs, tf.where(mask > 0, ids, IGNORED)
+
+    # === What is packed already ===
+
+    @property
+    def inputs(self):
+        return {
+            f"{half}_{name}": PackedInput(fill=packer.pad_id if name == "token_ids" else 0)
+            for half, packer in (("encoder", self), ("decoder", self.target))
+            for name in READ
+        }
+
+    def with_mask(self, packed):
+        masks = {
+            f"{half}_padding_mask": tf.ones_like(packed[f"{half}_token_ids"])
+            for half in ("encoder", "decoder")
+            if f"{half}_token_ids" in packed
+        }
+        return masks | packed

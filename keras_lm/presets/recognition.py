@@ -11,6 +11,7 @@ FORMAT_VERSION = 1
 # Models whose checkpoints look like those of ours: their `model_type`, by which the names of their
 # tensors begin, too → what they are.
 RELATED = {
+    "bart": "BART, an encoder-decoder with learned positions",
     "big_bird": "BigBird, a BERT with sparse attention",
     "camembert": "CamemBERT, a RoBERTa for French with a SentencePiece vocabulary of its own",
     "convbert": "ConvBERT, a BERT with convolutions beside attention",
@@ -19,10 +20,13 @@ RELATED = {
     "funnel": "a Funnel Transformer, which shortens the sequence from block to block",
     "ibert": "I-BERT, a RoBERTa that computes with integers",
     "longformer": "Longformer, a RoBERTa with attention in windows",
+    "m2m_100": "M2M-100 or NLLB, an encoder-decoder that normalises before each part of a block",
+    "mbart": "mBART, an encoder-decoder that normalises before each part of a block",
     "megatron-bert": "Megatron's BERT, which normalises before each part of a block",
     "mobilebert": "MobileBERT, a BERT with bottlenecks and several feed-forward networks a block",
     "modernbert": "ModernBERT, with rotary positions and gated feed-forward networks",
     "mpnet": "MPNet, a BERT with relative positions",
+    "pegasus": "PEGASUS, an encoder-decoder that normalises before each part of a block",
     "roformer": "RoFormer, a BERT with rotary positions",
     "squeezebert": "SqueezeBERT, a BERT of grouped convolutions",
     "xlm": "XLM, an encoder with an embedding for the language; XLM-R is another model",

@@ -113,6 +113,7 @@ function signatureToAsk() {
 
 const TITLES = {
   text: "Text", text_pair: "Second text", prompt: "Prompt", choices: "Choice",
+  question: "Question", context: "Context",
   max_new_tokens: "Length", temperature: "Temperature", top_p: "Top-p", stop: "Stop", top_k: "Top-k",
   repetition_penalty: "Repetition penalty", no_repeat_ngram_size: "Unrepeated n-grams", seed: "Seed",
   scores: "Score",
@@ -297,6 +298,11 @@ async function readingsOf(values) {
     const [tokens, ids] = [outputs.tokens, outputs.token_ids ?? []].map((batch) => batch.map((row) => row.flat()));
     return tokens.map((row, index) => ({ tokens: row.filter((token) => token !== ""), ids: ids[index] ?? [] }));
   };
+  if ("context" in values) { // read whole, in windows
+    const windows = await tokenize([values]);
+    return windows.map(({ tokens, ids }, index) =>
+      ({ title: windows.length > 1 ? `Window ${index + 1}` : null, tokens, ids, others: [], isFull: false, total: tokens.length }));
+  }
   // One more word is one more token at least, unless the row is full.
   const [first] = inputs[0];
   const found = await tokenize([...rows, ...rows.map((row) => ({ ...row, [first]: `${row[first]} a` }))]);

@@ -16,6 +16,7 @@ function kindOf(info) {
 const VIEWS = [
   { needs: { tokens: "text 2", labels: "text 2", scores: "float 2" }, also: ["start", "end"], draw: drawWords },
   { needs: { tokens: "text 3", scores: "float 3" }, also: ["text"], draw: drawMasks },
+  { needs: { text: "text 2", scores: "float 2", start: "int 2", end: "int 2" }, takes: { context: "text 1" }, draw: drawSpans },
   { needs: { labels: "int 1", scores: "float 2" }, takes: { choices: "text 2" }, draw: drawChoices },
   ...["text 1", "text 2"].map((labels) => ({ needs: { labels, scores: "float 2" }, also: ["class_names"], draw: drawClasses })),
   { needs: { classes: "text 2", scores: "float 2" }, draw: drawClasses },
@@ -65,6 +66,21 @@ function drawClasses({ labels, scores }, { classNames }) {
 function drawChoices({ labels, scores }, { values }) {
   const choices = filled(values.choices);
   return [head(choices[labels[0]]), ...bars(choices.map((choice, index) => [choice, scores[0][index]]), new Set([labels[0]]))];
+}
+
+// === Answers in a context ===
+
+function drawSpans({ text, scores, start, end }, { values }) {
+  // Places count characters as Python does: by code points.
+  const characters = Array.from(values.context);
+  const part = (from, to) => characters.slice(from, to).join("");
+  const [from, to] = [start[0][0], end[0][0]];
+  const answers = text[0].map((answer, index) => [answer || "No answer", scores[0][index]]).filter(([, score]) => score > 0);
+  return [
+    head(text[0][0] || "No answer in this context"),
+    element("p", { class: "running" }, part(0, from), ...(to > from ? [element("mark", {}, part(from, to))] : []), part(to)),
+    ...bars(answers.slice(0, 5), new Set([0])),
+  ];
 }
 
 // === Words with labels ===

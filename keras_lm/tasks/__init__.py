@@ -9,6 +9,8 @@ from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.masked_lm import MaskedLM
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.pretrainer import Pretrainer
+from keras_lm.tasks.question_answerer import QuestionAnswerer
+from keras_lm.tasks.seq2seq_lm import Seq2SeqLM
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
@@ -22,6 +24,8 @@ __all__ = [
     "MaskedLM",
     "MultipleChoice",
     "Pretrainer",
+    "QuestionAnswerer",
+    "Seq2SeqLM",
     "Task",
     "TextClassifier",
     "TextRegressor",

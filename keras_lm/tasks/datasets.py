@@ -185,7 +185,11 @@ def _packed(task, x, *rest):
         return (x, *rest)
     if not rest:
         return (task.preprocess(x),)
-    return (*task.preprocess_with_labels(x, rest[0]), *rest[1:])
+    packed, labels = task.preprocess_with_labels(x, rest[0])
+    weights = rest[1:]
+    if "example" in packed:  # several rows, which weigh what their example does
+        weights = [tf.gather(weight, packed["example"]) for weight in weights]
+    return packed, labels, *weights
 
 
 def _prepared(task, dataset, labels_are_ready=False):

@@ -67,7 +67,7 @@ class GenerationSignatures(TextSignatures):
     def requests(self, batch_sizes):
         """Yield requests (signature, dict of arrays) that run each signature once, on one row."""
         prompt = {"prompt": np.array(["a"], object)}
-        few = {"max_new_tokens": np.array([min(2, self.task.default_max_new_tokens)], "int32")}
+        few = {"max_new_tokens": np.array([min(2, self.task.limits.max_new_tokens)], "int32")}
         greedy = prompt | self.generate_defaults() | few
         yield "generate", greedy
         yield "generate", greedy | {"temperature": np.ones([1], "float32")}
@@ -88,8 +88,8 @@ class GenerationSignatures(TextSignatures):
 
         def generate(prompt, stop, **options):
             rows = tf.size(prompt)
-            options = {name: _per_prompt(name, value, rows) for name, value in options.items()}
-            stop = _per_prompt("stop", stop, rows)[:, tf.newaxis]
+            options = {name: per_row(name, value, rows) for name, value in options.items()}
+            stop = per_row("stop", stop, rows)[:, tf.newaxis]
             return self.task.continue_prompts(
                 prompt, stop_strings=stop, tokenize=tokenize, **options
             )
@@ -100,7 +100,7 @@ class GenerationSignatures(TextSignatures):
         """Return the inputs of `generate` except the prompts, as arrays (1,)."""
         # Not scalars, as TF Serving concatenates requests along the first axis.
         values = {n: np.array([option.default], option.dtype) for n, option in OPTIONS.items()}
-        values["max_new_tokens"][:] = self.task.default_max_new_tokens
+        values["max_new_tokens"][:] = self.task.limits.max_new_tokens
         return {"stop": np.array([b""], object)} | values
 
     def pieces(self, tokenize=None):
@@ -146,8 +146,8 @@ class GenerationSignatures(TextSignatures):
         rows = tf.shape(token_ids)[0]
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
         state = {name: _for_rows(part, rows) for name, part in state.items()}
-        inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
-        state = self.task.backbone.make_room(self._nested(state), inputs)
+        backbone = self.task.backbone
+        state = backbone.make_room(self._nested(state), {backbone.mask_name: padding_mask})
         return self._step(token_ids, padding_mask, state)
 
     def _nested(self, named):
@@ -195,7 +195,8 @@ def generate_specs():
     return PROMPT | {"stop": tf.TensorSpec(None, tf.string, "stop")} | options
 
 
-def _per_prompt(name, value, rows):
+def per_row(name, value, rows):
+    """Return an input with one value for all rows, or one for each, as (1,) or (rows,)."""
     value = tf.reshape(value, [-1])
     require(
         (tf.size(value) == 1) | (tf.size(value) == rows),

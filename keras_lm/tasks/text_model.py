@@ -55,6 +55,17 @@ class TextModel(StepModel):
         """Return packed texts and labels; overridden if labels depend on the text's tokens."""
         return self.preprocess(columns), labels
 
+    def rebatched(self, batches, x, batch_size, shuffle, group):
+        """Return the packed batches of `fit`; overridden if an example has several rows there.
+
+        The other arguments are those of `fit`.
+        """
+        return batches
+
+    def validation_batches(self, data, batch_size, steps):
+        """Return the packed batches of `validation_data`."""
+        return datasets.validation_batches(self, data, batch_size, steps)
+
     def default_loss(self):
         return None
 
@@ -138,13 +149,13 @@ class TextModel(StepModel):
         guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
         batches = datasets.batches(self, x, y, sample_weight, batch_size, shuffle, group_by_length)
         self.text_pair = guessed if self.text_pair is None else self.text_pair
+        batches = self.rebatched(batches, x, batch_size, shuffle, group_by_length)
         if class_weight is not None:
             batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
         if validation_data is not None:
             size = validation_batch_size or batch_size
-            validation_data = datasets.validation_batches(
-                self, validation_data, size, kwargs.get("validation_steps")
-            )
+            steps = kwargs.get("validation_steps")
+            validation_data = self.validation_batches(validation_data, size, steps)
         batches = distributed(self.distribute_strategy, batches)
         validation_data = distributed(self.distribute_strategy, validation_data)
         steps = number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch

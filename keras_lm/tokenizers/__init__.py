@@ -2,7 +2,7 @@
 
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer, GPTTokenizer
 from keras_lm.tokenizers.characters import CharacterTokenizer
-from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.sentence_piece import MarianTokenizer, SentencePieceTokenizer
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.training import train_vocabulary
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -12,6 +12,7 @@ __all__ = [
     "BytePairTokenizer",
     "CharacterTokenizer",
     "GPTTokenizer",
+    "MarianTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
     "WordPieceTokenizer",

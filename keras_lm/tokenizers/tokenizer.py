@@ -120,6 +120,9 @@ class Tokenizer(tf.Module):
         texts = tokenizer.detokenize(ids)
     """
 
+    # How to split texts so that each word alone has the tokens that it has there; None if unknown.
+    lone_word_splitter = None
+
     def __init__(self, vocabulary, special_tokens, additional_special_tokens=(), name=None):
         super().__init__(name=name)
         self._vocabulary = _Vocabulary(vocabulary, special_tokens, additional_special_tokens)
@@ -357,6 +360,11 @@ class Tokenizer(tf.Module):
             return ids.with_values(self._by_text(ids.values, function))
         plain = tf.logical_not(tf.gather(self._is_special, ids.values))
         return function(ragged.keep(ids, plain))
+
+    @property
+    def target(self):
+        """The tokenizer of what a model writes: itself, but for a translator with two."""
+        return self
 
     @property
     def vocabulary(self):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from keras_lm.cli.predict import answers_by_row
+from keras_lm.cli.predictors import answers_by_row
 
 TEXTS = ["the film was good", "a bad song", "", "loud , loud !"]
 
@@ -249,3 +249,63 @@ def test_server_that_refuses_or_is_not_there(fail, server):
     message = fail("predict", "--server", "http://127.0.0.1:1", "--model", "critic", "x")
     assert "UNAVAILABLE" in message
     assert "url='ftp://x'" in fail("predict", "--server", "ftp://x", "--model", "critic", "x")
+
+
+# === On Beam ===
+
+
+def test_files_by_a_runner(run, fail, critic, exported, write, answers, expect, task, tmp_path):
+    pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
+    rows = [{"id": i, "text": "a good film " * (i % 5)} for i in range(9)]
+    file = write("rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + "{\n")
+    for model in (critic, exported):
+        folder = tmp_path / f"by-{model.name}"
+        shown = run("predict", model, file, "--runner", "DirectRunner", "--output", folder)
+        assert "rows     10" in shown and "failed   1" in shown
+        found = answers((folder / "answers-00000-00000.jsonl").read_text())
+        assert [row["input"] for row in found] == rows
+        assert [row["answer"] for row in found] == expect(task, [row["text"] for row in rows])
+        [failed] = answers((folder / "failed-00000-00000.jsonl").read_text())
+        assert failed["line"] == 10 and "not JSON" in failed["reason"]
+
+    def refused(*more):
+        return fail("predict", critic, *more)
+
+    assert "give MODEL and FILES" in refused("--runner", "DirectRunner")
+    assert "name it by --output" in refused(file, "--runner", "DirectRunner")
+    folder = ["--output", tmp_path / "new"]
+    assert "--server is not for --runner" in refused(
+        file, "--runner", "DirectRunner", "--server", "http://localhost:1", *folder
+    )
+    assert "--processes is for --runner" in refused("a text", "--processes", 2)
+    assert "no option --flink_mistress" in refused(
+        file, "--runner", "DirectRunner", *folder, "--", "--flink_mistress=localhost"
+    )
+    assert not (tmp_path / "new").exists()
+    # Without a runner, -- means what it always means.
+    assert answers(run("predict", critic, "--", "--text"))[0]["input"] == {"text": "--text"}
+
+
+@pytest.mark.slow
+def test_one_process_and_several_answer_the_same(installed, exported, write, tmp_path):
+    pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
+    files = [
+        write(f"{i}.txt", "".join(f"a good film {'!' * (n % 7)}\n" for n in range(50)))
+        for i in range(3)
+    ]
+    found = []
+    for processes in (1, 2):
+        folder = tmp_path / f"by-{processes}"
+        arguments = ["--runner", "DirectRunner", "--processes", processes, "--output", folder]
+        process = installed("predict", exported, *files, *arguments)
+        shown, errors = process.communicate()
+        assert process.returncode == 0, errors
+        assert b"rows     150" in shown
+        rows = [
+            json.loads(line)
+            for path in sorted(folder.glob("answers-*"))
+            for line in path.read_text().splitlines()
+        ]
+        found.append([(row["input"], row["answer"]["labels"]) for row in rows])
+    assert found[0] == found[1]
+    assert len(found[0]) == 150

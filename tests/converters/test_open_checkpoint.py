@@ -308,6 +308,7 @@ def test_hub_fetches_only_what_is_needed(monkeypatch, tmp_path):
     files = {
         "config.json": json.dumps(BERT).encode(),
         "vocab.txt": b"[PAD]",
+        "source.spm": b"",
         "model.safetensors": weights,
         "model.fp16.safetensors": b"another precision",
         "pytorch_model.bin": b"the same again",
@@ -320,7 +321,7 @@ def test_hub_fetches_only_what_is_needed(monkeypatch, tmp_path):
     assert checkpoint.source == "hf://someone/bert@v1"
     assert_holds(checkpoint, TENSORS)
     there = {path.name for path in tmp_path.iterdir()}
-    assert there == {"config.json", "vocab.txt", "model.safetensors"}
+    assert there == {"config.json", "vocab.txt", "source.spm", "model.safetensors"}
 
 
 def test_hub_falls_back_to_pickles(monkeypatch, tmp_path):

@@ -156,16 +156,28 @@ def test_shards_hold_each_window_once(tokenizer, shards):
 
 def test_workers_share_the_windows(tokenizer, shards):
     folder, number = shards
-    parts = [lists(data.read_token_shards(folder, worker=i, num_workers=4)) for i in range(4)]
-    assert {len(part) for part in parts} == {number // 4}
     everything = lists(data.read_token_shards(folder))
-    assert sorted(window for part in parts for window in part) == sorted(
-        everything[: number // 4 * 4]
-    )
+    for workers in (2, 4, 5, number):
+        parts = [
+            lists(data.read_token_shards(folder, worker=i, num_workers=workers))
+            for i in range(workers)
+        ]
+        assert {len(part) for part in parts} == {number // workers}
+        assert [w for part in parts for w in part] == everything[: number // workers * workers]
     with pytest.raises(ValueError, match="worker=4"):
         data.read_token_shards(folder, worker=4, num_workers=4)
     with pytest.raises(ValueError, match="num_workers=999"):
         data.read_token_shards(folder, worker=0, num_workers=999)
+
+
+def test_a_worker_reads_no_more_shards_than_it_needs(tokenizer, shards):
+    folder, _ = shards
+    shard = folder / "tokens-00002-of-00003.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    assert data.read_token_shards(folder, worker=0, num_workers=4)
+    with pytest.raises(ValueError, match=r"00002-of-00003\.tfrecord has another content"):
+        data.read_token_shards(folder, worker=3, num_workers=4)
+    assert data.read_token_shards(folder, verify=False)
 
 
 def test_writing_replaces_shards_and_nothing_else(tokenizer, shards, tmp_path):

@@ -86,7 +86,11 @@ MODELS = {
         lambda n: models.TagLMBackbone(cove(n), embedding_dim=6, hidden_dim=8, dropout=0.0),
     ),
     "WordVectorBackbone": ("words", lambda n: models.WordVectorBackbone(n, 8)),
+    "TransformerBackbone": None,  # with other inputs: test_encoder_decoders.py
+    "MarianBackbone": None,
+    "T5Backbone": None,
 }
+ENCODER_DECODERS = {"TransformerBackbone", "MarianBackbone", "T5Backbone"}
 ENCODERS = {
     "BertBackbone",
     "RobertaBackbone",
@@ -99,19 +103,25 @@ ENCODERS = {
 }
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
 # The tasks for which only some models have a head.
+READERS = {*MODELS} - ENCODER_DECODERS
 ONLY = {
+    **dict.fromkeys(("TextClassifier", "TextRegressor", "FeatureExtractor"), READERS),
     "MultipleChoice": ENCODERS | GPTS,
-    "TokenClassifier": {*MODELS} - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
+    "TokenClassifier": READERS - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
+    "QuestionAnswerer": READERS - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
     "MaskedLM": ENCODERS,
     "CausalLM": GPTS | {"LSTMBackbone", "AWDLSTMBackbone"},
+    "Seq2SeqLM": ENCODER_DECODERS,
 }
 ALL_TASKS = {
     "TextClassifier": {"num_classes": 3},
     "TextRegressor": {},
     "TokenClassifier": {"class_names": ["O", "X"]},
     "MultipleChoice": {},
+    "QuestionAnswerer": {},
     "MaskedLM": {},
     "CausalLM": {},
+    "Seq2SeqLM": {},
     "FeatureExtractor": {},
 }
 
@@ -193,7 +203,8 @@ def pack(backbone, tokenizer, texts, side="right"):
 
 def test_every_model_is_listed():
     ours = {name for name, cls in BACKBONES.items() if cls.__module__.startswith("keras_lm.models")}
-    parts = {"Backbone", "CausalBackbone", "WordBackbone", "FeatureBackbone"}
+    parts = {"Backbone", "CachedBackbone", "CausalBackbone", "EncoderDecoderBackbone"}
+    parts |= {"WordBackbone", "FeatureBackbone"}
     assert ours - parts == set(MODELS)
 
 
@@ -290,6 +301,10 @@ def test_every_task(name, make, tokenizer, cls):
     x = {"prompt" if cls == "CausalLM" else "text": GOOD}
     if cls == "MultipleChoice":
         x = x | {"choices": [["good", "bad"]] * 4}
+    if cls == "QuestionAnswerer":
+        x = {"question": GOOD, "context": BAD}
+        answers = task.answer(x, top_k=1)
+        assert all(text[a["start"] : a["end"]] == a["text"] for text, (a,) in zip(BAD, answers))
     outputs = keras.tree.flatten(task(task.preprocess(task.columns(x))))
     assert all(len(output) == 4 and np.isfinite(output).all() for output in outputs)
     if cls == "MaskedLM":

@@ -15,6 +15,7 @@ from keras_lm.objectives import (
     MaskedNGrams,
     MaskedSpans,
 )
+from keras_lm.objectives.span_boundary import SpanCrossentropy
 from keras_lm.tokenizers import BytePairTokenizer, Tokenizer, WordPieceTokenizer
 
 MASK, CLS, SEP, PAD, VOCABULARY = 4, 2, 3, 0, 1000
@@ -527,6 +528,16 @@ def test_loss_weighs_rows():
     assert float(loss) == pytest.approx((losses * known).sum() / 3, rel=1e-5)
 
 
+def test_label_smoothing_spreads_a_share_over_all_classes():
+    target = 0.9 * np.eye(5)[np.maximum(LABELS, 0)] + 0.1 / 5
+    log_probabilities = LOGITS - np.log(np.exp(LOGITS).sum(-1, keepdims=True))
+    expected = -(target * log_probabilities).sum(-1)[LABELS != IGNORED].mean()
+    assert float(MaskedCrossentropy(0.1)(LABELS, LOGITS)) == pytest.approx(expected, rel=1e-5)
+    for share in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match=f"^label_smoothing={share}: pass a number from 0"):
+            MaskedCrossentropy(label_smoothing=share)
+
+
 def test_nothing_to_predict_is_a_loss_of_zero():
     labels = np.full((2, 3), IGNORED)
     assert float(MaskedCrossentropy()(labels, LOGITS)) == 0.0
@@ -554,7 +565,7 @@ def test_accuracy_weighs_rows():
 
 
 def test_loss_and_metric_round_trip():
-    for thing in (MaskedCrossentropy(), MaskedAccuracy()):
+    for thing in (MaskedCrossentropy(0.1), SpanCrossentropy(), MaskedAccuracy()):
         again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(thing))
         assert type(again) is type(thing)
-        assert again.name == thing.name
+        assert again.get_config() == thing.get_config()

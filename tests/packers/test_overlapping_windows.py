@@ -39,11 +39,22 @@ def reference(rows, template, sequence_length, stride, longest):
                         row.append((ids[i], segment, starts[i], ends[i]))
                 else:
                     row.append((TOKENIZER.token_to_id(piece), segment, -1, -1))
-            found.append((example, row))
+            found.append((example, row, start, length))
             if start + length == len(ids):
                 break
             start += min(length, stride)
     return found
+
+
+def best_window(windows, token):
+    """Of windows (number, start, length), that in which a token has the most context."""
+    best, most = None, None
+    for number, start, length in windows:
+        if start <= token < start + length:
+            score = min(token - start, start + length - 1 - token) + 0.01 * length
+            if most is None or score > most:
+                best, most = number, score
+    return best
 
 
 text = strategies.lists(strategies.sampled_from(["a", "films", "was", "good", "é!", "?"])).map(
@@ -64,10 +75,17 @@ def test_windows_equal_the_reference(rows, template, sequence_length, stride, lo
     columns = dict(zip(packer.names, map(tf.constant, zip(*rows))))
     packed = packer(columns)
     expected = reference(rows, template, sequence_length, stride, longest)
-    assert packed["example"].numpy().tolist() == [example for example, _ in expected]
+    assert packed["example"].numpy().tolist() == [example for example, *_ in expected]
     columns = ("token_ids", "segment_ids", "start", "end")
     assert {value.dtype for value in packed.values()} == {tf.int32}
-    for i, (_, row) in enumerate(expected):
+    for i, (example, row, start, _) in enumerate(expected):
+        own = [(n, *window[2:]) for n, window in enumerate(expected) if window[0] == example]
+        places = iter(range(start, 10**6))
+        for column in range(len(packed["start"][i])):
+            is_best = False
+            if packed["start"][i, column] >= 0:
+                is_best = best_window(own, next(places)) == i
+            assert packed["max_context"][i, column].numpy() == is_best
         real = packed["padding_mask"][i].numpy() == 1
         for name, values in zip(columns, zip(*row)):
             assert packed[name][i].numpy()[real].tolist() == list(values), name

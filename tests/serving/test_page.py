@@ -109,6 +109,9 @@ def page_server(tmp_path_factory, goldens):
         "tagger": make_tagger(backbone, tokenizer),
         "story": make_story(goldens),
         "choices": tasks.MultipleChoice(backbone, tokenizer=tokenizer),
+        "reader": tasks.QuestionAnswerer(
+            backbone, tokenizer=tokenizer, stride=6, null_threshold=None
+        ),
         "vectors": tasks.FeatureExtractor(backbone, tokenizer=tokenizer),
         "token_vectors": tasks.FeatureExtractor(backbone, pooling="none", tokenizer=tokenizer),
         "stars": tasks.TextRegressor(backbone, tokenizer=tokenizer),
@@ -443,6 +446,24 @@ def test_choices_are_asked_for_and_answered_one_by_one(browser):
     assert browser.texts("#answer .score") == [f"{score:.3f}" for score in answer["scores"][0]]
     assert browser.texts("#tokens h3") == ["Choice 1", "Choice 2"]
     assert len(browser.texts("#tokens .tokens")) == 2
+
+
+def test_an_answer_is_marked_in_its_context(browser):
+    browser.choose("reader")
+    assert browser.texts("#fields label") == ["Context", "Question"]
+    context = "\U0001f600 a <b>good</b> film " * 5
+    browser.ask(context, "good ?")
+    answer = browser.curl()
+    start, end = answer["start"][0][0], answer["end"][0][0]
+    assert browser.texts("#answer mark") == [context[start:end]]
+    assert browser.find("#answer .head").text == context[start:end] == answer["text"][0][0]
+    assert len(browser.texts("#answer .score")) == 5
+    titles = browser.texts("#tokens h3")
+    assert titles[:2] == ["Window 1", "Window 2"]
+    assert browser.texts("#tokens .cut") == []
+    browser.ask("", "good ?")
+    assert browser.find("#answer .head").text == "No answer in this context"
+    assert browser.texts("#answer mark") == []
 
 
 def test_vectors_are_compared(browser):

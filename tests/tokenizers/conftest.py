@@ -8,10 +8,12 @@ from keras_lm.tokenizers import (
     BytePairTokenizer,
     CharacterTokenizer,
     GPTTokenizer,
+    MarianTokenizer,
     SentencePieceTokenizer,
     WordPieceTokenizer,
     WordTokenizer,
 )
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import Model
 
 PUBLISHED = {
     "wordpiece-uncased": WordPieceTokenizer,
@@ -26,11 +28,30 @@ PUBLISHED = {
 MARKERS = ["xxrep", "xxwrep", "xxup", "xxmaj"]
 
 
-def make_words():
+def make_words(folder):
     """Words with fastai's rules."""
     roles = {"unknown_token": "xxunk", "pad_token": "xxpad", "bos_token": "xxbos"}
     words = [*roles.values(), *MARKERS, "the", "film", "was", "good", "3", "é", ".", ",", "中"]
     return WordTokenizer(words, **roles, additional_special_tokens=MARKERS, rules="fastai")
+
+
+def make_marian(folder):
+    """Two models, and a vocabulary that lacks some of their pieces and has more."""
+    paths = [folder / f"sentencepiece-{kind}" / "spiece.model" for kind in ("t5", "xlnet")]
+    pieces = {p.piece for path in paths for p in Model.FromString(path.read_bytes()).pieces}
+    pieces = sorted(pieces - {"</s>", "<unk>", "<pad>"})[::-1]
+    lacking = pieces[::17]
+    pieces = [piece for piece in pieces if piece not in lacking]
+    more = [">>fra<<", ">>zho_Hans<<", "☃", "☃☃", "中文"]  # the last three: no model's
+    vocabulary = ["</s>", "<unk>", *pieces, *more, "<pad>"]
+    return MarianTokenizer(*paths, list(dict.fromkeys(vocabulary)))
+
+
+MADE = {
+    "words": make_words,
+    "characters": lambda folder: CharacterTokenizer(20),
+    "marian": make_marian,
+}
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +64,7 @@ def tokenizer_of(goldens):
             if kind in PUBLISHED:
                 made[kind] = PUBLISHED[kind].from_files(goldens("tokenizers") / kind)
             else:
-                made[kind] = make_words() if kind == "words" else CharacterTokenizer(20)
+                made[kind] = MADE[kind](goldens("tokenizers"))
         return made[kind]
 
     return get

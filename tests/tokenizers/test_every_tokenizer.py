@@ -14,10 +14,10 @@ from keras_lm.tokenizers import Tokenizer
 
 WITH_OFFSETS = (
     *("wordpiece-uncased", "wordpiece-cased", "bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1"),
-    *("sentencepiece-albert", "sentencepiece-t5", "sentencepiece-xlnet"),
+    *("sentencepiece-albert", "sentencepiece-t5", "sentencepiece-xlnet", "marian"),
 )
 KINDS = (*WITH_OFFSETS, "words", "characters")
-SMALL = ("wordpiece-uncased", "bytebpe-gpt2", "bpe-gpt1", "sentencepiece-albert")
+SMALL = ("wordpiece-uncased", "bytebpe-gpt2", "bpe-gpt1", "sentencepiece-albert", "marian")
 DIFFERENT = (*SMALL, "words", "characters")  # one of each kind
 
 TEXTS = [
@@ -291,7 +291,7 @@ def test_with_words(tokenizer_of, kind, tmp_path):
         tokenizer.with_words(["remdesivir", "COVID - 19"])
 
 
-@pytest.mark.parametrize("kind", ["bpe-gpt1", "words", "characters", "sentencepiece-t5"])
+@pytest.mark.parametrize("kind", ["bpe-gpt1", "words", "characters", "sentencepiece-t5", "marian"])
 def test_some_cannot_take_words(tokenizer_of, kind):
     with pytest.raises(ValueError, match="further"):
         tokenizer_of(kind).with_words(["remdesivir"])

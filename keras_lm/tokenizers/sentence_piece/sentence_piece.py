@@ -13,18 +13,18 @@ from keras_lm.tokenizers.sentence_piece import sentence_piece_files, sentence_pi
 from keras_lm.tokenizers.sentence_piece.sentence_piece_files import BYTE_PIECE, ROLES, SPACE
 from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
 from keras_lm.tokenizers.sentence_piece.sentence_piece_normalizer import Preparation, compose
+from keras_lm.tokenizers.sentence_piece.sentence_piece_parts import (
+    is_token,
+    part_tokens,
+    tokenize_parts,
+    with_tokens,
+    without_tokens,
+)
 from keras_lm.tokenizers.sentence_piece.sentence_piece_steps import Aligner, CommaSplits, size
 from keras_lm.tokenizers.sentence_piece.sentence_piece_unknown import shorten_unknown
 from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
 
 SPACE_SIZE = len(SPACE.encode())
-# What Python calls white space, as a class of a regular expression.
-WHITE_SPACE = (
-    r"\t-\r\x{1C}-\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}"
-    r"\x{205F}\x{3000}"
-)
-# No UTF-8 text holds these bytes: one parts texts, the other begins parts that are tokens.
-PART, TOKEN = b"\xff", b"\xfe"
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -75,6 +75,8 @@ class SentencePieceTokenizer(Tokenizer):
     Reference: Kudo and Richardson 2018, "SentencePiece", arXiv:1808.06226; Kudo 2018, "Subword
     Regularization", arXiv:1804.10959.
     """
+
+    lone_word_splitter = "whitespace"
 
     def __init__(
         self,
@@ -181,35 +183,23 @@ class SentencePieceTokenizer(Tokenizer):
         if not tokens:
             return self._pieces(text)
         swallowing = set(self._rules.added_tokens) - set(self._rules.plain_tokens)
-        parts = _part_tokens(offsets.valid_utf8(text), tokens, swallowing)
-        ids = self._with_tokens(parts.values, self._pieces(_without_tokens(parts.values)), tokens)
-        return parts.with_values(ids).merge_dims(1, 2)
+        return tokenize_parts(self, offsets.valid_utf8(text), tokens, self._pieces, swallowing)
 
     def _pieces(self, text):
         ids = self._match(offsets.valid_utf8(text)).with_row_splits_dtype(tf.int64)
         return ids if self._splits is None else self._splits(ids)
 
-    def _with_tokens(self, parts, ids, tokens):
-        """Add the ids of those (P,) parts that are tokens to the (P, S) ids of the others."""
-        spelled = tf.constant([TOKEN + token.encode() for token in tokens])
-        numbers = tf.constant([self.token_to_id(token) for token in tokens])
-        places = tf.where(parts[:, tf.newaxis] == spelled)  # (tokens found, 2)
-        found = tf.RaggedTensor.from_value_rowids(
-            tf.gather(numbers, places[:, 1]), places[:, 0], tf.size(parts, tf.int64), validate=False
-        )
-        return tf.concat([ids, found], 1)
-
     def _tokenize_with_offsets(self, text):
         tokens = self._rules.plain_tokens
-        parts = _part_tokens(offsets.valid_utf8(text), tokens)
-        texts = _without_tokens(parts.values)
+        parts = part_tokens(offsets.valid_utf8(text), tokens)
+        texts = without_tokens(parts.values)
         ids, starts, ends = self._spans(texts)
         if tokens:
-            ids = self._with_tokens(parts.values, ids, tokens)
-            length = size(parts.values) - tf.cast(_is_token(parts.values), tf.int64)
-            is_token = tf.cast(_is_token(parts.values), tf.int64)
+            ids = with_tokens(self, parts.values, ids, tokens)
+            length = size(parts.values) - tf.cast(is_token(parts.values), tf.int64)
+            places = tf.cast(is_token(parts.values), tf.int64)
             whole = tf.RaggedTensor.from_row_lengths(
-                tf.boolean_mask(length, is_token > 0), is_token, validate=False
+                tf.boolean_mask(length, places > 0), places, validate=False
             )
             starts = tf.concat([starts, tf.zeros_like(whole)], 1)
             ends = tf.concat([ends, whole], 1)
@@ -268,8 +258,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     # === Ids to text ===
 
-    def _detokenize(self, ids):
-        entries = self.tokens(ids)
+    def _join(self, entries):
         if self._rules.has_bytes:
             entries = entries.with_values(_bytes(entries.values))
         text = ragged.join(entries)
@@ -367,40 +356,6 @@ def _take_reference_rules(model, preparation):
         known,
         frozenset(text for text in texts if text and "\0" not in text),
     )
-
-
-def _part_tokens(text, tokens, swallowing=()):
-    """Part (B,) texts of valid UTF-8 where tokens are spelled out: leftmost first, then longest.
-
-    Parts that are tokens begin with the byte `TOKEN`; `swallowing` ones take white space along.
-    """
-
-    def spelled(some):
-        return "|".join(
-            "".join(rf"\x{{{ord(character):X}}}" for character in token)
-            for token in sorted(some, key=len, reverse=True)
-        )
-
-    alone = spelled(token for token in tokens if token not in swallowing)
-    others = spelled(token for token in tokens if token in swallowing)
-    # One pattern for all: a token may be part of another.
-    patterns = [f"[{WHITE_SPACE}]*({others})[{WHITE_SPACE}]*"] * bool(others)
-    patterns += [f"({alone})"] * bool(alone)
-    if patterns:
-        token = TOKEN + rb"\1\2"[: 2 * len(patterns)]
-        text = tf.strings.regex_replace(text, "|".join(patterns), PART + token + PART)
-    found = tf.raw_ops.StringSplit(input=text, delimiter=PART, skip_empty=True)
-    return tf.RaggedTensor.from_value_rowids(
-        found.values, found.indices[:, 0], tf.size(text, tf.int64), validate=False
-    )
-
-
-def _is_token(parts):
-    return tf.strings.substr(parts, 0, 1) == TOKEN
-
-
-def _without_tokens(parts):
-    return tf.where(_is_token(parts), "", parts)
 
 
 def _bytes(pieces):

@@ -134,13 +134,14 @@ class Aligner(tf.Module):
             is_byte = tf.strings.regex_full_match(pieces, sentence_piece_files.BYTE_PIECE)
             lengths = tf.where(is_byte, tf.ones_like(lengths), lengths)
         are_unknown = self._model.string_to_id(pieces) == self._unknown
-        return Characters(lengths, starts, ends, are_unknown)
+        return Characters(pieces, lengths, starts, ends, are_unknown)
 
 
 class Characters(typing.NamedTuple):
     """All normalised characters of some texts, one after the other."""
 
-    lengths: tf.Tensor  # in bytes, normalised
+    pieces: tf.Tensor  # normalised
+    lengths: tf.Tensor  # of these, in bytes
     starts: tf.Tensor  # in the text
     ends: tf.Tensor
     are_unknown: tf.Tensor

@@ -60,6 +60,8 @@ class WordPieceTokenizer(Tokenizer):
     Tokenization", arXiv:2012.15524, as TF Text implements it.
     """
 
+    lone_word_splitter = "punctuation"
+
     def __init__(
         self,
         vocabulary,

@@ -1,0 +1,143 @@
+"""`keras-lm prepare`: text files of any size → shards of tokens, for `keras-lm pretrain`."""
+
+import click
+
+from keras_lm.cli.beam_options import BeamCommand, beam, beam_flags, processes_option
+from keras_lm.cli.objective_options import GENERATOR, OBJECTIVES
+from keras_lm.cli.pretrain_options import document_options, objective_option
+from keras_lm.cli.shared_options import Source, overwrite_option
+from keras_lm.cli.size_names import size_names
+from keras_lm.cli.terminal import say_rows
+from keras_lm.registry import advice
+
+
+@click.command("prepare", cls=BeamCommand, short_help="A corpus of any size → shards of tokens.")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--output", "folder", required=True, help="Folder for the shards.")
+@click.option(
+    "--from",
+    "source",
+    metavar="SOURCE",
+    type=Source(),
+    help="Preset or checkpoint to pretrain: its tokenizer and its form of rows.",
+)
+@click.option(
+    "--vocabulary",
+    metavar="SOURCE",
+    type=Source(),
+    help="Without --from: preset or checkpoint whose tokenizer to take.",
+)
+@click.option("--size", help="Without --from: name of a size, whose form of rows to take.")
+@click.option(
+    "--sequence-length", type=click.IntRange(2), required=True, help="Tokens read at once."
+)
+@objective_option
+@document_options
+@click.option(
+    "--duplicates",
+    type=click.Choice(["keep", "exact", "near"]),
+    default="near",
+    show_default=True,
+    help="What to leave out: documents equal to another, also those that are nearly the same.",
+)
+@click.option(
+    "--shards",
+    "num_shards",
+    type=click.IntRange(1),
+    help="How many files to write.  [default: one for 64 MB of text files, 8 at least]",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--runner",
+    default="DirectRunner",
+    show_default=True,
+    help="Of Beam's: FlinkRunner, SparkRunner, DataflowRunner, … with their options after --.",
+)
+@processes_option
+@overwrite_option
+def prepare_command(files, folder, runner, processes, **options):
+    """Write a corpus as tokens, without duplicates and in random order, by Apache Beam.
+
+    \b
+      keras-lm prepare "corpus/**/*.txt.gz" --from bert-base --sequence-length 128 \\
+          --document block --processes 8 --output shards
+      keras-lm pretrain shards --from bert-base --output my-bert
+      keras-lm prepare "gs://bucket/corpus/*" --vocabulary vocabulary --size gpt2_base_en \\
+          --sequence-length 1024 --output gs://bucket/shards \\
+          --runner DataflowRunner -- --project=mine --region=europe-west4
+
+    FILES are paths or patterns of text in UTF-8, perhaps with .gz, on a disk or any filesystem of
+    Beam's. The same files, options and number of shards give the same shards, byte for byte, on one
+    process or many.
+
+    The run can be interrupted at any time: the same command goes on, and keeps the shards that are
+    finished. The DirectRunner has all documents in memory; other runners work on their disks.
+    """
+    flags = beam_flags(runner, processes)
+    _check(options)
+    with beam("keras-lm prepare", runner):
+        from keras_lm.cli.pretrain_task import choose_objectives
+        from keras_lm.pipelines import prepare_shards
+        from keras_lm.tokenizers import Tokenizer
+
+        backbone_class = _backbone_class(options)
+        tokenizer = Tokenizer.from_preset(options["source"] or options["vocabulary"])
+        settings = {}
+        names = choose_objectives(backbone_class, options)
+        if not backbone_class.is_causal:
+            settings = {name: options[name] for name in ("short_share", "single_share")}
+            settings["form"] = options["form"].replace("-", "_")
+        index = prepare_shards(
+            files,
+            tokenizer,
+            options["sequence_length"],
+            folder,
+            template=None if backbone_class.is_causal else backbone_class.TEMPLATE,
+            document=options["document"],
+            sentences="rule" if options["split_sentences"] else "lines",
+            flags=flags,
+            **{n: options[n] for n in ("duplicates", "num_shards", "seed", "overwrite")},
+            **settings,
+        )
+    number = sum(shard["windows"] for shard in index["shards"])
+    length = options["sequence_length"]
+    documents = index["prepared"]["documents"]
+    say_rows(
+        [
+            *((name, f"{count:,}") for name, count in documents.items()),
+            ("for", ", ".join(names)),
+            (
+                "rows" if settings else "windows",
+                f"{number:,} of {length} tokens",
+            ),
+            ("shards", f"{folder} ({len(index['shards'])} files)"),
+        ]
+    )
+
+
+def _check(options):
+    if bool(options["source"]) == bool(options["vocabulary"] or options["size"]):
+        raise click.UsageError(
+            "Say what to prepare for: --from SOURCE, or --vocabulary SOURCE and --size NAME."
+        )
+    if not options["source"] and not (options["vocabulary"] and options["size"]):
+        raise click.UsageError("--vocabulary SOURCE and --size NAME go together.")
+    if options["size"] not in (None, *size_names()):
+        raise click.UsageError(
+            f"--size {options['size']} is no size.{advice(options['size'], size_names())} All are "
+            "listed by keras-lm models."
+        )
+    # Options of objectives that only matter in training.
+    arguments = (option for _, arguments in OBJECTIVES.values() for option in arguments.values())
+    options |= dict.fromkeys([*arguments, *GENERATOR])
+    # What a student learns from, it reads as any other.
+    options["teacher"] = "distillation" in options["objectives"] or None
+
+
+def _backbone_class(options):
+    from keras_lm import presets, registry
+    from keras_lm.cli.sources import open_source
+
+    if options["size"]:
+        return registry.sizes()[options["size"]]
+    return presets.recognise(open_source(options["source"]))[0]

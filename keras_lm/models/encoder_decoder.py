@@ -1,0 +1,178 @@
+"""What encoder-decoders share: inputs, the state of a decoder, and the head.
+
+Shapes: B batch, S source, T new target tokens, L decoder blocks, N heads, H per head, D hidden.
+"""
+
+from keras import ops
+
+from keras_lm.layers import CausalLMHead
+from keras_lm.layers.cache import DecoderCache
+from keras_lm.layers.state import FIXED
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.causal import CachedBackbone
+from keras_lm.packers import Template
+
+
+class EncoderDecoderBackbone(CachedBackbone):
+    """A Transformer that reads a source, and writes a target token by token.
+
+    A subclass defines its layers, with a `token_embedding`, `encoder_blocks` and `decoder_blocks`,
+    and its two halves:
+
+        def encode(self, token_ids, padding_mask, training=None):
+            …
+            return {"encoder_sequence_output": x, "encoder_hidden_states": [...],
+                    "encoder_attention_biases": [...]}
+
+        def decode(self, token_ids, padding_mask, cache, training=None):
+            …
+            return {"sequence_output": x, "cache": cache.state(), "hidden_states": [...],
+                    "attention_biases": [...], "source_bias": …}
+
+    with a `keras_lm.layers.cache.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
+
+    Call: `backbone({"encoder_token_ids": …, "encoder_padding_mask": …, "decoder_token_ids": …,
+    "decoder_padding_mask": …})`, the first two (B, S), the others (B, T), all int32; the masks are
+    optional. Returns `encoder_sequence_output` (B, S, D), `sequence_output` (B, T, D) of the
+    decoder, and the `cache` after these tokens: that of `CausalBackbone`, and under `"fixed"` what
+    stays the same for a source,
+
+        {"keys": (B, L, N, S, H), "values": (B, L, N, S, H), "padding_mask": (B, S) int32}
+
+    With a `cache`, a call takes further decoder tokens and no encoder's.
+
+    Args:
+        dtype: a dtype policy or its name.
+
+    Example:
+
+        backbone = keras_lm.models.T5Backbone(100, 2, 2, hidden_dim=16, intermediate_dim=32)
+        first = backbone({"encoder_token_ids": [[8, 6, 1]], "decoder_token_ids": [[0, 5]]})
+        more = backbone({"decoder_token_ids": [[7]], "cache": first["cache"]})
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.1.
+    """
+
+    TEMPLATE = Template(single="$A:0 </s>:0", pair="$A:0 </s>:0 $B:0 </s>:0")
+    INNER = (*Backbone.INNER, "encoder_hidden_states", "encoder_attention_biases", "source_bias")
+    mask_name = "decoder_padding_mask"
+    # Whether the token that the decoder starts with may be generated.
+    generates_start = True
+
+    def __init__(self, dtype=None, name=None):
+        inputs = {
+            "encoder_token_ids": Input(),
+            "encoder_padding_mask": Input(default=1, like="encoder_token_ids"),
+            "decoder_token_ids": Input(),
+            "decoder_padding_mask": Input(default=1, like="decoder_token_ids"),
+            "cache": Input(is_state=True),
+        }
+        super().__init__(inputs, dtype=dtype, name=name)
+
+    def fields_of(self, inputs):
+        if inputs.get("cache") is None:
+            return self.input_fields
+        # The cache holds what the encoder has read.
+        fields = self.input_fields.items()
+        return {name: field for name, field in fields if not name.startswith("encoder_")}
+
+    def forward(
+        self,
+        decoder_token_ids,
+        decoder_padding_mask,
+        encoder_token_ids=None,
+        encoder_padding_mask=None,
+        cache=None,
+        training=None,
+    ):
+        encoded = {}
+        if cache is None:
+            encoded = self.encode(encoder_token_ids, encoder_padding_mask, training)
+        cache = DecoderCache(
+            decoder_padding_mask,
+            cache,
+            len(self.decoder_blocks),
+            encoded.get("encoder_sequence_output"),
+            encoder_padding_mask,
+        )
+        return encoded | self.decode(decoder_token_ids, decoder_padding_mask, cache, training)
+
+    def encode(self, token_ids, padding_mask, training=None):
+        raise NotImplementedError(f"{type(self).__name__} does not say how it encodes.")
+
+    def decode(self, token_ids, padding_mask, cache, training=None):
+        raise NotImplementedError(f"{type(self).__name__} does not say how it decodes.")
+
+    # === To look inside ===
+
+    @property
+    def encoder_hidden_states(self):
+        """Symbolic tensors: the encoder's embedding output, then that of each of its blocks."""
+        return self.symbolic["encoder_hidden_states"]
+
+    def encoder_attention_probabilities(self, inputs):
+        """Return the encoder's attention probabilities, a list of (B, N, S, S), one per block."""
+        computed = self.compute(inputs)
+        return [
+            block.attention_probabilities(x, bias)
+            for block, x, bias in zip(
+                self.encoder_blocks,
+                computed["encoder_hidden_states"],
+                computed["encoder_attention_biases"],
+                strict=False,
+            )
+        ]
+
+    def cross_attention_probabilities(self, inputs):
+        """Return what target tokens read of the source, a list of (B, N, T, S), one per block."""
+        computed = self.compute(inputs)
+        source = self.unpack_state(computed["cache"])[FIXED]
+        return [
+            block.cross_attention_probabilities(x, pair, bias, computed["source_bias"])
+            for block, x, bias, *pair in zip(
+                self.decoder_blocks,
+                computed["hidden_states"],
+                computed["attention_biases"],
+                source["keys"],
+                source["values"],
+                strict=False,
+            )
+        ]
+
+    @property
+    def blocks(self):
+        return self.decoder_blocks
+
+    # === State ===
+
+    def cache_sizes(self):
+        _, heads, width = super().cache_sizes()
+        return len(self.decoder_blocks), heads, self.config.get("head_dim") or width
+
+    def initial_state(self, batch_size, length=0):
+        """As `Backbone`'s, after a source of `length` tokens of padding."""
+        state = super().initial_state(batch_size, length)
+        source = {name: state[name] for name in ("keys", "values", "padding_mask")}
+        return state | {FIXED: source}
+
+    def state_after(self, token_ids, padding_mask, length):
+        """Return the state before any target token, for sources (B, S)."""
+        encoded = self.encode(token_ids, padding_mask)["encoder_sequence_output"]
+        state = super().initial_state(ops.shape(token_ids)[0], length)
+        blocks = self.decoder_blocks
+        pairs = [block.cross_attention.keys_and_values(encoded) for block in blocks]
+        keys, values = map(tuple, zip(*pairs, strict=True))
+        return state | {FIXED: {"keys": keys, "values": values, "padding_mask": padding_mask}}
+
+    def pack_state(self, state):
+        return super().pack_state(state) | {FIXED: super().pack_state(state[FIXED])}
+
+    def unpack_state(self, state):
+        return super().unpack_state(state) | {FIXED: super().unpack_state(state[FIXED])}
+
+    # === Head ===
+
+    def make_head(self, kind, **options):
+        if kind == "seq2seq_lm":
+            return CausalLMHead(self.token_embedding, dtype=self.dtype_policy, name="token_head")
+        return super().make_head(kind, **options)

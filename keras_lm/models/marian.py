@@ -1,0 +1,332 @@
+"""Marian: the Transformer as OPUS-MT's translation models use it, from Hugging Face's folders.
+
+Differs from the Transformer: a position's sines come first, then its cosines; logits have a bias;
+embeddings are times √D only if a checkpoint says so; the feed-forward networks of OPUS-MT's models
+have Swish, and the target starts with the padding token.
+
+Shapes: B batch, S source, T target, D hidden, V vocabulary.
+"""
+
+import warnings
+
+import keras
+
+from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.configs import own_activation, require_only
+from keras_lm.converters.converter import STATED, Converter
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.layers import (
+    CausalBias,
+    CausalLMHead,
+    DecoderPostNormBlock,
+    PaddingBias,
+    PostNormBlock,
+    SinusoidalPositionEmbedding,
+    truncated_normal,
+)
+from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.tokenizers.sentence_piece import MarianTokenizer
+
+
+class MarianLMHead(CausalLMHead):
+    """The next token's logits by the token embedding, and a bias.
+
+    The bias is not trained, as in the reference, where it is a buffer: zeros in most checkpoints.
+    """
+
+    def build(self, outputs_shape, inputs_shape=None):
+        self.bias = self.add_weight(
+            name="bias",
+            shape=(self.token_embedding.input_dim,),
+            initializer="zeros",
+            trainable=False,
+            dtype="float32",
+            autocast=False,
+        )
+
+    def call(self, outputs, inputs=None, training=None):
+        return super().call(outputs) + self.bias
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class MarianBackbone(EncoderDecoderBackbone):
+    """The encoder and the decoder of Marian's Transformer.
+
+    Args:
+        vocabulary_size, hidden_dim: int. V and D.
+        num_layers: int. Blocks of the encoder.
+        num_heads: int. Attention heads per block; must divide D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        num_decoder_layers: int, or None for as many as the encoder has.
+        decoder_vocabulary_size: int, or None for one embedding of source, target and softmax. With
+            a number, the target has an embedding of its own, which is that of the softmax too.
+        scale_embedding: bool. Multiply embeddings by √D.
+        dropout: float. Fraction dropped in training: of embeddings, and of what each part of a
+            block adds.
+        attention_dropout: float. Fraction dropped of the attention probabilities.
+        activation: str. See `keras_lm.layers.get_activation`.
+        max_sequence_length: int. Positions of a source, and of a target.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+
+    Call: like `EncoderDecoderBackbone`.
+
+    Example:
+
+        backbone = keras_lm.models.MarianBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        outputs = backbone({"encoder_token_ids": [[8, 6, 0]], "decoder_token_ids": [[99, 5]]})
+        outputs["sequence_output"].shape  # (1, 2, 16)
+
+    Source: Junczys-Dowmunt et al. 2018, https://arxiv.org/abs/1804.00344; Tiedemann and Thottingal
+    2020, https://aclanthology.org/2020.eamt-1.61, for OPUS-MT.
+    """
+
+    tokenizer_class = MarianTokenizer
+    generates_start = False
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        num_decoder_layers=None,
+        decoder_vocabulary_size=None,
+        scale_embedding=True,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation="silu",
+        max_sequence_length=512,
+        layer_norm_epsilon=1e-5,
+        dtype=None,
+        name="marian_backbone",
+    ):
+        super().__init__(dtype=dtype, name=name)
+
+        def embedding(rows, name):
+            return keras.layers.ReversibleEmbedding(
+                rows,
+                hidden_dim,
+                embeddings_initializer=truncated_normal(),
+                dtype=dtype,
+                name=name,
+            )
+
+        self.token_embedding = self.decoder_token_embedding = embedding(
+            vocabulary_size, "token_embedding"
+        )
+        if decoder_vocabulary_size is not None:
+            self.decoder_token_embedding = embedding(
+                decoder_vocabulary_size, "decoder_token_embedding"
+            )
+        self.position_embedding = SinusoidalPositionEmbedding(
+            max_sequence_length,
+            hidden_dim,
+            interleaved=False,
+            dtype=dtype,
+            name="position_embedding",
+        )
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
+        options = {
+            "num_heads": num_heads,
+            "intermediate_dim": intermediate_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation": activation,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "dtype": dtype,
+        }
+        self.encoder_blocks = [
+            PostNormBlock(**options, name=f"encoder_block_{i}") for i in range(num_layers)
+        ]
+        number = num_layers if num_decoder_layers is None else num_decoder_layers
+        self.decoder_blocks = [
+            DecoderPostNormBlock(**options, name=f"decoder_block_{i}") for i in range(number)
+        ]
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "num_decoder_layers": num_decoder_layers,
+                "decoder_vocabulary_size": decoder_vocabulary_size,
+                "scale_embedding": scale_embedding,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "activation": activation,
+                "max_sequence_length": max_sequence_length,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
+        )
+
+    def embed(self, embedding, token_ids, padding_mask, start=None):
+        """Return the vectors (B, S, D) of tokens at their places; `start` as for positions."""
+        x = embedding(token_ids)
+        if self.config["scale_embedding"]:
+            x = x * self.config["hidden_dim"] ** 0.5
+        return x + self.position_embedding(padding_mask, start)
+
+    def encode(self, token_ids, padding_mask, training=None):
+        x = self.embed(self.token_embedding, token_ids, padding_mask)
+        hidden_states = [x]  # (B, S, D)
+        x = self.dropout(x, training=training)
+        bias = self.padding_bias(padding_mask)
+        for block in self.encoder_blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        return {
+            "encoder_sequence_output": x,
+            "encoder_hidden_states": hidden_states,
+            "encoder_attention_biases": [bias] * len(self.encoder_blocks),
+        }
+
+    def decode(self, token_ids, padding_mask, cache, training=None):
+        x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
+        hidden_states = [x]  # (B, T, D)
+        x = self.dropout(x, training=training)
+        bias = self.causal_bias(cache.padding_mask, cache.slots)
+        source_bias = self.padding_bias(cache.source_mask)
+        for block, source, past in zip(self.decoder_blocks, cache.sources, cache.past, strict=True):
+            x = cache.keep(
+                *block(
+                    x,
+                    source=source,
+                    bias=bias,
+                    source_bias=source_bias,
+                    past=past,
+                    write=cache.write,
+                    training=training,
+                )
+            )
+            hidden_states.append(x)
+        return {
+            "sequence_output": x,
+            "cache": cache.state(),
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.decoder_blocks),
+            "source_bias": source_bias,
+        }
+
+    def make_head(self, kind, **options):
+        if kind == "seq2seq_lm":
+            return MarianLMHead(
+                self.decoder_token_embedding, dtype=self.dtype_policy, name="token_head"
+            )
+        return super().make_head(kind, **options)
+
+
+_SIZE = {"num_layers": 6, "num_heads": 8, "hidden_dim": 512, "intermediate_dim": 2048}
+MarianBackbone.SIZES = {
+    "opus_mt_en_de": {"vocabulary_size": 58101, **_SIZE},
+    "opus_mt_en_fr": {"vocabulary_size": 59514, **_SIZE},
+}
+MarianBackbone.PUBLISHED = {
+    "opus_mt_en_de": "hf://Helsinki-NLP/opus-mt-en-de",
+    "opus_mt_en_fr": "hf://Helsinki-NLP/opus-mt-en-fr",
+}
+
+# === Checkpoints ===
+
+_NAMES = {
+    "token_embedding": "shared",
+    "decoder_token_embedding": "decoder.embed_tokens",
+    "token_head/bias": "final_logits_bias",
+}
+for _half in ("encoder", "decoder"):
+    _ours, _theirs = f"{_half}_block_{{i}}", f"{_half}.layers.{{i}}"
+    _NAMES |= {
+        f"{_ours}/attention/query_key_value": tuple(
+            f"{_theirs}.self_attn.{part}_proj" for part in "qkv"
+        ),
+        f"{_ours}/attention/output": f"{_theirs}.self_attn.out_proj",
+        f"{_ours}/attention_norm": f"{_theirs}.self_attn_layer_norm",
+        f"{_ours}/feedforward/intermediate": f"{_theirs}.fc1",
+        f"{_ours}/feedforward/output": f"{_theirs}.fc2",
+        f"{_ours}/feedforward_norm": f"{_theirs}.final_layer_norm",
+    }
+_CROSS = "decoder.layers.{i}.encoder_attn"
+_NAMES |= {
+    "decoder_block_{i}/cross_attention/query": f"{_CROSS}.q_proj",
+    "decoder_block_{i}/cross_attention/key_value": (f"{_CROSS}.k_proj", f"{_CROSS}.v_proj"),
+    "decoder_block_{i}/cross_attention/output": f"{_CROSS}.out_proj",
+    "decoder_block_{i}/cross_attention_norm": f"{_CROSS}_layer_norm",
+}
+
+
+def _layout(path, array):
+    return array.reshape(-1) if path == "token_head/bias" else transpose_kernels(path, array)
+
+
+NAMES = NameTable(
+    _NAMES,
+    leaves=PYTORCH_LEAVES,
+    layout=_layout,
+    prefix=r"model\.",
+    # Where there is one embedding, its copies may have these names; else two tables do.
+    spellings={"encoder.embed_tokens.": "shared."},
+    ignored=r"(en|de)coder\.embed_(tokens|positions)\.|\bshared\.|^lm_head\.",
+)
+
+
+def _huggingface_config(checkpoint):
+    config = checkpoint.config
+    require_only(
+        checkpoint,
+        MarianBackbone,
+        {
+            "is_encoder_decoder": True,
+            "tie_word_embeddings": True,
+            # What the first files say of the network, which was BART's then.
+            "normalize_before": False,
+            "normalize_embedding": False,
+            "add_final_layer_norm": False,
+        },
+    )
+    for what in ("attention_heads", "ffn_dim"):
+        halves = [config[f"{half}_{what}"] for half in ("encoder", "decoder")]
+        if halves[0] != halves[1]:
+            raise CheckpointError(
+                f"{checkpoint.source}: config.json has encoder_{what}={halves[0]!r} and "
+                f"decoder_{what}={halves[1]!r}, and MarianBackbone has one number for both halves."
+            )
+    others = ("activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
+    left_out = [f"{key}={config[key]!r}" for key in others if config.get(key)]
+    if left_out:
+        warnings.warn(
+            f"{checkpoint.source}: config.json has {', '.join(left_out)}, which MarianBackbone "
+            "does without in training.",
+            stacklevel=2,
+        )
+    is_shared = config.get("share_encoder_decoder_embeddings", True)
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["encoder_layers"],
+        "num_heads": config["encoder_attention_heads"],
+        "hidden_dim": config["d_model"],
+        "intermediate_dim": config["encoder_ffn_dim"],
+        "num_decoder_layers": config["decoder_layers"],
+        "decoder_vocabulary_size": (
+            None if is_shared else config.get("decoder_vocab_size") or config["vocab_size"]
+        ),
+        "scale_embedding": config.get("scale_embedding", False),
+        "dropout": config.get("dropout", 0.1),
+        "attention_dropout": config.get("attention_dropout", 0.0),
+        "activation": own_activation(config.get("activation_function", "gelu")),
+        "max_sequence_length": config["max_position_embeddings"],
+    }
+
+
+MarianBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        # (By its tensors alone, it could be a BART.)
+        lambda checkpoint: STATED * (checkpoint.config.get("model_type") == "marian"),
+        _huggingface_config,
+        NAMES,
+    ),
+}

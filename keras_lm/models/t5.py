@@ -1,0 +1,328 @@
+"""T5: an encoder-decoder that turns every task into text to text; and T5 1.1, FLAN-T5 and mT5.
+
+Differs from the Transformer: norms come before each part of a block, scale only and without a mean;
+nothing has a bias; scores are not scaled; instead of positions, scores have a bias by the distance
+of two tokens, in buckets, one table for all blocks of a half; heads may be wider than D / N. T5
+1.1 has a gated feed-forward network and an output matrix of its own.
+
+Shapes: B batch, S source, T target, D hidden, N heads, H per head, V vocabulary.
+"""
+
+import keras
+
+from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.configs import own_activation, require_only
+from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.layers import CausalBias, PaddingBias
+from keras_lm.layers.masks import as_tensor
+from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.t5_layers import (
+    RelativePositionBias,
+    RMSNorm,
+    T5DecoderBlock,
+    T5EncoderBlock,
+    T5LMHead,
+    normal,
+)
+from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class T5Backbone(EncoderDecoderBackbone):
+    """The encoder and the decoder of T5.
+
+    Args:
+        vocabulary_size, hidden_dim: int. V and D.
+        num_layers: int. Blocks of the encoder.
+        num_heads: int. Attention heads per block.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        head_dim: int, or None for D / N. Width of a head.
+        num_decoder_layers: int, or None for as many as the encoder has.
+        dropout: float. Fraction dropped in training: of embeddings, attention probabilities, inside
+            of feed-forward networks, of what each part of a block adds, and of the outputs.
+        activation: str. See `keras_lm.layers.get_activation`.
+        gated: bool. Whether feed-forward networks have a gate, as in T5 1.1.
+        tie_embeddings: bool. Whether the output matrix is the token embedding, as in T5 1.0.
+        num_buckets, max_distance: int. See `RelativePositionBias`.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+
+    Call: like `EncoderDecoderBackbone`; texts may have any length. The outputs are those after the
+    final norms.
+
+    Example:
+
+        backbone = keras_lm.models.T5Backbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        outputs = backbone({"encoder_token_ids": [[8, 6, 1]], "decoder_token_ids": [[0, 5]]})
+        outputs["sequence_output"].shape  # (1, 2, 16)
+
+    Source: Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 2.1; T5 1.1:
+    google-research/text-to-text-transfer-transformer, `released_checkpoints.md`; mT5: Xue et al.
+    2021, https://arxiv.org/abs/2010.11934, section 3.2.
+    """
+
+    tokenizer_class = SentencePieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        head_dim=None,
+        num_decoder_layers=None,
+        dropout=0.1,
+        activation="relu",
+        gated=False,
+        tie_embeddings=True,
+        num_buckets=32,
+        max_distance=128,
+        layer_norm_epsilon=1e-6,
+        dtype=None,
+        name="t5_backbone",
+    ):
+        super().__init__(dtype=dtype, name=name)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=normal(1.0),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
+        options = {
+            "num_heads": num_heads,
+            "intermediate_dim": intermediate_dim,
+            "head_dim": head_dim,
+            "dropout": dropout,
+            "attention_dropout": dropout,
+            "activation": activation,
+            "gated": gated,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "dtype": dtype,
+        }
+        self.encoder_blocks = [
+            T5EncoderBlock(**options, name=f"encoder_block_{i}") for i in range(num_layers)
+        ]
+        number = num_layers if num_decoder_layers is None else num_decoder_layers
+        self.decoder_blocks = [
+            T5DecoderBlock(**options, name=f"decoder_block_{i}") for i in range(number)
+        ]
+        self.encoder_positions, self.decoder_positions = (
+            RelativePositionBias(
+                num_buckets,
+                num_heads,
+                max_distance,
+                bidirectional=half == "encoder",
+                stddev=hidden_dim**-0.5,
+                dtype=dtype,
+                name=f"{half}_positions",
+            )
+            for half in ("encoder", "decoder")
+        )
+        self.encoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="encoder_norm")
+        self.decoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="decoder_norm")
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "head_dim": head_dim,
+                "num_decoder_layers": num_decoder_layers,
+                "dropout": dropout,
+                "activation": activation,
+                "gated": gated,
+                "tie_embeddings": tie_embeddings,
+                "num_buckets": num_buckets,
+                "max_distance": max_distance,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
+        )
+
+    def encode(self, token_ids, padding_mask, training=None):
+        x = self.token_embedding(token_ids)
+        hidden_states = [x]  # (B, S, D)
+        x = self.dropout(x, training=training)
+        bias = self.encoder_positions(padding_mask) + self.padding_bias(padding_mask)
+        for block in self.encoder_blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        x = hidden_states[-1] = self.encoder_norm(x)
+        return {
+            "encoder_sequence_output": self.dropout(x, training=training),
+            "encoder_hidden_states": hidden_states,
+            "encoder_attention_biases": [bias] * len(self.encoder_blocks),
+        }
+
+    def decode(self, token_ids, padding_mask, cache, training=None):
+        x = self.token_embedding(token_ids)
+        hidden_states = [x]  # (B, T, D)
+        x = self.dropout(x, training=training)
+        bias = as_tensor(self.causal_bias(cache.padding_mask, cache.slots))
+        bias = bias + self.decoder_positions(cache.padding_mask, cache.slots)
+        source_bias = self.padding_bias(cache.source_mask)
+        for block, source, past in zip(self.decoder_blocks, cache.sources, cache.past, strict=True):
+            x = cache.keep(
+                *block(
+                    x,
+                    source=source,
+                    bias=bias,
+                    source_bias=source_bias,
+                    past=past,
+                    write=cache.write,
+                    training=training,
+                )
+            )
+            hidden_states.append(x)
+        x = hidden_states[-1] = self.decoder_norm(x)
+        return {
+            "sequence_output": self.dropout(x, training=training),
+            "cache": cache.state(),
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.decoder_blocks),
+            "source_bias": source_bias,
+        }
+
+    def make_head(self, kind, **options):
+        if kind == "seq2seq_lm":
+            return T5LMHead(
+                self.token_embedding,
+                self.config["tie_embeddings"],
+                dtype=self.dtype_policy,
+                name="token_head",
+            )
+        return super().make_head(kind, **options)
+
+
+def _size(num_layers, num_heads, hidden_dim, intermediate_dim, head_dim=64, **others):
+    return {
+        "vocabulary_size": 32128,
+        "num_layers": num_layers,
+        "num_heads": num_heads,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": intermediate_dim,
+        "head_dim": head_dim,
+    } | others
+
+
+_GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}
+_SMALL = _size(8, 6, 512, 1024, **_GATED)
+_BASE = _size(12, 12, 768, 2048, **_GATED)
+_LARGE = _size(24, 16, 1024, 2816, **_GATED)
+T5Backbone.SIZES = {
+    "t5_small_multi": _size(6, 8, 512, 2048),
+    "t5_base_multi": _size(12, 12, 768, 3072),
+    "t5_large_multi": _size(24, 16, 1024, 4096),
+    "t5_1.1_small": _SMALL,
+    "t5_1.1_base": _BASE,
+    "t5_1.1_large": _LARGE,
+    "t5_1.1_xl": _size(24, 32, 2048, 5120, **_GATED),
+    "t5_1.1_xxl": _size(24, 64, 4096, 10240, **_GATED),
+    "flan_small_multi": _SMALL,
+    "flan_base_multi": _BASE,
+    "flan_large_multi": _LARGE,
+}
+T5Backbone.PUBLISHED = {
+    "t5_small_multi": "hf://google-t5/t5-small",
+    "t5_base_multi": "hf://google-t5/t5-base",
+    "t5_large_multi": "hf://google-t5/t5-large",
+    "t5_1.1_small": "hf://google/t5-v1_1-small",
+    "t5_1.1_base": "hf://google/t5-v1_1-base",
+    "t5_1.1_large": "hf://google/t5-v1_1-large",
+    "t5_1.1_xl": "hf://google/t5-v1_1-xl",
+    "t5_1.1_xxl": "hf://google/t5-v1_1-xxl",
+    "flan_small_multi": "hf://google/flan-t5-small",
+    "flan_base_multi": "hf://google/flan-t5-base",
+    "flan_large_multi": "hf://google/flan-t5-large",
+}
+
+# === Checkpoints ===
+
+_HALVES = {"encoder": 1, "decoder": 2}  # the number of the feed-forward network in a block
+_NAMES = {"token_embedding": "shared", "token_head": "lm_head"}
+for _half, _last in _HALVES.items():
+    _ours, _theirs = f"{_half}_block_{{i}}", f"{_half}.block.{{i}}.layer"
+    _NAMES |= {
+        f"{_half}_positions": f"{_half}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{_ours}/attention/query_key_value": tuple(
+            f"{_theirs}.0.SelfAttention.{part}" for part in "qkv"
+        ),
+        f"{_ours}/attention/output": f"{_theirs}.0.SelfAttention.o",
+        f"{_ours}/attention_norm": f"{_theirs}.0.layer_norm",
+        f"{_ours}/feedforward/intermediate": f"{_theirs}.{_last}.DenseReluDense.wi",
+        f"{_ours}/feedforward/gate": f"{_theirs}.{_last}.DenseReluDense.wi_1",
+        f"{_ours}/feedforward/output": f"{_theirs}.{_last}.DenseReluDense.wo",
+        f"{_ours}/feedforward_norm": f"{_theirs}.{_last}.layer_norm",
+        f"{_half}_norm": f"{_half}.final_layer_norm",
+    }
+_CROSS = "decoder.block.{i}.layer.1"
+_NAMES |= {
+    "decoder_block_{i}/cross_attention/query": f"{_CROSS}.EncDecAttention.q",
+    "decoder_block_{i}/cross_attention/key_value": tuple(
+        f"{_CROSS}.EncDecAttention.{part}" for part in "kv"
+    ),
+    "decoder_block_{i}/cross_attention/output": f"{_CROSS}.EncDecAttention.o",
+    "decoder_block_{i}/cross_attention_norm": f"{_CROSS}.layer_norm",
+}
+NAMES = NameTable(
+    _NAMES,
+    leaves=PYTORCH_LEAVES,
+    layout=transpose_kernels,
+    spellings={".wi_0.": ".wi."},
+    # Tied copies, and a table that the first release has and nobody reads.
+    ignored=r"^(en|de)coder\.embed_tokens\.|^lm_head\.|EncDecAttention\.relative_attention_bias",
+)
+
+
+def _huggingface_config(checkpoint):
+    config = checkpoint.config
+    require_only(checkpoint, T5Backbone, {"is_encoder_decoder": True})
+    stated = config.get("feed_forward_proj", "relu")
+    gate, _, activation = stated.rpartition("-") if isinstance(stated, str) else ("?", "", "")
+    if gate not in ("", "gated"):
+        raise CheckpointError(
+            f"{checkpoint.source}: config.json has feed_forward_proj={stated!r}, and T5Backbone "
+            "knows 'relu', 'gated-gelu' and the like."
+        )
+    # The gated form that is called "gelu" has always been the tanh form.
+    activation = "gelu_tanh" if stated == "gated-gelu" else own_activation(activation)
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "num_layers": config["num_layers"],
+        "num_heads": config["num_heads"],
+        "hidden_dim": config["d_model"],
+        "intermediate_dim": config["d_ff"],
+        "head_dim": config["d_kv"],
+        "num_decoder_layers": config.get("num_decoder_layers"),
+        "dropout": config.get("dropout_rate", 0.1),
+        "activation": activation,
+        "gated": bool(gate),
+        "tie_embeddings": config.get("tie_word_embeddings", True),
+        "num_buckets": config.get("relative_attention_num_buckets", 32),
+        "max_distance": config.get("relative_attention_max_distance", 128),
+        "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-6),
+    }
+
+
+T5Backbone.CONVERTERS = {
+    "huggingface": Converter(
+        lambda checkpoint: signs(
+            checkpoint,
+            ("t5", "mt5"),
+            [
+                "shared.weight",
+                "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                "decoder.block.0.layer.1.EncDecAttention.q.weight",
+            ],
+        ),
+        _huggingface_config,
+        NAMES,
+    ),
+}

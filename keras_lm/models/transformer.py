@@ -1,0 +1,205 @@
+"""The Transformer of Vaswani et al.: the first encoder-decoder of attention alone.
+
+Shapes: B batch, S source, T target, D hidden, V vocabulary.
+"""
+
+import keras
+
+from keras_lm.layers import (
+    CausalBias,
+    CausalLMHead,
+    DecoderPostNormBlock,
+    LayerNormalization,
+    PaddingBias,
+    PostNormBlock,
+    SinusoidalPositionEmbedding,
+)
+from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TransformerBackbone(EncoderDecoderBackbone):
+    """The encoder and the decoder of the Transformer.
+
+    Args:
+        vocabulary_size, hidden_dim: int. V and D.
+        num_layers: int. Blocks of the encoder.
+        num_heads: int. Attention heads per block; must divide D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        num_decoder_layers: int, or None for as many as the encoder has.
+        decoder_vocabulary_size: int, or None for one embedding of source, target and softmax. With
+            a number, the target has an embedding of its own, which is that of the softmax too.
+        dropout: float. Fraction dropped in training: of embeddings, and of what each part of a
+            block adds.
+        attention_dropout: float. Fraction dropped of the attention probabilities.
+        activation: str. See `keras_lm.layers.get_activation`.
+        final_norms: bool. Normalise once more after each half, as `torch.nn.Transformer` does.
+        max_sequence_length: int. Positions of a source, and of a target.
+        layer_norm_epsilon: float; tensor2tensor's by default.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+
+    Call: like `EncoderDecoderBackbone`.
+
+    Example:
+
+        backbone = keras_lm.models.TransformerBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        outputs = backbone({"encoder_token_ids": [[8, 6, 1]], "decoder_token_ids": [[0, 5]]})
+        outputs["sequence_output"].shape  # (1, 2, 16)
+
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.
+    """
+
+    tokenizer_class = SentencePieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        num_decoder_layers=None,
+        decoder_vocabulary_size=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation="relu",
+        final_norms=False,
+        max_sequence_length=512,
+        layer_norm_epsilon=1e-6,
+        dtype=None,
+        name="transformer_backbone",
+    ):
+        super().__init__(dtype=dtype, name=name)
+
+        def embedding(rows, name):
+            return keras.layers.ReversibleEmbedding(
+                rows,
+                hidden_dim,
+                # Times √D, a vector begins with the length of a position's.
+                embeddings_initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
+                dtype=dtype,
+                name=name,
+            )
+
+        self.token_embedding = self.decoder_token_embedding = embedding(
+            vocabulary_size, "token_embedding"
+        )
+        if decoder_vocabulary_size is not None:
+            self.decoder_token_embedding = embedding(
+                decoder_vocabulary_size, "decoder_token_embedding"
+            )
+        self.position_embedding = SinusoidalPositionEmbedding(
+            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
+        )
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
+        options = {
+            "num_heads": num_heads,
+            "intermediate_dim": intermediate_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation": activation,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "dtype": dtype,
+        }
+        self.encoder_blocks = [
+            PostNormBlock(**options, name=f"encoder_block_{i}") for i in range(num_layers)
+        ]
+        number = num_layers if num_decoder_layers is None else num_decoder_layers
+        self.decoder_blocks = [
+            DecoderPostNormBlock(**options, name=f"decoder_block_{i}") for i in range(number)
+        ]
+        self.encoder_norm = self.decoder_norm = None
+        if final_norms:
+            self.encoder_norm, self.decoder_norm = (
+                LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name=f"{half}_norm")
+                for half in ("encoder", "decoder")
+            )
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "num_decoder_layers": num_decoder_layers,
+                "decoder_vocabulary_size": decoder_vocabulary_size,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "activation": activation,
+                "final_norms": final_norms,
+                "max_sequence_length": max_sequence_length,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
+        )
+
+    def embed(self, embedding, token_ids, padding_mask, start=None):
+        """Return the vectors (B, S, D) of tokens at their places; `start` as for positions."""
+        x = embedding(token_ids) * self.config["hidden_dim"] ** 0.5
+        return x + self.position_embedding(padding_mask, start)
+
+    def encode(self, token_ids, padding_mask, training=None):
+        x = self.embed(self.token_embedding, token_ids, padding_mask)
+        hidden_states = [x]  # (B, S, D)
+        x = self.dropout(x, training=training)
+        bias = self.padding_bias(padding_mask)
+        for block in self.encoder_blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        if self.encoder_norm is not None:
+            x = hidden_states[-1] = self.encoder_norm(x)
+        return {
+            "encoder_sequence_output": x,
+            "encoder_hidden_states": hidden_states,
+            "encoder_attention_biases": [bias] * len(self.encoder_blocks),
+        }
+
+    def decode(self, token_ids, padding_mask, cache, training=None):
+        x = self.embed(self.decoder_token_embedding, token_ids, padding_mask, cache.start)
+        hidden_states = [x]  # (B, T, D)
+        x = self.dropout(x, training=training)
+        bias = self.causal_bias(cache.padding_mask, cache.slots)
+        source_bias = self.padding_bias(cache.source_mask)
+        for block, source, past in zip(self.decoder_blocks, cache.sources, cache.past, strict=True):
+            x = cache.keep(
+                *block(
+                    x,
+                    source=source,
+                    bias=bias,
+                    source_bias=source_bias,
+                    past=past,
+                    write=cache.write,
+                    training=training,
+                )
+            )
+            hidden_states.append(x)
+        if self.decoder_norm is not None:
+            x = hidden_states[-1] = self.decoder_norm(x)
+        return {
+            "sequence_output": x,
+            "cache": cache.state(),
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.decoder_blocks),
+            "source_bias": source_bias,
+        }
+
+    def make_head(self, kind, **options):
+        if kind == "seq2seq_lm":
+            return CausalLMHead(
+                self.decoder_token_embedding, dtype=self.dtype_policy, name="token_head"
+            )
+        return super().make_head(kind, **options)
+
+
+# Tables 2 and 3 of the paper; its vocabularies of both languages, section 5.1.
+_BASE = {"num_layers": 6, "num_heads": 8, "hidden_dim": 512, "intermediate_dim": 2048}
+_BIG = {"num_layers": 6, "num_heads": 16, "hidden_dim": 1024, "intermediate_dim": 4096}
+TransformerBackbone.SIZES = {
+    "transformer_base_en_de": {"vocabulary_size": 37000, **_BASE, "dropout": 0.1},
+    "transformer_base_en_fr": {"vocabulary_size": 32000, **_BASE, "dropout": 0.1},
+    "transformer_big_en_de": {"vocabulary_size": 37000, **_BIG, "dropout": 0.3},
+    "transformer_big_en_fr": {"vocabulary_size": 32000, **_BIG, "dropout": 0.1},
+}

@@ -1,0 +1,298 @@
+"""Files of texts → files of answers, by Apache Beam's `RunInference`.
+
+The rows of a file are cut into shards of 10,000. A shard's answers are one file, in the order of
+its rows; what has no answer is in another, with the reason.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import apache_beam as beam
+import click
+from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
+
+from keras_lm.cli.predictors import by_length, open_model
+from keras_lm.cli.row_files import choose_columns, find_format, parse_rows
+from keras_lm.cli.terminal import first_line, json_line, plain
+from keras_lm.pipelines import beam_files
+from keras_lm.pipelines.corpus_parts import open_unpacked
+from keras_lm.pipelines.running import input_error, run
+
+INDEX = "answers.json"
+SHARD_ROWS = 10_000
+BATCHES_SORTED = 50  # whose rows are answered together, those of like lengths in one
+
+
+class Failure(NamedTuple):
+    """In the place of an answer: why there is none."""
+
+    reason: str
+
+
+class TextModelHandler(ModelHandler):
+    """A preset, a SavedModel or a `.tflite` for `RunInference`: dicts of strings → answers.
+
+    An answer is a dict as `keras-lm predict` writes it. Texts of like lengths run together. A text
+    that the model refuses gets a `Failure`, and the others of its batch their answers.
+
+    Args:
+        model: path, on every worker; what `keras-lm predict` takes.
+        batch_size: int.
+        signature, version: of a SavedModel, see `keras-lm predict`.
+        text_pair: str or None. Whether a preset that takes texts and pairs is given pairs.
+
+    Example:
+
+        rows | RunInference(keras_lm.pipelines.TextModelHandler("exported/film-critic"))
+    """
+
+    def __init__(self, model, batch_size=32, signature=None, version=None, text_pair=None):
+        together = BATCHES_SORTED * batch_size
+        super().__init__(min_batch_size=together, max_batch_size=together)
+        self.model = str(model)
+        self.batch_size = batch_size
+        self.options = {"signature": signature, "version": version, "text_pair": text_pair}
+
+    def load_model(self):
+        """Return what answers: an object with `inputs` and `answer`."""
+        return open_model(self.model, self.options)
+
+    def run_inference(self, batch, model, inference_args=None):
+        """Return the answer to each dict of `batch`, or a `Failure`."""
+        columns = {name: [texts[name] for texts in batch] for name in model.inputs}
+        found = [None] * len(batch)
+        for places, texts in by_length(columns, self.batch_size):
+            for place, answer in zip(places, _answers(model, texts), strict=True):
+                found[place] = answer
+        return found
+
+
+def _answers(model, texts):
+    """Return the answers to columns of texts; of a batch that fails, its halves are tried."""
+    number = len(next(iter(texts.values())))
+    try:
+        answer = model.answer(texts)
+    except Exception as error:  # whatever part of a model meets a text, with errors of its own
+        if number == 1:
+            reason = error.format_message() if isinstance(error, click.ClickException) else None
+            return [Failure(reason or first_line(error))]
+        half = number // 2
+        return [
+            answer
+            for part in (slice(half), slice(half, number))
+            for answer in _answers(model, {name: column[part] for name, column in texts.items()})
+        ]
+    return [{name: plain(answer[name][row]) for name in sorted(answer)} for row in range(number)]
+
+
+def answer_files(
+    model,
+    files,
+    folder,
+    batch_size=32,
+    format=None,
+    text=None,
+    text_pair=None,
+    signature=None,
+    version=None,
+    overwrite=False,
+    flags=(),
+):
+    """Answer for all rows of files; return the index that `folder` then has, as a dict.
+
+    `answers-00002-00000.jsonl` has those of the first rows of the third file, a line
+    `{"input": {…}, "answer": {…}}` each, in their order. A row that cannot be read or answered is
+    in `failed-00002-00000.jsonl`, with its file, line and reason. `answers.json` has the counts. A
+    run that was interrupted keeps its finished shards: call it again.
+
+    Args:
+        model: see `TextModelHandler`.
+        files: paths or patterns, of this machine or any filesystem of Beam's: CSV, TSV, JSONL, or
+            lines, perhaps with `.gz`.
+        folder: path of the folder to write.
+        batch_size: int.
+        format: `"csv"`, `"tsv"`, `"jsonl"` or `"lines"`; None tells by the suffix.
+        text, text_pair: names of columns, by default those that are usual.
+        signature, version: see `TextModelHandler`.
+        overwrite: bool. Whether to replace a folder of answers.
+        flags: list of str, Beam's own options, such as `["--runner=FlinkRunner"]`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        FileExistsError: if `folder` exists.
+        ValueError: if a file cannot be read to its end, or lacks a column.
+
+    Example:
+
+        keras_lm.pipelines.answer_files("exported/film-critic", "reviews/*.csv.gz", "answers")
+    """
+    inputs = beam_files.find_inputs(files)
+    formats = [format or find_format(path) for path, _ in inputs]
+    handler = TextModelHandler(model, batch_size, signature, version, text_pair)
+    names = handler.load_model().inputs  # raises what is wrong with it
+    given = {"text": text, "text_pair": text_pair}
+    made_from = json.dumps([_identity(model), handler.options, names, given])
+    growing = beam_files.GrowingFolder(folder, INDEX, overwrite)
+    read = ReadRows(names, given, growing.path, made_from)
+
+    def build(pipeline):
+        rows = (
+            pipeline
+            | "Files" >> beam.Create([(i, *each) for i, each in enumerate(zip(inputs, formats))])
+            | "Share files" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(read).with_outputs("shards", "failed", "finished", main="rows")
+        )
+        answers = (
+            rows["rows"]
+            | "Share rows" >> beam.Reshuffle()
+            | "Answer" >> RunInference(KeyedModelHandler(handler))
+            | "Of shard" >> beam.Map(_of_shard)
+        )
+        written = (
+            {"answers": answers, "failed": rows["failed"], "shards": rows["shards"]}
+            | "Gather" >> beam.CoGroupByKey()
+            | "Write" >> beam.ParDo(WriteAnswers(growing.path))
+        )
+        _ = (
+            (written, rows["finished"])
+            | beam.Flatten()
+            | beam.combiners.ToList()
+            | "Index" >> beam.Map(_write_index, str(model), growing.path)
+        )
+
+    try:
+        run(build, flags)
+    except BaseException:
+        growing.give_up()
+        raise
+    index = beam_files.read_json(beam_files.join(growing.path, INDEX))
+    parts = [shard[kind] for shard in index["shards"] for kind in ("name", "failures")]
+    growing.finish([INDEX, *filter(None, parts)])
+    return index
+
+
+def _identity(model):
+    """Return what tells a model from another at the same path."""
+    path = Path(model).expanduser()
+    paths = [path, *sorted(path.rglob("*"))] if path.exists() else []
+    stats = [(str(each), each.stat()) for each in paths if each.is_file()]
+    return [str(model), [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]]
+
+
+class Key(NamedTuple):
+    """Where a row stands: number of its file, of its shard, line; and the row itself as JSON."""
+
+    file: int
+    shard: int
+    line: int
+    row: str
+
+
+def _of_shard(element):
+    key, answer = element
+    return (key.file, key.shard), (key, answer)
+
+
+class ReadRows(beam.DoFn):
+    """A file → its rows, those that are none, and its shards; or the notes of finished shards."""
+
+    def __init__(self, names, given, folder, made_from):
+        super().__init__()
+        self.names = names
+        self.given = given
+        self.folder = folder
+        self.made_from = made_from
+
+    def process(self, element):
+        """Yield all of these for a file."""
+        number, (path, _), format = element
+        try:
+            with open_unpacked(path) as stream:
+                rows = parse_rows(path, stream, format)
+                columns = choose_columns(rows, self.names, self.given)
+                lines = iter(rows)
+                for shard in itertools.count():
+                    chunk = list(itertools.islice(lines, SHARD_ROWS))
+                    if not chunk and shard:  # an empty file has one empty shard
+                        return
+                    yield from self._shard((number, shard), path, rows, chunk, columns)
+        except click.ClickException as error:
+            raise input_error(error.format_message()) from error
+        except OSError as error:
+            raise input_error(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
+
+    def _shard(self, key, path, rows, chunk, columns):
+        name = f"answers-{key[0]:05d}-{key[1]:05d}.jsonl"
+        made_from = hashlib.sha256(f"{self.made_from} {path}".encode())
+        for line, row in chunk:
+            made_from.update(json_line([line, row if isinstance(row, dict) else str(row)]))
+        digest = made_from.hexdigest()
+        note = beam_files.note_of(self.folder, name, digest)
+        if note is not None:
+            yield beam.pvalue.TaggedOutput("finished", note)
+            return
+        yield beam.pvalue.TaggedOutput("shards", (key, (name, path, len(chunk), digest)))
+        for line, row in chunk:
+            try:
+                if isinstance(row, Exception):
+                    raise row
+                texts = {name: rows.text(line, row, column) for name, column in columns.items()}
+                yield Key(*key, line, json.dumps(row)), texts
+            except click.ClickException as error:
+                place = Key(*key, line, json.dumps(row if isinstance(row, dict) else None))
+                failed = (place, Failure(error.format_message()))
+                yield beam.pvalue.TaggedOutput("failed", (key, failed))
+
+
+class WriteAnswers(beam.DoFn):
+    """The answers of a shard → its files, and its note."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def process(self, element):
+        """Write a shard, and yield its note."""
+        _, groups = element
+        ((name, path, number, digest),) = groups["shards"]
+        # CSV rows of several lines have the line of their end: no two have the same.
+        found = sorted([*groups["answers"], *groups["failed"]], key=lambda each: each[0].line)
+        if len({key.line for key, _ in found}) != number or len(found) != number:
+            raise RuntimeError(f"{path} has {number} rows in {name}, and {len(found)} came back.")
+        answered = [
+            {"input": json.loads(key.row), "answer": answer}
+            for key, answer in found
+            if not isinstance(answer, Failure)
+        ]
+        failed = [
+            {"file": path, "line": key.line, "reason": answer.reason, "input": json.loads(key.row)}
+            for key, answer in found
+            if isinstance(answer, Failure)
+        ]
+        failures = name.replace("answers", "failed") if failed else None
+        if failed:
+            self._write(failures, failed)
+        self._write(name, answered)
+        counts = {"rows": number, "failed": len(failed)}
+        shard = {"name": name, "file": path, **counts, "failures": failures}
+        note = {"digest": digest, "shard": shard}
+        beam_files.write_json(beam_files.join(self.folder, name + beam_files.NOTE), note)
+        yield note
+
+    def _write(self, name, rows):
+        with (
+            beam_files.writing(beam_files.join(self.folder, name)) as new,
+            open(new, "wb") as file,
+        ):
+            file.writelines(map(json_line, rows))
+
+
+def _write_index(notes, model, folder):
+    shards = sorted((note["shard"] for note in notes), key=lambda shard: shard["name"])
+    counts = {name: sum(shard[name] for shard in shards) for name in ("rows", "failed")}
+    index = {"format_version": 1, "model": model, **counts, "shards": shards}
+    beam_files.write_json(beam_files.join(folder, INDEX), index)

@@ -1,0 +1,132 @@
+"""Files on any filesystem of Beam's: finding them, and writing them so that they appear whole.
+
+A folder in the making is `NAME.unfinished` on a local disk, and gets its name at the end. Elsewhere
+folders cannot be renamed in one step, and the index, which is written last, says that it is whole.
+A finished part of it has a note beside it, which a later run reads to keep the part.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from keras_lm import files
+
+NOTE = ".note.json"
+
+
+def is_local(path):
+    """Return whether a path is one of this machine's disks."""
+    return "://" not in str(path)
+
+
+def find_inputs(patterns):
+    """Return `(path, bytes)` of the files that match paths and patterns, without duplicates.
+
+    Raises:
+        FileNotFoundError: if one of them names no file.
+    """
+    patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
+    found = []
+    for pattern in map(os.fspath, patterns):
+        if is_local(pattern):
+            found += [
+                (os.path.abspath(path), os.stat(path).st_size) for path in files.find_files(pattern)
+            ]
+            continue
+        matched = FileSystems.match([pattern])[0].metadata_list
+        if not matched:
+            raise FileNotFoundError(f"`files` names {pattern!r}, and there is no such file.")
+        found += sorted((each.path, each.size_in_bytes) for each in matched)
+    return list(dict.fromkeys(found))
+
+
+def join(folder, name):
+    """Return the path of a file in a folder."""
+    return FileSystems.join(str(folder), name)
+
+
+def read_json(path):
+    """Return what a JSON file holds, or None if there is no such file."""
+    if not FileSystems.exists(path):
+        return None
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        return json.loads(file.read())
+
+
+def write_json(path, content):
+    """Write a JSON file that appears whole."""
+    with writing(path) as new:
+        Path(new).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Yield the path of a new local file, which is moved or copied to `path` at the end."""
+    if is_local(path):
+        with files.replacing(path) as new:
+            yield str(new)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        new = os.path.join(folder, "new")
+        yield new
+        copy = f"{path}.{uuid.uuid4().hex}.writing"
+        with (
+            open(new, "rb") as source,
+            FileSystems.create(copy, compression_type=CompressionTypes.UNCOMPRESSED) as target,
+        ):
+            shutil.copyfileobj(source, target)
+        FileSystems.rename([copy], [path])
+
+
+def note_of(folder, name, digest):
+    """Return the note of a finished part of a folder if it was made from what `digest` says."""
+    note = read_json(join(folder, name + NOTE))
+    same = note is not None and note["digest"] == digest
+    return note if same and FileSystems.exists(join(folder, name)) else None
+
+
+class GrowingFolder:
+    """A folder that is made over several runs.
+
+    `path` is where its parts go meanwhile. `index` is the name of the file that says it is whole.
+    """
+
+    def __init__(self, folder, index, overwrite=False):
+        self.folder = str(Path(folder).expanduser().absolute()) if is_local(folder) else str(folder)
+        self.index = index
+        self.path = f"{self.folder}.unfinished" if is_local(folder) else self.folder
+        if is_local(folder):
+            files.require_free(Path(self.folder), f"has no {index}", marker=index)
+        if not overwrite and FileSystems.exists(join(self.folder, index)):
+            raise FileExistsError(f"{folder} exists: choose another folder, or overwrite it.")
+        if not is_local(folder) and FileSystems.exists(join(self.folder, index)):
+            FileSystems.delete([join(self.folder, index)])  # or it would lie about the new parts
+        with contextlib.suppress(OSError):  # it is there
+            FileSystems.mkdirs(self.path)
+
+    def finish(self, names):
+        """Give the folder its name, with files of these `names` alone; return its index."""
+        paths = [each.path for each in FileSystems.match([join(self.path, "*")])[0].metadata_list]
+        paths = [path for path in paths if FileSystems.split(path)[1] not in names]
+        if paths:  # notes, and what an earlier run with other settings left
+            FileSystems.delete(paths)
+        if is_local(self.folder):
+            files.sync(self.path)
+            with files.replacing(self.folder) as new:
+                os.rename(self.path, new)
+        return read_json(join(self.folder, self.index))
+
+    def give_up(self):
+        """Remove the folder if nothing in it is finished."""
+        parts = Path(self.path).iterdir() if is_local(self.folder) else []
+        if is_local(self.folder) and not any(
+            part.stat().st_size for part in parts if not part.name.endswith(NOTE)
+        ):
+            shutil.rmtree(self.path)

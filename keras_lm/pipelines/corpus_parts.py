@@ -1,0 +1,132 @@
+"""Text files on any filesystem of Beam's → documents, in parts that workers share."""
+
+import gzip
+import itertools
+import zlib
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from keras_lm.data.documents import UNITS
+from keras_lm.pipelines.running import input_error
+
+PART_BYTES = 2**24  # of a file, for one worker at a time
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Part(NamedTuple):
+    """The documents of a file that start from byte `start` on and before `end`; None is its end."""
+
+    path: str
+    start: int = 0
+    end: int | None = None
+
+
+def cut_into_parts(inputs, document, part_bytes=PART_BYTES):
+    """Return the parts of files, `(path, bytes)` each; what is compressed stays whole.
+
+    Raises:
+        ValueError: if `document` is no unit.
+    """
+    if document not in UNITS:
+        raise ValueError(f"document={document!r}: use one of {UNITS}.")
+    parts = []
+    for path, size in inputs:
+        if document == "file" or path.endswith(".gz") or size <= part_bytes:
+            parts.append(Part(path))
+        else:
+            parts += [Part(path, i, i + part_bytes) for i in range(0, size, part_bytes)]
+    return parts
+
+
+class ReadDocuments(beam.DoFn):
+    """`Part` → its documents, bytes of UTF-8, as `keras_lm.data.read_documents` cuts them.
+
+    Unlike there, a byte order mark is left out, and what is not UTF-8 raises an error that
+    says in which line it stands.
+    """
+
+    def __init__(self, document):
+        super().__init__()
+        self.document = document
+
+    def process(self, part):
+        """Yield the documents of a part."""
+        try:
+            with open_unpacked(part.path) as file:
+                for start, text in self._documents(file, part):
+                    text = text.removeprefix(BYTE_ORDER_MARK) if not start else text
+                    try:
+                        text.decode()
+                    except UnicodeDecodeError as error:
+                        raise input_error(
+                            f"{part.path}, {_line(part.path, start + error.start)}: not UTF-8 "
+                            f"({error.reason}). Save the file as UTF-8 first."
+                        ) from error
+                    if text.strip():
+                        yield text
+        except (OSError, EOFError, zlib.error) as error:
+            raise input_error(f"{part.path} cannot be read: {error}") from error
+
+    def _documents(self, file, part):
+        """Return `(position, document)` of a part."""
+        if self.document == "file":
+            return iter([(0, file.read())])
+        lines = _lines(file, part.start)
+        if self.document == "line":
+            return _until(part.end, ((at, line.rstrip(b"\r\n")) for at, line in lines))
+        return _blocks(lines, part)
+
+
+def open_unpacked(path):
+    """Open a file for reading bytes; what ends in `.gz` is decompressed."""
+    file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
+
+
+def _lines(file, start):
+    """Yield `(position, line)` of the lines that start from `start` on."""
+    position = start
+    if start:  # that in which the byte before it stands belongs to the part before
+        file.seek(start - 1)
+        position += len(file.readline()) - 1
+    for line in file:
+        yield position, line
+        position += len(line)
+
+
+def _until(end, documents):
+    return itertools.takewhile(lambda each: end is None or each[0] < end, documents)
+
+
+def _blocks(lines, part):
+    """Yield `(position, text)` of the lines between blank ones.
+
+    A block belongs to the part in which the blank line before it starts, that of the beginning of a
+    file to the first.
+    """
+    blank = 0 if not part.start else None  # where the last blank line started
+    block, first = [], 0
+    for position, line in lines:
+        if line.strip():
+            if blank is not None:
+                first = first if block else position
+                block.append(line)
+            continue
+        if block:
+            yield first, b"".join(block).rstrip(b"\r\n")
+            block = []
+        blank = position
+        if part.end is not None and blank >= part.end:
+            return
+    if block:
+        yield first, b"".join(block).rstrip(b"\r\n")
+
+
+def _line(path, position):
+    """Return in words in which line of a file a byte stands."""
+    with open_unpacked(path) as file:
+        ends = itertools.accumulate(map(len, file))
+        return f"line {1 + sum(1 for _ in itertools.takewhile(lambda e: e <= position, ends))}"

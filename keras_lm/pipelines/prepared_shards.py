@@ -1,0 +1,308 @@
+"""Text files → documents without duplicates → shards of tokens, by Apache Beam.
+
+Every document goes to the shard that its hash names, where documents are sorted by their hashes: so
+equal documents meet in one shard, the order is random, and neither depends on how the work is cut
+up. Each shard is then packed by itself, as `keras_lm.data` does it.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import apache_beam as beam
+
+from keras_lm import presets
+from keras_lm.data import pretraining_rows, shards, split_sentences, token_windows
+from keras_lm.pipelines import beam_files
+from keras_lm.pipelines.corpus_parts import ReadDocuments, cut_into_parts
+from keras_lm.pipelines.near_duplicates import buckets
+from keras_lm.pipelines.running import input_error, run
+from keras_lm.tokenizers import Tokenizer
+
+DUPLICATES = ("keep", "exact", "near")
+FEWEST_SHARDS = 8
+SHARD_BYTES = 2**26  # of files
+
+
+def prepare_shards(
+    files,
+    tokenizer,
+    sequence_length,
+    folder,
+    template=None,
+    document="line",
+    sentences="lines",
+    duplicates="near",
+    num_shards=None,
+    seed=0,
+    overwrite=False,
+    flags=(),
+    **settings,
+):
+    """Prepare a corpus of any size for pretraining; return the index that `folder` then has.
+
+    The same files, settings, seed and number of shards give the same shards, byte for byte, by one
+    process or many. A run that was interrupted keeps its finished shards: call it again. On a local
+    disk they are in `FOLDER.unfinished` until the end.
+
+    A worker has the documents of one shard in memory. The DirectRunner has all documents there: for
+    more text than a machine has memory, use another.
+
+    Args:
+        files: paths or patterns, of this machine or any filesystem of Beam's. UTF-8; what ends in
+            `.gz` is decompressed.
+        tokenizer: `keras_lm.tokenizers.Tokenizer`.
+        sequence_length: int, tokens of a row, or of a window to be predicted.
+        folder: path of the folder to write.
+        template: `keras_lm.packers.Template` for rows of `keras_lm.data.pretraining_rows`; None for
+            windows of `keras_lm.data.token_windows`.
+        document: `"line"`, `"block"` or `"file"`, see `keras_lm.data.read_documents`.
+        sentences: `"lines"`, or `"rule"` to split lines by `keras_lm.data.split_sentences`.
+        duplicates: `"keep"`; `"exact"` keeps one of equal documents; `"near"` also one of those
+            that are nearly the same, see `keras_lm.pipelines.near_duplicates`.
+        num_shards: int; by default one for each 64 MB of files, and 8 at least.
+        seed: int, for the order of the documents and what rows draw.
+        overwrite: bool. Whether to replace a folder of shards.
+        flags: list of str, Beam's own options, such as `["--runner=FlinkRunner"]`.
+        **settings: of rows, as `pretraining_rows` takes them: `form` and the shares.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        FileExistsError: if `folder` exists.
+        ValueError: if an argument is out of range, a file cannot be read or is not UTF-8, or there
+            is no text.
+
+    Example:
+
+        keras_lm.pipelines.prepare_shards(
+            "corpus/*.txt.gz", tokenizer, 128, "tokens", BertBackbone.TEMPLATE, document="block",
+            form="segment_pairs", flags=["--direct_running_mode=multi_processing"],
+        )
+        rows = keras_lm.data.read_token_shards("tokens", tokenizer)
+    """
+    if duplicates not in DUPLICATES:
+        raise ValueError(f"duplicates={duplicates!r}: use one of {DUPLICATES}.")
+    if sentences not in ("lines", "rule"):
+        raise ValueError(f"sentences={sentences!r}: use 'lines' or 'rule'.")
+    if num_shards is not None and num_shards < 1:
+        raise ValueError(f"num_shards={num_shards}: pass 1 or more.")
+    inputs = beam_files.find_inputs(files)
+    parts = cut_into_parts(inputs, document)
+    size = sum(size for _, size in inputs)
+    number = num_shards or max(FEWEST_SHARDS, -(-size // SHARD_BYTES))
+    packing = Packing(tokenizer, template, sequence_length, sentences, seed, settings)
+    rows = packing.rows([""], 0)  # raises what is wrong with the settings
+    index = (
+        shards.window_index(sequence_length)
+        if template is None
+        else shards.row_index(rows, template, sequence_length, {**settings, "seed": seed})
+    )
+    index |= shards.about_vocabulary(tokenizer)
+    index["prepared"] = {
+        "document": document,
+        "sentences": sentences,
+        "duplicates": duplicates,
+        "seed": seed,
+        "files": len(inputs),
+        "bytes": size,
+    }
+    growing = beam_files.GrowingFolder(folder, shards.INDEX, overwrite)
+    names = [shards.shard_name(i, number) for i in range(number)]
+    pipeline = _Pipeline(parts, document, duplicates, packing, index, names, growing.path, seed)
+    try:
+        run(pipeline.build, flags)
+    except BaseException:
+        growing.give_up()
+        raise
+    return growing.finish([*names, shards.INDEX])
+
+
+class _Pipeline:
+    """The steps from parts of files to the index of a folder."""
+
+    def __init__(self, parts, document, duplicates, packing, index, names, folder, seed):
+        self.parts = parts
+        self.document = document
+        self.duplicates = duplicates
+        self.packing = packing
+        self.index = index
+        self.names = names
+        self.folder = folder
+        self.seed = seed
+
+    def build(self, pipeline):
+        """Apply all steps."""
+        number, seed = len(self.names), self.seed
+        texts = (
+            pipeline
+            | "Parts" >> beam.Create(self.parts)
+            | "Share parts" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(ReadDocuments(self.document))
+            | "Hash" >> beam.Map(_hashed, seed)
+        )
+        inputs = {
+            "texts": texts | "To shards" >> beam.Map(_to_shard, number),
+            "all": pipeline | beam.Create([(i, None) for i in range(number)]),
+        }
+        if self.duplicates == "near":
+            inputs["repeats"] = (
+                texts
+                | "Buckets" >> beam.FlatMap(_in_buckets)
+                | "Meet" >> beam.GroupByKey()
+                | "Repeats" >> beam.FlatMap(_repeats)
+                | "Repeats to shards" >> beam.Map(_to_shard, number)
+            )
+        write = WriteShard(
+            self.packing, self.names, self.folder, self.index, self.duplicates != "keep"
+        )
+        _ = (
+            inputs
+            | "Gather" >> beam.CoGroupByKey()
+            | "Write" >> beam.ParDo(write)
+            | beam.combiners.ToList()
+            | "Index" >> beam.Map(_write_index, self.index, self.folder)
+        )
+
+
+def _hashed(text, seed):
+    return hashlib.blake2b(text, digest_size=16, salt=seed.to_bytes(16, "little")).digest(), text
+
+
+def _to_shard(element, number):
+    digest = element[0] if isinstance(element, tuple) else element
+    return int.from_bytes(digest[:8], "little") % number, element
+
+
+def _in_buckets(element):
+    digest, text = element
+    for bucket in buckets(text.decode()):
+        yield bucket, digest
+
+
+def _repeats(element):
+    """Yield the documents of a bucket but that with the smallest hash.
+
+    In all of its buckets the smallest of similar documents stays, whatever happens to others.
+    """
+    _, digests = element
+    smallest = min(digests)
+    for digest in digests:
+        if digest != smallest:
+            yield digest
+
+
+class Packing:
+    """From the documents of a shard to its windows or rows, in any process.
+
+    Arguments are those of `prepare_shards`; the tokenizer travels as the files of a preset.
+    """
+
+    def __init__(self, tokenizer, template, sequence_length, sentences, seed, settings):
+        self.template = template
+        self.sequence_length = sequence_length
+        self.sentences = sentences
+        self.seed = seed
+        self.settings = settings
+        self._tokenizer = tokenizer
+        with tempfile.TemporaryDirectory() as folder:
+            presets.save(os.path.join(folder, "preset"), None, tokenizer=tokenizer)
+            paths = [path for path in Path(folder).rglob("*") if path.is_file()]
+            self.files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+    def __getstate__(self):
+        return {**vars(self), "_tokenizer": None}
+
+    @property
+    def tokenizer(self):
+        if self._tokenizer is None:
+            with tempfile.TemporaryDirectory() as folder:
+                for name, content in self.files.items():
+                    path = Path(folder, name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+                self._tokenizer = Tokenizer.from_preset(os.path.join(folder, "preset"))
+        return self._tokenizer
+
+    def rows(self, documents, number):
+        """Return the windows or rows of documents, those of shard `number`."""
+        if self.sentences == "rule":
+            documents = split_sentences(documents)
+        if self.template is None:
+            return token_windows(documents, self.tokenizer, self.sequence_length)
+        draw = hashlib.blake2b(f"{self.seed} {number}".encode(), digest_size=4).digest()
+        return pretraining_rows(
+            documents,
+            self.tokenizer,
+            self.template,
+            self.sequence_length,
+            seed=int.from_bytes(draw, "little"),
+            **self.settings,
+        )
+
+
+class WriteShard(beam.DoFn):
+    """The documents of a shard → its file, and what the index says of it."""
+
+    def __init__(self, packing, names, folder, index, is_set):
+        super().__init__()
+        self.packing = packing
+        self.names = names
+        self.folder = folder
+        self.index = index
+        self.is_set = is_set
+
+    def process(self, element):
+        """Write a shard unless it is there already, and yield its note."""
+        number, groups = element
+        found = sorted(groups["texts"])
+        repeats = set(groups.get("repeats", ()))
+        kept, exact, near = [], 0, 0
+        for i, (digest, text) in enumerate(found):
+            if self.is_set and i and digest == found[i - 1][0]:
+                exact += 1
+            elif digest in repeats:
+                near += 1
+            else:
+                kept.append(text)
+        made_from = hashlib.sha256(json.dumps(self.index, sort_keys=True).encode())
+        for text in kept:
+            made_from.update(len(text).to_bytes(8, "little") + text)
+        name, digest = self.names[number], made_from.hexdigest()
+        note = beam_files.note_of(self.folder, name, digest)
+        if note is None:
+            note = {
+                "digest": digest,
+                "documents": {
+                    "read": len(found),
+                    "exact duplicates": exact,
+                    "near duplicates": near,
+                },
+                "shard": self._write(kept, number, beam_files.join(self.folder, name)),
+            }
+            beam_files.write_json(beam_files.join(self.folder, name + beam_files.NOTE), note)
+        yield note
+
+    def _write(self, texts, number, path):
+        with beam_files.writing(path) as new:
+            rows = self.packing.rows(texts, number)
+            (count,) = shards.write_records(rows, [new])
+            return shards.about_shard(new, count, self.names[number])
+
+
+def _write_index(notes, index, folder):
+    """Write the index of all shards, which says that the folder is whole."""
+    found = sorted((note["shard"] for note in notes), key=lambda shard: shard["name"])
+    documents = {
+        name: sum(note["documents"][name] for note in notes) for name in notes[0]["documents"]
+    }
+    if not documents["read"]:
+        raise input_error("The files hold no documents: all lines are blank.")
+    if not sum(shard["windows"] for shard in found):
+        raise input_error(
+            f"The documents fill no window of {index['sequence_length']} tokens in any of "
+            f"{len(found)} shards: give more text, or lower sequence_length or num_shards."
+        )
+    index = {**index, "prepared": {**index["prepared"], "documents": documents}, "shards": found}
+    beam_files.write_json(beam_files.join(folder, shards.INDEX), index)

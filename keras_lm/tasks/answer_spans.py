@@ -1,0 +1,121 @@
+"""From logits to the best answers, and from answers to labels, in the graph.
+
+Shapes: B examples, R windows of all examples, S sequence, L tokens of an answer, n answers.
+"""
+
+import tensorflow as tf
+
+from keras_lm.packers.rows import LOWEST
+from keras_lm.tokenizers import offsets
+from keras_lm.tokenizers.places import substrings
+
+
+def null_positions(packed):
+    """Return the place (R,) that stands for no answer: each window's first token."""
+    return tf.argmax(packed["padding_mask"], axis=1, output_type=tf.int32)
+
+
+def null_scores(logits, packed):
+    """Return the score of no answer in each window, (R,)."""
+    null = null_positions(packed)[:, tf.newaxis]
+    total = logits["start_logits"] + logits["end_logits"]
+    return tf.gather(total, null, batch_dims=1)[:, 0]
+
+
+def best_spans(logits, packed, number, longest):
+    """Return the best answers of each window: scores, and places of both ends, (R, number).
+
+    An answer is a run of at most `longest` tokens of the context, which begins where the window has
+    most context. Its score is the sum of both logits; `LOWEST` or less if there is no such answer.
+    All of them are compared, not only those between the likeliest ends.
+    """
+    shape = tf.shape(packed["padding_mask"])  # R, S
+    # As in comparing: a logit that is far below all others.
+    begins = tf.where(packed["max_context"] > 0, logits["start_logits"], LOWEST)
+    ends = tf.where(packed["start"] >= 0, logits["end_logits"], LOWEST)
+    ends = tf.pad(ends, [[0, 0], [0, longest - 1]], constant_values=LOWEST)
+    place = tf.range(shape[1])[:, tf.newaxis] + tf.range(longest)  # (S, L)
+    scores = begins[:, :, tf.newaxis] + tf.gather(ends, place, axis=1)  # (R, S, L)
+    scores = tf.reshape(scores, [shape[0], -1])
+    spare = tf.fill([shape[0], number], 2 * LOWEST)  # so that there are enough
+    best, index = tf.math.top_k(tf.concat([scores, spare], axis=1), number)
+    index = tf.where(best > LOWEST / 2, index, 0)
+    first = index // longest
+    return best, first, first + index % longest
+
+
+def answers_of_examples(scores, places, nulls, example, rows):
+    """Return what windows found, by example: `(scores, places, nulls)` of (B, n) and (B,).
+
+    `scores` and each of `places` are (R, n), `nulls` (R,), and `rows` is B. The null score of an
+    example is the least of its windows.
+    """
+    number = tf.shape(scores)[1]
+    counts = tf.scatter_nd(example[:, tf.newaxis], tf.ones_like(example), [rows])
+    first = tf.cumsum(counts, exclusive=True)
+    place = tf.range(tf.maximum(tf.reduce_max(counts), 1))[tf.newaxis, :]  # (1, windows)
+    is_there = place < counts[:, tf.newaxis]  # (B, windows)
+    window = tf.where(is_there, first[:, tf.newaxis] + place, 0)
+    nulls = tf.reduce_min(tf.where(is_there, tf.gather(nulls, window), -LOWEST), axis=1)
+    is_there = tf.expand_dims(is_there, 2)  # LiteRT cannot slice bools so
+    scores = tf.where(is_there, tf.gather(scores, window), 2 * LOWEST)
+    best, index = tf.math.top_k(tf.reshape(scores, [rows, -1]), number)
+    window = tf.gather(window, index // number, batch_dims=1)  # (B, n)
+    flat = window * number + index % number
+    return best, [tf.gather(tf.reshape(place, [-1]), flat) for place in places], nulls
+
+
+def ranked(scores, nulls, number):
+    """Return the `(places, probabilities)` of the best of spans (B, n) and no answer, (B,).
+
+    Both are (B, number), from best to worst; no answer has the place n.
+    """
+    everything = tf.concat([scores, nulls[:, tf.newaxis]], axis=1)
+    best, index = tf.math.top_k(everything, tf.shape(everything)[1])
+    likely = tf.where(best > LOWEST / 2, tf.nn.softmax(best), 0.0)
+    return index[:, :number], likely[:, :number]
+
+
+# === Labels ===
+
+
+def labels_of_windows(packed, context, text, start):
+    """Return the tokens in which answers begin and end, `start_logits` and `end_logits`, (R,) each.
+
+    A window without the whole answer has the place of no answer, twice.
+
+    Args:
+        packed: the windows, as `keras_lm.packers.Windows` packs them.
+        context: (B,) strings.
+        text, start: (B,) strings and int32: the answers, and where they begin, in characters; empty
+            and anything for none.
+    """
+    context, text = offsets.valid_utf8(context), offsets.valid_utf8(text)
+    size = tf.strings.length(text, unit="UTF8_CHAR")
+    start = tf.where(size > 0, tf.cast(start, tf.int32), 0)
+    found = substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
+    same = tf.debugging.assert_equal(
+        found, text, "labels: an answer is not where it should begin in its context"
+    )
+    with tf.control_dependencies([same] if same is not None else []):
+        start = tf.identity(start)
+    begin, end = (tf.gather(x, packed["example"])[:, tf.newaxis] for x in (start, start + size))
+    is_in = (packed["end"] > begin) & (packed["start"] < end) & (packed["start"] >= 0)  # (R, S)
+    is_in = is_in & (end > begin)
+    is_in = tf.cast(is_in, tf.int32)
+    # Each token counts once, in the window that has most context.
+    total = tf.math.unsorted_segment_sum(
+        tf.reduce_sum(is_in * packed["max_context"], axis=1), packed["example"], tf.size(context)
+    )
+    total = tf.gather(total, packed["example"])
+    is_whole = (total > 0) & (tf.reduce_sum(is_in, axis=1) == total)
+    last = tf.shape(is_in)[1] - 1
+    first, last = (
+        tf.argmax(is_in, axis=1, output_type=tf.int32),
+        last - tf.argmax(is_in[:, ::-1], axis=1, output_type=tf.int32),
+    )
+    null = null_positions(packed)
+    return {
+        "start_logits": tf.where(is_whole, first, null),
+        "end_logits": tf.where(is_whole, last, null),
+    }

@@ -1,0 +1,390 @@
+"""Extractive question answering. Shapes: B examples, R windows of all examples, S, n answers."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm import metrics
+from keras_lm.elements import elements
+from keras_lm.layers.tensorflow import is_for_lite
+from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
+from keras_lm.packers import Windows
+from keras_lm.packers.rows import LOWEST
+from keras_lm.tasks import answer_labels, answer_spans
+from keras_lm.tasks.answers import batches_of
+from keras_lm.tasks.datasets import named
+from keras_lm.tasks.lengths import COUNTED_TOGETHER
+from keras_lm.tasks.task import Task
+from keras_lm.tasks.window_batches import window_batches
+from keras_lm.tokenizers import offsets
+from keras_lm.tokenizers.places import substrings, tokens_and_places_lite
+
+OUTPUTS = ("start_logits", "end_logits")
+WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class QuestionAnswerer(Task):
+    """Answer questions by a part of a context, or say that it has no answer: SQuAD 1.1 and 2.0.
+
+    A context that is too long for the model is read in overlapping windows, each together with the
+    question. In training, each window is an example of its own, without an answer if it does not
+    hold all of it. Answers are compared over all windows of a context.
+
+    Args:
+        stride: int. Tokens from the start of a window to that of the next.
+        max_question_length: int. Longer questions are truncated to this many tokens. None for 64,
+            or less in a model for short texts.
+        max_answer_length: int. No answer has more tokens.
+        num_answers: int. How many answers are compared and returned.
+        null_threshold: float. A question has no answer if the score of none exceeds that of the
+            best answer by more than this; see `tune_null_threshold`. None if every question has one
+            (SQuAD 1.1).
+        sequence_length: int, of a window. By default 384, or the backbone's limit if it is less.
+        backbone, **arguments: see `Task`.
+
+    Raw data have the keys `question` and `context`; a tuple is `(question, context)`. The label of
+    a question is a dict of `text`, the answer, and `start`, the number of characters before it in
+    its context; a list of such answers, of which training takes the first; or None for no answer.
+    With packed inputs, labels are a dict of `start_logits` and `end_logits`, (B,) places of tokens.
+
+    Call: `task(inputs)` returns `start_logits` and `end_logits`, (B, S) float32.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+
+        task = keras_lm.tasks.QuestionAnswerer.from_preset(SOURCE)
+        data = {"question": ["Who wrote it?"], "context": ["It was written by Ada."]}
+        task.fit(data, [{"text": "Ada", "start": 18}])
+        task.answer(data)[0][0]  # {"text": "Ada", "score": 0.9, "start": 18, "end": 21}
+
+    Source: BERT, https://arxiv.org/abs/1810.04805, sections 4.2 and 4.3; google-research/bert,
+    `run_squad.py`.
+    """
+
+    predicts_sequences = True
+    FRESH = ("span_head/",)
+    uses_pooler = False
+
+    def __init__(
+        self,
+        backbone,
+        stride=128,
+        max_question_length=None,
+        max_answer_length=30,
+        num_answers=20,
+        null_threshold=0.0,
+        sequence_length=None,
+        **arguments,
+    ):
+        numbers = {"max_answer_length": max_answer_length, "num_answers": num_answers}
+        for name, value in numbers.items():
+            if value < 1:
+                raise ValueError(f"{name}={value}: pass 1 or more.")
+        if sequence_length is None:
+            limit = getattr(backbone, "features", backbone).max_sequence_length
+            sequence_length = min(limit or 384, 384)
+        super().__init__(backbone, sequence_length=sequence_length, **arguments)
+        self.rows = Windows(stride, max_question_length)
+        self.max_answer_length = max_answer_length
+        self.num_answers = num_answers
+        self.null_threshold = null_threshold
+        self._validation = None  # rows of `fit` whose answers are compared after each epoch
+        self.head = self.add_head("question_answering")
+        self._finish()
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels):
+        return {} if labels.problem_type == "question_answering" else None
+
+    def get_arguments(self):
+        return super().get_arguments() | {
+            "stride": self.rows.stride,
+            "max_question_length": self.rows.max_question_length,
+            "max_answer_length": self.max_answer_length,
+            "num_answers": self.num_answers,
+            "null_threshold": self.null_threshold,
+        }
+
+    # === Training ===
+
+    def compile(self, optimizer="auto", loss="auto", metrics="auto", **kwargs):
+        """As `TextModel.compile`; by default the loss is the mean of those of both ends."""
+        if isinstance(loss, str) and loss == "auto":
+            kwargs.setdefault("loss_weights", dict.fromkeys(OUTPUTS, 0.5))
+        super().compile(optimizer, loss, metrics, **kwargs)
+
+    def default_loss(self):
+        return {name: MaskedCrossentropy() for name in OUTPUTS}
+
+    def default_metrics(self):
+        return {name: [MaskedAccuracy()] for name in OUTPUTS}
+
+    def prepare_labels(self, labels):
+        return answer_labels.answers_of_rows(labels)
+
+    def prepare_label_tensor(self, labels):
+        if isinstance(labels, dict) and set(labels) == set(OUTPUTS):
+            return labels
+        return answer_labels.first_of_tensors(labels)
+
+    def matched_labels(self, columns, labels):
+        if self.is_packed(columns):
+            raise ValueError(
+                f"labels are answers, and x is packed: pass a dict of {' and '.join(OUTPUTS)}, the "
+                "places of their first and last tokens, (B,) each."
+            )
+        texts = [columns[name].numpy() for name in self.text_names]
+        answer_labels.check_places(labels, *texts)
+        return answer_labels.first_answers(labels)
+
+    def preprocess_with_labels(self, columns, labels):
+        packed = self.preprocess(columns)
+        return packed, answer_spans.labels_of_windows(packed, columns["context"], **labels)
+
+    def rebatched(self, batches, x, batch_size, shuffle, group):
+        if "example" not in batches.element_spec[0]:
+            return batches  # packed by the user
+        if self.distribute_strategy.num_replicas_in_sync > 1:
+            raise ValueError(
+                "x has raw contexts, whose windows are batched anew, which several replicas of a "
+                "strategy cannot yet do together: train outside of its scope."
+            )
+        if isinstance(x, tf.data.Dataset) and batch_size is None:
+            batch_size = tf.nest.flatten(next(iter(x)))[0].shape[0]
+        batch_size = batch_size or 32
+        windows = window_batches(batches, batch_size, self.packer, shuffle, group)
+        if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
+            return windows
+        # A schedule needs to know how many there are.
+        parts = batches_of(self.columns(x), COUNTED_TOGETHER)
+        count = sum(int(tf.reduce_sum(self.rows.count(self.packer, part))) for part in parts)
+        number = -(-count // batch_size)
+        return windows.apply(tf.data.experimental.assert_cardinality(number))
+
+    def validation_batches(self, data, batch_size, steps):
+        batches = super().validation_batches(data, batch_size, steps)
+        x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
+        self._validation = x, y, batch_size
+        return batches
+
+    def fit(self, *args, **kwargs):
+        """As `TextModel.fit`; of `validation_data` there are also the scores of `evaluate`."""
+        try:
+            return super().fit(*args, **kwargs)
+        finally:
+            self._validation = None
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
+    ):
+        """As `keras.Model.evaluate`, and the scores of raw texts' answers; see `score`.
+
+        The loss and the accuracies are means over windows.
+        """
+        logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
+        if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
+            x, y, batch_size = self._validation
+        if isinstance(x, tf.data.Dataset) and kwargs.get("steps"):
+            x = x.take(kwargs["steps"])
+        if _answers_of(x, y) is not None:
+            logs |= self.score(x, y, batch_size or 32)
+        return logs if return_dict else list(logs.values())
+
+    def score(self, x, y=None, batch_size=32, verbose=0):
+        """Compare the best answers of raw texts with their labels, as SQuAD's script does.
+
+        Args:
+            x, y: see `fit`; with several answers to a question, the most similar counts.
+            batch_size, verbose: see `answer`.
+
+        Returns:
+            dict of `exact_match`, `f1` and `no_answer_accuracy`, from 0 to 1; see
+            `keras_lm.metrics`.
+        """
+        gold = _required_answers(x, y)
+        texts = self.answer_all(x, batch_size, verbose=verbose)["text"][:, 0].tolist()
+        found = {}
+        for metric in (metrics.ExactMatch(), metrics.AnswerF1(), metrics.NoAnswerAccuracy()):
+            metric.update_state(gold, texts)
+            found[metric.name] = float(metric.result())
+        return found
+
+    def predict(self, x, batch_size=None, verbose="auto", **kwargs):
+        """As `keras.Model.predict`: of raw texts, the logits of all windows, R rows."""
+        if isinstance(x, tf.data.Dataset):
+            x = x.map(lambda x, *_: self._windows(x if self.is_packed(x) else named(self, x)))
+        elif not hasattr(x, "__next__"):
+            x = self._windows(x)
+        return super().predict(x, batch_size, verbose, **kwargs)
+
+    def _windows(self, x):
+        """Return packed texts, or texts packed, with the inputs of the network alone."""
+        packed = x if self.is_packed(x) else self.preprocess(x)
+        return {name: packed[name] for name in self.packer.inputs if name in packed}
+
+    # === Answers ===
+
+    def answer(self, x, tokenize=None, top_k=None, batch_size=32, verbose=0):
+        """Return the answers to questions, from best to worst.
+
+        Args:
+            x: questions and contexts, in any form that `columns` takes. Named string tensors (B,)
+                are answered in the graph: `text`, `scores`, `start` and `end`, (B, num_answers)
+                each, which is what an export returns.
+            tokenize: replaces the tokenizer, in the graph.
+            top_k: int. Only so many answers to a question.
+            batch_size: int.
+            verbose: 1 draws a progress bar.
+
+        Returns:
+            list with a list for each question, of dicts: `text`, `score` (its probability among
+            these answers), `start` and `end` in characters of the context, as Python counts them.
+            No answer is the empty text from 0 to 0.
+        """
+        if isinstance(x, dict) and x and all(map(tf.is_tensor, x.values())):
+            return self._answer(self.preprocess(x, tokenize), offsets.valid_utf8(x["context"]))
+        found = self.answer_all(x, batch_size, verbose=verbose)
+        columns = [found[name].tolist() for name in ("text", "scores", "start", "end")]
+        answers = []
+        for row in zip(*columns, strict=True):
+            several = [
+                dict(zip(("text", "score", "start", "end"), answer, strict=True))
+                for answer in zip(*row, strict=True)
+            ]
+            likely = [answer for answer in several if answer["score"] > 0] or several[:1]
+            answers.append(likely[:top_k])
+        return answers
+
+    def answer_lite(self, columns):
+        """`answer` in a `.tflite`, where an answer consists of whole words."""
+        packed = self.rows.pack(
+            self.packer, columns, self.tokenizer.tokenize_lite, tokens_and_places_lite
+        )
+        return self._answer(packed, columns["context"])
+
+    def best_and_null(self, columns):
+        """Return the text of the best answer, and how far the score of none is above its, (B,)."""
+        context = offsets.valid_utf8(columns["context"])
+        scores, start, end, nulls = self._candidates(self.preprocess(columns), tf.size(context))
+        text = substrings(context, start[:, :1], end[:, :1])[:, 0]
+        return {"text": text, "difference": nulls - scores[:, 0]}
+
+    def _answer(self, packed, context):
+        scores, start, end, nulls = self._candidates(packed, tf.size(context))
+        threshold = self.null_threshold
+        nulls = tf.fill(tf.shape(nulls), 2 * LOWEST) if threshold is None else nulls - threshold
+        index, likely = answer_spans.ranked(scores, nulls, self.num_answers)
+
+        def chosen(places):
+            none = tf.zeros_like(places[:, :1])
+            return tf.gather(tf.concat([places, none], axis=1), index, batch_dims=1)
+
+        start, end = chosen(start), chosen(end)
+        return {
+            "text": substrings(context, start, end),
+            "scores": likely,
+            "start": start,
+            "end": end,
+        }
+
+    def _candidates(self, packed, rows):
+        """Return scores, starts and ends in characters (B, n) of spans, and null scores (B,)."""
+        logits = self._logits(packed)
+        number = self.num_answers
+        scores, first, last = answer_spans.best_spans(
+            logits, packed, number, self.max_answer_length
+        )
+        places = [
+            tf.gather(packed[name], place, batch_dims=1)
+            for name, place in (("start", first), ("end", last))
+        ]
+        scores, (start, end), nulls = answer_spans.answers_of_examples(
+            scores, places, answer_spans.null_scores(logits, packed), packed["example"], rows
+        )
+        is_there = scores > LOWEST / 2
+        return scores, tf.where(is_there, start, 0), tf.where(is_there, end, 0), nulls
+
+    def _logits(self, packed):
+        """Return the logits of windows, (R, S) each, computed some at a time."""
+        inputs = {name: packed[name] for name in self.packer.inputs}
+        if is_for_lite():
+            return self(inputs, training=False)
+        size = tf.shape(packed["padding_mask"])
+
+        def read(done, *found):
+            part = {name: x[done : done + WINDOWS_AT_ONCE] for name, x in inputs.items()}
+            logits = self(part, training=False)
+            joined = [
+                tf.concat([so_far, tf.ensure_shape(logits[name], [None, None])], axis=0)
+                for so_far, name in zip(found, OUTPUTS, strict=True)
+            ]
+            return done + WINDOWS_AT_ONCE, *joined
+
+        empty = tf.zeros([0, size[1]])
+        _, *found = tf.while_loop(
+            lambda done, *_: done < size[0],
+            read,
+            (0, empty, empty),
+            (tf.TensorShape([]), *[tf.TensorShape([None, None])] * 2),
+            parallel_iterations=1,
+        )
+        return dict(zip(OUTPUTS, found, strict=True))
+
+    def tune_null_threshold(self, x, y=None, batch_size=32, verbose=0):
+        """Set `null_threshold` to the value with the best F1 on a development set.
+
+        A preset and an export keep it.
+
+        Args:
+            x, y, batch_size, verbose: see `score`.
+
+        Returns:
+            float, the threshold.
+
+        Raises:
+            ValueError: if all questions have an answer, or none has.
+
+        Source: SQuAD 2.0's evaluation script, `find_best_thresh`.
+        """
+        gold = _required_answers(x, y)
+        has_answer = np.array([bool(texts) for texts in gold])
+        if has_answer.all() or not has_answer.any():
+            raise ValueError(
+                "y needs questions with an answer and questions without: between these the "
+                "threshold decides."
+            )
+        found = self.answer_all(
+            x, batch_size, lambda columns: self.in_graph("best_and_null", columns), verbose
+        )
+        f1 = [metrics.answer_f1(*each) for each in zip(found["text"], gold, strict=True)]
+        # What is won by an answer over none, question by question, the surest first.
+        order = np.argsort(found["difference"], kind="stable")
+        gains = np.cumsum((np.array(f1) - ~has_answer)[order])
+        differences = found["difference"][order].astype("float64")
+        differences = np.concatenate([differences[:1] - 2, differences, differences[-1:] + 2])
+        best = int(np.argmax(np.concatenate([[0.0], gains])))
+        self.null_threshold = float(differences[best : best + 2].mean())
+        self.forget_answers()
+        return self.null_threshold
+
+
+def _required_answers(x, y):
+    answers = _answers_of(x, y)
+    if answers is None:
+        raise ValueError(f"y={y!r}: pass the answers of raw texts, see QuestionAnswerer.")
+    return answers
+
+
+def _answers_of(x, y):
+    """Return the texts of each row's answers, a list of lists, or None without such labels."""
+    if isinstance(x, tf.data.Dataset):
+        if not isinstance(x.element_spec, tuple) or "text" not in x.element_spec[1]:
+            return None
+        batches = [answer_labels.rows_of_tensors(labels) for _, labels, *_ in elements(x)]
+        y = [row for batch in batches for row in batch]
+    if y is None or isinstance(y, dict):
+        return None
+    return [[text for text, _ in row] for row in answer_labels.answers_of_rows(y)]

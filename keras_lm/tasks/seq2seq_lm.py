@@ -1,0 +1,382 @@
+"""Text to text, by an encoder and a decoder.
+
+Shapes: B batch, N targets a source, S source, T target, V vocabulary.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.generation import arguments, beam_search, decoding, stopping
+from keras_lm.generation.logits import BANNED
+from keras_lm.layers.masks import IGNORED
+from keras_lm.layers.tensorflow import writing_in_place
+from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
+from keras_lm.packers import Seq2SeqPacker, Template
+from keras_lm.tasks.answers import join_answers, with_progress
+from keras_lm.tasks.lengths import longest_first, take
+from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
+from keras_lm.tasks.task import Task
+from keras_lm.tasks.user_data import columns_from_user, tensors
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Seq2SeqLM(Task):
+    """Write a text for a text: translate, summarise, answer, or whatever was trained.
+
+    `fit(sources, targets)` takes strings for both; a tuple of two lists as sources is a pair of
+    texts. Targets end with the tokenizer's eos token, or its sep token if there is none. `predict`
+    takes packed dicts only, with the decoder's inputs: for text, see `generate`.
+
+    Args:
+        backbone: an encoder-decoder, such as `keras_lm.models.T5Backbone`.
+        target_length: int. Longer targets are truncated in training, and `generate` stops there by
+            default. None for `sequence_length`.
+        num_beams: int. The beams of `generate` and of the export where nothing else is said.
+        length_penalty: float. The same, see `generate`.
+        **arguments: see `Task`.
+
+    Call: `task(inputs)` returns logits (B, T, V), float32, for the packed `encoder_token_ids`,
+    `encoder_padding_mask`, `decoder_token_ids` and `decoder_padding_mask`; see
+    `keras_lm.packers.Seq2SeqPacker`.
+
+    Raises:
+        ValueError: if the backbone is no encoder-decoder.
+
+    Example:
+
+        task = keras_lm.tasks.Seq2SeqLM.from_preset(SOURCE)
+        task.fit(["translate English to German: a house"], ["ein Haus"])
+        task.generate(["translate English to German: a house"], num_beams=4)
+        task.score(["translate English to German: a house"], ["ein Haus"])["scores"]
+
+    Source: Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, section 2.
+    """
+
+    predicts_sequences = True
+    uses_pooler = False
+
+    def __init__(
+        self, backbone, target_length=None, num_beams=1, length_penalty=1.0, **task_arguments
+    ):
+        arguments.check_search(None, None, None, num_beams, length_penalty, 1)
+        if target_length is not None and target_length < 2:
+            raise ValueError(
+                f"target_length={target_length} leaves no room for text: pass 2 or more."
+            )
+        self._target_length = target_length
+        super().__init__(backbone, **task_arguments)
+        self.num_beams, self.length_penalty = num_beams, length_penalty
+        self.head = self.add_head("seq2seq_lm")
+        self._finish()
+
+    def get_arguments(self):
+        return super().get_arguments() | {
+            "target_length": self._target_length,
+            "num_beams": self.num_beams,
+            "length_penalty": self.length_penalty,
+        }
+
+    @property
+    def target_length(self):
+        return self._target_length or self.packing["sequence_length"]
+
+    def _make_packer(self):
+        self.packer = Seq2SeqPacker(
+            self.template,
+            self.tokenizer,
+            target_length=self.target_length,
+            rows=self.rows,
+            **self.packing,
+        )
+
+    @property
+    def template(self):
+        if self.tokenizer is None:
+            return self.backbone.TEMPLATE
+        roles = self.tokenizer.special_tokens
+        end = next((roles[role] for role in ("eos", "sep") if role in roles), None)
+        if end is None:
+            raise ValueError(
+                f"{type(self.tokenizer).__name__} has no eos and no sep token to end a target "
+                "with: make it with eos_token=…, an entry of its vocabulary."
+            )
+        return Template(single=f"$A:0 {end}:0", pair=f"$A:0 {end}:0 $B:0 {end}:0")
+
+    # === Training ===
+
+    def default_loss(self):
+        return MaskedCrossentropy()
+
+    def default_metrics(self):
+        return [Perplexity(), MaskedAccuracy()]
+
+    def prepare_labels(self, labels):
+        if labels.dtype.kind in "iu":
+            return labels.astype("int32")
+        return columns_from_user({"labels": labels}, ("labels",))["labels"]
+
+    def matched_labels(self, columns, labels):
+        is_packed = self.is_packed(columns)
+        if is_packed != (labels.dtype.kind in "iu"):
+            raise ValueError(
+                "labels are "
+                + ("texts, and x is packed" if is_packed else "ids, and x are texts")
+                + ": pass both as strings, or both packed, with decoder_token_ids in x."
+            )
+        return labels
+
+    def preprocess_with_labels(self, columns, labels):
+        inputs, labels = self.packer.targets(labels)
+        return self.preprocess(columns) | inputs, labels
+
+    def __call__(self, inputs, *args, **kwargs):
+        if isinstance(inputs, dict) and "decoder_token_ids" not in inputs:
+            raise ValueError(
+                "inputs has no decoder_token_ids, the target so far: fit and evaluate need targets "
+                "as y; for new text call generate, and for a target's likelihood score."
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
+    # === Generation ===
+
+    def generate(
+        self,
+        x,
+        max_new_tokens=None,
+        temperature=None,
+        top_k=None,
+        top_p=None,
+        num_beams=None,
+        length_penalty=None,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        prefix=None,
+        stop=None,
+        num_return_sequences=1,
+        seed=None,
+        batch_size=32,
+        verbose=0,
+    ):
+        """Write a text for each of the sources.
+
+        Args:
+            x: sources in any form that `fit` takes, except datasets.
+            max_new_tokens: int. Default: `target_length`.
+            num_beams: int. More than 1 is beam search. Default: the task's; 1 with a temperature.
+            length_penalty: float. Beam search divides a target's log-likelihood by its number of
+                tokens to this power. Default: the task's.
+            prefix: str, or a list with one per source. What each target begins with.
+            temperature, top_k, top_p, repetition_penalty, no_repeat_ngram_size, stop,
+            num_return_sequences, seed, batch_size, verbose: see `CausalLM.generate`.
+
+        Returns:
+            A list with the target of each source; with `num_return_sequences` > 1 a list of lists,
+            the best first in beam search.
+
+        Raises:
+            ValueError: if an argument is out of range or has no effect beside the others.
+        """
+        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+            raise ValueError(f"batch_size={batch_size!r} must be an int, 1 or more.")
+        if num_beams is None:
+            num_beams = 1 if temperature else self.num_beams
+        length_penalty = self.length_penalty if length_penalty is None else length_penalty
+        number = num_return_sequences
+        arguments.check_search(temperature, top_k, top_p, num_beams, length_penalty, number)
+        self.require_tokenizer()
+        columns, tokenizer = self.columns(x), self.tokenizer.target
+        rows = next(iter(columns.values())).shape[0]
+        options = arguments.all_options(
+            self.limits,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+            seed=seed,
+        )
+        options = arguments.per_row(options, rows)
+        if prefix is not None:
+            prefix = [prefix] * rows if isinstance(prefix, (str, bytes)) else prefix
+            options |= columns_from_user({"prefix": prefix}, ("prefix",))
+            if len(options["prefix"]) != rows:
+                raise ValueError(
+                    f"prefix has {len(options['prefix'])} strings for {rows} sources: pass one "
+                    "for each, or one for all."
+                )
+        strings, ids = arguments.split_stop(stop, tokenizer.vocabulary_size)
+        once = {
+            "stop_strings": tf.constant(strings, tf.string),
+            "stop_ids": tf.constant(ids, tf.int32),
+            "num_return_sequences": tf.constant(number),
+        }
+        if num_beams > 1:
+            once["num_beams"] = tf.constant(num_beams)
+            once["length_penalty"] = tf.constant(length_penalty, tf.float32)
+        batched, texts = columns | {name: _tensor(v) for name, v in options.items()}, []
+        order = longest_first(self, columns, batch_size)
+        starts = range(0, len(order), batch_size)
+        for start in with_progress(starts, len(starts), verbose):
+            batch = take(batched, order[start : start + batch_size])
+            text = self.in_graph("write_columns", batch | once)["text"]
+            texts += [value.decode("utf-8", "replace") for value in text.numpy()]
+        found = [texts[i : i + number] for i in number * np.argsort(order)]
+        return found if number > 1 else [row[0] for row in found]
+
+    def write_columns(self, columns):
+        """Call `write` with the texts and the other arguments in one dict."""
+        texts = {name: columns[name] for name in self.text_names if name in columns}
+        return self.write(texts, **{n: v for n, v in columns.items() if n not in texts})
+
+    def write(
+        self,
+        columns,
+        prefix=None,
+        stop_strings=(),
+        stop_ids=(),
+        num_beams=None,
+        length_penalty=1.0,
+        num_return_sequences=1,
+        tokenize=None,
+        **options,
+    ):
+        """Write targets in the graph: `text` (B · N,), and the numbers of their tokens.
+
+        `columns` are named strings (B,), `prefix` (B,) what targets begin with. For the others see
+        `CausalLM.continue_ids`; without `num_beams` there is no beam search.
+        """
+        model = _Decoder(self, self.preprocess(columns, tokenize))
+        tokenizer = self.tokenizer.target
+        rows = tf.shape(model.packed["encoder_token_ids"])[0]
+        begin = tf.RaggedTensor.from_tensor(tf.fill([rows, 1], self.packer.start_id))
+        if prefix is not None:
+            prefix = tokenizer(prefix)
+            begin = tf.concat([begin, prefix], axis=1)
+        problem = decoding.problem(
+            model, self.limits, tokenizer.detokenize, begin, stop_strings, stop_ids, **options
+        )
+        if num_beams is None:
+            token_ids, number = decoding.sample(*problem, num_return_sequences)
+        else:
+            token_ids, number = beam_search.search(
+                *problem, num_beams, length_penalty, num_return_sequences
+            )
+        ids = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
+        if prefix is not None:
+            of_target = tf.repeat(tf.range(rows), num_return_sequences)
+            ids = tf.concat([tf.gather(prefix, of_target), ids], axis=1)
+        text = tokenizer.detokenize(ids)
+        return {
+            "text": stopping.cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
+            "num_tokens": number,
+        }
+
+    def read(self, token_ids, padding_mask, state):
+        """Read target tokens (B, T) after those of a state with room for them."""
+        with writing_in_place():
+            outputs = self.backbone.forward(token_ids, padding_mask, cache=state, training=False)
+        return outputs, outputs["cache"]
+
+    def next_logits(self, token_ids, padding_mask, state):
+        """Read target tokens: logits (B, V) float32 of the next one, and the state."""
+        outputs, state = self.read(token_ids, padding_mask, state)
+        last = {"sequence_output": outputs["sequence_output"][:, -1:]}
+        logits = tf.cast(self.head(last)[:, 0], tf.float32)
+        if not self.backbone.generates_start:
+            is_start = tf.range(tf.shape(logits)[1]) == self.packer.start_id
+            logits = tf.where(is_start, BANNED, logits)
+        return logits, state
+
+    @property
+    def limits(self):
+        """What targets end by, a `decoding.Limits`."""
+        ends = [] if self.tokenizer is None else [self.tokenizer.token_to_id(self._end_token)]
+        window = self.backbone.max_sequence_length
+        most = self.target_length if window is None else min(self.target_length, window - 1)
+        return decoding.Limits(ends, window, most)
+
+    @property
+    def _end_token(self):
+        return self.template.special_tokens[-1]
+
+    # === Answers ===
+
+    def answer(self, columns, tokenize=None):
+        search = {}
+        if self.num_beams > 1:
+            search = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
+        return self.write(columns, tokenize=tokenize, **search)
+
+    @property
+    def signatures(self):
+        return Seq2SeqSignatures(self)
+
+    def score(self, x, targets, batch_size=32, verbose=0):
+        """Return how likely targets are for their sources, token by token, the end included.
+
+        Args:
+            x: sources in any form that `fit` takes, except datasets.
+            targets: list or array of strings, one for each source.
+            batch_size: int, sources at a time.
+            verbose: 1 draws a progress bar.
+
+        Returns:
+            dict of numpy arrays: `scores` (B,), the natural logarithm of each target's probability;
+            `perplexity` (B,); `num_tokens` (B,); `tokens` and `token_scores`, (B, longest), empty
+            and 0 after the end of a target.
+        """
+        self.require_tokenizer()
+        columns = self.columns(x)
+        targets = tensors(columns_from_user({"labels": targets}, ("labels",)))
+        rows, number = next(iter(columns.values())).shape[0], targets["labels"].shape[0]
+        if rows != number:
+            raise ValueError(f"targets has {number} texts for {rows} sources: pass one for each.")
+        found, columns = [], columns | targets
+        starts = range(0, rows, batch_size)
+        for start in with_progress(starts, len(starts), verbose):
+            batch = {name: column[start : start + batch_size] for name, column in columns.items()}
+            found.append(self.in_graph("score_columns", batch))
+        return {key: join_answers([each[key].numpy() for each in found]) for key in found[0]}
+
+    def score_columns(self, columns, tokenize=None):
+        """Return tensors of how likely `labels` (B,) are, texts for the other columns."""
+        columns = dict(columns)
+        inputs, labels = self.packer.targets(columns.pop("labels"))
+        logits = self(self.preprocess(columns, tokenize) | inputs, training=False)
+        known = labels != IGNORED
+        ids = tf.where(known, labels, 0)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.cast(logits, tf.float32))
+        scores = tf.where(known, -losses, 0.0)
+        total = tf.reduce_sum(scores, axis=1)
+        number = tf.reduce_sum(tf.cast(known, tf.int32), axis=1)
+        return {
+            "scores": total,
+            "perplexity": tf.exp(tf.math.divide_no_nan(-total, tf.cast(number, tf.float32))),
+            "num_tokens": number,
+            "tokens": tf.where(known, self.tokenizer.target.tokens(ids), ""),
+            "token_scores": scores,
+        }
+
+
+class _Decoder(NamedTuple):
+    """The model that `decoding` continues: the decoder, after sources that are packed."""
+
+    task: Any
+    packed: dict
+
+    def initial_state(self, rows, length):
+        packed = self.packed
+        return self.task.backbone.state_after(
+            packed["encoder_token_ids"], packed["encoder_padding_mask"], length
+        )
+
+    def next_logits(self, token_ids, padding_mask, state):
+        return self.task.next_logits(token_ids, padding_mask, state)
+
+
+def _tensor(array):
+    return tf.constant(list(array), tf.string) if array.dtype == object else tf.constant(array)

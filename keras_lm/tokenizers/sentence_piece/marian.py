@@ -1,0 +1,319 @@
+"""Marian's tokenizer: a SentencePiece model for each side of a translation, ids of their own."""
+
+import json
+import os
+import re
+
+import tensorflow as tf
+
+from keras_lm.tokenizers import offsets, published_files, ragged
+from keras_lm.tokenizers.sentence_piece import sentence_piece_files
+from keras_lm.tokenizers.sentence_piece.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import NORMAL, SPACE
+from keras_lm.tokenizers.sentence_piece.sentence_piece_parts import tokenize_parts
+from keras_lm.tokenizers.sentence_piece.sentence_piece_steps import Aligner, size
+from keras_lm.tokenizers.tokenizer import Tokenizer
+
+WHO = "MarianTokenizer"
+MODELS = ("source.spm", "target.spm")
+VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
+ROLES = ("eos", "pad", "unknown")
+LANGUAGE = r"(?s)^>>.*?<<"  # what a text may begin with, such as ">>fra<<"
+
+
+class MarianTokenizer(Tokenizer):
+    """Marian's tokenizer, of texts to be translated; its `target` is that of translations.
+
+    Each has a SentencePiece model, whose pieces get their ids by a vocabulary, mostly one for both;
+    pieces that it lacks become the unknown token. The ids equal those of Hugging Face's tokenizer
+    of the same name, which does not normalise punctuation either. As there, ">>fra<<" or anything
+    else between these marks at the start of a text is one token, by which multilingual models know
+    the language to translate to: an entry of the vocabulary, or else the unknown token.
+
+    Args:
+        source, target: paths of model files such as `source.spm`, or their bytes.
+        vocabulary: list of str, the entries in the order of their ids, or path of a `vocab.json`.
+        target_vocabulary: the same for translations; None if the vocabulary is that of both.
+        eos_token, pad_token, unknown_token: str; the first two may be None.
+        additional_special_tokens: list of str, entries that plain text never turns into.
+
+    Raises:
+        FileNotFoundError: if a file does not exist.
+        ValueError: if a file is damaged, or a vocabulary lacks a special token.
+
+    Example:
+
+        tokenizer = MarianTokenizer("source.spm", "target.spm", "vocab.json")
+        ids = tokenizer(["some text"])
+        labels = tokenizer.target(["ein Text"])
+        tokenizer.target.detokenize(labels)  # [b"ein Text"]
+
+    Reference: Tiedemann and Thottingal 2020, "OPUS-MT", https://aclanthology.org/2020.eamt-1.61.
+    """
+
+    def __init__(
+        self,
+        source,
+        target,
+        vocabulary,
+        target_vocabulary=None,
+        eos_token="</s>",
+        pad_token="<pad>",
+        unknown_token="<unk>",
+        additional_special_tokens=(),
+        name=None,
+    ):
+        vocabulary = _read_vocabulary(vocabulary)
+        tokens = (eos_token, pad_token, unknown_token)
+        super().__init__(
+            vocabulary, dict(zip(ROLES, tokens, strict=True)), additional_special_tokens, name=name
+        )
+        if unknown_token is None:
+            raise ValueError("`unknown_token` is None; name the entry for pieces without an id.")
+        model = sentence_piece_files.read_model(source)
+        self._pieces = self._make_pieces(model)
+        self._numbers = self._make_numbers(self._pieces.vocabulary)
+        self._foreign = self._aligner = self._lite = self._lite_numbers = None
+        self._find_foreign(model)
+        entries = [t for t in self._vocabulary.tokens if re.fullmatch(LANGUAGE, t)]
+        self._languages = self._make_table({t: self.token_to_id(t) for t in entries})
+
+        other = sentence_piece_files.read_model(target)
+        entries = vocabulary if target_vocabulary is None else _read_vocabulary(target_vocabulary)
+        self._target = None
+        if other != model or entries != vocabulary:
+            self._target = type(self)(other, other, entries, **self.get_config())
+
+    def _make_pieces(self, model):
+        """Return the tokenizer by a model's own ids, which sees none of our special tokens."""
+        pieces = {piece.piece for piece in sentence_piece_files.parse_model(model).pieces}
+        special = [t for t in self._vocabulary.all_special_tokens if t in pieces]
+        return SentencePieceTokenizer(model, additional_special_tokens=special)
+
+    def _make_numbers(self, pieces):
+        unknown, ids = self.special_id("unknown"), self._vocabulary.ids
+        with tf.init_scope():
+            return tf.constant([ids.get(piece, unknown) for piece in pieces])
+
+    def _make_table(self, ids):
+        unknown = self.special_id("unknown")
+        ids = ids | {self.id_to_token(unknown): unknown}  # a table must not be empty
+        with tf.init_scope():
+            rows = tf.lookup.KeyValueTensorInitializer([*ids], [*ids.values()], tf.string, tf.int32)
+            return tf.lookup.StaticHashTable(rows, unknown)
+
+    def _find_foreign(self, model):
+        """Find the entries, of the other language, all of whose characters the model lacks.
+
+        The reference looks even runs of unknown characters up in the vocabulary.
+        """
+        if self._pieces._rules.has_bytes:  # nothing is unknown
+            return
+        proto = sentence_piece_files.Model()
+        proto.CopyFrom(self._pieces._rules.proto)
+        # There, unknown characters become one; here, they have to stay what they are.
+        original = sentence_piece_files.parse_model(model).normalizer_spec.precompiled_charsmap
+        proto.normalizer_spec.precompiled_charsmap = original
+        known = frozenset().union(*(p.piece for p in proto.pieces if p.type == NORMAL))
+        special = self._vocabulary.all_special_tokens
+        foreign = {
+            token: i
+            for token, i in self._vocabulary.ids.items()
+            if known.isdisjoint(token) and token not in special
+        }
+        if not foreign:
+            return
+        try:
+            with tf.init_scope():
+                self._aligner = Aligner(proto)
+        except ValueError:  # the characters of its pieces are no pieces: runs cannot be told
+            return
+        self._foreign = self._make_table(foreign)
+
+    # === Text to ids ===
+
+    @property
+    def target(self):
+        return self if self._target is None else self._target
+
+    def _tokenize(self, text, parse_special):
+        text = offsets.valid_utf8(text)
+        tokens = self._vocabulary.all_special_tokens if parse_special else []
+        if parse_special is not True:
+            tokens = [token for token in tokens if token in parse_special]
+        return tokenize_parts(self, text, tokens, self._plain) if tokens else self._plain(text)
+
+    def _plain(self, text):
+        language, text = _split_language(text)
+        ids = self._in_vocabulary(self._pieces(text), text)
+        return tf.concat([self._of_languages(language), ids], 1)
+
+    def _of_languages(self, language):
+        """Return the ragged (B, 0 or 1) ids of (B,) languages, some of them empty strings."""
+        is_there = language != ""
+        ids = self._languages.lookup(tf.boolean_mask(language, is_there))
+        lengths = tf.cast(is_there, tf.int64)
+        return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+
+    def _in_vocabulary(self, ids, text):
+        """Return the vocabulary's ids for the model's ragged ones of (B,) texts."""
+        values = tf.gather(self._numbers, ids.values)
+        if self._foreign is not None:
+            is_unknown = ids.values == self._pieces.special_id("unknown")
+
+            def with_foreign():
+                rows, _ = tf.unique(tf.boolean_mask(ragged.row_ids(ids), is_unknown))
+                characters = self._aligner(tf.gather(text, rows))
+                found = tf.boolean_mask(characters.pieces, characters.are_unknown)
+                found = self._foreign.lookup(found)
+                return tf.tensor_scatter_nd_update(values, tf.where(is_unknown), found)
+
+            values = tf.cond(tf.reduce_any(is_unknown), with_foreign, lambda: values)
+        return ids.with_values(values)
+
+    def _tokenize_with_offsets(self, text):
+        language, text = _split_language(offsets.valid_utf8(text))
+        ids, starts, ends = self._pieces._tokenize_with_offsets(text)
+        ids = tf.concat([self._of_languages(language), self._in_vocabulary(ids, text)], 1)
+        length = size(language)
+        before = tf.gather(length, ragged.row_ids(starts))
+        starts, ends = (x.with_values(x.values + before) for x in (starts, ends))
+        is_there = tf.cast(length > 0, tf.int64)
+        first = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(length, length > 0), is_there, validate=False
+        )
+        return ids, tf.concat([tf.zeros_like(first), starts], 1), tf.concat([first, ends], 1)
+
+    def tokenize_lite(self, text):
+        """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
+
+        The ids are the same for all text of valid UTF-8, but for two things: a language such as
+        ">>fra<<" is found at the start of any word, if a space follows and the vocabulary has it;
+        and runs of characters without a piece are unknown even if the vocabulary has them for the
+        other language. Raises ValueError as `SentencePieceTokenizer.tokenize_lite`.
+        """
+        if self._lite is None:
+            languages = [t for t in self._vocabulary.tokens if re.fullmatch(LANGUAGE, t)]
+            proto = sentence_piece_files.parse_model(self._pieces._data)
+            for token in languages:
+                proto.pieces.add(piece=SPACE + token, score=0.0)  # all others have less
+            self._lite = self._make_pieces(proto.SerializeToString())
+            self._lite_numbers = self._make_numbers([*self._pieces.vocabulary, *languages])
+        ids = self._lite.tokenize_lite(text)
+        return ids.with_values(tf.gather(self._lite_numbers, ids.values))
+
+    def _begins_word(self, token):
+        return token.startswith(SPACE) or self._ends_word(token)
+
+    def _ends_word(self, token):
+        return bool(re.fullmatch(LANGUAGE, token))
+
+    # === Ids to text ===
+
+    def _join(self, entries):
+        return self._pieces._join(entries)
+
+    # === Files ===
+
+    def get_config(self):
+        return {
+            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
+            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
+        }
+
+    def save_assets(self, folder):
+        for tokenizer, name in zip((self, self.target), MODELS, strict=True):
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(tokenizer._pieces._data)
+        _write_vocabulary(os.path.join(folder, VOCABULARY), self.vocabulary)
+        if self.target.vocabulary != self.vocabulary:
+            path = os.path.join(folder, TARGET_VOCABULARY)
+            _write_vocabulary(path, self.target.vocabulary)
+
+    @classmethod
+    def from_assets(cls, folder, config):
+        source, target, both, other = (
+            os.path.join(folder, name) for name in (*MODELS, VOCABULARY, TARGET_VOCABULARY)
+        )
+        return cls(source, target, both, other if os.path.isfile(other) else None, **config)
+
+    @classmethod
+    def from_files(cls, folder, **overrides):
+        """Return the tokenizer that a folder with a published checkpoint describes.
+
+        Reads `source.spm`, `target.spm`, `vocab.json`, `target_vocab.json` if the vocabularies are
+        separate, and the settings of Hugging Face's JSON files, if they exist.
+
+        Raises:
+            FileNotFoundError: if there is neither model.
+            ValueError: if another file is missing or damaged, or asks for something that this class
+                does not do.
+        """
+        with published_files.reading(folder):
+            files, settings = _read_folder(folder)
+        return cls(*files, **{**settings, **overrides})
+
+
+def _split_language(text):
+    """Return what (B,) texts name as their language, empty if nothing, and the texts after it."""
+    rest = tf.strings.regex_replace(text, LANGUAGE, "", replace_global=False)
+    length = tf.strings.length(text) - tf.strings.length(rest)
+    return tf.strings.substr(text, tf.zeros_like(length), length), rest
+
+
+def _read_vocabulary(vocabulary):
+    if not isinstance(vocabulary, (str, os.PathLike)):
+        return vocabulary
+    if not os.path.isfile(vocabulary):
+        raise FileNotFoundError(
+            f"`vocabulary` names the file {os.fspath(vocabulary)!r}, which does not exist; give "
+            "the path of the checkpoint's vocab.json, or the list of its entries."
+        )
+    folder, name = os.path.split(vocabulary)
+    return published_files.in_order(published_files.read_json(folder, name), str(vocabulary))
+
+
+def _write_vocabulary(path, vocabulary):
+    with open(path, "w", encoding="utf-8") as file:
+        ids = {token: i for i, token in enumerate(vocabulary)}
+        json.dump(ids, file, ensure_ascii=False, indent=0)
+
+
+def _read_folder(folder):
+    """Return the paths of a folder's models and vocabularies, and its settings."""
+    config = published_files.read_json(folder, "tokenizer_config.json")
+    is_there = {name: os.path.isfile(os.path.join(folder, name)) for name in os.listdir(folder)}
+    if not any(is_there.get(name) for name in MODELS):
+        raise FileNotFoundError(
+            f"`folder` {os.fspath(folder)!r} holds neither {MODELS[0]} nor {MODELS[1]}; copy both "
+            "of the checkpoint's SentencePiece models there."
+        )
+    needed = [*MODELS, VOCABULARY]
+    if config.get("separate_vocabs", is_there.get(TARGET_VOCABULARY)):
+        needed.append(TARGET_VOCABULARY)
+    missing = [name for name in needed if not is_there.get(name)]
+    if missing:
+        raise ValueError(
+            f"`folder` {os.fspath(folder)!r} lacks {' and '.join(missing)}: {WHO} needs "
+            f"{', '.join(needed)}. Copy the checkpoint's whole folder."
+        )
+    supported = {"sp_model_kwargs": (None, {})}
+    published_files.refuse("tokenizer_config.json", config, supported, WHO)
+    named = {**published_files.read_json(folder, "special_tokens_map.json"), **config}
+    keys = {"eos": "eos_token", "pad": "pad_token", "unknown": "unk_token"}
+    settings = {
+        f"{role}_token": published_files.content(named[key])
+        for role, key in keys.items()
+        if key in named
+    }
+    paths = [os.path.join(folder, name) for name in needed]
+    vocabulary = _read_vocabulary(paths[2])
+    described = published_files.described_tokens(config, {}, WHO)
+    added = published_files.added_tokens(folder, described)
+    published_files.append(vocabulary, added, paths[2])
+    more = named.get("additional_special_tokens") or named.get("extra_special_tokens") or []
+    more = [published_files.content(token) for token in more]
+    more += [token for token, (_, is_special) in added.items() if is_special]
+    roles = {"</s>", "<pad>", "<unk>"} | {*settings.values()}
+    settings["additional_special_tokens"] = [t for t in dict.fromkeys(more) if t not in roles]
+    return [*paths[:2], vocabulary, *paths[3:]], settings

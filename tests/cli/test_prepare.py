@@ -1,0 +1,118 @@
+"""`keras-lm prepare`, and `pretrain` on what it wrote."""
+
+import json
+
+import pytest
+
+pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
+
+from keras_lm import data, tasks
+
+SENTENCES = "the film was good\na bad song\nis it loud ?\n\nthe song was loud\ngood film !\n\n"
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture
+def corpus(write):
+    return write("texts.txt", SENTENCES * 3 + "a loud film was bad\n")
+
+
+@pytest.fixture
+def prepare(tiny, corpus, tmp_path):
+    """`prepare(…)` are the arguments of a command that writes shards for a tiny BERT."""
+
+    def arguments(*more):
+        where = ["--from", tiny, "--output", tmp_path / "shards"]
+        size = ["--sequence-length", 16, "--shards", 1, "--duplicates", "keep"]
+        return ["prepare", corpus, *where, *size, *more]
+
+    return arguments
+
+
+def test_prepare_then_pretrain(run, fail, prepare, tiny, corpus, tmp_path):
+    shards, preset = tmp_path / "shards", tmp_path / "preset"
+    shown = run(*prepare("--document", "block", "--objective", "next-sentence"))
+    assert "next_sentence" in (shards / "tokens.json").read_text()
+    number = sum(shard["windows"] for shard in data.read_token_index(shards)["shards"])
+    assert f"{number} of 16 tokens" in shown and "near duplicates" in shown
+    assert "choose another folder" in fail(*prepare())
+
+    going_on = ["pretrain", shards, "--from", tiny, "--output", preset, "--batch-size", 2]
+    shown = run(*going_on, "--validation", shards)
+    assert "validation loss" in shown and "objective  masked-lm, next-sentence" in shown
+    assert type(tasks.Task.from_preset(preset)) is tasks.Pretrainer
+    stored = (preset / "run.toml").read_text()
+    assert 'form = "next-sentence"' in stored and "sequence-length = 16" in stored
+
+    # What has been decided cannot be decided again.
+    other = [*going_on[:-3], tmp_path / "other", "--batch-size", 2]
+    assert "--form is for text files" in fail(*other, "--form", "single")
+    assert "--sequence-length 24 is another" in fail(*other, "--sequence-length", 24)
+    assert "is not what --objective sentence-order reads" in fail(
+        *other, "--objective", "sentence-order"
+    )
+    assert "give one folder" in fail(*other, shards)
+    index = json.loads((shards / "tokens.json").read_text())
+    index["template"]["single"] = "$A:0"
+    (shards / "tokens.json").write_text(json.dumps(index))
+    assert "rows for another model than BertBackbone" in fail(*other)
+    (shards / "tokens.json").unlink()
+    assert "a folder without tokens.json" in fail(*other)
+    assert not (tmp_path / "other").exists()
+
+
+def test_training_says_which_shard_differs(run, fail, prepare, tiny, tmp_path):
+    run(*prepare("--form", "single"))
+    shard = tmp_path / "shards" / "tokens-00000-of-00001.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    message = fail("pretrain", shard.parent, "--from", tiny, "--output", tmp_path / "preset")
+    assert "tokens-00000-of-00001.tfrecord has another content" in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shards", "texts.txt"]
+
+
+def test_mistakes_are_sentences(fail, prepare, tiny, write, tmp_path):
+    def refused(*more):
+        return fail(*prepare(*more))
+
+    assert "Say what to prepare for" in refused("--vocabulary", tiny)
+    bare = ["prepare", "texts.txt", "--output", tmp_path / "new", "--sequence-length", 16]
+    assert "go together" in fail(*bare, "--vocabulary", tiny)
+    assert "is no size" in fail(*bare, "--vocabulary", tiny, "--size", "bert_bass")
+    assert "--processes is for --runner DirectRunner" in refused(
+        "--runner", "FlinkRunner", "--processes", 2
+    )
+    assert "add --split-sentences" in refused("--objective", "next-sentence")
+    assert "no option --flink_mistress" in refused("--", "--flink_mistress=localhost")
+    bad = write("bad.txt", b"one\n\xff\n")
+    assert "bad.txt, line 2: not UTF-8" in fail("prepare", bad, *prepare()[2:])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.txt", "texts.txt"]
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_and_started_again(installed, prepare, corpus, tmp_path):
+    """Bytes are those of one process, whatever number there is, and wherever it was killed."""
+    corpus.write_text(
+        "\n".join(f"the film number {i} was good and the song {i} loud" for i in range(2000))
+    )
+    shards = tmp_path / "shards"
+
+    def command(*more):
+        arguments = ["4" if part == 1 else part for part in prepare()]
+        return installed(*arguments, *more)
+
+    process = command()
+    assert process.wait() == 0, process.stderr.read()
+    expected = {path.name: path.read_bytes() for path in shards.iterdir()}
+    for seconds in (12, 20):
+        process = command("--overwrite", "--processes", 2)
+        try:
+            process.wait(seconds)
+        except Exception:
+            process.kill()
+            process.wait()
+        assert {path.name: path.read_bytes() for path in shards.iterdir()} == expected
+    process = command("--overwrite", "--processes", 2)
+    assert process.wait() == 0, process.stderr.read()
+    assert {path.name: path.read_bytes() for path in shards.iterdir()} == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shards", "texts.txt"]

@@ -1,0 +1,110 @@
+"""An exported encoder-decoder writes texts as the task does, whole and token by token."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_lm.models import T5Backbone
+from keras_lm.serving.inference import SavedModel
+from keras_lm.tasks import Seq2SeqLM
+from keras_lm.tokenizers import SentencePieceTokenizer
+
+SOURCES = ["Hello world", "", "a source of many more words than the others have", b"x\xff\xfe"]
+SOURCES.append("far more tokens than there is room for " * 9)
+LENGTH = 6
+
+
+@pytest.fixture(scope="module")
+def task(goldens):
+    tokenizer = SentencePieceTokenizer.from_files(goldens("tokenizers") / "sentencepiece-t5")
+    backbone = T5Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24, num_decoder_layers=2)
+    for weight in backbone.trainable_weights:
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
+    return Seq2SeqLM(
+        backbone,
+        tokenizer=tokenizer,
+        sequence_length=16,
+        target_length=LENGTH,
+        num_beams=2,
+        text_pair=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def model(task, tmp_path_factory):
+    return SavedModel(task.export(tmp_path_factory.mktemp("models") / "writer"))
+
+
+def call(model, signature="serving_default", **inputs):
+    return model.run(signature, {"text": np.array(SOURCES, object)} | inputs)
+
+
+def texts(answer):
+    return [text.decode("utf-8", "replace") for text in answer["text"]]
+
+
+def test_text_to_text(task, model):
+    expected = task.generate(SOURCES)
+    assert texts(call(model)) == expected
+    assert len(set(expected)) > 1
+    found = call(model, "beam_search", num_beams=np.array([3], "int32"),
+                 length_penalty=np.array([2.0], "float32"))  # fmt: skip
+    assert texts(found) == task.generate(SOURCES, num_beams=3, length_penalty=2.0)
+
+
+def test_sampling(task, model):
+    options = {"temperature": 1.0, "top_k": 20}
+    seeds = [5, 4, 3, 2, 1]
+    inputs = {"temperature": np.array([1.0], "float32"), "top_k": np.array([20], "int32")}
+    found = call(model, "generate", seed=np.array(seeds), **inputs)
+    assert texts(found) == task.generate(SOURCES, seed=seeds, **options)
+    most = np.array([1, 2, 3, 1, 2], "int32")
+    assert (call(model, "generate", max_new_tokens=most)["num_tokens"] <= most).all()
+
+
+def test_scores(task, model):
+    targets = ["some text", "", "other words", "x", "far"]
+    found = call(model, "score", labels=np.array(targets, object))
+    expected = task.score(SOURCES, targets)
+    np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-4)
+    np.testing.assert_array_equal(found["num_tokens"], expected["num_tokens"])
+
+
+def greedy(step, state, rows):
+    """Return the tokens of targets that are written step by step."""
+    ids = [np.zeros([rows, 1], "int32")]
+    for _ in range(LENGTH):
+        state = step(token_ids=ids[-1], padding_mask=np.ones([rows, 1], "int32"), **state)
+        ids.append(state.pop("logits").argmax(axis=-1).astype("int32")[:, None])
+    return np.concatenate(ids[1:], axis=1)
+
+
+def cut(rows, end):
+    return [row[: row.index(end)] if end in row else row for row in rows.tolist()]
+
+
+def test_token_by_token(task, model):
+    state = call(model, "encode")
+    ids = greedy(lambda **inputs: model.run("next_token", inputs), state, len(SOURCES))
+    rows = cut(ids, task.tokenizer.special_id("eos"))
+    text = [task.tokenizer.detokenize([row]).numpy()[0].decode("utf-8", "replace") for row in rows]
+    assert text == task.generate(SOURCES, num_beams=1)
+    mask = [[1] * len(row) + [0] * (LENGTH - len(row)) for row in rows]
+    packed = {"token_ids": ids, "padding_mask": np.array(mask, "int32")}
+    assert texts(model.run("detokenize", packed)) == text
+
+
+def test_litert(task, tmp_path):
+    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="needs LiteRT")
+    from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
+
+    path = task.export(tmp_path / "writer.tflite", format="litert")
+    interpreter = litert.InterpreterWithCustomOps(
+        model_path=str(path), custom_op_registerers=SELECT_TFTEXT_OPS
+    )
+    encode, step = (interpreter.get_signature_runner(n) for n in ("encode", "next_token"))
+    sources = [text for text in SOURCES if isinstance(text, str)]  # valid UTF-8
+    ids = greedy(step, encode(text=np.array([s.encode() for s in sources])), len(sources))
+    rows = cut(ids, task.tokenizer.special_id("eos"))
+    text = [task.tokenizer.detokenize([row]).numpy()[0].decode("utf-8", "replace") for row in rows]
+    assert text == task.generate(sources, num_beams=1)

@@ -1,0 +1,173 @@
+"""What holds for every encoder-decoder. A new one joins by a line in `MODELS`."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_lm import models
+from keras_lm.models import Backbone
+from keras_lm.models.sizes import estimate
+from keras_lm.registry import BACKBONES
+from keras_lm.tasks import Seq2SeqLM, TextClassifier
+
+SIZE = {"num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24, "dropout": 0.0}
+# Each has two blocks in the encoder, and three in the decoder.
+MODELS = {
+    "T5Backbone": lambda: models.T5Backbone(
+        50, 2, head_dim=6, num_decoder_layers=3, num_buckets=8, max_distance=6, **SIZE
+    ),
+    "T5Backbone 1.1": lambda: models.T5Backbone(
+        50, 2, num_decoder_layers=3, gated=True, tie_embeddings=False, **SIZE
+    ),
+    "TransformerBackbone": lambda: models.TransformerBackbone(
+        50, 2, num_decoder_layers=3, max_sequence_length=9, **SIZE
+    ),
+    "TransformerBackbone with more": lambda: models.TransformerBackbone(
+        50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, final_norms=True, **SIZE
+    ),
+    "MarianBackbone": lambda: models.MarianBackbone(50, 2, num_decoder_layers=3, **SIZE),
+    "MarianBackbone with more": lambda: models.MarianBackbone(
+        50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, scale_embedding=False, **SIZE
+    ),
+}
+SOURCE = np.array([[4, 7, 9, 11, 23, 8], [31, 2, 2, 40, 5, 17]])
+TARGET = np.array([[0, 3, 9, 12], [0, 44, 8, 8]])
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def backbone(request):
+    backbone = MODELS[request.param]()
+    for weight in backbone.trainable_weights:
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.2))
+    return backbone
+
+
+def inputs(source=SOURCE, target=TARGET, **others):
+    return {"encoder_token_ids": source, "decoder_token_ids": target} | others
+
+
+def test_every_model_is_listed():
+    ours = {name for name, c in BACKBONES.items() if issubclass(c, models.EncoderDecoderBackbone)}
+    assert ours - {"EncoderDecoderBackbone"} == {name.split(" ")[0] for name in MODELS}
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_padding_changes_nothing_on_either_side(backbone, before):
+    alone = backbone(inputs())
+    width = [(0, 0), (before, 2 - before)]
+    padded = {}
+    for half, ids in (("encoder", SOURCE), ("decoder", TARGET)):
+        padded[f"{half}_token_ids"] = np.pad(ids, width, constant_values=13)
+        padded[f"{half}_padding_mask"] = np.pad(np.ones_like(ids), width)
+    outputs = backbone(padded)
+    for name, length in (("encoder_sequence_output", 6), ("sequence_output", 4)):
+        found = outputs[name][:, before : before + length]
+        np.testing.assert_allclose(found, alone[name], atol=2e-5)
+
+
+def test_a_target_token_sees_the_source_and_none_after_it(backbone):
+    expected = backbone(inputs())["sequence_output"]
+    other = TARGET.copy()
+    other[:, 2] = 30
+    found = backbone(inputs(target=other))["sequence_output"]
+    np.testing.assert_allclose(found[:, :2], expected[:, :2], atol=1e-6)
+    assert np.abs(found[:, 2:] - expected[:, 2:]).max() > 1e-3
+    found = backbone(inputs(source=SOURCE[::-1]))["sequence_output"]
+    assert np.abs(found - expected).max(axis=-1).min() > 1e-3
+
+
+@pytest.mark.parametrize("parts", [[1, 1, 1, 1], [2, 2], [1, 3]])
+def test_a_target_in_parts(backbone, parts):
+    expected = backbone(inputs())
+    found, rest = [], TARGET
+    outputs = {}
+    for number in parts:
+        here, rest = rest[:, :number], rest[:, number:]
+        if not outputs:
+            outputs = backbone(inputs(target=here))
+        else:
+            outputs = backbone({"decoder_token_ids": here, "cache": outputs["cache"]})
+        found.append(outputs["sequence_output"])
+    np.testing.assert_allclose(
+        np.concatenate(found, axis=1), expected["sequence_output"], atol=2e-5
+    )
+    for name, array in outputs["cache"]["fixed"].items():
+        np.testing.assert_array_equal(array, expected["cache"]["fixed"][name])
+    assert outputs["cache"]["length"].numpy().tolist() == [4, 4]
+
+
+def test_a_row_of_padding_gives_finite_numbers(backbone):
+    mask = np.ones_like(SOURCE)
+    mask[1] = 0
+    for training in (False, True):
+        outputs = backbone(inputs(encoder_padding_mask=mask), training=training)
+        assert all(np.isfinite(x).all() for x in keras.tree.flatten(outputs))
+
+
+def test_files(backbone, tmp_path):
+    backbone.save(tmp_path / "backbone.keras")
+    backbone.save_to_preset(tmp_path / "preset")
+    json.dumps(backbone.get_config())
+    expected = backbone(inputs())["sequence_output"]
+    for again in (
+        keras.saving.load_model(tmp_path / "backbone.keras"),
+        Backbone.from_preset(tmp_path / "preset"),
+    ):
+        assert type(again) is type(backbone)
+        assert again.get_config() == backbone.get_config()
+        np.testing.assert_array_equal(again(inputs())["sequence_output"], expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_estimate_equals_a_model_that_is_built(name):
+    backbone = MODELS[name]()
+    found = estimate(type(backbone), **backbone.config)
+    assert found["parameters"] == backbone.count_params()
+
+
+def test_bad_inputs(backbone):
+    with pytest.raises(ValueError, match="lacks 'encoder_token_ids'"):
+        backbone({"decoder_token_ids": TARGET})
+    with pytest.raises(ValueError, match="lacks 'decoder_token_ids'"):
+        backbone({"encoder_token_ids": SOURCE})
+    with pytest.raises(ValueError, match=r"unknown keys \['token_ids'\]"):
+        backbone(inputs(token_ids=SOURCE))
+    cache = backbone(inputs())["cache"]
+    with pytest.raises(ValueError, match=r"unknown keys \['encoder_token_ids'\]"):
+        backbone(inputs(cache=cache))
+    with pytest.raises(ValueError, match="has no head for kind='classification'"):
+        TextClassifier(backbone, num_classes=2)
+    with pytest.raises(ValueError, match="has no head for kind='seq2seq_lm'"):
+        Seq2SeqLM(models.BertBackbone(50, 1, 2, 16, 24))
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_mixed_precision(name, policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        backbone = MODELS[name]()
+        task = Seq2SeqLM(backbone)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert backbone(inputs())["sequence_output"].dtype == policy.removeprefix("mixed_")
+    assert {weight.dtype for weight in backbone.trainable_weights} == {"float32"}
+    for found in (
+        backbone.attention_probabilities(inputs())[0],
+        backbone.cross_attention_probabilities(inputs())[0],
+        task(inputs()),
+    ):
+        assert found.dtype == "float32"
+        assert np.isfinite(found).all()
+
+
+def test_all_weights_learn(backbone):
+    task = Seq2SeqLM(backbone)
+    before = [weight.numpy() for weight in task.trainable_weights]
+    task.compile(optimizer=keras.optimizers.SGD(1.0))
+    labels = np.array([[3, 9, 12, 1], [44, 8, 8, -100]])
+    task.train_on_batch(inputs(), labels)
+    for weight, old in zip(task.trainable_weights, before, strict=True):
+        assert np.abs(weight.numpy() - old).max() > 0, weight.path

@@ -1,0 +1,127 @@
+"""T5 and T5 1.1 against Hugging Face's outputs, and what their checkpoints look like."""
+
+import json
+import math
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from keras_lm.models import Backbone, T5Backbone
+from keras_lm.models.sizes import estimate
+from keras_lm.models.t5_layers import RelativePositionBias
+from keras_lm.tasks import Seq2SeqLM
+
+
+@pytest.fixture(scope="module", params=["t5", "t5-v1_1"])
+def folder(request, goldens):
+    return goldens(request.param)
+
+
+def arrays_and_inputs(folder):
+    arrays = np.load(folder / "expected.npz")
+    before = np.where(arrays["in.labels"] < 0, 0, arrays["in.labels"])[:, :-1]
+    return arrays, {
+        "encoder_token_ids": arrays["in.input_ids"],
+        "encoder_padding_mask": arrays["in.attention_mask"],
+        "decoder_token_ids": np.pad(before, [(0, 0), (1, 0)]),
+        "decoder_padding_mask": arrays["in.decoder_attention_mask"],
+    }
+
+
+def test_huggingface(folder, assert_equal, hidden_states):
+    arrays, inputs = arrays_and_inputs(folder)
+    task = Seq2SeqLM.from_preset(folder, tokenizer=None)
+    backbone = task.backbone
+    assert type(backbone) is T5Backbone
+    outputs = backbone(inputs)
+    assert_equal(outputs["encoder_sequence_output"], arrays["out.encoder_last_hidden_state"])
+    assert_equal(hidden_states(backbone, inputs), arrays["out.decoder_hidden_states"])
+    encoder = keras.Model(backbone.inputs, backbone.encoder_hidden_states)
+    assert_equal(np.stack(encoder(inputs)), arrays["out.encoder_hidden_states"])
+    for name, found in {
+        "encoder_attentions": backbone.encoder_attention_probabilities(inputs),
+        "decoder_attentions": backbone.attention_probabilities(inputs),
+        "cross_attentions": backbone.cross_attention_probabilities(inputs),
+    }.items():
+        assert_equal(np.stack(found), arrays[f"out.{name}"])
+    assert_equal(task(inputs), arrays["out.logits"])
+    loss, *_ = task.evaluate(inputs, arrays["in.labels"], verbose=0)
+    np.testing.assert_allclose(loss, arrays["out.loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("number", "longest"), [(32, 128), (8, 12)])
+def test_buckets_are_those_of_the_formula(bidirectional, number, longest):
+    layer = RelativePositionBias(number, 1, longest, bidirectional)
+    layer.build((None, None))
+    layer.embeddings.assign(np.arange(number)[:, None])
+    found = np.asarray(layer(np.ones((1, 300), "int32")))[0, 0]
+
+    def bucket(ahead):
+        half = number // 2 if bidirectional else number
+        distance = abs(ahead) if bidirectional else max(-ahead, 0)
+        more = half if bidirectional and ahead > 0 else 0
+        exact = half // 2
+        if distance < exact:
+            return more + distance
+        share = math.log(distance / exact) / math.log(longest / exact)
+        # Rounded: at the border of two buckets, the reference computes in float32.
+        return more + min(exact + math.floor(round(share * (half - exact), 5)), half - 1)
+
+    for query, column in [(0, 0), (5, 5), (9, 2), (2, 9), (299, 0), (0, 299), (100, 90), (150, 23)]:
+        assert found[query, column] == bucket(column - query), (query, column)
+
+
+def test_names_of_older_checkpoints(goldens, tmp_path):
+    folder = tmp_path / "t5"
+    shutil.copytree(goldens("t5"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    tensors = load_file(folder / "model.safetensors")
+    shared = tensors["shared.weight"]
+    cross = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+    save_file(
+        tensors | dict.fromkeys(copies, shared) | {cross: np.ones((8, 4), "float32")},
+        folder / "model.safetensors",
+    )
+    del config["model_type"], config["is_gated_act"], config["dense_act_fn"]
+    (folder / "config.json").write_text(json.dumps(config))
+    one, other = Backbone.from_preset(folder), Backbone.from_preset(goldens("t5"))
+    for a, b in zip(one.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"feed_forward_proj": "mixture-gelu"}, "feed_forward_proj='mixture-gelu'"),
+        ({"is_encoder_decoder": False}, "is_encoder_decoder=False"),
+        ({"model_type": "umt5"}, "umt5"),
+    ],
+)
+def test_relatives_are_refused(goldens, tmp_path, changed, says):
+    folder = tmp_path / "t5"
+    shutil.copytree(goldens("t5"), folder)
+    config = json.loads((folder / "config.json").read_text()) | changed
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=says):
+        Backbone.from_preset(folder)
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [
+        # As the checkpoints at PUBLISHED have them, by Hugging Face's count.
+        ("t5_small_multi", 60_506_624),
+        ("t5_base_multi", 222_903_552),
+        ("t5_large_multi", 737_668_096),
+        ("t5_1.1_small", 76_961_152 - 32128 * 512),
+        ("flan_base_multi", 247_577_856 - 32128 * 768),
+    ],
+)
+def test_published_sizes(size, parameters):
+    # Without the output matrix of T5 1.1, which belongs to the task.
+    assert estimate(T5Backbone, **T5Backbone.SIZES[size])["parameters"] == parameters

@@ -1,0 +1,266 @@
+"""Text to text: training, generation, likelihoods, files, and what is refused."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.models import GPT2Backbone, T5Backbone
+from keras_lm.tasks import Seq2SeqLM, Task
+from keras_lm.tokenizers import WordPieceTokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["red", "green", "blue", "rot", "blau", "##s"]
+TOKENIZER = WordPieceTokenizer([*SPECIAL, *WORDS], lowercase=True)
+SOURCES = ["red green", "blue", "", "red red red blue green red", "unknown \u4e2d words"]
+TARGETS = ["rot", "blau blau rot", "rot rot", "", "blaus"]
+
+
+def make(seed=0, **arguments):
+    keras.utils.set_random_seed(seed)
+    backbone = T5Backbone(len(SPECIAL + WORDS), 1, 2, 12, 16, dropout=0.0, num_buckets=8)
+    for weight in backbone.trainable_weights:
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.4))
+    arguments = {"sequence_length": 8} | arguments
+    return Seq2SeqLM(backbone, tokenizer=TOKENIZER, **arguments)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make()
+
+
+def log_probabilities(task, source, *targets):
+    """Those of the next token after targets of one length, computed without a cache: (rows, V)."""
+    ids = np.array([[0, *ids] for ids in targets])
+    packed = task.preprocess([source])
+    packed = {name: np.repeat(value, len(ids), axis=0) for name, value in packed.items()}
+    logits = task(packed | {"decoder_token_ids": ids})[:, -1]
+    return np.asarray(keras.ops.log_softmax(logits))
+
+
+def text_of(ids):
+    return TOKENIZER.detokenize([list(ids)]).numpy()[0].decode()
+
+
+# === Training ===
+
+
+def test_it_learns_to_translate(tmp_path):
+    task = make(target_length=4)
+    sources, targets = ["red", "green blue", "blue red"] * 4, ["rot", "blau blau", "rot blau"] * 4
+    task.compile(optimizer=keras.optimizers.Adam(0.02))
+    task.fit(sources, targets, epochs=40, batch_size=4, verbose=0)
+    assert task.generate(sources[:3]) == targets[:3]
+    assert task.generate(sources[:3], num_beams=3) == targets[:3]
+    loss, perplexity, accuracy = task.evaluate(sources, targets, verbose=0)
+    np.testing.assert_allclose(perplexity, np.exp(loss), rtol=1e-5)
+    assert accuracy == 1.0
+    task.save_to_preset(tmp_path / "preset")
+    task.save(tmp_path / "task.keras")
+    for again in (
+        Task.from_preset(tmp_path / "preset"),
+        keras.saving.load_model(tmp_path / "task.keras"),
+    ):
+        assert type(again) is Seq2SeqLM
+        assert again.get_arguments() == task.get_arguments()
+        assert again.generate(sources[:3], num_beams=2) == targets[:3]
+
+
+def test_every_form_of_data_gives_the_same_step(task):
+    x, y = SOURCES[:4], TARGETS[:4]
+    inputs, labels = task.preprocess_with_labels({"text": tf.constant(x)}, tf.constant(y))
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+    forms = [(x, y), (np.array(x), np.array(y)), ({"text": x}, y), (inputs, labels.numpy())]
+    losses = [task.evaluate(*form, batch_size=4, verbose=0) for form in [*forms, (dataset,)]]
+    np.testing.assert_allclose(losses, [losses[0]] * len(losses), rtol=1e-6)
+    assert [n for n in losses[0] if n > 0]
+    after = []
+    for form in (forms[0], (dataset,)):
+        copy = make()
+        copy.fit(*form, batch_size=4, shuffle=False, verbose=0)
+        after.append(copy.test_on_batch(x, y))
+    np.testing.assert_allclose(*after, rtol=1e-5)
+    assert abs(after[0][0] - losses[0][0]) > 1e-4
+
+
+def test_long_texts_are_truncated(task):
+    inputs, labels = task.preprocess_with_labels(
+        {"text": tf.constant(["red " * 50])}, tf.constant(["rot " * 50])
+    )
+    assert inputs["encoder_token_ids"].shape == (1, 8)
+    assert labels.numpy()[0].tolist() == [TOKENIZER.token_to_id("rot")] * 7 + [3]
+
+
+def test_pairs(task):
+    scores = [
+        task.score(x, ["rot"])["scores"][0]
+        for x in ((["red"], ["blue"]), {"text": ["red"], "text_pair": ["blue"]}, ["red"])
+    ]
+    assert scores[0] == scores[1] != scores[2]
+
+
+def test_predict_pads_all_rows_alike(task):
+    inputs, _ = task.preprocess_with_labels({"text": tf.constant(SOURCES)}, tf.constant(TARGETS))
+    expected = task(inputs)
+    found = task.predict({name: value.numpy() for name, value in inputs.items()}, batch_size=2)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+# === Generation ===
+
+
+def greedy(task, source, most):
+    ids = []
+    while len(ids) < most:
+        token = int(log_probabilities(task, source, ids)[0].argmax())
+        if token == 3:
+            break
+        ids.append(token)
+    return text_of(ids)
+
+
+def test_greedy_text_is_that_of_whole_passes(task):
+    expected = [greedy(task, source, 6) for source in SOURCES]
+    assert task.generate(SOURCES, max_new_tokens=6) == expected
+    assert len(set(expected)) > 1
+
+
+def best_pairs(task, source, penalty):
+    """All targets of up to two tokens, the likeliest first."""
+    vocabulary = [i for i in range(task.backbone.config["vocabulary_size"]) if i != 3]
+    first = log_probabilities(task, source, [])[0]
+    second = log_probabilities(task, source, *[[a] for a in vocabulary])
+    found = {(): first[3]}
+    for a, row in zip(vocabulary, second, strict=True):
+        found[(a,)] = (first[a] + row[3]) / 2**penalty
+        found |= {(a, b): (first[a] + row[b]) / 2**penalty for b in vocabulary}
+    return sorted(found, key=found.get, reverse=True)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
+def test_beams_wider_than_the_vocabulary_find_the_best(task, penalty):
+    found = task.generate(
+        ["red green"],
+        max_new_tokens=2,
+        num_beams=40,
+        length_penalty=penalty,
+        num_return_sequences=3,
+    )
+    expected = [text_of(ids) for ids in best_pairs(task, "red green", penalty)[:3]]
+    assert found == [expected]
+
+
+def test_a_batch_gives_what_each_row_gives(task):
+    for options in ({}, {"num_beams": 3}, {"temperature": 1.0, "seed": [1, 2, 3, 4, 5]}):
+        together = task.generate(SOURCES, max_new_tokens=5, batch_size=3, **options)
+        alone = [
+            task.generate(
+                [source],
+                max_new_tokens=5,
+                **{n: v[i : i + 1] if n == "seed" else v for n, v in options.items()},
+            )[0]
+            for i, source in enumerate(SOURCES)
+        ]
+        assert together == alone
+
+
+def test_a_prefix_is_continued(task):
+    for options in ({}, {"num_beams": 2}):
+        texts = task.generate(
+            SOURCES, prefix=["rot", "blau rot", "", "blau", "rot"], max_new_tokens=4, **options
+        )
+        for text, begin in zip(texts, ["rot", "blau rot", "", "blau", "rot"], strict=True):
+            assert text.startswith(begin)
+    both = task.generate(["red"], prefix="blau", num_return_sequences=2, num_beams=2)
+    assert all(text.startswith("blau") for text in both[0])
+
+
+def test_stop_and_the_default_length(task):
+    whole = task.generate(["red green"], max_new_tokens=8)[0]
+    word = whole.split()[1]
+    assert task.generate(["red green"], max_new_tokens=8, stop=word)[0].strip() == (
+        whole[: whole.index(word)].strip()
+    )
+    long = make(target_length=3)
+    assert all(len(TOKENIZER([text])[0]) <= 3 for text in long.generate(SOURCES))
+
+
+def test_beams_of_the_task_are_those_of_the_answer():
+    task = make(num_beams=3, length_penalty=2.0, target_length=4)
+    expected = task.generate(SOURCES, num_beams=3, length_penalty=2.0)
+    assert task.generate(SOURCES) == expected
+    assert task.answer_all(SOURCES)["text"].tolist() == expected
+    greedy = make(target_length=4).generate(SOURCES)
+    assert task.generate(SOURCES, num_beams=1) == greedy
+
+
+# === Likelihoods ===
+
+
+def test_score_is_the_sum_over_tokens(task):
+    found = task.score(SOURCES, TARGETS, batch_size=2)
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        ids = [*TOKENIZER([target]).to_list()[0], 3]
+        each = [log_probabilities(task, source, ids[:i])[0, token] for i, token in enumerate(ids)]
+        np.testing.assert_allclose(found["scores"][row], sum(each), rtol=1e-4)
+        np.testing.assert_allclose(found["token_scores"][row, : len(ids)], each, rtol=1e-4)
+        assert found["num_tokens"][row] == len(ids)
+        np.testing.assert_allclose(found["perplexity"][row], np.exp(-np.mean(each)), rtol=1e-4)
+        assert found["tokens"][row, len(ids) - 1] == "[SEP]"
+        assert set(found["tokens"][row, len(ids) :]) <= {""}
+
+
+# === What is refused ===
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (["a", "b"], ["a"], "labels has 1 rows for 2 examples"),
+        (["a"], [None], r"labels\[0\] is None"),
+        (["a"], [1.5], r"labels\[0\] is .*1.5"),
+        (["a"], [3], "labels are ids, and x are texts"),
+        ([], [], "x is empty"),
+        ("a", ["b"], "is a single example"),
+    ],
+)
+def test_bad_data(task, x, y, message):
+    with pytest.raises(ValueError, match=message):
+        task.fit(x, y, verbose=0)
+
+
+def test_bad_calls(task):
+    with pytest.raises(ValueError, match=r"no decoder_token_ids.*generate"):
+        task.predict(["a"])
+    with pytest.raises(ValueError, match=r"no decoder_token_ids.*targets"):
+        task.fit(["a", "b"], verbose=0)
+    packed, _ = task.preprocess_with_labels({"text": tf.constant(["a"])}, tf.constant(["b"]))
+    with pytest.raises(ValueError, match="labels are texts, and x is packed"):
+        task.fit(packed, ["b"], verbose=0)
+    with pytest.raises(ValueError, match="targets has 1 texts for 2 sources"):
+        task.score(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="prefix has 1 strings for 2 sources"):
+        task.generate(["a", "b"], prefix=["a"])
+    with pytest.raises(ValueError, match="num_beams=0"):
+        task.generate(["a"], num_beams=0)
+    with pytest.raises(ValueError, match="num_beams=2 with temperature"):
+        task.generate(["a"], num_beams=2, temperature=1.0)
+    with pytest.raises(ValueError, match="batch_size=0"):
+        task.generate(["a"], batch_size=0)
+
+
+def test_bad_tasks(task):
+    with pytest.raises(ValueError, match="target_length=1"):
+        make(target_length=1)
+    with pytest.raises(ValueError, match="num_beams=0"):
+        make(num_beams=0)
+    with pytest.raises(ValueError, match="has no head for kind='seq2seq_lm'"):
+        Seq2SeqLM(GPT2Backbone(50, 1, 2, 16, 24))
+    without = Seq2SeqLM(task.backbone)
+    with pytest.raises(ValueError, match="no tokenizer"):
+        without.generate(["a"])
+    nothing_to_end_with = WordPieceTokenizer(["[PAD]", "[UNK]", "a"], True, cls_token=None,
+                                             sep_token=None, mask_token=None)  # fmt: skip
+    with pytest.raises(ValueError, match="no eos and no sep token"):
+        Seq2SeqLM(task.backbone, tokenizer=nothing_to_end_with)
