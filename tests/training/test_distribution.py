@@ -389,7 +389,7 @@ def test_two_replicas_train_as_one(strategy):
     check(run(strategy, QUICK[strategy]))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("strategy", QUICK)
 @pytest.mark.parametrize("cases", SLOW)
 def test_every_task_trains_as_one(strategy, cases):
@@ -409,7 +409,10 @@ def test_keras_still_needs_what_is_overridden():
 
 @pytest.mark.parametrize(
     "case",
-    [case if case == "tagger" else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+    [
+        case if case == "tagger" else pytest.param(case, marks=pytest.mark.thorough)
+        for case in CASES
+    ],
 )
 def test_steps_compile_under_xla(case):
     """What a TPU asks of a step: static shapes, no strings, only operations that XLA knows."""

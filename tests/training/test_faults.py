@@ -59,7 +59,7 @@ if __name__ == "__main__":
 
 # === Tests ===
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def start(folder, checkpoint):
