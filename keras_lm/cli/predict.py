@@ -24,7 +24,8 @@ class FileOrFolder(OutputFile):
 
     def convert(self, value, param, ctx):
         """Return the `Path` of a file if it can be written, or the folder as it was given."""
-        return value if ctx.params.get("runner") else super().convert(value, param, ctx)
+        runner = ctx.params.get("runner")  # click's own sign for nothing is no string
+        return value if isinstance(runner, str) else super().convert(value, param, ctx)
 
 
 @click.command(
