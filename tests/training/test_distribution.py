@@ -162,6 +162,7 @@ CASES = {
     "distilbert": (distilbert, None),
     "tinybert": (tinybert, None),
     "distiller": (distiller, CLASSES),
+    "seq2seq": (task(tasks.Seq2SeqLM, models.T5Backbone), OTHERS),
 }
 
 
@@ -210,6 +211,9 @@ def trained(strategy, case, optimizer="adamw", dtype=None, **options):
     if labels is not None or isinstance(model, tasks.MaskedLM | tasks.Pretrainer | tasks.CausalLM):
         measured = model.evaluate(x, labels, batch_size=BATCH, return_dict=True, verbose=0)
         found |= {f"evaluate {name}": value for name, value in measured.items()}
+    if isinstance(model, tasks.Seq2SeqLM):  # it predicts what targets follow
+        inputs, _ = datasets.one_batch(model, x, labels)
+        x = {name: value.numpy() for name, value in inputs.items()}
     outputs = model.predict(x, batch_size=BATCH, verbose=0)
     outputs = outputs if isinstance(outputs, dict) else {"": outputs}
     found |= {f"predict {name}": value for name, value in outputs.items()}
@@ -346,6 +350,7 @@ QUICK = {
 }
 SLOW = {
     "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "ulmfit"],
+    "texts": ["seq2seq"],
     "language models": ["causal_lm", "awd_lstm", "bidirectional_lm", "masked_lm", "bert"],
     "objectives": ["albert", "spanbert", "electra", "distilbert", "tinybert", "distiller"],
     "options": [
