@@ -121,11 +121,7 @@ class StepModel(keras.Model):
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         # Keras takes the mean of the replicas' first inputs, for which these have to be alike.
         if iterator is not None and self._distribute_strategy is not None:
-            results = self.distribute_strategy.experimental_local_results
-            for _, _, batches in iterator:
-                data_batch = keras.tree.map_structure(lambda x: results(x)[0], next(batches))
-                break
-            iterator = None
+            iterator, data_batch = None, first_of_a_replica(self.distribute_strategy, iterator)
         super()._maybe_symbolic_build(iterator, data_batch)
 
     def make_train_function(self, force=False):
@@ -134,6 +130,17 @@ class StepModel(keras.Model):
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
+
+
+def first_of_a_replica(strategy, iterator):
+    """Return the first batch of one of Keras's iterators, as the first replica here has it."""
+    found = next(iter(iterator), None)
+    if found is None:
+        return None
+    _, _, batches = found
+    return keras.tree.map_structure(
+        lambda x: strategy.experimental_local_results(x)[0], next(batches)
+    )
 
 
 def check_options(model, metrics):

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from keras_lm import models, objectives, tasks
 from keras_lm.tasks import datasets
-from keras_lm.tasks.micro_batches import StepModel, chance_of_replica, check_options
+from keras_lm.tasks.micro_batches import chance_of_replica, check_options, first_of_a_replica
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
 from keras_lm.training import AdamW, Lamb
 
@@ -305,7 +305,8 @@ def keras_without_us(strategy):
             return {name: value[None] for name, value in super().train_step(data).items()}
 
     class WithBuild(Plain):
-        _maybe_symbolic_build = StepModel._maybe_symbolic_build
+        def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+            super()._maybe_symbolic_build(None, first_of_a_replica(strategy, iterator))
 
     class WithBoth(WithLogs, WithBuild):
         pass
