@@ -20,7 +20,7 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 
 COMMANDS = [
     *("convert", "finetune", "evaluate", "export", "serve", "predict"),
-    *("features", "distill", "inspect", "models", "vocab", "prepare", "pretrain"),
+    *("features", "distill", "inspect", "models", "vocab", "prepare", "pretrain", "launch"),
 ]
 
 
