@@ -105,7 +105,8 @@ def train_one(name, mirrored):
         labels[0] = [-100] * len(labels[0])  # one replica has fewer labels than the other
         y = {"taglm": labels, "awd_lstm": None}
         # One replica needs no graph, whose tracing takes longest.
-        task.compile(optimizer=keras.optimizers.SGD(0.5), run_eagerly=strategy is not mirrored)
+        with strategy.scope():
+            task.compile(optimizer=keras.optimizers.SGD(0.5), run_eagerly=strategy is not mirrored)
         y = y.get(name, [0, 1, 1, 0])
         history = task.fit(x, y, batch_size=4, epochs=3, shuffle=False, verbose=0).history
         losses.append(history["loss"])
