@@ -78,17 +78,22 @@ class DecoderCache(KeyValueCache):
 
     In a state that is, under `FIXED`, {"keys": tuple of L (B, N, S, H), "values": the same,
     "padding_mask": (B, S) int32}. Without a state, the blocks read `encoded` (B, S, D), the
-    encoder's output, with its `source_mask`. The attribute `sources` is what each of them reads.
+    encoder's output, with its `source_mask`. The attribute `blocks` has for each of them what its
+    call takes of the past.
     """
 
     def __init__(self, padding_mask, state, num_layers, encoded=None, source_mask=None):
         super().__init__(padding_mask, state, num_layers)
         self.source_keys, self.source_values = [], []
-        self.sources, self.source_mask = [encoded] * num_layers, source_mask
+        sources, self.source_mask = [encoded] * num_layers, source_mask
         if state is not None:
             fixed = state[FIXED]
-            self.sources = list(zip(fixed["keys"], fixed["values"], strict=True))
+            sources = zip(fixed["keys"], fixed["values"], strict=True)
             self.source_mask = fixed["padding_mask"]
+        self.blocks = [
+            {"source": source, "past": past, "write": self.write}
+            for source, past in zip(sources, self.past, strict=True)
+        ]
 
     def keep(self, x, keys, values, source_keys, source_values):
         self.source_keys.append(source_keys)

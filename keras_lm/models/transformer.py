@@ -163,18 +163,9 @@ class TransformerBackbone(EncoderDecoderBackbone):
         x = self.dropout(x, training=training)
         bias = self.causal_bias(cache.padding_mask, cache.slots)
         source_bias = self.padding_bias(cache.source_mask)
-        for block, source, past in zip(self.decoder_blocks, cache.sources, cache.past, strict=True):
-            x = cache.keep(
-                *block(
-                    x,
-                    source=source,
-                    bias=bias,
-                    source_bias=source_bias,
-                    past=past,
-                    write=cache.write,
-                    training=training,
-                )
-            )
+        for block, past in zip(self.decoder_blocks, cache.blocks, strict=True):
+            made = block(x, **past, bias=bias, source_bias=source_bias, training=training)
+            x = cache.keep(*made)
             hidden_states.append(x)
         if self.decoder_norm is not None:
             x = hidden_states[-1] = self.decoder_norm(x)

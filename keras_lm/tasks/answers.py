@@ -42,6 +42,20 @@ def answer_all(task, x, batch_size, answer, verbose=0):
     return {key: join_answers([each[key] for each in found])[places] for key in found[0]}
 
 
+def written_for_all(task, columns, write, batch_size, number, verbose=0):
+    """Return the text that is written for each row, or lists of `number` texts, if that is not 1.
+
+    `columns` are the texts of the rows; `write` maps the places of some rows, of like lengths, to
+    the list of their texts, `number` for each.
+    """
+    texts, order = [], lengths.longest_first(task, columns, batch_size)
+    starts = range(0, len(order), batch_size)
+    for start in with_progress(starts, len(starts), verbose):
+        texts += write(order[start : start + batch_size])
+    rows = [texts[i : i + number] for i in number * np.argsort(order)]
+    return rows if number > 1 else [row[0] for row in rows]
+
+
 def _side_by_side(compute, batches):
     """Yield the results of batches in their order, computing `AT_ONCE` of them at a time."""
     batches = iter(batches)

@@ -7,9 +7,8 @@ import tensorflow as tf
 from keras_lm.generation import arguments, continuations
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.generation.streaming import Stream
-from keras_lm.tasks.answers import with_progress
+from keras_lm.tasks.answers import with_progress, written_for_all
 from keras_lm.tasks.generative import GenerativeTask
-from keras_lm.tasks.lengths import longest_first
 from keras_lm.tasks.user_data import columns_from_user
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
@@ -110,8 +109,7 @@ class CausalLM(GenerativeTask):
                 `max_new_tokens` leaves no room for a prompt, or the backbone is recurrent and
                 `prompt_lookup` is not 0.
         """
-        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-            raise ValueError(f"batch_size={batch_size!r} must be an int, 1 or more.")
+        arguments.check_batch_size(batch_size)
         arguments.check_search(
             temperature,
             top_k,
@@ -137,15 +135,12 @@ class CausalLM(GenerativeTask):
             once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
         if prompt_lookup:
             once["prompt_lookup"] = np.int32(prompt_lookup)
-        texts, number = [], num_return_sequences
-        order = longest_first(self, {n: batched[n] for n in PROMPTS if n in batched}, batch_size)
-        starts = range(0, len(order), batch_size)
-        for start in with_progress(starts, len(starts), verbose):
-            places = order[start : start + batch_size]
-            batch = {name: value[places] for name, value in batched.items()}
-            texts += self._continued(**batch, **once)
-        rows = [texts[i : i + number] for i in number * np.argsort(order)]
-        return rows if number > 1 else [row[0] for row in rows]
+
+        def write(places):
+            return self._continued(**{n: value[places] for n, value in batched.items()}, **once)
+
+        columns = {name: batched[name] for name in PROMPTS if name in batched}
+        return written_for_all(self, columns, write, batch_size, num_return_sequences, verbose)
 
     def stream(
         self,

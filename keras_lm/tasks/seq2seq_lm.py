@@ -6,7 +6,6 @@ Shapes: B batch, N targets a source, S source, T target, V vocabulary.
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation import arguments, beam_search, decoding, stopping
@@ -15,8 +14,8 @@ from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow import writing_in_place
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
-from keras_lm.tasks.answers import join_answers, with_progress
-from keras_lm.tasks.lengths import longest_first, take
+from keras_lm.tasks.answers import join_answers, with_progress, written_for_all
+from keras_lm.tasks.lengths import take
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.user_data import columns_from_user, tensors
@@ -71,6 +70,16 @@ class Seq2SeqLM(Task):
         self.num_beams, self.length_penalty = num_beams, length_penalty
         self.head = self.add_head("seq2seq_lm")
         self._finish()
+
+    def _set_tokenizer(self, tokenizer):
+        super()._set_tokenizer(tokenizer)
+        config = self.backbone.config
+        rows = config.get("decoder_vocabulary_size") or config["vocabulary_size"]
+        if tokenizer is not None and tokenizer.target.vocabulary_size > rows:
+            raise ValueError(
+                f"tokenizer.target has {tokenizer.target.vocabulary_size} entries, but the "
+                f"decoder's embedding has {rows} rows: they belong to different checkpoints."
+            )
 
     def get_arguments(self):
         return super().get_arguments() | {
@@ -179,8 +188,7 @@ class Seq2SeqLM(Task):
         Raises:
             ValueError: if an argument is out of range or has no effect beside the others.
         """
-        if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-            raise ValueError(f"batch_size={batch_size!r} must be an int, 1 or more.")
+        arguments.check_batch_size(batch_size)
         if num_beams is None:
             num_beams = 1 if temperature else self.num_beams
         length_penalty = self.length_penalty if length_penalty is None else length_penalty
@@ -217,15 +225,13 @@ class Seq2SeqLM(Task):
         if num_beams > 1:
             once["num_beams"] = tf.constant(num_beams)
             once["length_penalty"] = tf.constant(length_penalty, tf.float32)
-        batched, texts = columns | {name: _tensor(v) for name, v in options.items()}, []
-        order = longest_first(self, columns, batch_size)
-        starts = range(0, len(order), batch_size)
-        for start in with_progress(starts, len(starts), verbose):
-            batch = take(batched, order[start : start + batch_size])
-            text = self.in_graph("write_columns", batch | once)["text"]
-            texts += [value.decode("utf-8", "replace") for value in text.numpy()]
-        found = [texts[i : i + number] for i in number * np.argsort(order)]
-        return found if number > 1 else [row[0] for row in found]
+        batched = columns | {name: _tensor(value) for name, value in options.items()}
+
+        def write(places):
+            text = self.in_graph("write_columns", take(batched, places) | once)["text"]
+            return [value.decode("utf-8", "replace") for value in text.numpy()]
+
+        return written_for_all(self, columns, write, batch_size, number, verbose)
 
     def write_columns(self, columns):
         """Call `write` with the texts and the other arguments in one dict."""
@@ -294,14 +300,12 @@ class Seq2SeqLM(Task):
     @property
     def limits(self):
         """What targets end by, a `decoding.Limits`."""
-        ends = [] if self.tokenizer is None else [self.tokenizer.token_to_id(self._end_token)]
+        ends = []
+        if self.tokenizer is not None:
+            ends = [self.tokenizer.target.token_to_id(self.template.special_tokens[-1])]
         window = self.backbone.max_sequence_length
         most = self.target_length if window is None else min(self.target_length, window - 1)
         return decoding.Limits(ends, window, most)
-
-    @property
-    def _end_token(self):
-        return self.template.special_tokens[-1]
 
     # === Answers ===
 
