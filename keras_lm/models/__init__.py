@@ -17,6 +17,7 @@ from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
+from keras_lm.models.rnn_encoder_decoder import RNNEncoderDecoderBackbone
 from keras_lm.models.roberta import RobertaBackbone
 from keras_lm.models.spanbert import SpanBertBackbone
 from keras_lm.models.t5 import T5Backbone
@@ -46,6 +47,7 @@ __all__ = [
     "LSTMBackbone",
     "MarianBackbone",
     "PairLSTMBackbone",
+    "RNNEncoderDecoderBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",

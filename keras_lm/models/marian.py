@@ -24,7 +24,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
     truncated_normal,
 )
-from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone
 from keras_lm.tokenizers.sentence_piece import MarianTokenizer
 
 
@@ -49,7 +49,7 @@ class MarianLMHead(CausalLMHead):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MarianBackbone(EncoderDecoderBackbone):
+class MarianBackbone(CachedEncoderDecoderBackbone):
     """The encoder and the decoder of Marian's Transformer.
 
     Args:

@@ -16,7 +16,7 @@ from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import CausalBias, PaddingBias
 from keras_lm.layers.masks import as_tensor
-from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone
 from keras_lm.models.t5_layers import (
     RelativePositionBias,
     RMSNorm,
@@ -29,7 +29,7 @@ from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class T5Backbone(EncoderDecoderBackbone):
+class T5Backbone(CachedEncoderDecoderBackbone):
     """The encoder and the decoder of T5.
 
     Args:

@@ -14,12 +14,12 @@ from keras_lm.layers import (
     PostNormBlock,
     SinusoidalPositionEmbedding,
 )
-from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TransformerBackbone(EncoderDecoderBackbone):
+class TransformerBackbone(CachedEncoderDecoderBackbone):
     """The encoder and the decoder of the Transformer.
 
     Args:

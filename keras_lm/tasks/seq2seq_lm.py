@@ -283,9 +283,12 @@ class Seq2SeqLM(Task):
 
     def read(self, token_ids, padding_mask, state):
         """Read target tokens (B, T) after those of a state with room for them."""
+        name = self.backbone.state_name
         with writing_in_place():
-            outputs = self.backbone.forward(token_ids, padding_mask, cache=state, training=False)
-        return outputs, outputs["cache"]
+            outputs = self.backbone.forward(
+                token_ids, padding_mask, training=False, **{name: state}
+            )
+        return outputs, outputs[name]
 
     def next_logits(self, token_ids, padding_mask, state):
         """Read target tokens: logits (B, V) float32 of the next one, and the state."""

@@ -89,8 +89,14 @@ MODELS = {
     "TransformerBackbone": None,  # with other inputs: test_encoder_decoders.py
     "MarianBackbone": None,
     "T5Backbone": None,
+    "RNNEncoderDecoderBackbone": None,
 }
-ENCODER_DECODERS = {"TransformerBackbone", "MarianBackbone", "T5Backbone"}
+ENCODER_DECODERS = {
+    "TransformerBackbone",
+    "MarianBackbone",
+    "T5Backbone",
+    "RNNEncoderDecoderBackbone",
+}
 ENCODERS = {
     "BertBackbone",
     "RobertaBackbone",
@@ -204,7 +210,7 @@ def pack(backbone, tokenizer, texts, side="right"):
 def test_every_model_is_listed():
     ours = {name for name, cls in BACKBONES.items() if cls.__module__.startswith("keras_lm.models")}
     parts = {"Backbone", "CachedBackbone", "CausalBackbone", "EncoderDecoderBackbone"}
-    parts |= {"WordBackbone", "FeatureBackbone"}
+    parts |= {"CachedEncoderDecoderBackbone", "WordBackbone", "FeatureBackbone"}
     assert ours - parts == set(MODELS)
 
 
