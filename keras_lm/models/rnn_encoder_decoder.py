@@ -245,6 +245,36 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         found = attention.probabilities(computed["queries"], keys, computed["source_bias"])
         return [ops.expand_dims(found, 1)]
 
+    def with_word_vectors(self, word_vectors):
+        """Return a copy whose encoder reads word vectors, as CoVe's does: they are not trained.
+
+        `copy.token_embedding.trainable` says so, which is True again in a copy that is loaded.
+
+        Args:
+            word_vectors: `keras_lm.models.WordVectorBackbone`, whose rows are those of the source's
+                vocabulary.
+
+        Raises:
+            ValueError: if the vectors have another width, or the target shares the embedding.
+        """
+        table = word_vectors.word_embedding.embeddings
+        width = self.token_embedding.output_dim
+        if table.shape[1] != width:
+            raise ValueError(
+                f"word_vectors are {table.shape[1]} wide, but the model reads "
+                f"embedding_dim={width}: make it with that of the vectors."
+            )
+        if self.config["decoder_vocabulary_size"] is None:
+            raise ValueError(
+                "decoder_vocabulary_size=None has the target share the source's embedding: make "
+                "the model with the number of the target's words."
+            )
+        copy = self.from_config(self.get_config() | {"vocabulary_size": table.shape[0]})
+        for variable, own in zip(copy.weights, self.weights, strict=True):
+            variable.assign(table if own is self.token_embedding.embeddings else own)
+        copy.token_embedding.trainable = False
+        return copy
+
     # === State ===
 
     def initial_state(self, batch_size, length=0):
