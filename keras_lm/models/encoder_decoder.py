@@ -1,6 +1,7 @@
 """What encoder-decoders share: inputs, the state of a decoder, and the head.
 
-`EncoderDecoderBackbone` is for all of them, `CachedEncoderDecoderBackbone` for Transformers.
+`EncoderDecoderBackbone` is for all of them, `CachedEncoderDecoderBackbone` for Transformers, and
+`EncoderHalf` makes a model of the encoder alone.
 
 Shapes: B batch, S source, T new target tokens, L decoder blocks, N heads, H per head, D hidden.
 """
@@ -10,7 +11,7 @@ from keras import ops
 from keras_lm.layers import CausalLMHead
 from keras_lm.layers.cache import DecoderCache
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Input, WordBackbone
 from keras_lm.models.causal import CachedBackbone
 from keras_lm.packers import Template
 
@@ -86,6 +87,82 @@ class EncoderDecoderBackbone(Backbone):
     def encoder_hidden_states(self):
         """Symbolic tensors: the encoder's embedding output, then that of each of its blocks."""
         return self.symbolic["encoder_hidden_states"]
+
+    def encoder_backbone(self):
+        """Return the encoder as a model of its own, with copies of its weights.
+
+        It is a backbone as BERT's, for all tasks that read texts; see `EncoderHalf`.
+
+        Example:
+
+            t5 = keras_lm.models.T5Backbone(100, 2, 2, hidden_dim=16, intermediate_dim=32)
+            task = keras_lm.tasks.TextClassifier(t5.encoder_backbone(), num_classes=2)
+        """
+        config = self.get_config()
+        del config["name"]
+        encoder = self.encoder_class(**config)
+        own = {variable.path: variable for variable in self.weights}
+        for variable in encoder.weights:
+            if "seed_generator" not in variable.path:
+                variable.assign(own[variable.path])
+        return encoder
+
+    def make_head(self, kind, **options):
+        try:
+            return super().make_head(kind, **options)
+        except ValueError as error:
+            if self.encoder_class is None:
+                raise
+            raise ValueError(
+                f"{error} Its encoder may: pass backbone.encoder_backbone(), or a source to "
+                "from_preset of the task."
+            ) from None
+
+
+class EncoderHalf(WordBackbone):
+    """The encoder of an encoder-decoder as a model of its own, for all tasks that read texts.
+
+    A mixin before the class of the whole model, whose arguments it takes: those of a decoder make
+    no difference. `from_preset` takes a checkpoint of either. Heads read the mean of a text's
+    tokens, or each.
+
+    Call: `encoder({"token_ids": …, "padding_mask": …})`, (B, S) int32 each; the mask is optional.
+    Returns `sequence_output` (B, S, D).
+    """
+
+    TEMPLATE = EncoderDecoderBackbone.TEMPLATE
+    SIZES = {}  # those of the whole model
+    INNER = Backbone.INNER
+    mask_name = "padding_mask"
+    learning_rate = Backbone.learning_rate
+    # What only a decoder has, in our presets, in T5's folders and in Marian's.
+    LEFT_OUT = r"^(model\.)?decoder[._/]|^(lm|token)_head[./]|^final_logits_bias$"
+    encoder_class = None
+
+    def finish(self, config):
+        self.input_fields = {
+            "token_ids": Input(),
+            "padding_mask": Input(default=1, like="token_ids"),
+        }
+        super().finish(config)
+
+    def fields_of(self, inputs):
+        return self.input_fields
+
+    def forward(self, token_ids, padding_mask, training=None):
+        encoded = self.encode(token_ids, padding_mask, training)
+        names = ("sequence_output", "hidden_states", "attention_biases")
+        encoded = {name: encoded.get(f"encoder_{name}") for name in names}
+        return {name: value for name, value in encoded.items() if value is not None}
+
+    @property
+    def blocks(self):
+        return self.encoder_blocks
+
+    def make_head(self, kind, **options):
+        if kind == "seq2seq_lm":
+            return Backbone.make_head(self, kind)  # which refuses: there is no decoder
+        return super().make_head(kind, **options)
 
 
 class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):

@@ -12,7 +12,8 @@ from keras import ops
 from keras_lm.layers import Dense, PaddingBias
 from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from keras_lm.layers.state import FIXED
-from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.backbone import WordBackbone
+from keras_lm.models.encoder_decoder import EncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.rnn_layers import ATTENTIONS, CELLS, RNNDecoder, RNNLMHead
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -143,11 +144,13 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         self.starts, self.source_keys = [], None
         if attention == "additive":
             self.starts = [
-                Dense(hidden_dim, activation="tanh", dtype=dtype, name=f"start_{i}")
+                Dense(hidden_dim, activation="tanh", dtype=dtype, name=f"decoder_start_{i}")
                 for i in range(num_decoder_layers)
             ]
         if attention not in (None, "dot"):
-            self.source_keys = Dense(hidden_dim, use_bias=False, dtype=dtype, name="source_keys")
+            self.source_keys = Dense(
+                hidden_dim, use_bias=False, dtype=dtype, name="decoder_source_keys"
+            )
         self.decoder = RNNDecoder(
             cell,
             num_decoder_layers,
@@ -306,6 +309,25 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
                 name="token_head",
             )
         return super().make_head(kind, **options)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class RNNEncoderBackbone(EncoderHalf, RNNEncoderDecoderBackbone):
+    """The encoder of an RNN encoder-decoder alone, for all tasks that read texts.
+
+    See `EncoderHalf`; texts are read without special tokens.
+
+    Example:
+
+        encoder = keras_lm.models.RNNEncoderBackbone(100, num_layers=2, hidden_dim=16)
+        encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
+    """
+
+    TEMPLATE = WordBackbone.TEMPLATE
+    learning_rate = WordBackbone.learning_rate
+
+
+RNNEncoderDecoderBackbone.encoder_class = RNNEncoderBackbone
 
 
 def _check(hidden_dim, embedding_dim, cell, attention, bidirectional, **config):

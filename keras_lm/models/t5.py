@@ -16,7 +16,7 @@ from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import CausalBias, PaddingBias
 from keras_lm.layers.masks import as_tensor
-from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone
+from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.t5_layers import (
     RelativePositionBias,
     RMSNorm,
@@ -192,6 +192,20 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         return super().make_head(kind, **options)
 
 
+@keras.saving.register_keras_serializable("keras_lm")
+class T5EncoderBackbone(EncoderHalf, T5Backbone):
+    """The encoder of T5 alone, for all tasks that read texts; see `EncoderHalf`.
+
+    Example:
+
+        encoder = keras_lm.models.T5EncoderBackbone(100, 2, 2, hidden_dim=16, intermediate_dim=32)
+        encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
+    """
+
+
+T5Backbone.encoder_class = T5EncoderBackbone
+
+
 def _size(num_layers, num_heads, hidden_dim, intermediate_dim, head_dim=64, **others):
     return {
         "vocabulary_size": 32128,
@@ -273,8 +287,12 @@ NAMES = NameTable(
 
 
 def _huggingface_config(checkpoint):
-    config = checkpoint.config
     require_only(checkpoint, T5Backbone, {"is_encoder_decoder": True})
+    return _encoder_config(checkpoint)
+
+
+def _encoder_config(checkpoint):
+    config = checkpoint.config
     stated = config.get("feed_forward_proj", "relu")
     gate, _, activation = stated.rpartition("-") if isinstance(stated, str) else ("?", "", "")
     if gate not in ("", "gated"):
@@ -302,18 +320,27 @@ def _huggingface_config(checkpoint):
     }
 
 
+_TYPES = ("t5", "mt5")
+_SIGNS = [
+    "shared.weight",
+    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+]
+_SIGN_OF_DECODER = "decoder.block.0.layer.1.EncDecAttention.q.weight"
+
+
+def _encoder_signs(checkpoint):
+    """One more than the whole model's for what Hugging Face calls a `T5EncoderModel`."""
+    found = signs(checkpoint, _TYPES, _SIGNS)
+    return found + (_SIGN_OF_DECODER not in checkpoint.tensors) if found else 0
+
+
 T5Backbone.CONVERTERS = {
     "huggingface": Converter(
-        lambda checkpoint: signs(
-            checkpoint,
-            ("t5", "mt5"),
-            [
-                "shared.weight",
-                "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-                "decoder.block.0.layer.1.EncDecAttention.q.weight",
-            ],
-        ),
+        lambda checkpoint: signs(checkpoint, _TYPES, [*_SIGNS, _SIGN_OF_DECODER]),
         _huggingface_config,
         NAMES,
     ),
+}
+T5EncoderBackbone.CONVERTERS = {
+    "huggingface": Converter(_encoder_signs, _encoder_config, NAMES),
 }

@@ -56,6 +56,7 @@ class Seq2SeqLM(Task):
 
     predicts_sequences = True
     uses_pooler = False
+    has_decoder = True
 
     def __init__(
         self, backbone, target_length=None, num_beams=1, length_penalty=1.0, **task_arguments

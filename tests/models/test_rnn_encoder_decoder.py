@@ -90,7 +90,11 @@ def test_bahdanau(cell):
     # ←h_1 is the last that the backward network made.
     s = np.tanh(back[-1] @ w("start_0/kernel") + w("start_0/bias"))
     c = np.zeros(WIDTH) if is_lstm else None
-    W, U, v = w("attention/query/kernel"), w("source_keys/kernel"), w("attention/vector")[:, 0]
+    W, U, v = (
+        w("attention/query/kernel"),
+        w("source_keys/kernel"),
+        w("attention/vector")[:, 0],
+    )
     expected = {"encoder_sequence_output": annotations, "sequence_output": [], "weights": []}
     for token in TARGET:
         alpha = softmax(np.array([v @ np.tanh(s @ W + h @ U) for h in annotations]))
