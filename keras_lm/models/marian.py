@@ -214,7 +214,7 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class MarianEncoderBackbone(EncoderHalf, MarianBackbone):
-    """The encoder of Marian's Transformer alone, for all tasks that read texts; see `EncoderHalf`.
+    """The encoder of Marian's Transformer alone, for all tasks that read texts. See `EncoderHalf`.
 
     Example:
 

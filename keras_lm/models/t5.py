@@ -194,7 +194,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class T5EncoderBackbone(EncoderHalf, T5Backbone):
-    """The encoder of T5 alone, for all tasks that read texts; see `EncoderHalf`.
+    """The encoder of T5 alone, for all tasks that read texts. See `EncoderHalf`.
 
     Example:
 

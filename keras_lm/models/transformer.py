@@ -187,7 +187,7 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TransformerEncoderBackbone(EncoderHalf, TransformerBackbone):
-    """The encoder of the Transformer alone, for all tasks that read texts; see `EncoderHalf`.
+    """The encoder of the Transformer alone, for all tasks that read texts. See `EncoderHalf`.
 
     Example:
 
