@@ -1,10 +1,12 @@
 """Optimizers, learning-rate schedules, and training runs that may be interrupted."""
 
+from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.optimizers import AdamW, Lamb
 from keras_lm.training.progress import EvaluateEvery, TokensPerSecond
 from keras_lm.training.schedules import (
+    InverseSquareRoot,
     SlantedTriangular,
     WarmupLinearDecay,
     WarmupPolynomialDecay,
@@ -14,8 +16,10 @@ from keras_lm.training.windows import fit_windows
 
 __all__ = [
     "AdamW",
+    "AverageWeights",
     "DiscriminativeAdamW",
     "EvaluateEvery",
+    "InverseSquareRoot",
     "GradualUnfreezing",
     "Lamb",
     "SlantedTriangular",
