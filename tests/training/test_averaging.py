@@ -40,5 +40,5 @@ def test_weights_are_the_mean_of_the_last(arguments, steps):
 
 @pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}])
 def test_bad_arguments(wrong):
-    with pytest.raises(ValueError, match=f"{[*wrong][0]}=0"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}=0"):
         AverageWeights(**wrong)
