@@ -8,12 +8,20 @@ of two tokens, in buckets, one table for all blocks of a half; heads may be wide
 Shapes: B batch, S source, T target, D hidden, N heads, H per head, V vocabulary.
 """
 
+import dataclasses
+import re
+
 import keras
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.configs import own_activation, require_only
 from keras_lm.converters.converter import Converter, signs
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.names import (
+    KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    transpose_kernels,
+)
 from keras_lm.layers import CausalBias, PaddingBias
 from keras_lm.layers.masks import as_tensor
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
@@ -49,7 +57,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
 
     Call: like `EncoderDecoderBackbone`; texts may have any length. The outputs are those after the
-    final norms.
+    final norms. ByT5's folders hold the same network; its tokenizer of bytes is not read.
 
     Example:
 
@@ -286,6 +294,61 @@ NAMES = NameTable(
 )
 
 
+class _KerasHubNames(NameTable):
+    """KerasHub's names, which count the decoder's layers on from the encoder's."""
+
+    def resolve(self, tensors):
+        resolved = super().resolve(tensors)
+        layers = {name.split("/")[0] for name in resolved if name.startswith("layer_")}
+        reads_source = {name.split("/")[0] for name in resolved if "/cross_attention/" in name}
+        first = len(layers - reads_source)  # of the decoder
+
+        def own(name):
+            found = re.match(r"layer_(\d+)/", name)
+            if not found:
+                return name
+            number = int(found[1])
+            half = f"encoder_{number}" if number < first else f"decoder_{number - first}"
+            return f"{half}/{name[found.end() :]}"
+
+        return {own(name): stored for name, stored in resolved.items()}
+
+
+_KERAS_HUB = {
+    "token_embedding": "reversible_embedding",
+    "token_head/embeddings": "reversible_embedding/vars/1",
+    "encoder_norm": "t5_layer_norm",
+    "decoder_norm": "t5_layer_norm_1",
+    "decoder_block_{i}/cross_attention/query": "decoder_{i}/cross_attention/query_projector",
+    "decoder_block_{i}/cross_attention/key_value": tuple(
+        f"decoder_{{i}}/cross_attention/{part}_projector" for part in ("key", "value")
+    ),
+    "decoder_block_{i}/cross_attention/output": "decoder_{i}/cross_attention/output_projector",
+    "decoder_block_{i}/cross_attention_norm": "decoder_{i}/cross_attention_layer_norm",
+}
+for _half in _HALVES:
+    _ours, _theirs = f"{_half}_block_{{i}}", f"{_half}_{{i}}"
+    _KERAS_HUB |= {
+        f"{_half}_positions": f"{_half}_0/self_attention",
+        f"{_ours}/attention/query_key_value": tuple(
+            f"{_theirs}/self_attention/{part}_projector" for part in ("query", "key", "value")
+        ),
+        f"{_ours}/attention/output": f"{_theirs}/self_attention/output_projector",
+        f"{_ours}/attention_norm": f"{_theirs}/self_attention_layer_norm",
+        f"{_ours}/feedforward/intermediate": f"{_theirs}/input_projector",
+        f"{_ours}/feedforward/gate": f"{_theirs}/gate_projector",
+        f"{_ours}/feedforward/output": f"{_theirs}/output_projector",
+        f"{_ours}/feedforward_norm": f"{_theirs}/layer_norm",
+    }
+KERAS_HUB_NAMES = _KerasHubNames(
+    _KERAS_HUB,
+    leaves=KERAS_HUB_LEAVES,
+    layout=lambda path, array: array.T if path == "token_head/embeddings" else array,
+    prefix="layers/",
+    spellings={"t5_transformer_layer/": "layer_0/", "t5_transformer_layer_": "layer_"},
+)
+
+
 def _huggingface_config(checkpoint):
     require_only(checkpoint, T5Backbone, {"is_encoder_decoder": True})
     return _encoder_config(checkpoint)
@@ -320,6 +383,25 @@ def _encoder_config(checkpoint):
     }
 
 
+def _keras_hub_config(checkpoint):
+    config = checkpoint.config["config"]
+    shared = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+    activation = config["activation"]
+    if isinstance(activation, dict):  # a function of KerasHub's own
+        is_tanh = "gelu" in str(activation["config"]) and "approx" in str(activation["config"])
+        activation = "gelu_tanh" if is_tanh else activation["config"]
+    return {key: config[key] for key in (*shared, "dropout", "layer_norm_epsilon")} | {
+        "head_dim": config["key_value_dim"],
+        "activation": activation,
+        "gated": config["use_gated_activation"],
+        "tie_embeddings": config["tie_embedding_weights"],
+    }
+
+
+def _is_keras_hub(checkpoint):
+    return checkpoint.config.get("class_name") == "T5Backbone"
+
+
 _TYPES = ("t5", "mt5")
 _SIGNS = [
     "shared.weight",
@@ -340,7 +422,16 @@ T5Backbone.CONVERTERS = {
         _huggingface_config,
         NAMES,
     ),
+    "keras_hub": Converter(_is_keras_hub, _keras_hub_config, KERAS_HUB_NAMES),
 }
 T5EncoderBackbone.CONVERTERS = {
     "huggingface": Converter(_encoder_signs, _encoder_config, NAMES),
+    "keras_hub": Converter(
+        _is_keras_hub,
+        _keras_hub_config,
+        # What is left over there is the decoder's; what is missing is an error all the same.
+        dataclasses.replace(
+            KERAS_HUB_NAMES, ignored=r"/(t5_transformer_layer|t5_layer_norm_1|reversible_emb)"
+        ),
+    ),
 }

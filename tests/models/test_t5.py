@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import warnings
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from keras_lm.models import Backbone, T5Backbone, T5EncoderBackbone
 from keras_lm.models.sizes import estimate
 from keras_lm.models.t5_layers import RelativePositionBias
 from keras_lm.tasks import Seq2SeqLM, TextClassifier
+from keras_lm.tokenizers import Tokenizer
 
 
 @pytest.fixture(scope="module", params=["t5", "t5-v1_1"])
@@ -75,6 +77,47 @@ def test_the_encoder_alone(folder, assert_equal, hidden_states, tmp_path):
         assert_equal(probabilities, arrays["out.encoder_attentions"])
     size = T5EncoderBackbone.from_preset("t5_1.1_small", load_weights=False, vocabulary_size=9)
     assert (size.config["num_layers"], size.config["hidden_dim"]) == (8, 512)
+
+
+@pytest.mark.parametrize("name", ["t5-keras-hub", "t5-v1_1-keras-hub"])
+def test_keras_hub(name, goldens, assert_equal):
+    arrays = np.load(goldens(name) / "expected.npz")
+    task = Seq2SeqLM.from_preset(goldens(name), tokenizer=None)
+    inputs = {name[3:]: array for name, array in arrays.items() if name.startswith("in.")}
+    outputs = task.backbone(inputs)
+    real = inputs["encoder_padding_mask"] > 0
+    found = np.asarray(outputs["encoder_sequence_output"])
+    assert_equal(found[real], arrays["out.encoder_sequence_output"][real])
+    real = inputs["decoder_padding_mask"] > 0
+    assert_equal(
+        np.asarray(outputs["sequence_output"])[real], arrays["out.decoder_sequence_output"][real]
+    )
+    assert_equal(np.asarray(task(inputs))[real], arrays["out.logits"][real])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of what is left over
+        encoder = T5EncoderBackbone.from_preset(goldens(name))
+    inputs = {name: inputs[f"encoder_{name}"] for name in ("token_ids", "padding_mask")}
+    np.testing.assert_allclose(encoder(inputs)["sequence_output"], found, atol=1e-6)
+
+
+def test_the_vocabulary_of_a_keras_hub_preset(goldens, tmp_path):
+    (tmp_path / "assets/tokenizer").mkdir(parents=True)
+    shutil.copy(goldens("t5-keras-hub") / "config.json", tmp_path)
+    published = goldens("tokenizers") / "sentencepiece-t5"
+    shutil.copy(published / "spiece.model", tmp_path / "assets/tokenizer/vocabulary.spm")
+    tokenizer, expected = (Tokenizer.from_preset(folder) for folder in (tmp_path, published))
+    assert tokenizer.vocabulary == expected.vocabulary  # the sentinels too
+    assert tokenizer.special_tokens == expected.special_tokens
+
+
+@pytest.mark.parametrize("changed", [{"activation": {"config": "no_such"}}, {"num_layers": 3}])
+def test_a_damaged_keras_hub_preset(changed, goldens, tmp_path):
+    shutil.copytree(goldens("t5-keras-hub"), tmp_path / "t5")
+    config = json.loads((tmp_path / "t5/config.json").read_text())
+    config["config"] |= changed
+    (tmp_path / "t5/config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"no_such|lacks the weights"):
+        Backbone.from_preset(tmp_path / "t5")
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
