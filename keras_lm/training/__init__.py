@@ -3,7 +3,7 @@
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.optimizers import AdamW, Lamb
-from keras_lm.training.progress import EvaluateEvery, TokensPerSecond
+from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.schedules import (
     SlantedTriangular,
     WarmupLinearDecay,
@@ -16,6 +16,7 @@ __all__ = [
     "AdamW",
     "DiscriminativeAdamW",
     "EvaluateEvery",
+    "GenerateEachEpoch",
     "GradualUnfreezing",
     "Lamb",
     "SlantedTriangular",
