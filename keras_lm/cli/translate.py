@@ -13,7 +13,7 @@ from keras_lm.cli.shared_options import (
     search_options,
     text_options,
 )
-from keras_lm.cli.terminal import json_line, json_lines
+from keras_lm.cli.terminal import json_line, json_lines, plain
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
 
@@ -55,6 +55,12 @@ BATCHES_SORTED = 50  # of a file, which are read and answered together
     help="Write no sequence of so many tokens twice, such as 3 for summaries.",
 )
 @click.option("--prefix", help="What every text begins with.")
+@click.option(
+    "--forbidden",
+    multiple=True,
+    metavar="TEXT",
+    help="What no text has; several times for several.",
+)
 @click.option(
     "--num-return-sequences",
     type=click.IntRange(1),
@@ -108,13 +114,18 @@ def translate_command(
         task = load_task(preset)
         model = TaskModel(task, text_pair=columns["text_pair"] is not None)
         found = choose_columns(rows, model.inputs, columns)
+        beams = options["num_beams"] or (1 if options["temperature"] else task.num_beams)
+        has_scores = as_json and beams > 1
         # Of a file nobody waits for the first line.
         together = 1 if input_file in (None, "-") else BATCHES_SORTED
         for window, batch in batches(rows, found, together * batch_size, "Translating"):
-            written = task.generate(batch, batch_size=batch_size, **options)
+            written = task.generate(
+                batch, batch_size=batch_size, return_scores=has_scores, **options
+            )
             if as_json:
-                pairs = zip(window, written, strict=True)
-                written = [{"input": row, "answer": {"text": text}} for row, text in pairs]
+                columns = zip(*written) if has_scores else ((text,) for text in written)
+                answers = (dict(zip(("text", "scores"), map(plain, row))) for row in columns)
+                written = ({"input": row, "answer": answer} for row, answer in zip(window, answers))
             write(written)
 
 

@@ -97,18 +97,16 @@ async function choose(model) {
 const inputsOf = (signature) => Object.entries(state.signatures[signature]?.inputs ?? {});
 const names = (record) => Object.keys(record ?? {}).sort().join();
 
-// The default signature; or one that answers alike, and besides takes options that have defaults: a
-// beam search before others, as its defaults are what the default signature does.
+// The default signature; or one that answers alike, and besides takes options that have defaults.
 function signatureToAsk() {
   const first = "serving_default" in state.signatures ? "serving_default" : Object.keys(state.signatures)[0];
   if (!first) throw new Refused("This model has no signature to ask.");
   const { inputs, outputs } = state.signatures[first];
-  const withOptions = Object.entries(state.signatures).filter(([, other]) => {
+  const withOptions = Object.entries(state.signatures).find(([, other]) => {
     const required = Object.entries(other.inputs ?? {}).filter(([name]) => !(name in (other.defaults ?? {})));
     return names(other.defaults) && names(other.outputs) === names(outputs) && names(Object.fromEntries(required)) === names(inputs);
   });
-  const found = withOptions.map(([name]) => name);
-  return found.includes("beam_search") ? "beam_search" : found[0] ?? first;
+  return withOptions?.[0] ?? first;
 }
 
 // === Fields ===
@@ -124,7 +122,7 @@ const TITLES = {
 const HINTS = {
   max_new_tokens: "tokens at most", temperature: "0: the likeliest", top_p: "1: of all tokens", stop: "before this; \\n: new line",
   top_k: "0: of all tokens", repetition_penalty: "1: none", no_repeat_ngram_size: "0: off", seed: "-1: a new one",
-  num_beams: "1: greedy", length_penalty: "above 0: longer",
+  num_beams: "texts at a time", length_penalty: "above 0: longer",
 };
 const MAIN_OPTIONS = ["num_beams", "length_penalty", "max_new_tokens", "temperature", "top_p", "stop"];
 

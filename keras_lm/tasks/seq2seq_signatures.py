@@ -48,7 +48,7 @@ class Seq2SeqSignatures(GenerationSignatures):
         return {
             "generate": self.generate_defaults(),
             "beam_search": {
-                "num_beams": np.array([task.num_beams], "int32"),
+                "num_beams": np.array([max(task.num_beams, 2)], "int32"),
                 "length_penalty": np.array([task.length_penalty], "float32"),
                 "max_new_tokens": np.array([task.limits.max_new_tokens], "int32"),
             },
