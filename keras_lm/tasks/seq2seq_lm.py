@@ -20,7 +20,7 @@ from keras_lm.tasks.lengths import take
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.user_data import columns_from_user, tensors
-from keras_lm.tasks.word_attention import by_words, words_of
+from keras_lm.tasks.word_attention import attention_by_words
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -397,21 +397,7 @@ class Seq2SeqLM(Task):
             and `target`, special tokens among them.
         """
         columns, targets = self._pairs(x, targets)
-        inputs, labels = self.packer.targets(targets["labels"])
-        packed = self.preprocess(columns) | inputs
-        found = self.backbone.cross_attention_probabilities(packed)
-        found = np.mean(
-            [np.mean(p, axis=1) for p in (found if block is None else [found[block]])], 0
-        )
-        pictures = []
-        for row, attention in enumerate(found):  # (T, S)
-            known = packed["encoder_padding_mask"][row].numpy() > 0
-            source = words_of(self.tokenizer, packed["encoder_token_ids"][row].numpy()[known])
-            ids = labels[row].numpy()
-            target = words_of(self.tokenizer.target, ids[ids != IGNORED])
-            attention = attention[: len(target[1]), known]
-            pictures.append(by_words(attention, source, target))
-        return pictures
+        return attention_by_words(self, columns, targets["labels"], block)
 
     def _pairs(self, x, targets):
         """Return the columns of sources, and of targets, equally many."""

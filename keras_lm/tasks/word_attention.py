@@ -6,6 +6,25 @@ Shapes: T target tokens, S source tokens, W words.
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.layers.masks import IGNORED
+
+
+def attention_by_words(task, columns, targets, block=None):
+    """Return what targets (B,) read of sources, named texts; see `Seq2SeqLM.attention`."""
+    inputs, labels = task.packer.targets(targets)
+    packed = task.preprocess(columns) | inputs
+    found = task.backbone.cross_attention_probabilities(packed)
+    found = found if block is None else [found[block]]
+    mean = np.mean([np.mean(each, axis=1) for each in found], axis=0)  # (B, T, S)
+    pictures = []
+    for row, attention in enumerate(mean):
+        known = packed["encoder_padding_mask"][row].numpy() > 0
+        source = words_of(task.tokenizer, packed["encoder_token_ids"][row].numpy()[known])
+        ids = labels[row].numpy()
+        target = words_of(task.tokenizer.target, ids[ids != IGNORED])
+        pictures.append(by_words(attention[: len(target[1]), known], source, target))
+    return pictures
+
 
 def words_of(tokenizer, ids):
     """Return the words that token ids make up, and the word of each token, (S,) int.
