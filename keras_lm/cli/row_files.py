@@ -32,6 +32,9 @@ GUESSES = {
     "text": ("text", "sentence", "sentence1", "prompt"),
     "text_pair": ("text_pair", "sentence2"),
     "labels": ("labels", "label"),
+    # Of texts to write for texts.
+    "source": ("text", "source", "sentence", "article", "document", "prompt"),
+    "target": ("labels", "label", "target", "translation", "summary"),
     # Of words with a label each, and of multiple choice.
     "words": ("words", "tokens", "text"),
     "tags": ("labels", "tags", "ner_tags", "label"),
@@ -44,6 +47,7 @@ GUESSES = {
 # The options that name such columns, unless they are called as the role.
 OPTIONS = {
     **{"words": "text", "tags": "labels", "situation": "text"},
+    **{"source": "text", "target": "labels"},
     **{"question": "text", "context": "text_pair", "answers": "labels"},
 }
 

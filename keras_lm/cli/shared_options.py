@@ -17,6 +17,7 @@ TASKS = {
     "question-answerer": "QuestionAnswerer",
     "masked-lm": "MaskedLM",
     "causal-lm": "CausalLM",
+    "seq2seq-lm": "Seq2SeqLM",
     "feature-extractor": "FeatureExtractor",
     "pretrainer": "Pretrainer",
 }
@@ -235,6 +236,20 @@ tensorboard_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write the metrics there, for tensorboard --logdir DIR.",
+)
+# How a `Seq2SeqLM` writes; where nothing is said, as the model's preset says.
+search_options = together(
+    click.option(
+        "--num-beams",
+        type=click.IntRange(1),
+        help="More than 1 is beam search.  [default: the model's]",
+    ),
+    click.option(
+        "--length-penalty",
+        type=float,
+        help="Beam search divides log-likelihoods by the number of tokens to this power.  "
+        "[default: the model's]",
+    ),
 )
 batch_size_option = click.option(
     "--batch-size", type=click.IntRange(1), default=32, show_default=True
