@@ -12,7 +12,7 @@ from keras_lm.cli.shared_options import (
     Source,
     batch_size_option,
     choices_option,
-    labelled_format_option,
+    format_option,
     labels_options,
     text_options,
 )
@@ -22,7 +22,7 @@ from keras_lm.cli.terminal import say_rows
 @click.command("evaluate", short_help="How good a trained preset is on a file of texts and labels.")
 @click.argument("preset", type=Source())
 @click.argument("file", type=INPUT_FILE)
-@labelled_format_option
+@format_option
 @text_options
 @labels_options
 @choices_option

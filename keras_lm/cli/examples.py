@@ -26,10 +26,20 @@ class Examples:
     lines: list
 
     def targets(self, class_names=None, multi_label=False):
-        """Return what `fit` takes as `y`; see `class_indices`. Without class names, as they are."""
-        if self.labels is None or class_names is None:
-            return self.labels
-        return class_indices(self.rows, self.labels, self.lines, class_names, multi_label)
+        """Return what `fit` takes as `y`; see `class_indices`. Without class names, as they are.
+
+        If a task's names are only numbers, labels are those of the published set.
+        """
+        labels = self.labels
+        if labels is None or class_names is None:
+            return labels
+        published = list(self.rows.published.class_names) if self.rows.published else []
+        numbers = [str(i) for i in range(len(published))]
+        if published and class_names == numbers:
+            class_names = published
+        elif published and set(class_names) == set(published) and set(labels) <= set(numbers):
+            labels = [published[int(label)] for label in labels]  # whose order may be another
+        return class_indices(self.rows, labels, self.lines, class_names, multi_label)
 
     def split(self, share, seed):
         """Return two `Examples`, a random `share` of the rows in the second."""
@@ -83,6 +93,8 @@ def read_examples(path, format, columns, task, separator, pairs=None, needs_labe
     if task == "token-classifier" and format is None and find_format(path) == "lines":
         format = "conll"
     with open_rows(path, format) as rows:
+        if needs_labels and task not in UNLABELLED:
+            rows.leave_out_unlabelled()
         if task == "token-classifier":
             examples = _read_words(rows, columns, needs_labels)
         elif task == "multiple-choice":
@@ -93,6 +105,8 @@ def read_examples(path, format, columns, task, separator, pairs=None, needs_labe
             examples = _read_texts(rows, columns, task, separator, pairs, needs_labels)
     if not examples.lines:
         raise click.ClickException(f"{path} has no rows.")
+    if rows.left_out:
+        click.echo(f"{path}: {rows.left_out:,} rows left out, without a label or damaged", err=True)
     return examples
 
 

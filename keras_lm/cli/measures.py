@@ -8,7 +8,7 @@ from keras_lm import data, tasks
 from keras_lm.cli.runs import without_blank
 from keras_lm.metrics import EntityF1
 from keras_lm.objectives import IGNORED
-from keras_lm.tasks.entities import entity_spans
+from keras_lm.tag_schemes import entity_spans
 
 
 def measure(task, examples, batch_size):
