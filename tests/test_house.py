@@ -18,7 +18,7 @@ tokenizers
 packers
 models
 objectives
-metrics
+label_metrics metrics
 data training
 generation
 export

@@ -40,10 +40,11 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
 
     \b
     Prints, and writes nothing to disk:
-      a classifier   loss, accuracy, and for each class precision, recall, F1 and how many texts
-                     have it; with several labels a text, accuracy is the share of yes-or-no
-                     answers that are right;
-      a regressor    mean squared and mean absolute error, Pearson's correlation;
+      a classifier   loss, accuracy, Matthews' correlation, how far the probabilities are off
+                     (expected calibration error), and for each class precision, recall, F1 and
+                     how many texts have it; with several labels a text, accuracy is the share of
+                     yes-or-no answers that are right;
+      a regressor    mean squared and mean absolute error, Pearson's and Spearman's correlation;
       a tagger       loss, accuracy over words; precision, recall and F1 of whole entities as
                      conlleval counts them, for each type too, or of each label if labels are
                      no B-X and I-X;
