@@ -137,8 +137,10 @@ def _read_words(rows, columns, needs_labels):
     """Read lists of words and of their labels, or both as strings with spaces between them."""
     words_column = rows.find("words", columns["text"])
     tags_column = rows.find("tags", columns["labels"], needs_labels)
-    sentences, labels, lines = [], [], []
+    sentences, labels, lines, predicates = [], [], [], []
     for line, row in rows:
+        if rows.published and "predicate" in row:
+            predicates.append(row["predicate"])
         row = {key: x.split() if isinstance(x, str) else x for key, x in row.items()}
         words = rows.strings(line, row, words_column)
         tags = words  # as many, if there are none
@@ -153,7 +155,8 @@ def _read_words(rows, columns, needs_labels):
         sentences.append(words)
         labels.append(tags)
         lines.append(line)
-    return Examples(rows, {"text": sentences}, labels if tags_column else None, lines)
+    texts = {"text": sentences} | ({"predicate": predicates} if predicates else {})
+    return Examples(rows, texts, labels if tags_column else None, lines)
 
 
 def _read_choices(rows, columns, needs_labels):

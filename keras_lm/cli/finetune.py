@@ -162,6 +162,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         arguments["class_names"] = class_names
     if name == "text-classifier":
         arguments["multi_label"] = multi_label
+    if "predicate" in data.texts:
+        arguments["predicate"] = True
     if name == "question-answerer":
         arguments["null_threshold"] = None if all(data.labels) else 0.0
     y = data.targets(class_names, multi_label)

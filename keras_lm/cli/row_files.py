@@ -133,6 +133,8 @@ class Rows:
 
     def text_or_list(self, line, row, column):
         """Return what a row has in a column: a string, or of words or choices the list."""
+        if column == "predicate" and isinstance(row.get(column), int):
+            return str(row[column])
         if column in ("words", "choices") and isinstance(row.get(column), list):
             return self.strings(line, row, column)
         return self.text(line, row, column)
@@ -198,15 +200,17 @@ def open_input(texts, path, format):
 
 def choose_columns(rows, inputs, given):
     """Return a dict of a model's input → the column that it is read from."""
+    is_words = rows.published and "words" in rows.columns and not given["text"]
+    roles = {"text": "words"} if is_words else {}
     if len(inputs) == 1:  # whatever it is called
-        is_words = rows.published and "words" in rows.columns and not given["text"]
-        return {inputs[0]: rows.find("words" if is_words else "text", given["text"])}
+        return {inputs[0]: rows.find(roles.get("text", "text"), given["text"])}
     if rows.columns == ["text"]:
         raise click.UsageError(
             f"the model takes {' and '.join(inputs)}: give them as columns of a CSV, TSV or JSONL "
             "file, by --input."
         )
-    return {name: rows.find(name, given.get(OPTIONS.get(name, name))) for name in inputs}
+    found = {name: roles.get(name, name) for name in inputs}
+    return {name: rows.find(r, given.get(OPTIONS.get(r, r))) for name, r in found.items()}
 
 
 def batches(rows, columns, batch_size, label):
