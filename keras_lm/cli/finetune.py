@@ -85,6 +85,13 @@ ONLY_FOR = {
     help="How much a text of a class counts, or a word if words have labels, 1 if not named; "
     "balanced for classes that count the same, however many texts or words they have.",
 )
+@click.option(
+    "--lora",
+    type=click.IntRange(1),
+    metavar="RANK",
+    help="Train the head, and an update of so low a rank of the kernels that make queries, keys "
+    "and values, instead of all weights: less memory, and often a rate ten times as high.",
+)
 @training_options
 @config_option
 @overwrite_option
@@ -174,6 +181,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     keras.utils.set_random_seed(options["seed"])
     with strategy.scope():
         task = load_task(source, cls, **arguments)
+        if options["lora"]:
+            training.enable_lora(task, options["lora"])
         options["learning_rate"] = options["learning_rate"] or task.backbone.learning_rate
         task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
     fitting = {key: options[key] for key in ("batch_size", "epochs")}
@@ -216,6 +225,7 @@ def _start_run(output, data, held_out, options, source, strategy):
     from keras_lm.cli.runs import Run, fingerprint
 
     names = ("epochs", "batch_size", "learning_rate", "sequence_length", "seed", "dtype")
+    names += ("lora",) if options["lora"] else ()
     corpus = {
         "text": fingerprint(data.texts["text"]),
         "validation": held_out and fingerprint(held_out.texts["text"]),

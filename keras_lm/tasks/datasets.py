@@ -34,7 +34,7 @@ def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False,
         return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
     data = _arrays(task, x, y, sample_weight)
     if shuffle:
-        counts = lengths.count_tokens(task, data[0]) if group else None
+        counts = task.row_lengths(*data[:2]) if group else None
         seed = common_seed(strategy) if workers_of(strategy).number > 1 else None
         dataset = lengths.shuffled_batches(data, batch_size or 32, counts, seed)
     else:

@@ -15,7 +15,7 @@ from keras_lm.layers.tensorflow import writing_in_place
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.answers import join_answers, with_progress, written_for_all
-from keras_lm.tasks.lengths import take
+from keras_lm.tasks.lengths import count_tokens, take
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.user_data import columns_from_user, tensors
@@ -136,6 +136,14 @@ class Seq2SeqLM(Task):
                 + ": pass both as strings, or both packed, with decoder_token_ids in x."
             )
         return labels
+
+    def row_lengths(self, columns, labels=None):
+        # By their sources, and those of like sources by their targets: both are padded.
+        sources = super().row_lengths(columns)
+        if self.is_packed(columns) or labels is None:
+            return sources
+        targets = count_tokens(self, {"labels": tf.constant(list(labels))}, self.tokenizer.target)
+        return sources * (targets.max() + 1) + targets
 
     def preprocess_with_labels(self, columns, labels):
         inputs, labels = self.packer.targets(labels)
