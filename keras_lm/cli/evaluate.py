@@ -9,14 +9,19 @@ from keras_lm.cli.finetune import FINETUNED
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
+    OutputFile,
     Source,
     batch_size_option,
     choices_option,
     format_option,
     labels_options,
+    overwrite_option,
     text_options,
 )
 from keras_lm.cli.terminal import say_rows
+
+# Whose answers are right or wrong.
+CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 
 
 @click.command("evaluate", short_help="How good a trained preset is on a file of texts and labels.")
@@ -27,19 +32,42 @@ from keras_lm.cli.terminal import say_rows
 @labels_options
 @choices_option
 @batch_size_option
+@click.option(
+    "--errors",
+    type=OutputFile(),
+    help="JSONL file to write: the rows that are answered wrongly, with the label and the answer.",
+)
+@click.option(
+    "--confusion",
+    type=OutputFile(),
+    help="CSV file to write: how often which class is found for which.",
+)
+@overwrite_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def evaluate_command(preset, file, format, batch_size, as_json, label_separator, **columns):
+def evaluate_command(
+    preset,
+    file,
+    format,
+    batch_size,
+    as_json,
+    label_separator,
+    errors,
+    confusion,
+    overwrite,
+    **columns,
+):
     """Measure a trained task on a file of texts and their labels.
 
     \b
       keras-lm evaluate film-critic test.csv
       keras-lm evaluate film-critic test.tsv --text sentence --json
+      keras-lm evaluate film-critic test.csv --errors wrong.jsonl --confusion confusion.csv
 
     PRESET is a preset that holds a task, or a published checkpoint with a classification head.
     FILE is CSV, TSV, JSONL, CoNLL or SQuAD's JSON as `finetune` reads it.
 
     \b
-    Prints, and writes nothing to disk:
+    Prints, and writes nothing to disk unless asked by --errors and --confusion:
       a classifier   loss, accuracy, Matthews' correlation, how far the probabilities are off
                      (expected calibration error), and for each class precision, recall, F1 and
                      how many texts have it; with several labels a text, accuracy is the share of
@@ -60,6 +88,7 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
 
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.measures import measure
+    from keras_lm.cli.mistakes import right_and_found, write_confusion, write_errors
     from keras_lm.cli.sources import load_task, open_source
 
     checkpoint = open_source(preset)
@@ -74,13 +103,31 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
         )
     stated = presets.stated_arguments(checkpoint, cls)
     name = next(name for name, class_name in TASKS.items() if class_name == cls.__name__)
+    _check_files(preset, name, errors, confusion, stated.get("multi_label"))
     separator = label_separator if stated.get("multi_label") else None
     examples = read_examples(file, format, columns, name, separator, stated.get("text_pair"))
-    results = measure(load_task(preset, cls), examples, batch_size)
+    task = load_task(preset, cls)
+    results = measure(task, examples, batch_size)
+    if errors or confusion:
+        right, found = right_and_found(task, examples, batch_size)
+    if errors:
+        results["errors"] = write_errors(errors, examples, right, found)
+    if confusion:
+        write_confusion(confusion, right, found)
     if as_json:
         click.echo(json.dumps(results, ensure_ascii=False))
     else:
         say_results(results)
+
+
+def _check_files(preset, name, errors, confusion, multi_label):
+    """Refuse files of answers that are neither right nor wrong, before the weights are loaded."""
+    if (errors or confusion) and name not in CLASSIFYING:
+        raise click.UsageError(
+            f"--errors and --confusion compare classes, and {preset} holds a {TASKS[name]}."
+        )
+    if confusion and multi_label:
+        raise click.UsageError("--confusion is for texts with one label each.")
 
 
 def say_results(results):
