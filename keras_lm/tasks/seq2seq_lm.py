@@ -316,10 +316,9 @@ class Seq2SeqLM(Task):
     def read(self, token_ids, padding_mask, state):
         """Read target tokens (B, T) after those of a state with room for them."""
         name = self.backbone.state_name
+        options = {name: state, "training": False}
         with writing_in_place():
-            outputs = self.backbone.forward(
-                token_ids, padding_mask, training=False, **{name: state}
-            )
+            outputs = self.backbone.forward(token_ids, padding_mask, **options)
         return outputs, outputs[name]
 
     def next_logits(self, token_ids, padding_mask, state):
