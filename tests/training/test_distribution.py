@@ -33,6 +33,11 @@ CLASSES = random.integers(0, 3, ROWS)
 TAGS = [[(len(word) + n) % 3 for n, word in enumerate(text.split())] for text in TEXTS]
 TAGS[0] = TAGS[5] = [-100] * len(TAGS[0])
 TAGS[5] = [-100] * len(TEXTS[5].split())
+# Of the windows of a context not all hold its answer, and of some questions none.
+ANSWERS = [
+    {"text": text.split()[-1], "start": text.rindex(" ") + 1} if " " in text else None
+    for text in TEXTS
+]
 CHOICES = [[one, other] for one, other in zip(OTHERS, reversed(OTHERS))]
 SIZE = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8, "dropout": 0.0}
 PACKING = {"sequence_length": 12, "padding": "fixed"}
@@ -137,6 +142,11 @@ CASES = {
     ),
     "regressor": (task(tasks.TextRegressor), CLASSES.astype("float32")),
     "choices": (task(tasks.MultipleChoice), CLASSES % 2, {"text": TEXTS, "choices": CHOICES}),
+    "questions": (
+        task(tasks.QuestionAnswerer, stride=4),
+        ANSWERS,
+        {"question": OTHERS, "context": TEXTS},
+    ),
     "tagger": (task(tasks.TokenClassifier, num_classes=3), TAGS),
     "crf": (task(tasks.TokenClassifier, num_classes=3, crf=True), TAGS),
     "gpt": (task(tasks.TextClassifier, models.GPTBackbone, num_classes=3), CLASSES),
@@ -355,8 +365,10 @@ SLOW = {
     "language models": ["causal_lm", "awd_lstm", "bidirectional_lm", "masked_lm", "bert"],
     "objectives": ["albert", "spanbert", "electra", "distilbert", "tinybert", "distiller"],
     "options": [
-        # Adding a number to all choices changes nothing: Adam would make steps of its rounding.
+        # Adding a number to all choices changes nothing: Adam would make steps of its rounding. So
+        # it is with all places of an answer.
         ["choices", {"optimizer": "sgd"}],
+        ["questions", {"optimizer": "sgd"}],
         ["classifier", {"optimizer": "lamb"}],
         ["bert", PARTS],
         ["masked_lm", {"dtype": "float64"}],
