@@ -5,7 +5,7 @@ from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
 from keras_lm.training.optimizers import AdamW, Lamb
-from keras_lm.training.progress import EvaluateEvery, TokensPerSecond
+from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.schedules import (
     InverseSquareRoot,
     SlantedTriangular,
@@ -20,6 +20,7 @@ __all__ = [
     "AverageWeights",
     "DiscriminativeAdamW",
     "EvaluateEvery",
+    "GenerateEachEpoch",
     "GradualUnfreezing",
     "InverseSquareRoot",
     "Lamb",
