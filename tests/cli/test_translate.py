@@ -4,6 +4,7 @@ import json
 
 import click
 import keras
+import numpy as np
 import pytest
 import sacrebleu
 
@@ -66,6 +67,8 @@ def asked(monkeypatch):
         calls.append({"x": x} | {name: v for name, v in options.items() if v is not None})
         number = options.get("num_return_sequences", 1)
         texts = TARGETS[: len(x["text"])]
+        if options.get("return_scores"):
+            return texts, -np.arange(len(texts), dtype="float32") / 10
         return texts if number == 1 else [[text + "\n?"] * number for text in texts]
 
     monkeypatch.setattr(tasks.Seq2SeqLM, "generate", generate)
@@ -162,6 +165,12 @@ def test_options_are_those_of_generate(run, fail, preset, critic, asked):
         {"input": {"text": text}, "answer": {"text": [target + "\n?"] * 2}}
         for text, target in zip("ab", TARGETS)
     ]
+    searched = run("translate", preset, "a", "b", "--num-beams", 2, "--json", "--forbidden", "bad")
+    assert [json.loads(line)["answer"] for line in searched.splitlines()] == [
+        {"text": TARGETS[0], "scores": 0.0},
+        {"text": TARGETS[1], "scores": -0.1},
+    ]
+    assert asked[-1]["forbidden"] == ("bad",)
     assert "holds TextClassifier, which does not write" in fail("translate", critic, "a")
 
 
