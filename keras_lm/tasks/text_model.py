@@ -3,8 +3,8 @@
 import keras
 
 from keras_lm.tasks import datasets, lengths
+from keras_lm.tasks.backend_steps import StepModel
 from keras_lm.tasks.replicas import distributed, number_of_batches
-from keras_lm.tasks.steps import StepModel
 from keras_lm.training import AdamW, schedules
 from keras_lm.training.distribution import workers_of
 
@@ -50,6 +50,9 @@ class TextModel(StepModel):
             f"class_weight weighs classes, and {type(self).__name__} has none: pass sample_weight, "
             "a number for each text."
         )
+
+    def start_from(self, labels):
+        """Set what a new head begins with, from the labels of `fit`; None if x is a dataset."""
 
     def row_lengths(self, columns, labels=None):
         """Return numbers (N,) by which rows of like lengths are sorted together in `fit`."""
