@@ -1,11 +1,12 @@
 """Translation learnt from scratch: train on parallel files, and print BLEU of the test set.
 
-    python benchmarks/translation.py FOLDER --from en --to de --epochs 8 --output translator
+    python benchmarks/translation.py FOLDER --from en --to de --epochs 7 --output translator
+    python benchmarks/translation.py FOLDER --model rnn-attention --rate 2e-3
 
 FOLDER holds `train`, `val` and `test_2016_flickr` with the ending of each language, such as
 `train.en`, plain or `.gz`: Multi30k as it is published (Elliott et al. 2016,
 https://arxiv.org/abs/1605.00459). The score is sacreBLEU's, of cased text with punctuation, with
-its signature. One JSON line is printed, with the floating-point operations of the training.
+its signature. One JSON line is printed.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import sacrebleu
 
 import keras_lm
 
-# Sizes at which 29,000 pairs of captions can be learnt in an hour.
+# Sizes at which 29,000 pairs of captions can be learnt in an hour on two cores.
 SIZE = {"num_layers": 3, "num_heads": 4, "hidden_dim": 256, "intermediate_dim": 512}
 LENGTH = 64  # tokens; captions have up to 50
 
@@ -80,7 +81,20 @@ def transformer(vocabulary_size):
     return keras_lm.models.TransformerBackbone(vocabulary_size, dropout=0.1, **SIZE)
 
 
-MODELS = {"transformer": transformer}
+def recurrent(attention):
+    def make(vocabulary_size):
+        return keras_lm.models.RNNEncoderDecoderBackbone(
+            vocabulary_size, num_layers=1, hidden_dim=256, cell="gru", attention=attention
+        )
+
+    return make
+
+
+MODELS = {
+    "transformer": transformer,
+    "rnn": recurrent(None),
+    "rnn-attention": recurrent("general"),
+}
 
 
 def read(folder, part, language):

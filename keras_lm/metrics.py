@@ -1,4 +1,4 @@
-"""Metrics: entities, answers, translations and summaries, and Keras's own of labels and logits.
+"""Metrics: entities, answers, labels, translations, and Keras's own of what tasks give them.
 
 Shapes: B batch, S sequence, C classes, G right answers.
 """
@@ -12,7 +12,32 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import optional
+from keras_lm.label_metrics import (
+    BestThresholdAccuracy,
+    BinaryF1,
+    ExpectedCalibrationError,
+    MatthewsCorrelation,
+    PearsonCorrelation,
+    SpearmanCorrelation,
+)
 from keras_lm.objectives import IGNORED
+from keras_lm.tag_schemes import scheme_of
+
+__all__ = [
+    "AnswerF1",
+    "BestThresholdAccuracy",
+    "BinaryF1",
+    "Bleu",
+    "ChrF",
+    "EntityF1",
+    "ExactMatch",
+    "ExpectedCalibrationError",
+    "MatthewsCorrelation",
+    "NoAnswerAccuracy",
+    "PearsonCorrelation",
+    "Rouge",
+    "SpearmanCorrelation",
+]
 
 # Metrics of Keras whose labels are one-hot, and whose outputs are probabilities.
 ONE_HOT = (
@@ -40,10 +65,13 @@ class EntityF1(keras.metrics.Metric):
     """The F1 of named entities, from 0 to 1: one is right if its class and both ends are.
 
     It is the micro-average over all entities, as in the CoNLL evaluation; see
-    `keras_lm.tasks.entities.entity_spans` for the labels that mark one.
+    `keras_lm.tag_schemes.entity_spans` for the labels that mark one.
 
     Args:
         class_names: list of str such as `["O", "B-PER", "I-PER"]`, in the order of the logits.
+        strict: bool. Whether only entities count that are whole in their scheme, BIO, or BIOES if a
+            name ends entities, as in seqeval's strict mode; otherwise also such as begin with
+            `I-PER`, as in the CoNLL evaluation.
 
     Call: `update_state(labels, logits)`, (B, S) int, of which `IGNORED` ones are left out, and
     (B, S, C) float.
@@ -58,9 +86,10 @@ class EntityF1(keras.metrics.Metric):
     Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419.
     """
 
-    def __init__(self, class_names, name="entity_f1", **kwargs):
+    def __init__(self, class_names, strict=False, name="entity_f1", **kwargs):
         super().__init__(name=name, **kwargs)
         self.class_names = list(class_names)
+        self.strict = strict
         parts = [class_name.partition("-") for class_name in class_names]
         types = [name if prefix in tuple("BIELSU") else "" for prefix, _, name in parts]
         if not any(types):
@@ -70,6 +99,12 @@ class EntityF1(keras.metrics.Metric):
         self._types = np.array([self.types.index(name) for name in types], "int32")
         self._opens = np.array([prefix in tuple("BI") for prefix, *_ in parts]) & (self._types > 0)
         self._continues = np.array([prefix in tuple("IEL") for prefix, *_ in parts])
+        # With `strict`, what may begin an entity, and what may end one.
+        ends = "ELSU" if scheme_of(class_names) == "BIOES" else "BI"
+        self._begins, self._ends = (
+            np.array([not strict or prefix in tuple(found) for prefix, *_ in parts])
+            for found in ("BSU", ends)
+        )
         # How many there are of each type.
         self.right, self.found, self.marked = (
             self.add_weight((len(self.types),), "zeros", name=name)
@@ -103,6 +138,9 @@ class EntityF1(keras.metrics.Metric):
         same &= types[:, 1:] > 0
         first = tf.where((types > 0) & ~tf.pad(same, [[0, 0], [1, 0]]))  # (N, 2)
         last = tf.where((types > 0) & ~tf.pad(same, [[0, 0], [0, 1]]))
+        is_whole = tf.gather(self._begins, tf.gather_nd(classes, first))
+        is_whole &= tf.gather(self._ends, tf.gather_nd(classes, last))
+        first, last = tf.boolean_mask(first, is_whole), tf.boolean_mask(last, is_whole)
         length = tf.shape(classes, tf.int64)[1]
         number = (first[:, 0] * length + first[:, 1]) * length + last[:, 1]
         return number * len(self._types) + tf.cast(tf.gather_nd(types, first), tf.int64)
@@ -126,7 +164,7 @@ class EntityF1(keras.metrics.Metric):
         return _ratios(*counts.sum(axis=1)) | {"classes": classes}
 
     def get_config(self):
-        return super().get_config() | {"class_names": self.class_names}
+        return super().get_config() | {"class_names": self.class_names, "strict": self.strict}
 
 
 def _ratios(right, found, marked):

@@ -7,6 +7,7 @@ import sacrebleu
 import tensorflow as tf
 from rouge_score import rouge_scorer
 from seqeval.metrics import f1_score
+from seqeval.scheme import IOB2, IOBES
 from sklearn.metrics import f1_score as sklearn_f1_score
 
 from keras_lm import metrics
@@ -21,7 +22,9 @@ def draw(names, seed, shape=(20, 9)):
     """Labels (B, S), a part of them ignored, and logits that are often right."""
     random = np.random.default_rng(seed)
     labels = random.integers(len(names), size=shape)
-    logits = random.normal(size=(*shape, len(names))) + 2.0 * np.eye(len(names))[labels]
+    logits = (
+        random.normal(size=(*shape, len(names))) + 2.0 * np.eye(len(names))[np.maximum(labels, 0)]
+    )
     return np.where(random.random(shape) < 0.2, IGNORED, labels), logits.astype("float32")
 
 
@@ -38,8 +41,23 @@ def test_entity_f1_equals_seqeval(seed):
     assert float(metric.result()) == pytest.approx(f1_score(truth, answers), abs=1e-6)
 
 
+@pytest.mark.parametrize("names, scheme", [(BIO, IOB2), (BIOES, IOBES)])
+def test_strict_entity_f1_equals_seqevals_strict_mode(names, scheme):
+    metric = EntityF1.from_config(EntityF1(names, strict=True).get_config())
+    labels, logits = draw(names, 7, shape=(60, 9))
+    logits = logits + 0.5 * np.eye(len(names))[np.maximum(labels, 0)]
+    metric.update_state(labels, logits)
+    rows = [
+        [[names[i] for i in row[mask]] for row, mask in zip(x, labels != IGNORED)]
+        for x in (labels, logits.argmax(-1))
+    ]
+    expected = f1_score(*rows, mode="strict", scheme=scheme)
+    assert 0.1 < expected < 1
+    assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
+
+
 def test_entity_f1_reads_richer_schemes_as_our_entities_do():
-    from keras_lm.tasks.entities import entity_spans
+    from keras_lm.tag_schemes import entity_spans
 
     metric = EntityF1(BIOES)
     labels, logits = draw(BIOES, 5)

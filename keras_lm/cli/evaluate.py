@@ -10,21 +10,26 @@ from keras_lm.cli.parallel_files import check_parallel, targets_option
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
+    OutputFile,
     Source,
     batch_size_option,
     choices_option,
-    labelled_format_option,
+    format_option,
     labels_options,
+    overwrite_option,
     search_options,
     text_options,
 )
 from keras_lm.cli.terminal import say_rows
 
+# Whose answers are right or wrong.
+CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
+
 
 @click.command("evaluate", short_help="How good a trained preset is on a file of texts and labels.")
 @click.argument("preset", type=Source())
 @click.argument("file", type=INPUT_FILE)
-@labelled_format_option
+@format_option
 @text_options
 @labels_options
 @choices_option
@@ -43,15 +48,37 @@ from keras_lm.cli.terminal import say_rows
 )
 @search_options
 @batch_size_option
+@click.option(
+    "--errors",
+    type=OutputFile(),
+    help="JSONL file to write: the rows that are answered wrongly, with the label and the answer.",
+)
+@click.option(
+    "--confusion",
+    type=OutputFile(),
+    help="CSV file to write: how often which class is found for which.",
+)
+@overwrite_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def evaluate_command(
-    preset, file, format, batch_size, as_json, label_separator, targets, **options
+    preset,
+    file,
+    format,
+    batch_size,
+    as_json,
+    label_separator,
+    errors,
+    confusion,
+    overwrite,
+    targets,
+    **options,
 ):
     """Measure a trained task on a file of texts and their labels.
 
     \b
       keras-lm evaluate film-critic test.csv
       keras-lm evaluate film-critic test.tsv --text sentence --json
+      keras-lm evaluate film-critic test.csv --errors wrong.jsonl --confusion confusion.csv
       keras-lm evaluate translator test.en --targets test.de --num-beams 4
       keras-lm evaluate summariser articles.jsonl --metric rouge
 
@@ -59,11 +86,12 @@ def evaluate_command(
     FILE is CSV, TSV, JSONL, CoNLL or SQuAD's JSON as `finetune` reads it.
 
     \b
-    Prints, and writes nothing to disk:
-      a classifier   loss, accuracy, and for each class precision, recall, F1 and how many texts
-                     have it; with several labels a text, accuracy is the share of yes-or-no
-                     answers that are right;
-      a regressor    mean squared and mean absolute error, Pearson's correlation;
+    Prints, and writes nothing to disk unless asked by --errors and --confusion:
+      a classifier   loss, accuracy, Matthews' correlation, how far the probabilities are off
+                     (expected calibration error), and for each class precision, recall, F1 and
+                     how many texts have it; with several labels a text, accuracy is the share of
+                     yes-or-no answers that are right;
+      a regressor    mean squared and mean absolute error, Pearson's and Spearman's correlation;
       a tagger       loss, accuracy over words; precision, recall and F1 of whole entities as
                      conlleval counts them, for each type too, or of each label if labels are
                      no B-X and I-X;
@@ -87,6 +115,7 @@ def evaluate_command(
 
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.measures import measure
+    from keras_lm.cli.mistakes import right_and_found, write_confusion, write_errors
     from keras_lm.cli.sources import load_task, open_source, stated_task
 
     checkpoint = open_source(preset)
@@ -109,6 +138,7 @@ def evaluate_command(
             f"{preset} holds a {cls.__name__}: --targets, --metric, --bleu-tokenizer, --num-beams "
             "and --length-penalty are for a Seq2SeqLM, which writes texts."
         )
+    _check_files(preset, name, errors, confusion, stated.get("multi_label"))
     separator = label_separator if stated.get("multi_label") else None
     pairs = stated.get("text_pair")
     examples = read_examples(file, format, columns, name, separator, pairs, targets=targets)
@@ -118,13 +148,31 @@ def evaluate_command(
         chosen = options["chosen"] or ("bleu", "chrf")
         chosen = make_metrics(chosen, options["bleu_tokenizer"] or "13a")
         search = {name: options[name] for name in SEARCH}
-        results = measure_written(load_task(preset, cls), examples, batch_size, chosen, search)
+        task = load_task(preset, cls)
+        results = measure_written(task, examples, batch_size, chosen, search)
     else:
-        results = measure(load_task(preset, cls), examples, batch_size)
+        task = load_task(preset, cls)
+        results = measure(task, examples, batch_size)
+    if errors or confusion:
+        right, found = right_and_found(task, examples, batch_size)
+    if errors:
+        results["errors"] = write_errors(errors, examples, right, found)
+    if confusion:
+        write_confusion(confusion, right, found)
     if as_json:
         click.echo(json.dumps(results, ensure_ascii=False))
     else:
         say_results(results)
+
+
+def _check_files(preset, name, errors, confusion, multi_label):
+    """Refuse files of answers that are neither right nor wrong, before the weights are loaded."""
+    if (errors or confusion) and name not in CLASSIFYING:
+        raise click.UsageError(
+            f"--errors and --confusion compare classes, and {preset} holds a {TASKS[name]}."
+        )
+    if confusion and multi_label:
+        raise click.UsageError("--confusion is for texts with one label each.")
 
 
 def say_results(results):

@@ -27,10 +27,20 @@ class Examples:
     lines: list
 
     def targets(self, class_names=None, multi_label=False):
-        """Return what `fit` takes as `y`; see `class_indices`. Without class names, as they are."""
-        if self.labels is None or class_names is None:
-            return self.labels
-        return class_indices(self.rows, self.labels, self.lines, class_names, multi_label)
+        """Return what `fit` takes as `y`; see `class_indices`. Without class names, as they are.
+
+        If a task's names are only numbers, labels are those of the published set.
+        """
+        labels = self.labels
+        if labels is None or class_names is None:
+            return labels
+        published = list(self.rows.published.class_names) if self.rows.published else []
+        numbers = [str(i) for i in range(len(published))]
+        if published and class_names == numbers:
+            class_names = published
+        elif published and set(class_names) == set(published) and set(labels) <= set(numbers):
+            labels = [published[int(label)] for label in labels]  # whose order may be another
+        return class_indices(self.rows, labels, self.lines, class_names, multi_label)
 
     def split(self, share, seed):
         """Return two `Examples`, a random `share` of the rows in the second."""
@@ -89,6 +99,8 @@ def read_examples(
     if task == "token-classifier" and format is None and find_format(path) == "lines":
         format = "conll"
     with open_rows(path, format) if targets is None else open_parallel(path, targets) as rows:
+        if needs_labels and task not in UNLABELLED:
+            rows.leave_out_unlabelled()
         if task == "token-classifier":
             examples = _read_words(rows, columns, needs_labels)
         elif task == "multiple-choice":
@@ -99,6 +111,8 @@ def read_examples(
             examples = _read_texts(rows, columns, task, separator, pairs, needs_labels)
     if not examples.lines:
         raise click.ClickException(f"{path} has no rows.")
+    if rows.left_out:
+        click.echo(f"{path}: {rows.left_out:,} rows left out, without a label or damaged", err=True)
     return examples
 
 
@@ -139,8 +153,10 @@ def _read_words(rows, columns, needs_labels):
     """Read lists of words and of their labels, or both as strings with spaces between them."""
     words_column = rows.find("words", columns["text"])
     tags_column = rows.find("tags", columns["labels"], needs_labels)
-    sentences, labels, lines = [], [], []
+    sentences, labels, lines, predicates = [], [], [], []
     for line, row in rows:
+        if rows.published and "predicate" in row:
+            predicates.append(row["predicate"])
         row = {key: x.split() if isinstance(x, str) else x for key, x in row.items()}
         words = rows.strings(line, row, words_column)
         tags = words  # as many, if there are none
@@ -155,7 +171,8 @@ def _read_words(rows, columns, needs_labels):
         sentences.append(words)
         labels.append(tags)
         lines.append(line)
-    return Examples(rows, {"text": sentences}, labels if tags_column else None, lines)
+    texts = {"text": sentences} | ({"predicate": predicates} if predicates else {})
+    return Examples(rows, texts, labels if tags_column else None, lines)
 
 
 def _read_choices(rows, columns, needs_labels):

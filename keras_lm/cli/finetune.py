@@ -27,7 +27,7 @@ from keras_lm.cli.shared_options import (
     Source,
     TaskChoice,
     choices_option,
-    labelled_format_option,
+    format_option,
     labels_options,
     overwrite_option,
     parse_class_names,
@@ -35,6 +35,7 @@ from keras_lm.cli.shared_options import (
     text_options,
 )
 from keras_lm.cli.workers import strategy_of_workers
+from keras_lm.published import PUBLISHED
 
 # The first is the default.
 FINETUNED = [
@@ -70,10 +71,11 @@ ONLY_FOR = {
 @click.option(
     "--task",
     type=TaskChoice(FINETUNED),
-    help="[default: what SOURCE has a head for, otherwise text-classifier]",
+    help="[default: that of a published data set, otherwise what SOURCE has a head for, otherwise "
+    "text-classifier]",
 )
 @held_out_options
-@labelled_format_option
+@format_option
 @text_options
 @labels_options
 @choices_option
@@ -135,7 +137,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. TRAIN is CSV, TSV or JSONL with
     the columns text and label (others are named with --text and --labels), and text_pair for pairs.
     Labels are names, or positions in the class names; for a regressor numbers; masked-lm and
-    causal-lm need none and also read plain lines.
+    causal-lm need none and also read plain lines. With --format, published data sets are read as
+    they are; that decides the task and the classes, too.
 
     token-classifier reads CoNLL files (a word and its label on a line, first and last column, an
     empty line after a sentence) and lists in JSONL, {"words": […], "labels": […]}. multiple-choice
@@ -158,6 +161,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     can be continued: until it has ended, OUTPUT.unfinished holds its state, and the same command
     continues it. Several processes train together by keras-lm launch, or where TF_CONFIG is set.
     """
+    if options["task"] is None and options["format"] in PUBLISHED:
+        options["task"] = PUBLISHED[options["format"]].task
     if options["task"]:
         _check_options(options["task"], options)
     check_data(train, options)
@@ -190,10 +195,12 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         arguments["text_pair"] = "text_pair" in data.texts
     class_names = None
     if name in ONLY_FOR["class_names"]:
-        class_names = _class_names(train, data.labels, options["class_names"], stated, multi_label)
+        class_names = _class_names(train, data, options["class_names"], stated, multi_label)
         arguments["class_names"] = class_names
     if name == "text-classifier":
         arguments["multi_label"] = multi_label
+    if "predicate" in data.texts:
+        arguments["predicate"] = True
     if name == "question-answerer":
         arguments["null_threshold"] = None if all(data.labels) else 0.0
     if name == "seq2seq-lm":
@@ -275,16 +282,22 @@ def _task_of(stated):
     return names.pop() if names else FINETUNED[0]
 
 
-def _class_names(train, labels, given, stated, multi_label):
-    """Return the user's names, or the checkpoint's if they fit the labels, or those in the file."""
+def _class_names(train, data, given, stated, multi_label):
+    """Return names: the user's, the checkpoint's if they fit, the data set's, those found."""
     from keras_lm.cli.labels import all_names, fits
 
     if given:
         return given
-    known = stated.get("class_names") or [str(i) for i in range(stated.get("num_classes") or 0)]
-    if known and fits(labels, known):
+    known = stated.get("class_names")
+    published = list(data.rows.published.class_names) if data.rows.published else []
+    if published and len(published) != len(known or []):
+        return published
+    known = known or [str(i) for i in range(stated.get("num_classes") or 0)]
+    if known and fits(data.labels, known):
         return known
-    found = all_names(labels)
+    if published:
+        return published
+    found = all_names(data.labels)
     if len(found) < (1 if multi_label else 2):
         raise click.ClickException(
             f"{train} has only the label {found[0]!r}: a classifier needs two classes. "

@@ -15,17 +15,22 @@ from keras_lm.data.shards import (
     write_token_shards,
 )
 from keras_lm.files import find_files
+from keras_lm.published import PublishedRows, read_published
 from keras_lm.squad_files import read_squad
+from keras_lm.tag_schemes import convert_tags
 
 __all__ = [
     "TEXT_TO_TEXT",
+    "PublishedRows",
     "augment_texts",
+    "convert_tags",
     "epoch_batches",
     "find_files",
     "mix_tasks",
     "mixing_rates",
     "pretraining_rows",
     "read_documents",
+    "read_published",
     "read_squad",
     "read_token_index",
     "read_token_shards",

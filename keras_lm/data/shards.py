@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import files
+from keras_lm.data.own_part import own
 from keras_lm.data.packed_windows import token_windows
 from keras_lm.data.pretraining_rows import pretraining_rows
 from keras_lm.elements import elements
@@ -111,9 +112,9 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=Tr
     Args:
         folder: path, see `read_token_index`.
         tokenizer: `Tokenizer` that must have made the tokens; None for any.
-        worker, num_workers: int. Which worker reads, from 0. Each reads as many windows of its own,
-            next to each other, from no more shards than they are in; up to `num_workers - 1` at the
-            end are left out, as workers that train together take the same number of steps.
+        worker, num_workers: int. Which worker reads, from 0. Each reads windows of its own, next to
+            each other, from no more shards than they are in; all together read each once. The
+            dataset says so by tf.data's `AutoShardPolicy.OFF`, which `fit_windows` looks at.
         verify: bool. Whether to compare the content of the shards that are read with the index;
             their sizes are compared in any case.
 
@@ -135,10 +136,12 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=Tr
         )
     if not 0 <= worker < num_workers:
         raise ValueError(f"worker={worker} is not between 0 and {num_workers - 1}.")
-    each = sum(shard["windows"] for shard in index["shards"]) // num_workers
-    if not each:
+    number = sum(shard["windows"] for shard in index["shards"])
+    if number < num_workers:
         raise ValueError(f"{folder} has fewer windows than num_workers={num_workers}.")
-    shards, skipped = _shards_of(index["shards"], worker * each, each)
+    first = worker * number // num_workers
+    each = (worker + 1) * number // num_workers - first
+    shards, skipped = _shards_of(index["shards"], first, each)
     for shard in index["shards"]:
         _check_shard(_join(folder, shard["name"]), shard, verify and shard in shards)
     columns = index.get("columns", {"token_ids": [index["sequence_length"] + 1]})
@@ -152,7 +155,8 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=Tr
     records = tf.data.TFRecordDataset([_join(folder, shard["name"]) for shard in shards])
     records = records.skip(skipped).take(each)
     records = records.apply(tf.data.experimental.assert_cardinality(each))
-    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    rows = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    return rows if num_workers == 1 else own(rows)
 
 
 def _shards_of(shards, first, number):

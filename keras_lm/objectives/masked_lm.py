@@ -1,5 +1,7 @@
 """Masked language modelling. Shapes: B batch, S sequence, M masked positions, V vocabulary."""
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
@@ -126,9 +128,13 @@ class MaskedLanguageModel(Objective):
         token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
         maskable = text_tokens(token_ids, mask, self.special_ids)
         draws = self._draws(token_ids, mask, training)
-        length = ops.cast(ops.shape(token_ids)[1], "float32")
+        length = ops.shape(token_ids)[1]
         # Minus a little: in float32, 0.15 times 100 is more than 15.
-        number = ops.cast(ops.ceil(self.rate * length - 1e-4), "int32")  # M
+        if isinstance(length, int):  # JAX cuts by known numbers only
+            number = math.ceil(self.rate * length - 1e-4)  # M
+        else:
+            number = ops.ceil(self.rate * ops.cast(length, "float32") - 1e-4)
+            number = ops.cast(number, "int32")
         available = ops.sum(ops.cast(maskable, "float32"), axis=-1, keepdims=True)  # (B, 1)
         wanted = ops.minimum(ops.maximum(self.budget(available), 1.0), available)
 

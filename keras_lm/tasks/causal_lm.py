@@ -9,6 +9,7 @@ from keras_lm.generation.prompts import real_tokens
 from keras_lm.generation.streaming import Stream
 from keras_lm.tasks.answers import with_progress, written_for_all
 from keras_lm.tasks.generative import GenerativeTask
+from keras_lm.tasks.steps import require_tensorflow
 from keras_lm.tasks.user_data import columns_from_user
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
@@ -230,6 +231,7 @@ class CausalLM(GenerativeTask):
 
     def _run(self, function, inputs):
         """Call a function of named tensors as a graph, traced once for all shapes."""
+        require_tensorflow("Generation")
         inputs = {
             name: tf.constant(value, tf.string if value.dtype == object else value.dtype)
             for name, value in inputs.items()

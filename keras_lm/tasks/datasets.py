@@ -8,14 +8,23 @@ import tensorflow as tf
 from keras_lm.objectives.objective import label_weights
 from keras_lm.tasks import lengths, replicas
 from keras_lm.tasks.user_data import check_names, labels_from_user
-from keras_lm.training.distribution import common_seed, gather, workers_of
+from keras_lm.training.distribution import common_seed, gather
 
 
-def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False, group=True):
+def batches(
+    task,
+    x,
+    y=None,
+    sample_weight=None,
+    batch_size=None,
+    shuffle=False,
+    group=True,
+    whole=False,
+):
     """Return a dataset of packed batches `(inputs[, labels[, weights]])` of what `fit` takes.
 
     With `shuffle` and `group`, rows of like lengths come together; see `lengths`. Under a strategy,
-    batches are in parts; see `replicas`.
+    batches are in parts, unless they are to be `whole` on every worker; see `replicas`.
     """
     if isinstance(x, tf.distribute.DistributedDataset):
         return x  # Keras's `fit` evaluates what it was given
@@ -23,7 +32,7 @@ def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False,
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
         replicas.check_same_data(task.distribute_strategy, x)
-        return _prepared(task, x)
+        return _prepared(task, x, whole)
     strategy = task.distribute_strategy
     if hasattr(x, "__next__"):
         if strategy.num_replicas_in_sync > 1:
@@ -35,11 +44,10 @@ def batches(task, x, y=None, sample_weight=None, batch_size=None, shuffle=False,
     data = _arrays(task, x, y, sample_weight)
     if shuffle:
         counts = task.row_lengths(*data[:2]) if group else None
-        seed = common_seed(strategy) if workers_of(strategy).number > 1 else None
-        dataset = lengths.shuffled_batches(data, batch_size or 32, counts, seed)
+        dataset = lengths.shuffled_batches(data, batch_size or 32, counts, common_seed(strategy))
     else:
         dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size or 32)
-    return _prepared(task, dataset, labels_are_ready=True)
+    return _prepared(task, dataset, whole, labels_are_ready=True)
 
 
 def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None, steps=None):
@@ -192,9 +200,9 @@ def _packed(task, x, *rest):
     return packed, labels, *weights
 
 
-def _prepared(task, dataset, labels_are_ready=False):
-    # Before texts are tokenized: each worker tokenizes what it reads.
-    dataset = replicas.parts(task.distribute_strategy, dataset)
+def _prepared(task, dataset, whole=False, labels_are_ready=False):
+    if not whole:  # before texts are tokenized: each worker tokenizes what it reads
+        dataset = replicas.parts(task.distribute_strategy, dataset)
     spec = _as_tuple(dataset.element_spec)[0]
     packed = task.is_packed(spec)
     for leaf in tf.nest.flatten(spec):

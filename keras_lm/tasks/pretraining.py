@@ -3,6 +3,8 @@
 import contextlib
 import copy
 
+import keras
+
 from keras_lm.tasks.task import Task
 
 
@@ -35,6 +37,13 @@ class PretrainingTask(Task):
         for objective in self.objectives:
             objective.set_tokenizer(self.tokenizer)
             objective.set_backbone(self.backbone)
+        if keras.backend.backend() != "tensorflow":  # else a step knows nothing of their state
+            self.objective_seeds = [o.seed_generator for o in self.objectives if o.seed_generator]
+            if any(objective.companions for objective in self.objectives):
+                raise ValueError(
+                    "An objective has a network of its own, such as a generator, which is trained "
+                    "with Keras's TensorFlow backend only: set KERAS_BACKEND=tensorflow."
+                )
 
     def default_loss(self):
         return self.objective.loss()

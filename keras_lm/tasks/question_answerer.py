@@ -10,7 +10,7 @@ from keras_lm.layers.tensorflow import is_for_lite
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
 from keras_lm.packers import Windows
 from keras_lm.packers.rows import LOWEST
-from keras_lm.tasks import answer_labels, answer_spans
+from keras_lm.tasks import answer_labels, answer_spans, datasets, replicas
 from keras_lm.tasks.answers import batches_of
 from keras_lm.tasks.datasets import named
 from keras_lm.tasks.lengths import COUNTED_TOGETHER
@@ -18,6 +18,7 @@ from keras_lm.tasks.task import Task
 from keras_lm.tasks.window_batches import window_batches
 from keras_lm.tokenizers import offsets
 from keras_lm.tokenizers.places import substrings, tokens_and_places_lite
+from keras_lm.training.distribution import common_seed
 
 OUTPUTS = ("start_logits", "end_logits")
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
@@ -144,25 +145,25 @@ class QuestionAnswerer(Task):
         packed = self.preprocess(columns)
         return packed, answer_spans.labels_of_windows(packed, columns["context"], **labels)
 
-    def rebatched(self, batches, x, batch_size, shuffle, group):
+    def training_batches(self, x, y, sample_weight, batch_size, shuffle, group):
+        # Of several workers each makes all windows: only then is known which of them are its own.
+        strategy = self.distribute_strategy
+        arguments = (x, y, sample_weight, batch_size, shuffle, group)
+        batches = datasets.batches(self, *arguments, whole=True)
         if "example" not in batches.element_spec[0]:
-            return batches  # packed by the user
-        if self.distribute_strategy.num_replicas_in_sync > 1:
-            raise ValueError(
-                "x has raw contexts, whose windows are batched anew, which several replicas of a "
-                "strategy cannot yet do together: train outside of its scope."
-            )
+            return replicas.parts(strategy, batches)  # packed by the user
         if isinstance(x, tf.data.Dataset) and batch_size is None:
             batch_size = tf.nest.flatten(next(iter(x)))[0].shape[0]
         batch_size = batch_size or 32
-        windows = window_batches(batches, batch_size, self.packer, shuffle, group)
-        if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
-            return windows
-        # A schedule needs to know how many there are.
-        parts = batches_of(self.columns(x), COUNTED_TOGETHER)
-        count = sum(int(tf.reduce_sum(self.rows.count(self.packer, part))) for part in parts)
-        number = -(-count // batch_size)
-        return windows.apply(tf.data.experimental.assert_cardinality(number))
+        seed = common_seed(strategy)
+        windows = window_batches(batches, batch_size, self.packer, shuffle, group, seed)
+        if not isinstance(x, tf.data.Dataset) and not hasattr(x, "__next__"):
+            # A schedule needs to know how many there are.
+            columns = batches_of(self.columns(x), COUNTED_TOGETHER)
+            count = sum(int(tf.reduce_sum(self.rows.count(self.packer, part))) for part in columns)
+            number = -(-count // batch_size)
+            windows = windows.apply(tf.data.experimental.assert_cardinality(number))
+        return replicas.parts(strategy, windows)
 
     def validation_batches(self, data, batch_size, steps):
         batches = super().validation_batches(data, batch_size, steps)

@@ -4,6 +4,7 @@ import hashlib
 
 import tensorflow as tf
 
+from keras_lm.data.own_part import is_own
 from keras_lm.training.distribution import check_agreement, workers_of
 
 
@@ -11,14 +12,17 @@ def parts(strategy, batches):
     """Return a dataset of the parts of batches that this worker's replicas compute, in turn.
 
     All workers read the same batches. Their parts follow each other, and differ by a row at most,
-    so that whatever the number of replicas, together they compute every row once.
+    so that whatever the number of replicas, together they compute every row once. Batches that are
+    the worker's own are divided by its replicas alone.
     """
-    total = strategy.num_replicas_in_sync
+    workers = workers_of(strategy)
+    total, index, step = strategy.num_replicas_in_sync, workers.index, workers.number
+    if is_own(batches):
+        total, index, step = workers.replicas, 0, 1
     if total == 1:
         return batches
-    workers = workers_of(strategy)
     # `predict` of Keras joins first those of each worker's first replica, then of each second one.
-    own = range(workers.index, total, workers.number)
+    own = range(index, total, step)
 
     @tf.autograph.experimental.do_not_convert
     def part(number, *batch):
@@ -48,8 +52,19 @@ def _with_rows(part, rows, total):
 
 
 def check_same_data(strategy, batches):
-    """Raise a ValueError if not all workers read the same first batch of a dataset."""
+    """Raise a ValueError if not all workers read the same first batch of a dataset.
+
+    If the dataset is each worker's own, it is its length that has to be the same.
+    """
     if workers_of(strategy).number == 1:
+        return
+    if is_own(batches):
+        check_agreement(
+            strategy,
+            int(batches.cardinality()),
+            "x, each worker's own data, has another number of batches on each, so that some would "
+            "wait for others: cut it by .take(n), or .repeat() it and pass steps_per_epoch.",
+        )
         return
     digest = hashlib.sha256()
     for batch in batches.take(1):

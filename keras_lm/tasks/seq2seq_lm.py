@@ -58,6 +58,7 @@ class Seq2SeqLM(Task):
 
     predicts_sequences = True
     uses_pooler = False
+    has_decoder = True
 
     def __init__(
         self, backbone, target_length=None, num_beams=1, length_penalty=1.0, **task_arguments
@@ -314,9 +315,11 @@ class Seq2SeqLM(Task):
 
     def read(self, token_ids, padding_mask, state):
         """Read target tokens (B, T) after those of a state with room for them."""
+        name = self.backbone.state_name
+        options = {name: state, "training": False}
         with writing_in_place():
-            outputs = self.backbone.forward(token_ids, padding_mask, cache=state, training=False)
-        return outputs, outputs["cache"]
+            outputs = self.backbone.forward(token_ids, padding_mask, **options)
+        return outputs, outputs[name]
 
     def next_logits(self, token_ids, padding_mask, state):
         """Read target tokens: logits (B, V) float32 of the next one, and the state."""

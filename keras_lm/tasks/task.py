@@ -12,6 +12,7 @@ from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, TOKENIZERS, register
 from keras_lm.tasks import answers, user_data
 from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tasks.steps import require_tensorflow
 from keras_lm.tasks.text_model import TextModel
 
 
@@ -53,6 +54,8 @@ class Task(TextModel):
     # The kind of the pretraining head that it reads: of a checkpoint's two networks, it takes the
     # one that has it.
     pretraining_head = None
+    # Whether it is over both halves of an encoder-decoder, not over the encoder alone.
+    has_decoder = False
     # The name of a raw output that is a single tensor.
     output_name = "logits"
     # False where the loss does not reach the backbone's pooler.
@@ -228,6 +231,7 @@ class Task(TextModel):
 
     def export(self, path, format="saved_model", **options):
         """Write one artefact that takes strings; see `keras_lm.export.export`."""
+        require_tensorflow("An export")
         return export.export(self, path, format, **options)
 
     def get_config(self):
@@ -359,6 +363,8 @@ class Task(TextModel):
 
     def in_graph(self, method, columns):
         """Call the method of this name as a graph, traced once for texts of all sizes in a form."""
+        if method != "preprocess":  # which has no network in it
+            require_tensorflow(method)
         specs = {name: answers.spec_of_any_size(value) for name, value in columns.items()}
         key = (method, str(sorted(specs.items())))
         if key not in self._graphs:

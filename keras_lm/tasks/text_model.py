@@ -3,8 +3,8 @@
 import keras
 
 from keras_lm.tasks import datasets, lengths
-from keras_lm.tasks.micro_batches import StepModel
 from keras_lm.tasks.replicas import distributed, number_of_batches
+from keras_lm.tasks.steps import StepModel
 from keras_lm.training import AdamW, schedules
 from keras_lm.training.distribution import workers_of
 
@@ -59,12 +59,9 @@ class TextModel(StepModel):
         """Return packed texts and labels; overridden if labels depend on the text's tokens."""
         return self.preprocess(columns), labels
 
-    def rebatched(self, batches, x, batch_size, shuffle, group):
-        """Return the packed batches of `fit`; overridden if an example has several rows there.
-
-        The other arguments are those of `fit`.
-        """
-        return batches
+    def training_batches(self, x, y, sample_weight, batch_size, shuffle, group):
+        """Return the packed batches of `fit`; overridden if an example has several rows there."""
+        return datasets.batches(self, x, y, sample_weight, batch_size, shuffle, group)
 
     def validation_batches(self, data, batch_size, steps):
         """Return the packed batches of `validation_data`."""
@@ -151,9 +148,9 @@ class TextModel(StepModel):
                 x, y, sample_weight, validation_split
             )
         guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
-        batches = datasets.batches(self, x, y, sample_weight, batch_size, shuffle, group_by_length)
+        data = (x, y, sample_weight)
+        batches = self.training_batches(*data, batch_size, shuffle, group_by_length)
         self.text_pair = guessed if self.text_pair is None else self.text_pair
-        batches = self.rebatched(batches, x, batch_size, shuffle, group_by_length)
         if class_weight is not None:
             batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
         if validation_data is not None:

@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras_lm.tasks.lengths import BATCHES_SORTED
 
 
-def window_batches(batches, batch_size, packer, shuffle=False, group=True):
+def window_batches(batches, batch_size, packer, shuffle=False, group=True, seed=None):
     """Return a dataset with `batch_size` windows in each batch, however many an example has.
 
     Args:
@@ -14,6 +14,7 @@ def window_batches(batches, batch_size, packer, shuffle=False, group=True):
         packer: the `Packer` of these windows.
         shuffle: bool. Whether windows of an example come apart.
         group: bool. Whether, if shuffled, windows of like lengths come together.
+        seed: int, of the order; None for any.
     """
 
     def as_wide(packed, *rest):
@@ -22,13 +23,13 @@ def window_batches(batches, batch_size, packer, shuffle=False, group=True):
 
     windows = batches.map(as_wide, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     if shuffle:
-        windows = windows.shuffle(BATCHES_SORTED * batch_size)
+        windows = windows.shuffle(BATCHES_SORTED * batch_size, seed)
         if group:
             blocks = windows.batch(BATCHES_SORTED * batch_size).map(_by_length)
             windows = blocks.unbatch()
     windows = windows.batch(batch_size)
     if shuffle and group:
-        windows = windows.shuffle(BATCHES_SORTED)
+        windows = windows.shuffle(BATCHES_SORTED, seed)
     if packer.padding == "fixed":
         return windows.prefetch(tf.data.AUTOTUNE)
 

@@ -71,5 +71,7 @@ def chief_first(strategy, function):
 
 
 def common_seed(strategy):
-    """Return a random int that is the same on all workers."""
+    """Return a random int that is the same on all workers; None, no seed, if there is one."""
+    if workers_of(strategy).number == 1:
+        return None
     return int(gather(strategy, np.random.randint(2**31)).min())

@@ -42,6 +42,10 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self._held = keras.Variable(-1.0, dtype="float32", trainable=False)  # negative: not held
         self._set(start, total_steps)
 
+    @property
+    def variables(self):
+        return [self._numbers, self._held]
+
     def _set(self, start, total_steps):
         self.start, self.total_steps = start, total_steps
         total_steps = total_steps or 0
@@ -57,7 +61,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self._held.assign(rate)
 
     def __call__(self, step):
-        return ops.where(self._held >= 0, self._held, self.planned_rate(step))
+        held = ops.convert_to_tensor(self._held)
+        return ops.where(held >= 0, held, self.planned_rate(step))
 
     def planned_rate(self, step):
         """Return the rate at a step of the optimizer, unless a number is held."""

@@ -5,9 +5,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.data import epoch_batches, window_batches
+from keras_lm.data.own_part import is_own
 from keras_lm.data.packed_windows import label_columns
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.training.checkpointing import TrainingCheckpoint
+from keras_lm.training.distribution import gather, workers_of
 from keras_lm.training.epochs import fit_epochs
 
 
@@ -34,7 +36,8 @@ def fit_windows(
         task: compiled `keras_lm.tasks.CausalLM` for windows; `MaskedLM`, `Pretrainer` or another
             pretraining task for rows. It is made in the same way each time.
         windows: `tf.data.Dataset` of (S + 1,) int32, see `keras_lm.data.token_windows`, or of rows,
-            see `keras_lm.data.pretraining_rows`.
+            see `keras_lm.data.pretraining_rows`. Of several workers, all have the same ones and
+            divide each batch, or each has its own part (`keras_lm.data.read_token_shards`).
         batch_size, epochs: int.
         steps: int. The length of the run instead of `epochs`; its last epoch may be shorter.
         seed: int, of the order of the windows. Weights, dropout and masks follow
@@ -62,7 +65,19 @@ def fit_windows(
     if steps is not None and (steps < 1 or epochs != 1):
         raise ValueError(f"epochs={epochs} and steps={steps}: pass one of them, 1 or more.")
     windows, number = _counted(windows)
-    steps_per_epoch = number // batch_size
+    workers, strategy = 1, task.distribute_strategy
+    if is_own(windows):
+        workers = workers_of(strategy).number
+    if batch_size % workers:
+        raise ValueError(
+            f"batch_size={batch_size} is that of {workers} workers, of which each reads its own "
+            "part of the windows: pass a multiple."
+        )
+    of_worker = batch_size // workers
+    steps_per_epoch = number // of_worker
+    if workers > 1:
+        numbers = gather(strategy, number)
+        number, steps_per_epoch = int(numbers.sum()), int(numbers.min()) // of_worker
     if not steps_per_epoch:
         raise ValueError(
             f"There are {number} windows, and batch_size={batch_size} of them make a step: give "
@@ -79,6 +94,8 @@ def fit_windows(
             "windows": number,
             "optimizer": keras.saving.serialize_keras_object(task.optimizer),
         }
+        if workers > 1:  # each has another order then
+            settings["workers"] = workers
         checkpoint = TrainingCheckpoint(checkpoint, settings, minutes)
         done = checkpoint.restore(task)
         callbacks.append(checkpoint)
@@ -86,7 +103,7 @@ def fit_windows(
         validation_windows = window_batches(_counted(validation_windows)[0], batch_size)
 
     def batches(epoch, first):
-        whole = epoch_batches(windows, batch_size, seed, epoch)
+        whole = epoch_batches(windows, of_worker, seed, epoch).take(steps_per_epoch)
         return whole.skip(first) if first else whole
 
     return fit_epochs(

@@ -162,8 +162,8 @@ def test_workers_share_the_windows(tokenizer, shards):
             lists(data.read_token_shards(folder, worker=i, num_workers=workers))
             for i in range(workers)
         ]
-        assert {len(part) for part in parts} == {number // workers}
-        assert [w for part in parts for w in part] == everything[: number // workers * workers]
+        assert {len(part) for part in parts} <= {number // workers, number // workers + 1}
+        assert [w for part in parts for w in part] == everything
     with pytest.raises(ValueError, match="worker=4"):
         data.read_token_shards(folder, worker=4, num_workers=4)
     with pytest.raises(ValueError, match="num_workers=999"):

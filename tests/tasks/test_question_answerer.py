@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -12,8 +13,15 @@ from safetensors.numpy import load_file, save_file
 import keras_lm
 from keras_lm import export
 from keras_lm.models import BertBackbone, RobertaBackbone
-from keras_lm.tasks import QuestionAnswerer, TextClassifier
+from keras_lm.tasks import (
+    QuestionAnswerer,
+    TextClassifier,
+    datasets,
+    question_answerer,
+    replicas,
+)
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
+from keras_lm.training.distribution import Workers
 
 WORDS = [
     *("who", "what", "wrote", "it", "is", "was", "by", "the", "a", "ada", "bob", "eve"),
@@ -314,7 +322,8 @@ def test_datasets_with_labels(task):
 def test_fitting_takes_windows_in_batches_of_the_given_size(tokenizer):
     task = make(tokenizer)
     sizes = []
-    task.rebatched = lambda *arguments: QuestionAnswerer.rebatched(task, *arguments).map(
+    make_batches = task.training_batches
+    task.training_batches = lambda *arguments: make_batches(*arguments).map(
         lambda *batch: (
             tf.py_function(
                 lambda n: sizes.append(int(n)), [tf.shape(batch[1]["end_logits"])[0]], []
@@ -332,6 +341,27 @@ def test_fitting_takes_windows_in_batches_of_the_given_size(tokenizer):
     loss = task.fit(DATA, LABELS, sample_weight=np.zeros(6), verbose=0).history["loss"]
     assert loss == [0.0]
     assert np.isfinite(task.train_on_batch(DATA, LABELS)[0])
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_workers_train_on_every_window_once(tokenizer, monkeypatch, shuffle):
+    task = make(tokenizer, stride=3)
+    strategy = SimpleNamespace(num_replicas_in_sync=2)
+    monkeypatch.setattr(task, "_distribute_strategy", strategy)
+    for module in (datasets, question_answerer):
+        monkeypatch.setattr(module, "common_seed", lambda strategy: 7)
+    found = []
+    for index in range(2):
+        worker = Workers(2, index, 1)
+        monkeypatch.setattr(replicas, "workers_of", lambda strategy, worker=worker: worker)
+        parts = task.training_batches(DATA, LABELS, None, 4, shuffle, True)
+        found.append([part[0]["token_ids"].numpy() for part in parts])
+        assert len(found[-1]) == int(parts.cardinality())
+    assert all(0 <= len(one) - len(other) <= 1 for one, other in zip(*found, strict=True))
+    rows = [row[row > 0].tolist() for own in found for part in own for row in part]
+    windows = task.preprocess(DATA)
+    expected = [row[row > 0].tolist() for row in windows["token_ids"].numpy()]
+    assert sorted(rows) == sorted(expected)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.data.own_part import own
 from keras_lm.tasks import replicas
 from keras_lm.tasks.replicas import parts
 from keras_lm.training.distribution import Workers
@@ -57,6 +58,17 @@ def test_shapes_stay_static_where_rows_can_be_divided(monkeypatch, size, rows):
     batches = tf.data.Dataset.from_tensor_slices(tf.zeros([12, 5])).batch(size, drop_remainder=True)
     (spec,) = parts(FakeStrategy(2), batches).element_spec
     assert spec.shape.as_list() == [rows, 5]
+
+
+def test_own_batches_are_divided_by_the_replicas_of_their_worker(monkeypatch):
+    monkeypatch.setattr(replicas, "workers_of", lambda strategy: Workers(2, 1, 2))
+    batches = own(tf.data.Dataset.range(6)).batch(4)
+    found = [part.numpy().tolist() for (part,) in parts(FakeStrategy(4), batches.map(lambda x: x))]
+    assert found == [[0, 1], [2, 3], [4], [5]]
+    given = []
+    monkeypatch.setattr(replicas, "check_agreement", lambda *arguments: given.append(arguments[1]))
+    replicas.check_same_data(FakeStrategy(4), batches)
+    assert given == [2]
 
 
 def test_one_replica_reads_what_it_is_given():

@@ -18,10 +18,13 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import models, objectives, tasks
+from keras_lm.data import epoch_batches, window_batches
+from keras_lm.data.own_part import own
 from keras_lm.tasks import datasets
 from keras_lm.tasks.micro_batches import chance_of_replica, check_options, first_of_a_replica
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
-from keras_lm.training import AdamW, Lamb
+from keras_lm.training import AdamW, Lamb, fit_windows
+from keras_lm.training.distribution import workers_of
 
 WORDS = ["good", "bad", "dull", "fine", "film", "story", "cast", "the", "was", "very", "so", "and"]
 random = np.random.default_rng(0)
@@ -33,6 +36,11 @@ CLASSES = random.integers(0, 3, ROWS)
 TAGS = [[(len(word) + n) % 3 for n, word in enumerate(text.split())] for text in TEXTS]
 TAGS[0] = TAGS[5] = [-100] * len(TAGS[0])
 TAGS[5] = [-100] * len(TEXTS[5].split())
+# Of the windows of a context not all hold its answer, and of some questions none.
+ANSWERS = [
+    {"text": text.split()[-1], "start": text.rindex(" ") + 1} if " " in text else None
+    for text in TEXTS
+]
 CHOICES = [[one, other] for one, other in zip(OTHERS, reversed(OTHERS))]
 SIZE = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 8, "dropout": 0.0}
 PACKING = {"sequence_length": 12, "padding": "fixed"}
@@ -137,6 +145,11 @@ CASES = {
     ),
     "regressor": (task(tasks.TextRegressor), CLASSES.astype("float32")),
     "choices": (task(tasks.MultipleChoice), CLASSES % 2, {"text": TEXTS, "choices": CHOICES}),
+    "questions": (
+        task(tasks.QuestionAnswerer, stride=4),
+        ANSWERS,
+        {"question": OTHERS, "context": TEXTS},
+    ),
     "tagger": (task(tasks.TokenClassifier, num_classes=3), TAGS),
     "crf": (task(tasks.TokenClassifier, num_classes=3, crf=True), TAGS),
     "gpt": (task(tasks.TextClassifier, models.GPTBackbone, num_classes=3), CLASSES),
@@ -321,6 +334,36 @@ def keras_without_us(strategy):
     return {"keras": (0.0, "")}
 
 
+def own_windows(strategy):
+    """Two workers with windows of their own train as one does on their batches, side by side."""
+    rows = np.random.default_rng(1).integers(0, 17, (27, 9)).astype("int32")
+    halves = [own(tf.data.Dataset.from_tensor_slices(half)) for half in (rows[:13], rows[13:])]
+    found = []
+    for here in (strategy, tf.distribute.get_strategy()):
+        keras.utils.set_random_seed(0)
+        with here.scope():
+            model = without_chance(tasks.CausalLM(models.GPT2Backbone(17, **SIZE)))
+            model.compile(optimizer=keras.optimizers.SGD(1.0))
+        if here is strategy:
+            half = halves[workers_of(strategy).index]
+            fit_windows(model, half, batch_size=4, epochs=2, verbose=0)
+            with pytest.raises(ValueError, match="pass a multiple"):
+                fit_windows(model, half, batch_size=5)
+            with pytest.raises(ValueError, match="another number of batches"):
+                model.fit(window_batches(half, 1))
+        else:
+            batches = [
+                keras.tree.map_structure(lambda *parts: tf.concat(parts, 0), *both)
+                for epoch in range(2)
+                for both in zip(*(epoch_batches(half, 2, 0, epoch) for half in halves))
+            ]
+            assert len(batches) == 12
+            for batch in batches:
+                model.train_on_batch(*batch)
+        found.append([*map(keras.ops.convert_to_numpy, model.trainable_weights)])
+    return {"weights": (max(difference(*each) for each in zip(*found)), "")}
+
+
 def main(name, *cases):
     if name == "mirrored":
         (cpu,) = tf.config.list_physical_devices("CPU")
@@ -332,7 +375,7 @@ def main(name, *cases):
     assert strategy.num_replicas_in_sync == 2
     for case in map(json.loads, cases):
         case, options = case if isinstance(case, list) else (case, {})
-        check = {"besides": besides, "keras": keras_without_us}.get(case)
+        check = {"besides": besides, "keras": keras_without_us, "own": own_windows}.get(case)
         found = check(strategy) if check else compare(strategy, case, **options)
         print(json.dumps([case, options, found]), flush=True)
 
@@ -355,8 +398,10 @@ SLOW = {
     "language models": ["causal_lm", "awd_lstm", "bidirectional_lm", "masked_lm", "bert"],
     "objectives": ["albert", "spanbert", "electra", "distilbert", "tinybert", "distiller"],
     "options": [
-        # Adding a number to all choices changes nothing: Adam would make steps of its rounding.
+        # Adding a number to all choices changes nothing: Adam would make steps of its rounding. So
+        # it is with all places of an answer.
         ["choices", {"optimizer": "sgd"}],
+        ["questions", {"optimizer": "sgd"}],
         ["classifier", {"optimizer": "lamb"}],
         ["bert", PARTS],
         ["masked_lm", {"dtype": "float64"}],
@@ -405,6 +450,11 @@ def test_every_task_trains_as_one(strategy, cases):
 def test_every_case_is_compared():
     compared = [case if isinstance(case, str) else case[0] for c in SLOW.values() for case in c]
     assert {*compared} == {*CASES}
+
+
+@pytest.mark.slow
+def test_workers_read_windows_of_their_own():
+    check(run("workers", ["own"]))
 
 
 @pytest.mark.slow

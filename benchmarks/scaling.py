@@ -1,0 +1,146 @@
+"""How training scales over devices: counted and timed on this machine, and on paper for many.
+
+python benchmarks/scaling.py              # GPT-3's sizes on 8 to 256 devices, on paper
+python benchmarks/scaling.py --measure    # also one and two processes of this machine
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Tokens of a step, from table 2.1 of https://arxiv.org/abs/2005.14165.
+BATCHES = {
+    "gpt3_small": 0.5e6,
+    "gpt3_medium": 0.5e6,
+    "gpt3_large": 0.5e6,
+    "gpt3_xl": 1e6,
+    "gpt3_2.7b": 1e6,
+    "gpt3_6.7b": 2e6,
+    "gpt3_13b": 2e6,
+    "gpt3_175b": 3.2e6,
+}
+WORKERS = (8, 16, 32, 64, 128, 256)
+
+
+def reduced_bytes(parameters, workers):
+    """Return the bytes that each of some workers sends for the sum of float32 gradients.
+
+    A ring sends each part of a gradient to all workers but one, twice: to add it up, and to spread
+    the sum. Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms", section 3.
+    """
+    return 4 * parameters * 2 * (workers - 1) / workers
+
+
+def on_paper(options):
+    """Print what a step of each size costs, and how efficient many devices are."""
+    from keras_lm.models import GPT3Backbone
+    from keras_lm.models.sizes import estimate
+
+    print(
+        f"A device computes {options.teraflops:g} TFLOP/s of which {options.utilisation:.0%} are "
+        f"used, and sends {options.gigabytes:g} GB/s; float32 gradients; efficiency without any "
+        "overlap, and with all that the backward pass (two thirds) can hide.\n"
+    )
+    print("| size | parameters | tokens a step | FLOPs a step | GB held | GB sent | "
+          + " | ".join(map(str, WORKERS)) + " |")  # fmt: skip
+    print("| --- |" + " ---: |" * (5 + len(WORKERS)))
+    for name, tokens in BATCHES.items():
+        found = estimate(GPT3Backbone, **GPT3Backbone.SIZES[name])
+        flops = tokens * found["flops_per_token"]["training"]
+        cells = []
+        for workers in WORKERS:
+            compute = flops / workers / (options.teraflops * 1e12 * options.utilisation)
+            sent = reduced_bytes(found["parameters"], workers) / (options.gigabytes * 1e9)
+            hidden = max(0.0, sent - compute * 2 / 3)
+            cells.append(f"{compute / (compute + sent):.0%}, {compute / (compute + hidden):.0%}")
+        memory = found["memory"]["training_float32"] / 1e9
+        print(
+            f"| {name} | {found['parameters'] / 1e6:,.0f}M | {tokens / 1e6:g}M | {flops:.1e} | "
+            f"{memory:,.0f} | {reduced_bytes(found['parameters'], 8) / 1e9:.1f} | "
+            + " | ".join(cells)
+            + " |"
+        )
+
+
+def train(options):
+    """Time steps of a small GPT-2 as one of several workers, and count bytes over loopback."""
+    import keras
+    import psutil
+    import tensorflow as tf
+
+    from keras_lm import models, tasks
+    from keras_lm.cli.workers import strategy_of_workers
+    from keras_lm.training.distribution import workers_of
+
+    strategy = strategy_of_workers()
+    workers = workers_of(strategy)
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        backbone = models.GPT2Backbone(2048, 4, 4, 128, 512, max_sequence_length=64)
+        task = tasks.CausalLM(backbone)
+    rows = options.rows * workers.number
+    ids = tf.random.stateless_uniform((rows, 64), (0, 0), 0, 2048, tf.int32)
+    data = tf.data.Dataset.from_tensors(({"token_ids": ids, "padding_mask": tf.ones_like(ids)},))
+    data = data.repeat()
+    task.fit(data, steps_per_epoch=3, verbose=0)
+    sent, start = psutil.net_io_counters(pernic=True)["lo"].bytes_sent, time.perf_counter()
+    processor = time.process_time()
+    task.fit(data, steps_per_epoch=options.steps, verbose=0)
+    seconds = (time.perf_counter() - start) / options.steps
+    sent = (psutil.net_io_counters(pernic=True)["lo"].bytes_sent - sent) / options.steps
+    found = {
+        "workers": workers.number,
+        "parameters": sum(w.shape.num_elements() for w in map(tf.convert_to_tensor,
+                          task.trainable_weights)),
+        "seconds": seconds,
+        "processor": (time.process_time() - processor) / options.steps,
+        "bytes": sent / workers.number,
+    }  # fmt: skip
+    if workers.is_chief:
+        print(f"\nfound {json.dumps(found)}", flush=True)
+
+
+def measure(options):
+    """Print a table of one and two processes, each with the same rows of its own."""
+    print("\n| workers | ms a step | ms of its processor | MB sent | MB by the formula |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    command = [__file__, "--train", "--steps", str(options.steps), "--rows", str(options.rows)]
+    launcher = Path(sys.executable).with_name("keras-lm")
+    for workers in (1, 2):
+        done = subprocess.run(
+            [launcher, "launch", "--workers", str(workers), "--", *command],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (line,) = [line for line in done.stdout.splitlines() if "found {" in line]
+        found = json.loads(line.partition("found ")[2])
+        print(
+            f"| {workers} | {1e3 * found['seconds']:.0f} | {1e3 * found['processor']:.0f} | "
+            f"{found['bytes'] / 1e6:.2f} | "
+            f"{reduced_bytes(found['parameters'], workers) / 1e6:.2f} |"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--teraflops", type=float, default=312, help="of a device (A100, bfloat16)")
+    parser.add_argument("--utilisation", type=float, default=0.4, help="share of these in use")
+    parser.add_argument("--gigabytes", type=float, default=25, help="a second, of a device's link")
+    parser.add_argument("--measure", action="store_true", help="one and two processes, too")
+    parser.add_argument("--steps", type=int, default=20, help="timed, of a process")
+    parser.add_argument("--rows", type=int, default=4, help="of a process, 64 tokens each")
+    parser.add_argument("--train", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.train:
+        return train(options)
+    on_paper(options)
+    if options.measure:
+        measure(options)
+
+
+if __name__ == "__main__":
+    main()

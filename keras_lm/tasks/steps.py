@@ -1,0 +1,20 @@
+"""What depends on Keras's backend: the step, and that graphs of text need TensorFlow's."""
+
+import keras
+
+if keras.backend.backend() == "jax":
+    from keras_lm.tasks.jax_steps import StepModel
+else:
+    from keras_lm.tasks.micro_batches import StepModel
+
+__all__ = ["StepModel", "require_tensorflow"]
+
+
+def require_tensorflow(what):
+    """Raise a RuntimeError where Keras has another backend than TensorFlow."""
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise RuntimeError(
+            f"{what} has text and network in one TensorFlow graph, and KERAS_BACKEND is {backend}: "
+            "call save_to_preset here, and load the preset where KERAS_BACKEND=tensorflow."
+        )

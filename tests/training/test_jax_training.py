@@ -1,0 +1,157 @@
+"""Tasks train with Keras's JAX backend as with TensorFlow's, on one device and on two.
+
+A process has one backend, so that of JAX runs this file as a script.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+V, ROWS, LENGTH = 18, 4, 12
+SIZE = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "dropout": 0.0}
+TEXTS = ["good film", "bad story", "a good story was bad", "good good"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["good", "bad", "film", "story", "a", "was", *"bcdefgh"]
+NAMES = ["masked_lm", "causal_lm"]
+
+
+def make(name):
+    import keras_lm
+    from keras_lm import models, tasks
+
+    tokenizer = keras_lm.tokenizers.WordPieceTokenizer([*SPECIAL, *WORDS], lowercase=True)
+    if name == "masked_lm":
+        return tasks.MaskedLM(models.BertBackbone(V, **SIZE), tokenizer=tokenizer)
+    return tasks.CausalLM(models.GPT2Backbone(V, **SIZE))
+
+
+def batches(name):
+    """Six batches, masked beforehand, as random numbers of backends differ."""
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    ids = random.integers(5, V, (6 * ROWS, LENGTH)).astype("int32")
+    mask = np.ones_like(ids)
+    mask[::3, 9:] = ids[::3, 9:] = 0
+    inputs = {"token_ids": ids, "padding_mask": mask}
+    if name == "causal_lm":
+        return tf.data.Dataset.from_tensor_slices((inputs,)).batch(ROWS)
+    places = np.stack([random.permutation(9)[:3] for _ in ids]).astype("int32")
+    labels = np.take_along_axis(ids, places, axis=1)
+    labels[::5, 1:] = -100
+    np.put_along_axis(ids, places, 4, axis=1)
+    inputs["mask_positions"] = places
+    return tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(ROWS)
+
+
+def trained(name, folder):
+    """Return the losses of a task that goes on from the weights in a folder, and the task."""
+    from keras_lm import tasks, training
+
+    task = tasks.Task.from_preset(folder / name, **({} if name == "masked_lm" else NO_TOKENIZER))
+    task.compile(optimizer=training.AdamW(0.01, global_clipnorm=0.1))
+    history = task.fit(batches(name), epochs=3, verbose=0).history
+    found = {key: values[-1] for key, values in history.items()}
+    found |= {"first": history["loss"][0]}
+    measured = task.evaluate(batches(name), verbose=0, return_dict=True)
+    found |= {f"evaluate {key}": value for key, value in measured.items()}
+    return found, task
+
+
+NO_TOKENIZER = {"tokenizer": None}
+
+
+def distributions():
+    import keras
+
+    devices = keras.distribution.list_devices()
+    assert len(devices) == 2
+    yield "one", None
+    yield "data", keras.distribution.DataParallel(devices=devices)
+    mesh = keras.distribution.DeviceMesh((1, 2), ["batch", "model"], devices)
+    layout = keras.distribution.LayoutMap(mesh)
+    layout["token_embedding/embeddings"] = ("model", None)
+    layout[".*intermediate.*kernel"] = (None, "model")
+    layout[".*query_key_value.*kernel"] = (None, "model")
+    yield "model", keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
+
+
+def main(folder):
+    import keras
+
+    folder = Path(folder)
+    for kind, distribution in distributions():
+        keras.distribution.set_distribution(distribution)
+        for name in NAMES:
+            found, task = trained(name, folder)
+            if kind == "model":
+                shards = {w.path: w.value.addressable_shards[0].data.shape for w in task.weights}
+                embeddings = [s for path, s in shards.items() if "token_embedding" in path]
+                assert embeddings == [(V // 2, 8)]
+                kernels = [s for path, s in shards.items() if "query_key_value/kernel" in path]
+                assert kernels == [(8, 12)] * 2
+            task.save_to_preset(folder / f"{name}-{kind}")
+            print(json.dumps([name, kind, found]), flush=True)
+    # Text is tokenized on the host, and masks are drawn in the step, others in each.
+    keras.distribution.set_distribution(None)
+    task = make("masked_lm")
+    seeds = [np.array(task.objective.seed_generator.state)]
+    for _ in range(2):
+        task.fit(TEXTS, batch_size=2, verbose=0)
+        seeds.append(np.array(task.objective.seed_generator.state))
+    assert len({seed.tobytes() for seed in seeds}) == 3
+    assert task.predict(TEXTS, verbose=0).shape == (4, 7, V)
+    for refused in (lambda: task.export(folder), lambda: task.fill_mask(["[MASK]"])):
+        with pytest.raises(RuntimeError, match="KERAS_BACKEND=tensorflow"):
+            refused()
+    with pytest.raises(ValueError, match="by keras"):
+        task.compile(micro_batch_size=1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+
+
+@pytest.mark.slow
+def test_jax_trains_as_tensorflow(tmp_path):
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("needs jax")
+    import keras
+    import tensorflow as tf
+
+    from keras_lm import tasks
+
+    expected = {}
+    for name in NAMES:
+        make(name).save_to_preset(tmp_path / name)
+        expected[name], _ = trained(name, tmp_path)
+    flags = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run(
+        [sys.executable, __file__, tmp_path],
+        env=os.environ | flags,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
+    assert [line[:2] for line in lines] == [[n, k] for k in ("one", "data", "model") for n in NAMES]
+    for name, kind, found in lines:
+        assert found == pytest.approx(expected[name], rel=1e-5), (name, kind)
+        preset = tmp_path / f"{name}-{kind}"
+        task = tasks.Task.from_preset(preset, **({} if name == "masked_lm" else NO_TOKENIZER))
+        loss = task.evaluate(batches(name), verbose=0, return_dict=True)["loss"]
+        assert loss == pytest.approx(found["evaluate loss"], rel=1e-5)
+    assert expected["masked_lm"]["loss"] < expected["masked_lm"]["first"]
+    # What JAX trained, TensorFlow serves.
+    task = tasks.Task.from_preset(tmp_path / "masked_lm-data")
+    exported = tf.saved_model.load(task.export(tmp_path / "exported"))
+    (text,) = exported.signatures["serving_default"](tf.constant(["a [MASK] film"]))["text"].numpy()
+    assert text.decode() == task.fill_mask(["a [MASK] film"])["text"][0]
+    assert keras.backend.backend() == "tensorflow"
