@@ -154,6 +154,7 @@ class TextModel(StepModel):
         data = (x, y, sample_weight)
         batches = self.training_batches(*data, batch_size, shuffle, group_by_length)
         self.text_pair = guessed if self.text_pair is None else self.text_pair
+        self.start_from(y)
         if class_weight is not None:
             batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
         if validation_data is not None:
