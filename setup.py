@@ -44,6 +44,9 @@ DEMO = [
 
 SKLEARN = ["scikit-learn>=1.4"]
 
+# What translations and summaries are measured by.
+TRANSLATION = ["rouge-score>=0.1.2", "sacrebleu>=2.3,<3"]
+
 VOCAB = ["sentencepiece>=0.2", "tokenizers>=0.20"]
 
 # Its engines for large corpora; the runners of Google Cloud and Amazon are extras of Beam's own.
@@ -55,6 +58,7 @@ TEST = [
     *BEAM,
     *DEMO,
     *DOCS,
+    *TRANSLATION,
     *VOCAB,
     "hypothesis>=6.100",
     "ipykernel>=6.29",  # runs the notebooks
@@ -92,6 +96,7 @@ setup(
         "litert": LITERT,
         "sklearn": SKLEARN,
         "demo": DEMO,
+        "translation": TRANSLATION,
         "vocab": VOCAB,
         "beam": BEAM,
         "docs": DOCS,

@@ -1,4 +1,4 @@
-"""Metrics: entities and answers, and Keras's own of labels and logits.
+"""Metrics: entities, answers, labels, translations, and Keras's own of what tasks give them.
 
 Shapes: B batch, S sequence, C classes, G right answers.
 """
@@ -11,7 +11,33 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm import optional
+from keras_lm.label_metrics import (
+    BestThresholdAccuracy,
+    BinaryF1,
+    ExpectedCalibrationError,
+    MatthewsCorrelation,
+    PearsonCorrelation,
+    SpearmanCorrelation,
+)
 from keras_lm.objectives import IGNORED
+from keras_lm.tag_schemes import scheme_of
+
+__all__ = [
+    "AnswerF1",
+    "BestThresholdAccuracy",
+    "BinaryF1",
+    "Bleu",
+    "ChrF",
+    "EntityF1",
+    "ExactMatch",
+    "ExpectedCalibrationError",
+    "MatthewsCorrelation",
+    "NoAnswerAccuracy",
+    "PearsonCorrelation",
+    "Rouge",
+    "SpearmanCorrelation",
+]
 
 # Metrics of Keras whose labels are one-hot, and whose outputs are probabilities.
 ONE_HOT = (
@@ -39,10 +65,13 @@ class EntityF1(keras.metrics.Metric):
     """The F1 of named entities, from 0 to 1: one is right if its class and both ends are.
 
     It is the micro-average over all entities, as in the CoNLL evaluation; see
-    `keras_lm.tasks.entities.entity_spans` for the labels that mark one.
+    `keras_lm.tag_schemes.entity_spans` for the labels that mark one.
 
     Args:
         class_names: list of str such as `["O", "B-PER", "I-PER"]`, in the order of the logits.
+        strict: bool. Whether only entities count that are whole in their scheme, BIO, or BIOES if a
+            name ends entities, as in seqeval's strict mode; otherwise also such as begin with
+            `I-PER`, as in the CoNLL evaluation.
 
     Call: `update_state(labels, logits)`, (B, S) int, of which `IGNORED` ones are left out, and
     (B, S, C) float.
@@ -57,9 +86,10 @@ class EntityF1(keras.metrics.Metric):
     Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419.
     """
 
-    def __init__(self, class_names, name="entity_f1", **kwargs):
+    def __init__(self, class_names, strict=False, name="entity_f1", **kwargs):
         super().__init__(name=name, **kwargs)
         self.class_names = list(class_names)
+        self.strict = strict
         parts = [class_name.partition("-") for class_name in class_names]
         types = [name if prefix in tuple("BIELSU") else "" for prefix, _, name in parts]
         if not any(types):
@@ -69,6 +99,12 @@ class EntityF1(keras.metrics.Metric):
         self._types = np.array([self.types.index(name) for name in types], "int32")
         self._opens = np.array([prefix in tuple("BI") for prefix, *_ in parts]) & (self._types > 0)
         self._continues = np.array([prefix in tuple("IEL") for prefix, *_ in parts])
+        # With `strict`, what may begin an entity, and what may end one.
+        ends = "ELSU" if scheme_of(class_names) == "BIOES" else "BI"
+        self._begins, self._ends = (
+            np.array([not strict or prefix in tuple(found) for prefix, *_ in parts])
+            for found in ("BSU", ends)
+        )
         # How many there are of each type.
         self.right, self.found, self.marked = (
             self.add_weight((len(self.types),), "zeros", name=name)
@@ -102,6 +138,9 @@ class EntityF1(keras.metrics.Metric):
         same &= types[:, 1:] > 0
         first = tf.where((types > 0) & ~tf.pad(same, [[0, 0], [1, 0]]))  # (N, 2)
         last = tf.where((types > 0) & ~tf.pad(same, [[0, 0], [0, 1]]))
+        is_whole = tf.gather(self._begins, tf.gather_nd(classes, first))
+        is_whole &= tf.gather(self._ends, tf.gather_nd(classes, last))
+        first, last = tf.boolean_mask(first, is_whole), tf.boolean_mask(last, is_whole)
         length = tf.shape(classes, tf.int64)[1]
         number = (first[:, 0] * length + first[:, 1]) * length + last[:, 1]
         return number * len(self._types) + tf.cast(tf.gather_nd(types, first), tf.int64)
@@ -125,7 +164,7 @@ class EntityF1(keras.metrics.Metric):
         return _ratios(*counts.sum(axis=1)) | {"classes": classes}
 
     def get_config(self):
-        return super().get_config() | {"class_names": self.class_names}
+        return super().get_config() | {"class_names": self.class_names, "strict": self.strict}
 
 
 def _ratios(right, found, marked):
@@ -205,9 +244,14 @@ def normalized_answer(text):
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
+def _some(texts):
+    """Return those that are not empty, or an empty one if there is none."""
+    return [text for text in texts if text] or [""]
+
+
 def _normalized_golds(answers):
     """Return the right answers of which something is left, or an empty one if there is none."""
-    return [text for text in map(normalized_answer, answers) if text] or [""]
+    return _some(map(normalized_answer, answers))
 
 
 def answer_exact_match(text, answers):
@@ -234,9 +278,9 @@ def answer_is_known(text, answers):
 
 
 class AnswerMetric(keras.metrics.Mean):
-    """The mean of a number for each question, which `compare(text, right_answers)` computes.
+    """The mean of a number for each text, which `compare(text, right_texts)` computes.
 
-    It is computed in Python, so that it is that of SQuAD's script: not on TPUs, nor by XLA.
+    It is computed in Python, so that it is that of the published scripts: not on TPUs, nor by XLA.
 
     Call: `update_state(labels, texts, sample_weight=None)`: right answers, lists of strings, which
     may be ragged, or tensors (B, G) or (B,); and (B,) strings. An empty string is no answer, and
@@ -246,22 +290,29 @@ class AnswerMetric(keras.metrics.Mean):
     compare = None
 
     def update_state(self, labels, texts, sample_weight=None):
-        if isinstance(labels, (list, tuple)) and not any(isinstance(x, str) for x in labels):
-            labels = tf.ragged.constant([list(row) for row in labels], tf.string, ragged_rank=1)
-        if isinstance(labels, tf.RaggedTensor):
-            labels = labels.to_tensor("")
-        labels = tf.convert_to_tensor(labels, tf.string)
-        labels = labels if labels.shape.rank == 2 else labels[:, tf.newaxis]
-        texts = tf.convert_to_tensor(texts, tf.string)
-        values = tf.numpy_function(self._compare_all, [labels, texts], tf.float32)
+        columns = _string_columns(labels, texts)
+        values = tf.numpy_function(self._compare_all, columns, tf.float32)
         return super().update_state(tf.ensure_shape(values, [None]), sample_weight)
 
     def _compare_all(self, labels, texts):
-        def decoded(row):
-            return [text.decode("utf-8", "replace") for text in row]
+        return np.array([self.compare(*row) for row in _decoded_rows(labels, texts)], "float32")
 
-        rows = zip(decoded(texts), map(decoded, labels), strict=True)
-        return np.array([type(self).compare(text, answers) for text, answers in rows], "float32")
+
+def _string_columns(labels, texts):
+    """Return right texts as a tensor (B, G), padded with empty strings, and texts (B,)."""
+    if isinstance(labels, (list, tuple)) and not any(isinstance(x, str) for x in labels):
+        labels = tf.ragged.constant([list(row) for row in labels], tf.string, ragged_rank=1)
+    if isinstance(labels, tf.RaggedTensor):
+        labels = labels.to_tensor("")
+    labels = tf.convert_to_tensor(labels, tf.string)
+    labels = labels if labels.shape.rank == 2 else labels[:, tf.newaxis]
+    return [labels, tf.convert_to_tensor(texts, tf.string)]
+
+
+def _decoded_rows(labels, texts):
+    """Yield each of the texts (B,) with its right ones, a list of those of (B, G), from bytes."""
+    for text, row in zip(texts, labels, strict=True):
+        yield text.decode("utf-8", "replace"), [label.decode("utf-8", "replace") for label in row]
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -312,3 +363,149 @@ class NoAnswerAccuracy(AnswerMetric):
 
     def __init__(self, name="no_answer_accuracy", **kwargs):
         super().__init__(name=name, **kwargs)
+
+
+# === Translations and summaries ===
+
+
+class CorpusMetric(keras.metrics.Metric):
+    """A score of sacreBLEU, from 0 to 100, of all texts together; see its subclasses.
+
+    Args:
+        metric: one of `sacrebleu.metrics`.
+
+    Attributes:
+        signature: str. What sacreBLEU asks to be published beside a score: its settings and
+            version, after the first `update_state` with the number of references, too.
+
+    Call: `update_state(labels, texts)`: right texts, lists of strings for one each, or lists of
+    lists, ragged or (B, G) tensors for several; and (B,) strings. Beside others an empty right
+    text is padding. It is computed in Python: not on TPUs, nor by XLA.
+    """
+
+    def __init__(self, metric, name, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.metric = metric
+        # Whole numbers of n-grams: beyond 2 ** 24 a float32 could not count.
+        size = len(self._count([[b""]], [b""]))
+        self.counts = self.add_weight((size,), "zeros", dtype="int64", name="counts")
+
+    @property
+    def signature(self):
+        return str(self.metric.get_signature())
+
+    def update_state(self, labels, texts, sample_weight=None):
+        if sample_weight is not None:
+            raise ValueError(f"{type(self).__name__} takes no weights: leave sample_weight out.")
+        counts = tf.numpy_function(self._count, _string_columns(labels, texts), tf.int64)
+        self.counts.assign_add(tf.ensure_shape(counts, self.counts.shape))
+
+    def _count(self, labels, texts):
+        rows = [
+            (text, [x for x in right if x] or [""]) for text, right in _decoded_rows(labels, texts)
+        ]
+        most = max(len(right) for _, right in rows)
+        streams = [[right[i] if i < len(right) else None for _, right in rows] for i in range(most)]
+        counts = self.metric._extract_corpus_statistics([text for text, _ in rows], streams)
+        return np.sum(np.array(counts, "int64"), axis=0)
+
+    def result(self):
+        def score(counts):
+            return np.float32(self.metric._compute_score_from_stats(counts.tolist()).score)
+
+        return tf.ensure_shape(tf.numpy_function(score, [tf.identity(self.counts)], tf.float32), [])
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Bleu(CorpusMetric):
+    """BLEU of translations as sacreBLEU computes it, from 0 to 100.
+
+    Texts are plain ones, as they would be printed: sacreBLEU splits them into words. It needs the
+    extra `translation`.
+
+    Args:
+        tokenize: str. sacreBLEU's tokenizer: `"13a"`, that of WMT, `"zh"`, `"intl"`, …
+        lowercase: bool. Whether case does not count.
+
+    Call: see `CorpusMetric`.
+
+    Example:
+
+        metric = keras_lm.metrics.Bleu()
+        metric.update_state(["The house is small."], task.generate(["Das Haus ist klein."]))
+        print(float(metric.result()), metric.signature)
+
+    Source: Papineni et al. 2002, https://aclanthology.org/P02-1040; Post 2018,
+    https://arxiv.org/abs/1804.08771.
+    """
+
+    def __init__(self, tokenize="13a", lowercase=False, name="bleu", **kwargs):
+        sacrebleu = optional.require("sacrebleu.metrics", "BLEU")
+        if tokenize not in sacrebleu.BLEU.TOKENIZERS:
+            known = ", ".join(sacrebleu.BLEU.TOKENIZERS)
+            raise ValueError(f"tokenize={tokenize!r} is none of sacreBLEU's tokenizers: {known}.")
+        # Its warning of texts that are split into words already goes by the batch.
+        metric = sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+        super().__init__(metric, name, **kwargs)
+        self.arguments = {"tokenize": tokenize, "lowercase": lowercase}
+
+    def get_config(self):
+        return super().get_config() | self.arguments
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ChrF(CorpusMetric):
+    """chrF of translations, the F-score of n-grams of characters, from 0 to 100, by sacreBLEU.
+
+    Args:
+        word_order: int. 2 is chrF++, which counts words and pairs of them, too.
+        lowercase: bool. Whether case does not count.
+
+    Call, example: see `Bleu`.
+
+    Source: Popović 2015, https://aclanthology.org/W15-3049; 2017, https://aclanthology.org/W17-4770.
+    """
+
+    def __init__(self, word_order=0, lowercase=False, name="chrf", **kwargs):
+        sacrebleu = optional.require("sacrebleu.metrics", "chrF")
+        super().__init__(sacrebleu.CHRF(word_order=word_order, lowercase=lowercase), name, **kwargs)
+        self.arguments = {"word_order": word_order, "lowercase": lowercase}
+
+    def get_config(self):
+        return super().get_config() | self.arguments
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Rouge(AnswerMetric):
+    """Mean ROUGE F1 of summaries, from 0 to 1, by the package rouge-score.
+
+    Of several right summaries, the one that gives the highest score counts. It needs the extra
+    `translation`.
+
+    Args:
+        kind: str. `"rouge1"` and so on count n-grams, `"rougeL"` the longest common subsequence,
+            `"rougeLsum"` that of each line: put each sentence on one.
+        stem: bool. Whether words are compared by their English stems, as in most papers.
+
+    Call: see `AnswerMetric`.
+
+    Example:
+
+        metric = keras_lm.metrics.Rouge("rouge2")
+        metric.update_state(["A cat sat."], task.generate([article]))
+
+    Source: Lin 2004, https://aclanthology.org/W04-1013.
+    """
+
+    def __init__(self, kind="rougeL", stem=True, name=None, **kwargs):
+        scorer = optional.require("rouge_score.rouge_scorer", "ROUGE")
+        super().__init__(name=name or kind.lower(), **kwargs)
+        self.kind, self.stem = kind, stem
+        self._scorer = scorer.RougeScorer([kind], use_stemmer=stem)
+        self._scorer.score("", "")  # raises for a kind that there is none of
+
+    def compare(self, text, summaries):
+        return self._scorer.score_multi(_some(summaries), text)[self.kind].fmeasure
+
+    def get_config(self):
+        return super().get_config() | {"kind": self.kind, "stem": self.stem}

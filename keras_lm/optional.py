@@ -5,6 +5,8 @@ import importlib
 EXTRAS = {
     "ai_edge_litert": "litert",
     "apache_beam": "beam",
+    "rouge_score": "translation",
+    "sacrebleu": "translation",
     "sentencepiece": "vocab",
     "sklearn": "sklearn",
     "starlette": "serving",

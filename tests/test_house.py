@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-version registry files squad_files elements optional litert
+version registry files squad_files tag_schemes published elements optional litert
 converters
 presets
 layers
@@ -18,7 +18,7 @@ tokenizers
 packers
 models
 objectives
-metrics
+label_metrics metrics
 data training
 generation
 export

@@ -3,8 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import sacrebleu
 import tensorflow as tf
+from rouge_score import rouge_scorer
 from seqeval.metrics import f1_score
+from seqeval.scheme import IOB2, IOBES
 from sklearn.metrics import f1_score as sklearn_f1_score
 
 from keras_lm import metrics
@@ -19,7 +22,9 @@ def draw(names, seed, shape=(20, 9)):
     """Labels (B, S), a part of them ignored, and logits that are often right."""
     random = np.random.default_rng(seed)
     labels = random.integers(len(names), size=shape)
-    logits = random.normal(size=(*shape, len(names))) + 2.0 * np.eye(len(names))[labels]
+    logits = (
+        random.normal(size=(*shape, len(names))) + 2.0 * np.eye(len(names))[np.maximum(labels, 0)]
+    )
     return np.where(random.random(shape) < 0.2, IGNORED, labels), logits.astype("float32")
 
 
@@ -36,8 +41,23 @@ def test_entity_f1_equals_seqeval(seed):
     assert float(metric.result()) == pytest.approx(f1_score(truth, answers), abs=1e-6)
 
 
+@pytest.mark.parametrize("names, scheme", [(BIO, IOB2), (BIOES, IOBES)])
+def test_strict_entity_f1_equals_seqevals_strict_mode(names, scheme):
+    metric = EntityF1.from_config(EntityF1(names, strict=True).get_config())
+    labels, logits = draw(names, 7, shape=(60, 9))
+    logits = logits + 0.5 * np.eye(len(names))[np.maximum(labels, 0)]
+    metric.update_state(labels, logits)
+    rows = [
+        [[names[i] for i in row[mask]] for row, mask in zip(x, labels != IGNORED)]
+        for x in (labels, logits.argmax(-1))
+    ]
+    expected = f1_score(*rows, mode="strict", scheme=scheme)
+    assert 0.1 < expected < 1
+    assert float(metric.result()) == pytest.approx(expected, abs=1e-6)
+
+
 def test_entity_f1_reads_richer_schemes_as_our_entities_do():
-    from keras_lm.tasks.entities import entity_spans
+    from keras_lm.tag_schemes import entity_spans
 
     metric = EntityF1(BIOES)
     labels, logits = draw(BIOES, 5)
@@ -140,3 +160,58 @@ def test_answers_equal_the_rules_of_squad(form):
         metric.reset_state()
         metric.update_state(["an Ada"], ["Ada"])  # one right answer each
         assert float(metric.result()) == 1.0
+
+
+# === Translations and summaries ===
+
+WRITTEN = ["The cat sat on a mat .", "", "\u4f60\u597d world", "A small house", "one"]
+RIGHT = [
+    ["The cat sat on the mat.", "A cat was sitting on the mat."],
+    ["Nothing at all"],
+    ["hello world"],
+    ["a small House"],
+    [""],
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (metrics.Bleu(), sacrebleu.metrics.BLEU()),
+        (metrics.Bleu("char", lowercase=True), sacrebleu.metrics.BLEU(True, tokenize="char")),
+        (metrics.ChrF(), sacrebleu.metrics.CHRF()),
+        (metrics.ChrF(word_order=2), sacrebleu.metrics.CHRF(word_order=2)),
+    ],
+)
+def test_translations_score_as_by_sacrebleu(metric, expected):
+    metric = type(metric).from_config(metric.get_config())
+    streams = [[right[i] if i < len(right) else None for right in RIGHT] for i in range(2)]
+    score = expected.corpus_score(WRITTEN, streams).score
+    assert 0 < score < 100
+    for part in (slice(0, 2), slice(2, 5)):  # counts add up, where means of scores would not
+        metric.update_state(RIGHT[part], WRITTEN[part])
+    assert float(metric.result()) == pytest.approx(score, rel=1e-6)
+    assert metric.signature.startswith("nrefs:")
+    assert metric.signature.partition("|")[2] == str(expected.get_signature()).partition("|")[2]
+    metric.reset_state()
+    update = tf.function(metric.update_state)
+    one_each = [right[0] for right in RIGHT]
+    update(tf.constant(one_each), tf.constant(WRITTEN))
+    score = expected.corpus_score(WRITTEN, [one_each]).score
+    assert float(metric.result()) == pytest.approx(score, rel=1e-6)
+    with pytest.raises(ValueError, match="takes no weights"):
+        metric.update_state(["a"], ["a"], [1.0])
+
+
+@pytest.mark.parametrize("kind", ["rouge1", "rouge2", "rougeL", "rougeLsum"])
+def test_summaries_score_as_by_rouge_score(kind):
+    written, right = "A cat sits.\nIt was on mats.", "It is a cat.\nThe cats sat on a mat."
+    for stem in (True, False):
+        metric = metrics.Rouge(kind, stem=stem)
+        metric = metrics.Rouge.from_config(metric.get_config())
+        metric.update_state([["no", right], ["b"]], [written, ""])
+        scorer = rouge_scorer.RougeScorer([kind], use_stemmer=stem)
+        expected = scorer.score(right, written)[kind].fmeasure / 2
+        assert 0 < expected == pytest.approx(float(metric.result()), rel=1e-6)
+    with pytest.raises(ValueError, match="rouge7x"):
+        metrics.Rouge("rouge7x")

@@ -24,6 +24,7 @@ from keras_lm.cli.predict import predict_command
 from keras_lm.cli.prepare import prepare_command
 from keras_lm.cli.pretrain import pretrain_command
 from keras_lm.cli.serve import serve_command
+from keras_lm.cli.translate import translate_command
 from keras_lm.cli.vocab import vocab_command
 from keras_lm.cli.workers import launch_command
 from keras_lm.version import __version__
@@ -65,6 +66,7 @@ for command in (
     export_command,
     serve_command,
     predict_command,
+    translate_command,
     features_command,
     inspect_command,
     models_command,

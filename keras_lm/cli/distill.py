@@ -23,7 +23,7 @@ from keras_lm.cli.shared_options import (
     PresetFolder,
     Source,
     choices_option,
-    labelled_format_option,
+    format_option,
     labels_options,
     overwrite_option,
     text_options,
@@ -54,7 +54,7 @@ PAIRS = ("text-classifier", "text-regressor")
 )
 @click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
 @held_out_options
-@labelled_format_option
+@format_option
 @text_options
 @labels_options
 @choices_option

@@ -5,45 +5,93 @@ import json
 import click
 
 from keras_lm.cli.examples import check_file, read_examples
-from keras_lm.cli.finetune import FINETUNED
+from keras_lm.cli.finetune import FINETUNED, SEARCH
+from keras_lm.cli.parallel_files import check_parallel, targets_option
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
+    OutputFile,
     Source,
     batch_size_option,
     choices_option,
-    labelled_format_option,
+    format_option,
     labels_options,
+    overwrite_option,
+    search_options,
     text_options,
 )
 from keras_lm.cli.terminal import say_rows
+
+# Whose answers are right or wrong.
+CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 
 
 @click.command("evaluate", short_help="How good a trained preset is on a file of texts and labels.")
 @click.argument("preset", type=Source())
 @click.argument("file", type=INPUT_FILE)
-@labelled_format_option
+@format_option
 @text_options
 @labels_options
 @choices_option
+@targets_option
+@click.option(
+    "--metric",
+    "chosen",
+    type=click.Choice(["bleu", "chrf", "rouge"]),
+    multiple=True,
+    help="For seq2seq-lm, several times for several.  [default: bleu and chrf]",
+)
+@click.option(
+    "--bleu-tokenizer",
+    metavar="NAME",
+    help="How sacreBLEU splits words, such as zh, ja-mecab or intl.  [default: 13a]",
+)
+@search_options
 @batch_size_option
+@click.option(
+    "--errors",
+    type=OutputFile(),
+    help="JSONL file to write: the rows that are answered wrongly, with the label and the answer.",
+)
+@click.option(
+    "--confusion",
+    type=OutputFile(),
+    help="CSV file to write: how often which class is found for which.",
+)
+@overwrite_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def evaluate_command(preset, file, format, batch_size, as_json, label_separator, **columns):
+def evaluate_command(
+    preset,
+    file,
+    format,
+    batch_size,
+    as_json,
+    label_separator,
+    errors,
+    confusion,
+    overwrite,
+    targets,
+    **options,
+):
     """Measure a trained task on a file of texts and their labels.
 
     \b
       keras-lm evaluate film-critic test.csv
       keras-lm evaluate film-critic test.tsv --text sentence --json
+      keras-lm evaluate film-critic test.csv --errors wrong.jsonl --confusion confusion.csv
+      keras-lm evaluate translator test.en --targets test.de --num-beams 4
+      keras-lm evaluate summariser articles.jsonl --metric rouge
 
     PRESET is a preset that holds a task, or a published checkpoint with a classification head.
     FILE is CSV, TSV, JSONL, CoNLL or SQuAD's JSON as `finetune` reads it.
 
     \b
-    Prints, and writes nothing to disk:
-      a classifier   loss, accuracy, and for each class precision, recall, F1 and how many texts
-                     have it; with several labels a text, accuracy is the share of yes-or-no
-                     answers that are right;
-      a regressor    mean squared and mean absolute error, Pearson's correlation;
+    Prints, and writes nothing to disk unless asked by --errors and --confusion:
+      a classifier   loss, accuracy, Matthews' correlation, how far the probabilities are off
+                     (expected calibration error), and for each class precision, recall, F1 and
+                     how many texts have it; with several labels a text, accuracy is the share of
+                     yes-or-no answers that are right;
+      a regressor    mean squared and mean absolute error, Pearson's and Spearman's correlation;
       a tagger       loss, accuracy over words; precision, recall and F1 of whole entities as
                      conlleval counts them, for each type too, or of each label if labels are
                      no B-X and I-X;
@@ -53,12 +101,21 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
                      of both ends of answers, over windows of the contexts;
       a masked LM    loss and accuracy on masked tokens, the same ones every time;
       a causal LM    loss, perplexity and accuracy on each next token, the perplexity per word
-                     (split at white space), and the numbers of tokens and words.
+                     (split at white space), and the numbers of tokens and words;
+      a seq2seq LM   loss, perplexity and accuracy on each next token of the targets, and of the
+                     texts that it writes BLEU and chrF with sacreBLEU's signatures, from 0 to
+                     100, or ROUGE's F1 from 0 to 1, and that of each source's first three
+                     sentences, lead3.
     """
-    check_file(file, format, columns)
+    columns = {name: options[name] for name in ("text", "text_pair", "labels", "choices")}
+    if targets:
+        check_parallel(file, targets, format)
+    else:
+        check_file(file, format, columns)
 
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.measures import measure
+    from keras_lm.cli.mistakes import right_and_found, write_confusion, write_errors
     from keras_lm.cli.sources import load_task, open_source
 
     checkpoint = open_source(preset)
@@ -73,19 +130,55 @@ def evaluate_command(preset, file, format, batch_size, as_json, label_separator,
         )
     stated = presets.stated_arguments(checkpoint, cls)
     name = next(name for name, class_name in TASKS.items() if class_name == cls.__name__)
+    only = {name: options[name] for name in ("chosen", "bleu_tokenizer", *SEARCH)} | {
+        "targets": targets
+    }
+    if name != "seq2seq-lm" and any(only.values()):
+        raise click.UsageError(
+            f"{preset} holds a {cls.__name__}: --targets, --metric, --bleu-tokenizer, --num-beams "
+            "and --length-penalty are for a Seq2SeqLM, which writes texts."
+        )
+    _check_files(preset, name, errors, confusion, stated.get("multi_label"))
     separator = label_separator if stated.get("multi_label") else None
-    examples = read_examples(file, format, columns, name, separator, stated.get("text_pair"))
-    results = measure(load_task(preset, cls), examples, batch_size)
+    pairs = stated.get("text_pair")
+    examples = read_examples(file, format, columns, name, separator, pairs, targets=targets)
+    if name == "seq2seq-lm":
+        from keras_lm.cli.written_texts import make_metrics, measure_written
+
+        chosen = options["chosen"] or ("bleu", "chrf")
+        chosen = make_metrics(chosen, options["bleu_tokenizer"] or "13a")
+        search = {name: options[name] for name in SEARCH}
+        task = load_task(preset, cls)
+        results = measure_written(task, examples, batch_size, chosen, search)
+    else:
+        task = load_task(preset, cls)
+        results = measure(task, examples, batch_size)
+    if errors or confusion:
+        right, found = right_and_found(task, examples, batch_size)
+    if errors:
+        results["errors"] = write_errors(errors, examples, right, found)
+    if confusion:
+        write_confusion(confusion, right, found)
     if as_json:
         click.echo(json.dumps(results, ensure_ascii=False))
     else:
         say_results(results)
 
 
+def _check_files(preset, name, errors, confusion, multi_label):
+    """Refuse files of answers that are neither right nor wrong, before the weights are loaded."""
+    if (errors or confusion) and name not in CLASSIFYING:
+        raise click.UsageError(
+            f"--errors and --confusion compare classes, and {preset} holds a {TASKS[name]}."
+        )
+    if confusion and multi_label:
+        raise click.UsageError("--confusion is for texts with one label each.")
+
+
 def say_results(results):
     """Print measures as rows, and those of classes as a table under them."""
     say_rows(
-        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
+        (name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else format(value, ","))
         for name, value in results.items()
         if name != "classes"
     )

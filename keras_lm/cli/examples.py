@@ -6,6 +6,7 @@ import random
 import click
 
 from keras_lm.cli.labels import class_indices, read_labels, read_number
+from keras_lm.cli.parallel_files import open_parallel
 from keras_lm.cli.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.cli.shared_options import UNLABELLED
 
@@ -26,10 +27,20 @@ class Examples:
     lines: list
 
     def targets(self, class_names=None, multi_label=False):
-        """Return what `fit` takes as `y`; see `class_indices`. Without class names, as they are."""
-        if self.labels is None or class_names is None:
-            return self.labels
-        return class_indices(self.rows, self.labels, self.lines, class_names, multi_label)
+        """Return what `fit` takes as `y`; see `class_indices`. Without class names, as they are.
+
+        If a task's names are only numbers, labels are those of the published set.
+        """
+        labels = self.labels
+        if labels is None or class_names is None:
+            return labels
+        published = list(self.rows.published.class_names) if self.rows.published else []
+        numbers = [str(i) for i in range(len(published))]
+        if published and class_names == numbers:
+            class_names = published
+        elif published and set(class_names) == set(published) and set(labels) <= set(numbers):
+            labels = [published[int(label)] for label in labels]  # whose order may be another
+        return class_indices(self.rows, labels, self.lines, class_names, multi_label)
 
     def split(self, share, seed):
         """Return two `Examples`, a random `share` of the rows in the second."""
@@ -66,23 +77,30 @@ def check_file(path, format, columns):
         for role, column in columns.items():
             if column and role != "choices":
                 rows.find(role, column)
-        usual = {name for role in ("text", "words", "situation") for name in GUESSES[role]}
+        usual = {
+            name for role in ("text", "source", "words", "situation") for name in GUESSES[role]
+        }
         if not columns.get("text") and usual.isdisjoint(rows.columns):
             rows.find("text")  # raises, whatever the task is
         if next(iter(rows), None) is None:
             raise click.ClickException(f"{path} has no rows.")
 
 
-def read_examples(path, format, columns, task, separator, pairs=None, needs_labels=True):
+def read_examples(
+    path, format, columns, task, separator, pairs=None, needs_labels=True, targets=None
+):
     """Return the `Examples` of a whole file.
 
     `columns` is a dict of `"text"`, `"text_pair"`, `"labels"`, `"choices"` → the user's column or
     None. If a text has one label, `separator` is None. `pairs` says whether there are second texts;
-    None leaves that to the file, as does `needs_labels=False` whether there are labels.
+    None leaves that to the file, as does `needs_labels=False` whether there are labels. `targets`
+    is the path of their lines, if they are in a file of their own.
     """
     if task == "token-classifier" and format is None and find_format(path) == "lines":
         format = "conll"
-    with open_rows(path, format) as rows:
+    with open_rows(path, format) if targets is None else open_parallel(path, targets) as rows:
+        if needs_labels and task not in UNLABELLED:
+            rows.leave_out_unlabelled()
         if task == "token-classifier":
             examples = _read_words(rows, columns, needs_labels)
         elif task == "multiple-choice":
@@ -93,38 +111,52 @@ def read_examples(path, format, columns, task, separator, pairs=None, needs_labe
             examples = _read_texts(rows, columns, task, separator, pairs, needs_labels)
     if not examples.lines:
         raise click.ClickException(f"{path} has no rows.")
+    if rows.left_out:
+        click.echo(f"{path}: {rows.left_out:,} rows left out, without a label or damaged", err=True)
     return examples
 
 
 def _read_texts(rows, columns, task, separator, pairs, needs_labels):
-    found = {"text": rows.find("text", columns["text"])}
+    writes = task == "seq2seq-lm"
+    if writes and rows.columns == ["text"]:
+        raise click.UsageError(
+            f"{rows.name} has lines without targets: name the file of these with --targets."
+        )
+    found = {"text": rows.find("source" if writes else "text", columns["text"])}
     if pairs is not False:
         pair = rows.find("text_pair", columns["text_pair"], required=bool(pairs))
         found |= {"text_pair": pair} if pair else {}
     labels_column = None
     if task not in UNLABELLED:
-        labels_column = rows.find("labels", columns["labels"], needs_labels)
+        role = "target" if writes else "labels"
+        labels_column = rows.find(role, columns["labels"], needs_labels)
     texts, labels, lines = {role: [] for role in found}, [], []
     for line, row in rows:
         lines.append(line)
         for role, column in found.items():
             texts[role].append(rows.text(line, row, column))
         if labels_column is not None:
-            value = rows.value(line, row, labels_column)
-            labels.append(
-                read_number(rows, line, value)
-                if task == "text-regressor"
-                else read_labels(rows, line, value, separator)
-            )
+            labels.append(_read_target(rows, line, row, labels_column, task, separator))
     return Examples(rows, texts, labels if labels_column is not None else None, lines)
+
+
+def _read_target(rows, line, row, column, task, separator):
+    if task == "seq2seq-lm":
+        return rows.text(line, row, column)
+    value = rows.value(line, row, column)
+    if task == "text-regressor":
+        return read_number(rows, line, value)
+    return read_labels(rows, line, value, separator)
 
 
 def _read_words(rows, columns, needs_labels):
     """Read lists of words and of their labels, or both as strings with spaces between them."""
     words_column = rows.find("words", columns["text"])
     tags_column = rows.find("tags", columns["labels"], needs_labels)
-    sentences, labels, lines = [], [], []
+    sentences, labels, lines, predicates = [], [], [], []
     for line, row in rows:
+        if rows.published and "predicate" in row:
+            predicates.append(row["predicate"])
         row = {key: x.split() if isinstance(x, str) else x for key, x in row.items()}
         words = rows.strings(line, row, words_column)
         tags = words  # as many, if there are none
@@ -139,7 +171,8 @@ def _read_words(rows, columns, needs_labels):
         sentences.append(words)
         labels.append(tags)
         lines.append(line)
-    return Examples(rows, {"text": sentences}, labels if tags_column else None, lines)
+    texts = {"text": sentences} | ({"predicate": predicates} if predicates else {})
+    return Examples(rows, texts, labels if tags_column else None, lines)
 
 
 def _read_choices(rows, columns, needs_labels):

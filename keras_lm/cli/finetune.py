@@ -19,6 +19,7 @@ from keras_lm.cli.fitting import (
     say_results,
     training_options,
 )
+from keras_lm.cli.parallel_files import targets_option
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
@@ -26,27 +27,36 @@ from keras_lm.cli.shared_options import (
     Source,
     TaskChoice,
     choices_option,
-    labelled_format_option,
+    format_option,
     labels_options,
     overwrite_option,
     parse_class_names,
+    search_options,
     text_options,
 )
 from keras_lm.cli.workers import strategy_of_workers
+from keras_lm.published import PUBLISHED
 
 # The first is the default.
 FINETUNED = [
     *("text-classifier", "text-regressor", "multiple-choice", "token-classifier"),
-    *("question-answerer", "masked-lm", "causal-lm"),
+    *("question-answerer", "masked-lm", "causal-lm", "seq2seq-lm"),
 ]
+SEARCH = ("num_beams", "length_penalty")
 # Options that are for some tasks only.
 ONLY_FOR = {
     "class_names": ("text-classifier", "token-classifier"),
     "multi_label": ("text-classifier",),
     "class_weight": ("text-classifier", "token-classifier"),
     "choices": ("multiple-choice",),
-    "text_pair": ("text-classifier", "text-regressor", "question-answerer", "masked-lm"),
+    "text_pair": (
+        *("text-classifier", "text-regressor", "question-answerer", "masked-lm", "seq2seq-lm"),
+    ),
     "early_stopping": tuple(name for name in FINETUNED if name != "causal-lm"),
+    **dict.fromkeys(SEARCH, ("seq2seq-lm",)),
+    **dict.fromkeys(
+        ("targets", "validation_targets", "target_length", "label_smoothing"), ("seq2seq-lm",)
+    ),
 }
 
 
@@ -61,10 +71,11 @@ ONLY_FOR = {
 @click.option(
     "--task",
     type=TaskChoice(FINETUNED),
-    help="[default: what SOURCE has a head for, otherwise text-classifier]",
+    help="[default: that of a published data set, otherwise what SOURCE has a head for, otherwise "
+    "text-classifier]",
 )
 @held_out_options
-@labelled_format_option
+@format_option
 @text_options
 @labels_options
 @choices_option
@@ -83,6 +94,30 @@ ONLY_FOR = {
     help="How much a text of a class counts, or a word if words have labels, 1 if not named; "
     "balanced for classes that count the same, however many texts or words they have.",
 )
+@targets_option
+@click.option(
+    "--validation-targets", type=INPUT_FILE, help="The same for the lines of --validation."
+)
+@click.option(
+    "--target-length",
+    type=click.IntRange(2),
+    help="For seq2seq-lm: cut targets to this many tokens, which the preset then writes at most.  "
+    "[default: SOURCE's, otherwise the sequence length]",
+)
+@click.option(
+    "--label-smoothing",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="For seq2seq-lm: what share of the probability the loss spreads over all tokens, 0.1 for "
+    "translations from random weights.",
+)
+@search_options
+@click.option(
+    "--lora",
+    type=click.IntRange(1),
+    metavar="RANK",
+    help="Train the head, and an update of so low a rank of the kernels that make queries, keys "
+    "and values, instead of all weights: less memory, and often a rate ten times as high.",
+)
 @training_options
 @config_option
 @overwrite_option
@@ -97,11 +132,13 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
       keras-lm finetune bert-base train-v2.0.json --output reader --task question-answerer
       keras-lm finetune bert-base texts.txt --output my-bert --task masked-lm
       keras-lm finetune gpt2 corpus.txt --output my-gpt2 --task causal-lm --sequence-length 128
+      keras-lm finetune opus-mt-en-de train.en --targets train.de --output translator --num-beams 4
 
     SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. TRAIN is CSV, TSV or JSONL with
     the columns text and label (others are named with --text and --labels), and text_pair for pairs.
     Labels are names, or positions in the class names; for a regressor numbers; masked-lm and
-    causal-lm need none and also read plain lines.
+    causal-lm need none and also read plain lines. With --format, published data sets are read as
+    they are; that decides the task and the classes, too.
 
     token-classifier reads CoNLL files (a word and its label on a line, first and last column, an
     empty line after a sentence) and lists in JSONL, {"words": […], "labels": […]}. multiple-choice
@@ -114,6 +151,9 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     none. If all questions of TRAIN have answers, the preset always
     answers; otherwise held-out rows decide how sure it must be.
 
+    seq2seq-lm reads columns, too: text, and labels (or target, translation, summary) with the text
+    to write for it; or two files of plain lines, TRAIN and --targets.
+
     Writes a preset with configuration, vocabulary and the weights after the last epoch, and nothing
     if anything goes wrong before that. A preset there is replaced with --overwrite only. Its
     run.toml holds all options; with it, --config repeats the run. For
@@ -121,12 +161,14 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     can be continued: until it has ended, OUTPUT.unfinished holds its state, and the same command
     continues it. Several processes train together by keras-lm launch, or where TF_CONFIG is set.
     """
+    if options["task"] is None and options["format"] in PUBLISHED:
+        options["task"] = PUBLISHED[options["format"]].task
     if options["task"]:
         _check_options(options["task"], options)
     check_data(train, options)
     import keras
 
-    from keras_lm import presets, tasks, training
+    from keras_lm import objectives, presets, tasks, training
     from keras_lm.cli.runs import without_blank
     from keras_lm.cli.sources import load_task, open_source
     from keras_lm.training.distribution import workers_of
@@ -153,12 +195,17 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         arguments["text_pair"] = "text_pair" in data.texts
     class_names = None
     if name in ONLY_FOR["class_names"]:
-        class_names = _class_names(train, data.labels, options["class_names"], stated, multi_label)
+        class_names = _class_names(train, data, options["class_names"], stated, multi_label)
         arguments["class_names"] = class_names
     if name == "text-classifier":
         arguments["multi_label"] = multi_label
+    if "predicate" in data.texts:
+        arguments["predicate"] = True
     if name == "question-answerer":
         arguments["null_threshold"] = None if all(data.labels) else 0.0
+    if name == "seq2seq-lm":
+        given = {key: options[key] for key in ("target_length", *SEARCH)}
+        arguments |= {key: value for key, value in given.items() if value is not None}
     y = data.targets(class_names, multi_label)
     validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
     weights = class_weights(options["class_weight"], class_names, y)
@@ -167,8 +214,13 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     keras.utils.set_random_seed(options["seed"])
     with strategy.scope():
         task = load_task(source, cls, **arguments)
+        if options["lora"]:
+            training.enable_lora(task, options["lora"])
         options["learning_rate"] = options["learning_rate"] or task.backbone.learning_rate
-        task.compile(optimizer=training.AdamW(learning_rate=options["learning_rate"]))
+        loss = "auto"
+        if options["label_smoothing"]:
+            loss = objectives.MaskedCrossentropy(label_smoothing=options["label_smoothing"])
+        task.compile(optimizer=training.AdamW(options["learning_rate"]), loss=loss)
     fitting = {key: options[key] for key in ("batch_size", "epochs")}
     fitting["verbose"] = 1 if sys.stdout.isatty() else 2
     tensorboard = options["tensorboard"] if is_chief else None
@@ -209,6 +261,7 @@ def _start_run(output, data, held_out, options, source, strategy):
     from keras_lm.cli.runs import Run, fingerprint
 
     names = ("epochs", "batch_size", "learning_rate", "sequence_length", "seed", "dtype")
+    names += ("lora",) if options["lora"] else ()
     corpus = {
         "text": fingerprint(data.texts["text"]),
         "validation": held_out and fingerprint(held_out.texts["text"]),
@@ -229,16 +282,22 @@ def _task_of(stated):
     return names.pop() if names else FINETUNED[0]
 
 
-def _class_names(train, labels, given, stated, multi_label):
-    """Return the user's names, or the checkpoint's if they fit the labels, or those in the file."""
+def _class_names(train, data, given, stated, multi_label):
+    """Return names: the user's, the checkpoint's if they fit, the data set's, those found."""
     from keras_lm.cli.labels import all_names, fits
 
     if given:
         return given
-    known = stated.get("class_names") or [str(i) for i in range(stated.get("num_classes") or 0)]
-    if known and fits(labels, known):
+    known = stated.get("class_names")
+    published = list(data.rows.published.class_names) if data.rows.published else []
+    if published and len(published) != len(known or []):
+        return published
+    known = known or [str(i) for i in range(stated.get("num_classes") or 0)]
+    if known and fits(data.labels, known):
         return known
-    found = all_names(labels)
+    if published:
+        return published
+    found = all_names(data.labels)
     if len(found) < (1 if multi_label else 2):
         raise click.ClickException(
             f"{train} has only the label {found[0]!r}: a classifier needs two classes. "

@@ -7,6 +7,7 @@ import click
 import numpy as np
 
 from keras_lm.cli.examples import check_file, read_examples
+from keras_lm.cli.parallel_files import check_parallel
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     ExportPath,
@@ -125,9 +126,17 @@ def check_data(train, options):
             "--early-stopping looks at the validation loss: give --validation FILE or "
             "--validation-split SHARE."
         )
+    if options.get("validation_targets") and not options["validation"]:
+        raise click.UsageError("--validation-targets has targets for the lines of --validation.")
     columns = {role: options[role] for role in ("text", "text_pair", "labels")}
-    for file in filter(None, (train, options["validation"])):
-        check_file(file, options["format"], columns)
+    for file, targets in (
+        (train, options.get("targets")),
+        (options["validation"], options.get("validation_targets")),
+    ):
+        if targets:
+            check_parallel(file, targets, options["format"])
+        elif file:
+            check_file(file, options["format"], columns)
 
 
 def read_data(train, name, options, multi_label, needs_labels=True):
@@ -138,14 +147,19 @@ def read_data(train, name, options, multi_label, needs_labels=True):
     columns = {role: options.get(role) for role in ("text", "text_pair", "labels", "choices")}
     separator = options["label_separator"] if multi_label else None
     pairs = False if name == "causal-lm" else None
-    data = read_examples(train, options["format"], columns, name, separator, pairs, needs_labels)
+    targets = options.get("targets")
+    data = read_examples(
+        train, options["format"], columns, name, separator, pairs, needs_labels, targets
+    )
     if options["validation_split"]:
         return data.split(options["validation_split"], options["seed"])
     if options["validation"] is None:
         return data, None
     pairs = "text_pair" in data.texts
-    file = options["validation"]
-    return data, read_examples(file, options["format"], columns, name, separator, pairs)
+    file, targets = options["validation"], options.get("validation_targets")
+    return data, read_examples(
+        file, options["format"], columns, name, separator, pairs, targets=targets
+    )
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ import click
 SECTIONS = {
     "From weights to answers": ["convert", "finetune", "evaluate", "export", "serve", "predict"],
     "Besides": [
-        *("features", "distill", "inspect", "models", "vocab", "prepare", "pretrain", "launch"),
-        "demo",
+        *("translate", "features", "distill", "inspect", "models", "vocab", "prepare"),
+        *("pretrain", "launch", "demo"),
     ],
 }
 

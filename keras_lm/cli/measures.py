@@ -4,11 +4,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm import data, tasks
+from keras_lm import data, metrics, tasks
 from keras_lm.cli.runs import without_blank
-from keras_lm.metrics import EntityF1
 from keras_lm.objectives import IGNORED
-from keras_lm.tasks.entities import entity_spans
+from keras_lm.tag_schemes import entity_spans
 
 
 def measure(task, examples, batch_size):
@@ -27,7 +26,8 @@ def measure(task, examples, batch_size):
             for metric in (
                 keras.metrics.MeanSquaredError(),
                 keras.metrics.MeanAbsoluteError(),
-                keras.metrics.PearsonCorrelation(axis=0),
+                metrics.PearsonCorrelation(),
+                metrics.SpearmanCorrelation(),
             )
         }
     if isinstance(task, (tasks.MultipleChoice, tasks.QuestionAnswerer)):
@@ -45,6 +45,8 @@ def measure(task, examples, batch_size):
     if task.multi_label:
         answers = (logits >= 0).astype("float32")
     else:
+        of_classes = (metrics.MatthewsCorrelation(len(names)), metrics.ExpectedCalibrationError())
+        results |= {metric.name: _value(metric, y, logits) for metric in of_classes}
         y, answers = (np.eye(len(names), dtype="float32")[x] for x in (y, logits.argmax(axis=-1)))
     return results | _by_class(names, y, answers, "texts")
 
@@ -95,7 +97,7 @@ def _measure_tagger(task, examples, batch_size):
     one_hot = np.eye(len(numbers), dtype="float32")
     if not any(entity_spans([name]) for name in names):
         return results | _by_class(names, *(one_hot[x][:, :-1] for x in flat), "words")
-    metric = EntityF1(numbers)
+    metric = metrics.EntityF1(numbers)
     for start in range(0, len(y), batch_size):
         right, answers = (
             keras.utils.pad_sequences(rows[start : start + batch_size], padding="post", value=value)
@@ -107,13 +109,12 @@ def _measure_tagger(task, examples, batch_size):
 
 def _by_class(names, y, answers, counted):
     """Macro-averaged F1, and each class's precision, recall, F1 and number, of (N, C) 0 and 1."""
-    metrics = keras.metrics
-    f1 = _value(metrics.F1Score(average=None, threshold=0.5), y, answers)
+    f1 = _value(keras.metrics.F1Score(average=None, threshold=0.5), y, answers)
     classes = {}
     for index, name in enumerate(names):
         classes[name] = {
-            "precision": _value(metrics.Precision(class_id=index), y, answers),
-            "recall": _value(metrics.Recall(class_id=index), y, answers),
+            "precision": _value(keras.metrics.Precision(class_id=index), y, answers),
+            "recall": _value(keras.metrics.Recall(class_id=index), y, answers),
             "f1": float(f1[index]),
             counted: int(y[:, index].sum()),
         }

@@ -182,5 +182,11 @@ def no_signature(what, signature, known):
 
 
 def encoded(column):
-    """Return strings as UTF-8; half a surrogate pair becomes bytes that the tokenizers replace."""
+    """Return strings as UTF-8; half a surrogate pair becomes bytes that the tokenizers replace.
+
+    Lists are made equally long by empty strings.
+    """
+    if any(isinstance(row, list) for row in column):
+        width = max(map(len, column))
+        return [encoded([*row, *[""] * (width - len(row))]) for row in column]
     return [text.encode("utf-8", "surrogatepass") for text in column]

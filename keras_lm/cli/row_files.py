@@ -1,22 +1,28 @@
-"""Rows of CSV, TSV, JSONL, CoNLL and SQuAD files and of plain lines, read one at a time.
+"""Rows of CSV, TSV and JSONL files, of published data sets and of plain lines, read one at a time.
 
 Text is UTF-8, with or without a byte order mark, whatever the locale is; `.gz` is unpacked on the
 way. An error names the file and the line.
 """
 
 import contextlib
-import csv
 import gzip
 import itertools
 import json
 import sys
-import zlib
 from pathlib import Path
 
 import click
 
 from keras_lm.cli.terminal import progress
-from keras_lm.squad_files import squad_rows
+from keras_lm.published import PUBLISHED, files_of
+from keras_lm.published.text_lines import (
+    chomp,
+    csv_rows,
+    decoded,
+    json_rows,
+    table_rows,
+    undecoded,
+)
 
 FORMATS = {
     ".csv": "csv",
@@ -32,6 +38,9 @@ GUESSES = {
     "text": ("text", "sentence", "sentence1", "prompt"),
     "text_pair": ("text_pair", "sentence2"),
     "labels": ("labels", "label"),
+    # Of texts to write for texts.
+    "source": ("text", "source", "sentence", "article", "document", "prompt"),
+    "target": ("labels", "label", "target", "translation", "summary"),
     # Of words with a label each, and of multiple choice.
     "words": ("words", "tokens", "text"),
     "tags": ("labels", "tags", "ner_tags", "label"),
@@ -44,6 +53,7 @@ GUESSES = {
 # The options that name such columns, unless they are called as the role.
 OPTIONS = {
     **{"words": "text", "tags": "labels", "situation": "text"},
+    **{"source": "text", "target": "labels"},
     **{"question": "text", "context": "text_pair", "answers": "labels"},
 }
 
@@ -58,12 +68,14 @@ class Rows:
     """
 
     unit = "line"  # what the numbers of rows count
+    published = None  # the `PublishedSet` that they are of
+    left_out = 0  # how many rows so far are damaged as published, or have no label
 
     def __init__(self, name, lines, columns=None, size=None, position=lambda: 0, with_errors=False):
         self.name = name
         self.size = size
         self.position = position
-        self._lines = lines if with_errors else _raising(lines)
+        self._lines = self._kept(lines if with_errors else _raising(lines))
         self.columns = columns or []
         first = []
         for line, row in self._lines if columns is None else ():
@@ -75,6 +87,17 @@ class Rows:
 
     def __iter__(self):
         return self._lines
+
+    def leave_out_unlabelled(self):
+        """Leave out rows of a published set that have no label, where others have one."""
+        self._lines = self._kept(self._lines, needs_label=True)
+
+    def _kept(self, lines, needs_label=False):
+        for line, row in lines:
+            if row is None or (needs_label and self.published and row.get("labels", "") is None):
+                self.left_out += 1
+            else:
+                yield line, row
 
     def error(self, line, message):
         """Return a `click.ClickException` that says where."""
@@ -112,6 +135,14 @@ class Rows:
             raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, and not a string.")
         return value
 
+    def text_or_list(self, line, row, column):
+        """Return what a row has in a column: a string, or of words or choices the list."""
+        if column == "predicate" and isinstance(row.get(column), int):
+            return str(row[column])
+        if column in ("words", "choices") and isinstance(row.get(column), list):
+            return self.strings(line, row, column)
+        return self.text(line, row, column)
+
     def strings(self, line, row, column):
         """Return what a row has in a column; raise an error if that is no list of strings."""
         value = self.value(line, row, column)
@@ -143,8 +174,11 @@ def open_rows(path, format=None):
         name, stream = "standard input", sys.stdin.buffer
         yield _rows(name, stream, format or "lines")
         return
-    is_packed = path.lower().endswith(".gz")
     format = format or find_format(path)
+    if Path(path).is_dir():
+        yield _rows_of_folder(path, format)
+        return
+    is_packed = path.lower().endswith(".gz")
     with open(path, "rb") as file:
         stream = gzip.GzipFile(fileobj=file) if is_packed else file
         size = Path(path).stat().st_size
@@ -170,23 +204,29 @@ def open_input(texts, path, format):
 
 def choose_columns(rows, inputs, given):
     """Return a dict of a model's input → the column that it is read from."""
+    is_words = rows.published and "words" in rows.columns and not given["text"]
+    roles = {"text": "words"} if is_words else {}
     if len(inputs) == 1:  # whatever it is called
-        return {inputs[0]: rows.find("text", given["text"])}
+        return {inputs[0]: rows.find(roles.get("text", "text"), given["text"])}
     if rows.columns == ["text"]:
         raise click.UsageError(
             f"the model takes {' and '.join(inputs)}: give them as columns of a CSV, TSV or JSONL "
             "file, by --input."
         )
-    return {name: rows.find(name, given.get(OPTIONS.get(name, name))) for name in inputs}
+    found = {name: roles.get(name, name) for name in inputs}
+    return {name: rows.find(r, given.get(OPTIONS.get(r, r))) for name, r in found.items()}
 
 
 def batches(rows, columns, batch_size, label):
-    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings."""
+    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
+
+    Of words and choices, it is a dict of lists of lists.
+    """
     read = 0
     with progress(rows.size, label) as advance:
         while batch := list(itertools.islice(rows, batch_size)):
             texts = {
-                name: [rows.text(line, row, column) for line, row in batch]
+                name: [rows.text_or_list(line, row, column) for line, row in batch]
                 for name, column in columns.items()
             }
             yield [row for _, row in batch], texts
@@ -196,8 +236,36 @@ def batches(rows, columns, batch_size, label):
 
 def _rows(name, stream, format, **options):
     rows = Rows(name, *_parse(name, stream, format), **options)
-    rows.unit = "question" if format == "squad" else "line"
+    if format in PUBLISHED:
+        rows.published = PUBLISHED[format]
+        rows.unit = rows.published.unit
+        if not rows.columns:
+            raise click.ClickException(f"{name} has no rows.")
     return rows
+
+
+def _rows_of_folder(path, format):
+    """Return the `Rows` of all files of a folder, as RACE is published."""
+    if format != "race":
+        raise click.UsageError(f"{path} is a folder: give a file.")
+    lines = (line for file in files_of(path) for line in _rows_of_file(file, format))
+    rows = Rows(path, ((n, row) for n, (_, row) in enumerate(lines, start=1)))
+    rows.published, rows.unit = PUBLISHED[format], "question"
+    return rows
+
+
+def _rows_of_file(file, format):
+    with open(file, "rb") as stream:
+        yield from _parse(str(file), stream, format)[0]
+
+
+def _as_messages(lines):
+    """Yield numbers and rows; what is wrong with the file or a line is a `ClickException`."""
+    try:
+        for line, row in lines:
+            yield line, click.ClickException(str(row)) if isinstance(row, ValueError) else row
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _raising(lines):
@@ -213,120 +281,15 @@ def _parse(name, stream, format):
 
     In the place of a row may stand an exception, if lines after it can be read all the same.
     """
+    if format in PUBLISHED:
+        return _as_messages(PUBLISHED[format].rows(name, stream)), None
     if format == "jsonl":
-        return _json_rows(name, _undecoded(name, stream)), None
-    text = _decoded(name, stream, "replace" if format == "lines" else "strict")
+        return _as_messages(json_rows(name, undecoded(name, stream))), None
+    text = decoded(name, stream, "replace" if format == "lines" else "strict")
     if format == "lines":
-        return ((line, {"text": _chomp(value)}) for line, value in text), ["text"]
-    if format == "conll":
-        return _conll_rows(name, text), ["words", "labels"]
-    if format == "squad":
-        return _squad_rows(name, text), ["id", "question", "context", "answers"]
-    rows = _csv_rows(name, text, DELIMITERS[format])
-    _, header = next(rows, (0, []))
-    repeated = sorted({column for column in header if header.count(column) > 1})
-    if repeated:
-        raise click.ClickException(f"{name} names the column {repeated[0]!r} twice.")
-
-    def dicts():
-        for line, fields in rows:
-            if len(fields) != len(header):
-                numbers = f"{len(fields)} fields, and the header has {len(header)}"
-                wrong = click.ClickException(
-                    f"{name}, line {line}: {numbers}. A field with a separator or a line break in "
-                    "it needs quotes around it."
-                )
-                yield line, wrong
-            else:
-                yield line, dict(zip(header, fields, strict=True))
-
-    return dicts(), header
-
-
-def _decoded(name, stream, errors):
-    """Yield (number, line with its ending); only a line feed ends a line."""
-    for number, line in _undecoded(name, stream):
-        try:
-            yield number, line.decode("utf-8", errors)
-        except UnicodeDecodeError as error:
-            raise _not_utf8(name, number, error) from error
-
-
-def _undecoded(name, stream):
-    """Yield (number, bytes of a line with its ending)."""
+        return _as_messages((line, {"text": chomp(value)}) for line, value in text), ["text"]
     try:
-        for number, line in enumerate(stream, start=1):
-            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise click.ClickException(f"{name} cannot be unpacked: {error}.") from error
-
-
-def _not_utf8(name, number, error):
-    return click.ClickException(
-        f"{name}, line {number}: not UTF-8 ({error.reason}). Save the file as UTF-8 first."
-    )
-
-
-def _chomp(line):
-    return line.removesuffix("\n").removesuffix("\r")
-
-
-def _json_rows(name, lines):
-    for number, line in lines:
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            row = _not_utf8(name, number, error)
-        except (ValueError, RecursionError) as error:
-            row = click.ClickException(f"{name}, line {number}: not JSON ({error}).")
-        if not isinstance(row, (dict, Exception)):
-            row = click.ClickException(
-                f"{name}, line {number}: a JSON object is needed, such as "
-                '{"text": "…"}, and this is a ' + type(row).__name__ + "."
-            )
-        yield number, row
-
-
-def _squad_rows(name, text):
-    """Yield (number, question); the file is one JSON object, which is read whole."""
-    try:
-        yield from enumerate(squad_rows("".join(line for _, line in text), name), start=1)
+        rows, header = table_rows(name, csv_rows(name, text, DELIMITERS[format]))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-
-
-def _conll_rows(name, text):
-    """Yield (line, sentence): words are in the first column and labels in the last one."""
-    start, words, labels = 1, [], []
-    for number, line in itertools.chain(text, [(0, "")]):
-        fields = line.rstrip("\r\n").split("\t") if "\t" in line else line.split()
-        if not line.strip() or fields[0] == "-DOCSTART-":
-            if words:
-                yield start, {"words": words, "labels": labels}
-            words, labels = [], []
-        elif len(fields) == 1 or not fields[0]:
-            raise click.ClickException(
-                f"{name}, line {number}: {line.strip()[:40]!r} is not a word and its label, with "
-                "a space or a tab between them."
-            )
-        else:
-            start = start if words else number
-            words.append(fields[0].strip())
-            labels.append(fields[-1].strip())
-
-
-def _csv_rows(name, text, delimiter):
-    """Yield (line, fields); the line is that in which the row ends. Blank lines are left out."""
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the module's own limit is 128 KiB
-    reader = csv.reader((line for _, line in text), delimiter=delimiter, strict=True)
-    try:
-        for fields in reader:
-            if fields:
-                yield reader.line_num, fields
-    except csv.Error as error:
-        raise click.ClickException(
-            f"{name}, line {reader.line_num}: {error}. Inside a quoted field, a quote is written "
-            "twice."
-        ) from error
+    return _as_messages(rows), header

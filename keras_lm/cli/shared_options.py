@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from keras_lm.cli.size_names import size_names
+from keras_lm.published import PUBLISHED
 from keras_lm.registry import advice
 
 # As options name them → the classes in `keras_lm.tasks`.
@@ -17,6 +18,7 @@ TASKS = {
     "question-answerer": "QuestionAnswerer",
     "masked-lm": "MaskedLM",
     "causal-lm": "CausalLM",
+    "seq2seq-lm": "Seq2SeqLM",
     "feature-extractor": "FeatureExtractor",
     "pretrainer": "Pretrainer",
 }
@@ -174,24 +176,35 @@ def together(*decorators):
     return decorate
 
 
-INPUT_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+class InputFile(click.Path):
+    """A file, `-` for standard input, or with `--format race` a folder of files."""
+
+    def __init__(self):
+        super().__init__(exists=True, allow_dash=True)
+
+    def convert(self, value, param, ctx):
+        """Return the path as it was given, or fail."""
+        self.dir_okay = ctx is not None and ctx.params.get("format") == "race"
+        return super().convert(value, param, ctx)
+
+
+INPUT_FILE = InputFile()
 
 # Read before paths are checked.
 overwrite_option = click.option(
     "--overwrite", is_flag=True, is_eager=True, help="Replace what exists."
 )
 
+PLAIN = ["csv", "tsv", "jsonl", "lines"]
+# Read before paths are checked, of which one may be a folder.
 format_option = click.option(
     "--format",
-    type=click.Choice(["csv", "tsv", "jsonl", "lines", "squad"]),
-    help="What the file is.  [default: by its suffix, .csv .tsv .jsonl .txt .json, perhaps with "
-    ".gz; .json is squad]",
-)
-labelled_format_option = click.option(
-    "--format",
-    type=click.Choice(["csv", "tsv", "jsonl", "lines", "conll", "squad"]),
-    help="What the file is.  [default: by its suffix, .csv .tsv .jsonl .txt .conll .json, perhaps "
-    "with .gz; .json is squad, and for a tagger, .txt is conll]",
+    type=click.Choice([*PLAIN, *PUBLISHED]),
+    metavar="NAME",
+    is_eager=True,
+    help=f"What the file is: {', '.join(PLAIN)}; or a published data set, "
+    f"{', '.join(PUBLISHED)}.  [default: by its suffix, .csv .tsv .jsonl .txt .conll .json, "
+    "perhaps with .gz; .json is squad, and for a tagger, .txt is conll]",
 )
 text_options = together(
     click.option(
@@ -235,6 +248,20 @@ tensorboard_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write the metrics there, for tensorboard --logdir DIR.",
+)
+# How a `Seq2SeqLM` writes; where nothing is said, as the model's preset says.
+search_options = together(
+    click.option(
+        "--num-beams",
+        type=click.IntRange(1),
+        help="More than 1 is beam search.  [default: the model's]",
+    ),
+    click.option(
+        "--length-penalty",
+        type=float,
+        help="Beam search divides log-likelihoods by the number of tokens to this power.  "
+        "[default: the model's]",
+    ),
 )
 batch_size_option = click.option(
     "--batch-size", type=click.IntRange(1), default=32, show_default=True

@@ -73,8 +73,11 @@ def first_line(error):
 
 
 @contextlib.contextmanager
-def json_lines(path):
-    """Yield `write(rows)` to standard output, or to a JSONL file that appears at the end."""
+def json_lines(path, line=None):
+    """Yield `write(rows)` to standard output, or to a JSONL file that appears at the end.
+
+    `line` makes the bytes of a row; None for `json_line`.
+    """
     with contextlib.ExitStack() as stack:
         if path is None:
             stream = sys.stdout.buffer
@@ -83,7 +86,7 @@ def json_lines(path):
 
         def write(rows):
             for row in rows:
-                stream.write(json_line(row))
+                stream.write((line or json_line)(row))
             stream.flush()
 
         yield write

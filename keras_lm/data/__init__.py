@@ -5,6 +5,7 @@ And the files of published data sets, as `fit` takes them.
 
 from keras_lm.data.augmentation import augment_texts
 from keras_lm.data.documents import read_documents, split_sentences
+from keras_lm.data.mixtures import TEXT_TO_TEXT, mix_tasks, mixing_rates, text_to_text
 from keras_lm.data.packed_windows import epoch_batches, token_windows, window_batches
 from keras_lm.data.pretraining_rows import pretraining_rows
 from keras_lm.data.shards import (
@@ -14,18 +15,27 @@ from keras_lm.data.shards import (
     write_token_shards,
 )
 from keras_lm.files import find_files
+from keras_lm.published import PublishedRows, read_published
 from keras_lm.squad_files import read_squad
+from keras_lm.tag_schemes import convert_tags
 
 __all__ = [
+    "TEXT_TO_TEXT",
+    "PublishedRows",
     "augment_texts",
+    "convert_tags",
     "epoch_batches",
     "find_files",
+    "mix_tasks",
+    "mixing_rates",
     "pretraining_rows",
     "read_documents",
+    "read_published",
     "read_squad",
     "read_token_index",
     "read_token_shards",
     "split_sentences",
+    "text_to_text",
     "token_windows",
     "window_batches",
     "write_row_shards",

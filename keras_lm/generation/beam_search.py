@@ -30,7 +30,9 @@ class Beams(NamedTuple):
 
 
 def search(model, token_ids, padding_mask, options, ending, num_beams, length_penalty, sequences=1):
-    """Continue prompts by beam search; return as `decoding.sample`, the best continuation first.
+    """Continue prompts by beam search; return as `decoding.sample`, and scores (B · N,).
+
+    The best continuation of a prompt comes first.
 
     At each step the likeliest 2 K continuations of all beams of a prompt are candidates. Those
     among the first K that end are finished texts; the likeliest K that do not are the next beams. A
@@ -65,7 +67,8 @@ def search(model, token_ids, padding_mask, options, ending, num_beams, length_pe
     number = tf.reshape(beams.done_numbers[:, :sequences], [-1])
     longest = tf.reduce_max(tf.concat([number, [0]], axis=0))
     new_ids = beams.done_ids[:, :sequences, begin : begin + longest]
-    return tf.reshape(new_ids, [tf.size(number), longest]), number
+    scores = tf.reshape(beams.done_scores[:, :sequences], [-1])
+    return tf.reshape(new_ids, [tf.size(number), longest]), number, scores
 
 
 def _search_step(begin, options, ending, num_beams, length_penalty):

@@ -235,6 +235,6 @@ def process(logits, state, options):
     logits = processors.penalize_repetition(
         logits, state.token_ids, state.padding_mask, options.repetition_penalty
     )
-    return processors.ban_repeated_ngrams(
-        logits, state.token_ids, state.padding_mask, state.end, options.no_repeat_ngram_size
-    )
+    so_far = (state.token_ids, state.padding_mask, state.end)
+    logits = processors.ban_repeated_ngrams(logits, *so_far, options.no_repeat_ngram_size)
+    return processors.ban_sequences(logits, *so_far, options.forbidden)

@@ -43,7 +43,10 @@ OPTIONS = {
 
 
 class Options(NamedTuple):
-    """The options of a batch, tensors (B,) in the order of `OPTIONS`."""
+    """The options of a batch, tensors (B,) in the order of `OPTIONS`.
+
+    Beside them there are `forbidden` (B, F, L), sequences of tokens, filled up with -1 on the left.
+    """
 
     max_new_tokens: tf.Tensor
     temperature: tf.Tensor
@@ -52,6 +55,7 @@ class Options(NamedTuple):
     repetition_penalty: tf.Tensor
     no_repeat_ngram_size: tf.Tensor
     seed: tf.Tensor
+    forbidden: tf.Tensor
 
 
 def check_options(**values):
@@ -67,10 +71,11 @@ def check_options(**values):
             raise ValueError(option.message(name, value))
 
 
-def batch_options(rows, **values):
+def batch_options(rows, forbidden=None, **values):
     """Return `Options` in the graph, with defaults for those that are not given.
 
-    `values` are scalars, (1,) or (B,). One out of range is an error when the graph runs.
+    `forbidden` (F, L) are those of all rows. `values` are scalars, (1,) or (B,). One out of range
+    is an error when the graph runs.
     """
     batch = {}
     for name, option in OPTIONS.items():
@@ -79,6 +84,8 @@ def batch_options(rows, **values):
         batch[name] = tf.broadcast_to(value, [rows])
     if values:
         raise ValueError(f"{sorted(values)} are no options: known are {sorted(OPTIONS)}.")
+    forbidden = tf.zeros([0, 1], tf.int32) if forbidden is None else forbidden
+    batch["forbidden"] = tf.tile(forbidden[tf.newaxis], [rows, 1, 1])
     return Options(**batch)
 
 

@@ -59,8 +59,8 @@ class CRF(keras.layers.Layer):
     def decode(self, logits, mask, allowed=None):
         """Return the likeliest classes, (B, S) int32, 0 where the mask is 0.
 
-        `allowed` is `(transitions, start)`: which classes may follow each other, (C, C), and which
-        may be first, (C,), 1 or 0; by default all.
+        `allowed` is `(transitions, start, end)`: which classes may follow each other, (C, C), and
+        which may be first and last, (C,), 1 or 0; by default all.
         """
         chain = self._chain(logits, mask, allowed)
         best, _ = self._forward(chain, lambda x: ops.max(x, axis=1))
@@ -100,8 +100,10 @@ class CRF(keras.layers.Layer):
             ops.cast(weight, "float32") for weight in (self.transitions, self.start, self.end)
         )
         if allowed is not None:
-            transitions += (1.0 - ops.cast(allowed[0], "float32")) * MASKED
-            start += (1.0 - ops.cast(allowed[1], "float32")) * MASKED
+            transitions, start, end = (
+                score + (1.0 - ops.cast(may, "float32")) * MASKED
+                for score, may in zip((transitions, start, end), allowed, strict=True)
+            )
         is_real = ops.expand_dims(ops.cast(ops.transpose(mask), "bool"), -1)  # (S, B, 1)
         count = ops.cumsum(ops.cast(is_real, "int32"), axis=0)
         total = ops.sum(ops.cast(is_real, "int32"), axis=0)

@@ -6,13 +6,11 @@ from keras import ops
 from keras_lm.layers.backend import scan
 
 
-@keras.saving.register_keras_serializable("keras_lm")
-class LSTM(keras.layers.Layer):
-    """An LSTM that takes and returns its state.
+class Recurrent(keras.layers.Layer):
+    """What recurrent layers share; a subclass is one cell, with its `gates` and its `advance`.
 
     A padded step leaves the state unchanged and outputs zero, so that rows may be padded on either
-    side, and `reverse` starts at each row's last real token. The gates are, in this order, input,
-    forget, cell and output, as in PyTorch and Keras.
+    side, and `reverse` starts at each row's last real token.
 
     Args:
         units: int. U.
@@ -21,22 +19,16 @@ class LSTM(keras.layers.Layer):
             training, the same ones in all steps and rows of a batch.
         use_bias: bool.
 
-    Call: `lstm(x, padding_mask=None, state=None)` with `x` (B, S, I), the mask (B, S) int32, 1 =
-    real, and the state as returned: `{"hidden": (B, U), "cell": (B, U)}`, zero by default. Returns
-    the outputs (B, S, U) and the state after the last step.
+    Call: `layer(x, padding_mask=None, state=None)` with `x` (B, S, I), the mask (B, S) int32, 1 =
+    real, and the state as returned, a dict of `parts`, (B, U) each, zero by default. Returns the
+    outputs (B, S, U) and the state after the last step.
 
     Raises:
         ValueError: if `weight_drop` is not in [0, 1).
-
-    Example:
-
-        lstm = LSTM(5)
-        first, state = lstm(np.ones((2, 7, 3), "float32"))
-        rest, state = lstm(np.ones((2, 4, 3), "float32"), state=state)  # continues from there
-
-    Source: the equations of `torch.nn.LSTM`; weight drop: "Regularizing and Optimizing LSTM
-    Language Models", https://arxiv.org/abs/1708.02182, section 2.
     """
+
+    gates = 1  # of how many times U numbers
+    parts = ("hidden",)  # of a state, its output first
 
     def __init__(self, units, reverse=False, weight_drop=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
@@ -49,15 +41,28 @@ class LSTM(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator() if weight_drop else None
 
     def build(self, input_shape):
-        gates = 4 * self.units
+        gates = self.gates * self.units
         self.kernel = self.add_weight(name="kernel", shape=(input_shape[-1], gates))
         self.recurrent_kernel = self.add_weight(
             name="recurrent_kernel", shape=(self.units, gates), initializer="orthogonal"
         )
         if self.use_bias:
             self.bias = self.add_weight(
-                name="bias", shape=(gates,), initializer=_remembering_bias(self.units)
+                name="bias", shape=(gates,), initializer=self.bias_initializer
             )
+
+    bias_initializer = "zeros"
+
+    def advance(self, gates, state, recurrent_kernel):
+        """Return the state after a step: a tuple of (B, U), as `state`.
+
+        Args:
+            gates: (B, G · U), of the step's input; see `input_gates`.
+            state: tuple of (B, U), in the order of `parts`: the first in the layer's dtype, others
+                in float32, as they are sums over all steps.
+            recurrent_kernel: (U, G · U) in the layer's dtype.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how it advances.")
 
     def call(self, x, padding_mask=None, state=None, training=None):
         recurrent_kernel = ops.cast(self.recurrent_kernel, self.compute_dtype)
@@ -67,48 +72,49 @@ class LSTM(keras.layers.Layer):
             )
 
         def step(carry, xs):
-            hidden, cell = carry  # (B, U), the cell in float32: it is a sum over all steps
-            gates = ops.cast(xs[0] + ops.matmul(hidden, recurrent_kernel), "float32")
-            let_in, keep, candidate, let_out = ops.split(gates, 4, axis=-1)
-            new_cell = ops.sigmoid(keep) * cell + ops.sigmoid(let_in) * ops.tanh(candidate)
-            new_hidden = ops.cast(ops.sigmoid(let_out) * ops.tanh(new_cell), hidden.dtype)
+            new = self.advance(xs[0], carry, recurrent_kernel)
             if padding_mask is None:
-                return (new_hidden, new_cell), new_hidden
+                return new, new[0]
             is_real = xs[1]  # (B, 1)
-            output = ops.where(is_real, new_hidden, ops.zeros_like(new_hidden))
-            carry = ops.where(is_real, new_hidden, hidden), ops.where(is_real, new_cell, cell)
+            output = ops.where(is_real, new[0], ops.zeros_like(new[0]))
+            carry = tuple(ops.where(is_real, *both) for both in zip(new, carry, strict=True))
             return carry, output
 
-        xs = (self._project(x),)
+        xs = (self.input_gates(ops.transpose(x, (1, 0, 2))),)
         if padding_mask is not None:
             xs += (ops.expand_dims(ops.transpose(padding_mask) > 0, -1),)
-        carry = self._start(x, state)
-        carry, outputs = scan(step, carry, xs, reverse=self.reverse)  # (S, B, U)
-        hidden, cell = carry
-        state = {"hidden": hidden, "cell": ops.cast(cell, self.compute_dtype)}
+        carry, outputs = scan(step, self._start(x, state), xs, reverse=self.reverse)  # (S, B, U)
+        state = {
+            name: ops.cast(part, self.compute_dtype)
+            for name, part in zip(self.parts, carry, strict=True)
+        }
         return ops.transpose(outputs, (1, 0, 2)), state
 
-    def _project(self, x):
-        """The inputs' part of the gates of all steps, in one product: (S, B, 4U)."""
-        x = ops.transpose(x, (1, 0, 2))
-        length, rows, _ = ops.shape(x)
-        gates = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), self.kernel)
+    def input_gates(self, x):
+        """Return the input's part of the gates, of any number of steps in one product.
+
+        Args:
+            x: (…, I). Returns (…, G · U).
+        """
+        leading = ops.shape(x)[:-1]
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        gates = ops.matmul(rows, ops.cast(self.kernel, rows.dtype))
         if self.use_bias:
-            gates = ops.add(gates, self.bias)
-        return ops.reshape(gates, (length, rows, 4 * self.units))
+            gates = ops.add(gates, ops.cast(self.bias, gates.dtype))
+        return ops.reshape(gates, (*leading, self.gates * self.units))
 
     def _start(self, x, state):
         if state is None:
             zeros = ops.zeros((ops.shape(x)[0], self.units), self.compute_dtype)
-            state = {"hidden": zeros, "cell": zeros}
+            state = dict.fromkeys(self.parts, zeros)
+        first, *others = self.parts
         return (
-            ops.cast(state["hidden"], self.compute_dtype),
-            ops.cast(state["cell"], "float32"),
+            ops.cast(state[first], self.compute_dtype),
+            *(ops.cast(state[name], "float32") for name in others),
         )
 
     def compute_output_shape(self, input_shape, *_, **__):
-        batch = input_shape[0]
-        state = {"hidden": (batch, self.units), "cell": (batch, self.units)}
+        state = dict.fromkeys(self.parts, (input_shape[0], self.units))
         return (*input_shape[:-1], self.units), state
 
     def get_config(self):
@@ -118,6 +124,70 @@ class LSTM(keras.layers.Layer):
             "weight_drop": self.weight_drop,
             "use_bias": self.use_bias,
         }
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class LSTM(Recurrent):
+    """An LSTM that takes and returns its state, `{"hidden": (B, U), "cell": (B, U)}`.
+
+    The gates are, in this order, input, forget, cell and output, as in PyTorch and Keras. Arguments
+    and calls are those of `keras_lm.layers.recurrent.Recurrent`: `units`, `reverse` (read from the
+    last token to the first), `weight_drop` (of the recurrent kernel, in training) and `use_bias`.
+
+    Example:
+
+        lstm = LSTM(5)
+        first, state = lstm(np.ones((2, 7, 3), "float32"))
+        rest, state = lstm(np.ones((2, 4, 3), "float32"), state=state)  # continues from there
+
+    Source: the equations of `torch.nn.LSTM`; weight drop: "Regularizing and Optimizing LSTM
+    Language Models", https://arxiv.org/abs/1708.02182, section 2.
+    """
+
+    gates = 4
+    parts = ("hidden", "cell")
+
+    def bias_initializer(self, shape, dtype=None):
+        """Zeros, but ones for the forget gate, so that an untrained cell keeps its values."""
+        zeros, ones = ops.zeros(self.units, dtype), ops.ones(self.units, dtype)
+        return ops.concatenate([zeros, ones, zeros, zeros])
+
+    def advance(self, gates, state, recurrent_kernel):
+        hidden, cell = state
+        gates = ops.cast(gates + ops.matmul(hidden, recurrent_kernel), "float32")
+        let_in, keep, candidate, let_out = ops.split(gates, 4, axis=-1)
+        cell = ops.sigmoid(keep) * cell + ops.sigmoid(let_in) * ops.tanh(candidate)
+        return ops.cast(ops.sigmoid(let_out) * ops.tanh(cell), hidden.dtype), cell
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class GRU(Recurrent):
+    """A gated recurrent unit that takes and returns its state, `{"hidden": (B, U)}`.
+
+    The gates are, in this order, update, reset and candidate, as in Keras's with
+    `reset_after=False`: the update gate is the share of the old state that stays. (In Bahdanau et
+    al. it is the share that goes.) Arguments and calls are those of
+    `keras_lm.layers.recurrent.Recurrent`.
+
+    Example:
+
+        outputs, state = GRU(5)(np.ones((2, 7, 3), "float32"))
+
+    Source: Cho et al. 2014, https://arxiv.org/abs/1406.1078, section 2.3.
+    """
+
+    gates = 3
+
+    def advance(self, gates, state, recurrent_kernel):
+        (hidden,) = state
+        units = 2 * self.units
+        both = gates[:, :units] + ops.matmul(hidden, recurrent_kernel[:, :units])
+        update, reset = ops.split(ops.sigmoid(ops.cast(both, "float32")), 2, axis=-1)
+        old = ops.cast(hidden, "float32")
+        read = ops.cast(reset * old, hidden.dtype)
+        candidate = gates[:, units:] + ops.matmul(read, recurrent_kernel[:, units:])
+        new = update * old + (1.0 - update) * ops.tanh(ops.cast(candidate, "float32"))
+        return (ops.cast(new, hidden.dtype),)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -133,13 +203,15 @@ class BidirectionalLSTM(keras.layers.Layer):
         outputs.shape  # (2, 7, 10)
     """
 
+    direction_class = LSTM
+
     def __init__(self, units, weight_drop=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
         self.units = units
         self.weight_drop = weight_drop
         self.use_bias = use_bias
         self.directions = [
-            LSTM(
+            self.direction_class(
                 units,
                 reverse=name == "backward",
                 weight_drop=weight_drop,
@@ -181,12 +253,14 @@ class BidirectionalLSTM(keras.layers.Layer):
         }
 
 
-def _remembering_bias(units):
-    """Zeros, but ones for the forget gate, so that an untrained cell keeps its values."""
+@keras.saving.register_keras_serializable("keras_lm")
+class BidirectionalGRU(BidirectionalLSTM):
+    """Two `GRU`s over the same input, one in each direction, as `BidirectionalLSTM`.
 
-    def initializer(shape, dtype=None):
-        return ops.concatenate(
-            [ops.zeros(units, dtype), ops.ones(units, dtype), ops.zeros(2 * units, dtype)]
-        )
+    Example:
 
-    return initializer
+        outputs, state = BidirectionalGRU(5)(np.ones((2, 7, 3), "float32"))
+        outputs.shape  # (2, 7, 10)
+    """
+
+    direction_class = GRU

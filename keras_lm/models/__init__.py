@@ -15,14 +15,15 @@ from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.lstm import LSTMBackbone
-from keras_lm.models.marian import MarianBackbone
+from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
+from keras_lm.models.rnn_encoder_decoder import RNNEncoderBackbone, RNNEncoderDecoderBackbone
 from keras_lm.models.roberta import RobertaBackbone
 from keras_lm.models.spanbert import SpanBertBackbone
-from keras_lm.models.t5 import T5Backbone
+from keras_lm.models.t5 import T5Backbone, T5EncoderBackbone
 from keras_lm.models.taglm import TagLMBackbone
 from keras_lm.models.tinybert import TinyBertBackbone
-from keras_lm.models.transformer import TransformerBackbone
+from keras_lm.models.transformer import TransformerBackbone, TransformerEncoderBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 
@@ -45,12 +46,17 @@ __all__ = [
     "GPTNeoBackbone",
     "LSTMBackbone",
     "MarianBackbone",
+    "MarianEncoderBackbone",
     "PairLSTMBackbone",
+    "RNNEncoderBackbone",
+    "RNNEncoderDecoderBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",
+    "T5EncoderBackbone",
     "TagLMBackbone",
     "TinyBertBackbone",
     "TransformerBackbone",
+    "TransformerEncoderBackbone",
     "WordVectorBackbone",
 ]

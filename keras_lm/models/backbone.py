@@ -95,6 +95,10 @@ class Backbone(keras.Model):
     mask_name = "padding_mask"
     # The class that packs a tokenizer's ids into rows.
     packer_class = Packer
+    # The tensors of a checkpoint, a regular expression, that the model does without on purpose.
+    LEFT_OUT = r"(?!)"
+    # The class of an encoder-decoder's encoder alone, which all tasks but `Seq2SeqLM` are over.
+    encoder_class = None
     # What `forward` returns beside the outputs, for inspection.
     INNER = ("hidden_states", "attention_biases")
 

@@ -110,6 +110,42 @@ class CoveBackbone(WordBackbone):
             hidden_states.append(x)
         return {"sequence_output": x, "hidden_states": hidden_states}
 
+    @classmethod
+    def from_translator(cls, translator):
+        """Return the encoder of a translation model, with its word vectors: how CoVe was made.
+
+        The paper's translator is `RNNEncoderDecoderBackbone(…, num_layers=2, hidden_dim=600,
+        embedding_dim=300, attention="general", input_feeding=True)`, which read GloVe's vectors by
+        `with_word_vectors`, trained as a `Seq2SeqLM`; `docs/recurrent.md` shows it.
+
+        Args:
+            translator: `keras_lm.models.RNNEncoderDecoderBackbone`, of LSTMs that read both ways.
+
+        Raises:
+            ValueError: if its encoder is another network.
+
+        Source: McCann et al. 2017, https://arxiv.org/abs/1708.00107, section 3.
+        """
+        config = translator.config
+        if not (config.get("cell") == "lstm" and config["bidirectional"]):
+            raise ValueError(
+                f"translator is {translator.name!r}, but CoVe's encoder is an "
+                "RNNEncoderDecoderBackbone's with cell='lstm' and bidirectional=True."
+            )
+        cove = cls(
+            num_layers=config["num_layers"],
+            embedding_dim=translator.token_embedding.output_dim,
+            hidden_dim=config["hidden_dim"],
+            vocabulary_size=config["vocabulary_size"],
+        )
+        cove.word_embedding.set_weights(translator.token_embedding.get_weights())
+        for i, layer in enumerate(translator.encoder_layers):
+            for own, other in zip(
+                (cove.forwards[i], cove.backwards[i]), layer.directions, strict=True
+            ):
+                own.set_weights(other.get_weights())
+        return cove
+
     def with_word_vectors(self, word_vectors):
         """Return a copy that takes `token_ids`, with the table of a `WordVectorBackbone`.
 

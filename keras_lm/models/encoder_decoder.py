@@ -1,5 +1,8 @@
 """What encoder-decoders share: inputs, the state of a decoder, and the head.
 
+`EncoderDecoderBackbone` is for all of them, `CachedEncoderDecoderBackbone` for Transformers, and
+`EncoderHalf` makes a model of the encoder alone.
+
 Shapes: B batch, S source, T new target tokens, L decoder blocks, N heads, H per head, D hidden.
 """
 
@@ -8,12 +11,161 @@ from keras import ops
 from keras_lm.layers import CausalLMHead
 from keras_lm.layers.cache import DecoderCache
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Input, WordBackbone
 from keras_lm.models.causal import CachedBackbone
 from keras_lm.packers import Template
 
 
-class EncoderDecoderBackbone(CachedBackbone):
+class EncoderDecoderBackbone(Backbone):
+    """A model that reads a source, and writes a target token by token.
+
+    A subclass defines its layers, and its two halves; the first is
+
+        def encode(self, token_ids, padding_mask, training=None):
+            …
+            return {"encoder_sequence_output": x, "encoder_hidden_states": [...]}
+
+    Call: `backbone({"encoder_token_ids": …, "encoder_padding_mask": …, "decoder_token_ids": …,
+    "decoder_padding_mask": …})`, the first two (B, S), the others (B, T), all int32; the masks are
+    optional. Returns `encoder_sequence_output` (B, S, D), `sequence_output` (B, T, D) of the
+    decoder, and the state after these tokens, which has under `"fixed"` what stays the same for a
+    source. With a state, a call takes further decoder tokens and no encoder's.
+
+    A Transformer's state is the `cache`: that of `CausalBackbone`, and under `"fixed"`
+
+        {"keys": (B, L, N, S, H), "values": (B, L, N, S, H), "padding_mask": (B, S) int32}
+
+    Args:
+        state_name: str. The key of the state in inputs and outputs.
+        dtype: a dtype policy or its name.
+
+    Example:
+
+        backbone = keras_lm.models.T5Backbone(100, 2, 2, hidden_dim=16, intermediate_dim=32)
+        first = backbone({"encoder_token_ids": [[8, 6, 1]], "decoder_token_ids": [[0, 5]]})
+        more = backbone({"decoder_token_ids": [[7]], "cache": first["cache"]})
+
+    Source: Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, section 2.
+    """
+
+    TEMPLATE = Template(single="$A:0 </s>:0", pair="$A:0 </s>:0 $B:0 </s>:0")
+    INNER = (*Backbone.INNER, "encoder_hidden_states", "encoder_attention_biases", "source_bias")
+    mask_name = "decoder_padding_mask"
+    # Whether the token that the decoder starts with may be generated.
+    generates_start = True
+
+    def __init__(self, state_name="cache", dtype=None, name=None):
+        inputs = {
+            "encoder_token_ids": Input(),
+            "encoder_padding_mask": Input(default=1, like="encoder_token_ids"),
+            "decoder_token_ids": Input(),
+            "decoder_padding_mask": Input(default=1, like="decoder_token_ids"),
+            state_name: Input(is_state=True),
+        }
+        super().__init__(inputs, dtype=dtype, name=name)
+
+    def fields_of(self, inputs):
+        if inputs.get(self.state_name) is None:
+            return self.input_fields
+        # The state holds what the encoder has read.
+        fields = self.input_fields.items()
+        return {name: field for name, field in fields if not name.startswith("encoder_")}
+
+    def encode(self, token_ids, padding_mask, training=None):
+        raise NotImplementedError(f"{type(self).__name__} does not say how it encodes.")
+
+    def state_after(self, token_ids, padding_mask, length):
+        """Return the state before any target token, for sources (B, S).
+
+        Args:
+            token_ids, padding_mask: int32 (B, S).
+            length: int. How many target tokens to make room for, if the state has slots.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how its decoder starts.")
+
+    @property
+    def encoder_hidden_states(self):
+        """Symbolic tensors: the encoder's embedding output, then that of each of its blocks."""
+        return self.symbolic["encoder_hidden_states"]
+
+    def encoder_backbone(self):
+        """Return the encoder as a model of its own, with copies of its weights.
+
+        It is a backbone as BERT's, for all tasks that read texts; see `EncoderHalf`.
+
+        Example:
+
+            t5 = keras_lm.models.T5Backbone(100, 2, 2, hidden_dim=16, intermediate_dim=32)
+            task = keras_lm.tasks.TextClassifier(t5.encoder_backbone(), num_classes=2)
+        """
+        config = self.get_config()
+        del config["name"]
+        encoder = self.encoder_class(**config)
+        own = {variable.path: variable for variable in self.weights}
+        for variable in encoder.weights:
+            if "seed_generator" not in variable.path:
+                variable.assign(own[variable.path])
+        return encoder
+
+    def make_head(self, kind, **options):
+        try:
+            return super().make_head(kind, **options)
+        except ValueError as error:
+            if self.encoder_class is None:
+                raise
+            raise ValueError(
+                f"{error} Its encoder may: pass backbone.encoder_backbone(), or a source to "
+                "from_preset of the task."
+            ) from None
+
+
+class EncoderHalf(WordBackbone):
+    """The encoder of an encoder-decoder as a model of its own, for all tasks that read texts.
+
+    A mixin before the class of the whole model, whose arguments it takes: those of a decoder make
+    no difference. `from_preset` takes a checkpoint of either. Heads read the mean of a text's
+    tokens, or each.
+
+    Call: `encoder({"token_ids": …, "padding_mask": …})`, (B, S) int32 each; the mask is optional.
+    Returns `sequence_output` (B, S, D).
+    """
+
+    TEMPLATE = EncoderDecoderBackbone.TEMPLATE
+    SIZES = {}  # those of the whole model
+    INNER = Backbone.INNER
+    mask_name = "padding_mask"
+    learning_rate = Backbone.learning_rate
+    # What only a decoder has, in our presets, in T5's folders and in Marian's.
+    LEFT_OUT = r"^(model\.)?decoder[._/]|^(lm|token)_head[./]|^final_logits_bias$"
+    encoder_class = None
+
+    def finish(self, config):
+        self.input_fields = {
+            "token_ids": Input(),
+            "padding_mask": Input(default=1, like="token_ids"),
+        }
+        super().finish(config)
+
+    def fields_of(self, inputs):
+        return self.input_fields
+
+    def forward(self, token_ids, padding_mask, training=None):
+        encoded = self.encode(token_ids, padding_mask, training)
+        names = ("sequence_output", "hidden_states", "attention_biases")
+        encoded = {name: encoded.get(f"encoder_{name}") for name in names}
+        return {name: value for name, value in encoded.items() if value is not None}
+
+    @property
+    def blocks(self):
+        return self.encoder_blocks
+
+    def make_head(self, kind, **options):
+        if kind == "seq2seq_lm":
+            return Backbone.make_head(self, kind)  # which refuses: there is no decoder
+        return super().make_head(kind, **options)
+
+
+class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
     """A Transformer that reads a source, and writes a target token by token.
 
     A subclass defines its layers, with a `token_embedding`, `encoder_blocks` and `decoder_blocks`,
@@ -30,51 +182,10 @@ class EncoderDecoderBackbone(CachedBackbone):
                     "attention_biases": [...], "source_bias": …}
 
     with a `keras_lm.layers.cache.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
-
-    Call: `backbone({"encoder_token_ids": …, "encoder_padding_mask": …, "decoder_token_ids": …,
-    "decoder_padding_mask": …})`, the first two (B, S), the others (B, T), all int32; the masks are
-    optional. Returns `encoder_sequence_output` (B, S, D), `sequence_output` (B, T, D) of the
-    decoder, and the `cache` after these tokens: that of `CausalBackbone`, and under `"fixed"` what
-    stays the same for a source,
-
-        {"keys": (B, L, N, S, H), "values": (B, L, N, S, H), "padding_mask": (B, S) int32}
-
-    With a `cache`, a call takes further decoder tokens and no encoder's.
-
-    Args:
-        dtype: a dtype policy or its name.
-
-    Example:
-
-        backbone = keras_lm.models.T5Backbone(100, 2, 2, hidden_dim=16, intermediate_dim=32)
-        first = backbone({"encoder_token_ids": [[8, 6, 1]], "decoder_token_ids": [[0, 5]]})
-        more = backbone({"decoder_token_ids": [[7]], "cache": first["cache"]})
+    Arguments and calls are those of `EncoderDecoderBackbone`.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
     """
-
-    TEMPLATE = Template(single="$A:0 </s>:0", pair="$A:0 </s>:0 $B:0 </s>:0")
-    INNER = (*Backbone.INNER, "encoder_hidden_states", "encoder_attention_biases", "source_bias")
-    mask_name = "decoder_padding_mask"
-    # Whether the token that the decoder starts with may be generated.
-    generates_start = True
-
-    def __init__(self, dtype=None, name=None):
-        inputs = {
-            "encoder_token_ids": Input(),
-            "encoder_padding_mask": Input(default=1, like="encoder_token_ids"),
-            "decoder_token_ids": Input(),
-            "decoder_padding_mask": Input(default=1, like="decoder_token_ids"),
-            "cache": Input(is_state=True),
-        }
-        super().__init__(inputs, dtype=dtype, name=name)
-
-    def fields_of(self, inputs):
-        if inputs.get("cache") is None:
-            return self.input_fields
-        # The cache holds what the encoder has read.
-        fields = self.input_fields.items()
-        return {name: field for name, field in fields if not name.startswith("encoder_")}
 
     def forward(
         self,
@@ -97,18 +208,10 @@ class EncoderDecoderBackbone(CachedBackbone):
         )
         return encoded | self.decode(decoder_token_ids, decoder_padding_mask, cache, training)
 
-    def encode(self, token_ids, padding_mask, training=None):
-        raise NotImplementedError(f"{type(self).__name__} does not say how it encodes.")
-
     def decode(self, token_ids, padding_mask, cache, training=None):
         raise NotImplementedError(f"{type(self).__name__} does not say how it decodes.")
 
     # === To look inside ===
-
-    @property
-    def encoder_hidden_states(self):
-        """Symbolic tensors: the encoder's embedding output, then that of each of its blocks."""
-        return self.symbolic["encoder_hidden_states"]
 
     def encoder_attention_probabilities(self, inputs):
         """Return the encoder's attention probabilities, a list of (B, N, S, S), one per block."""
@@ -156,7 +259,6 @@ class EncoderDecoderBackbone(CachedBackbone):
         return state | {FIXED: source}
 
     def state_after(self, token_ids, padding_mask, length):
-        """Return the state before any target token, for sources (B, S)."""
         encoded = self.encode(token_ids, padding_mask)["encoder_sequence_output"]
         state = super().initial_state(ops.shape(token_ids)[0], length)
         blocks = self.decoder_blocks

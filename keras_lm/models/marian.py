@@ -24,7 +24,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
     truncated_normal,
 )
-from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.sentence_piece import MarianTokenizer
 
 
@@ -49,7 +49,7 @@ class MarianLMHead(CausalLMHead):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MarianBackbone(EncoderDecoderBackbone):
+class MarianBackbone(CachedEncoderDecoderBackbone):
     """The encoder and the decoder of Marian's Transformer.
 
     Args:
@@ -211,6 +211,21 @@ class MarianBackbone(EncoderDecoderBackbone):
             )
         return super().make_head(kind, **options)
 
+
+@keras.saving.register_keras_serializable("keras_lm")
+class MarianEncoderBackbone(EncoderHalf, MarianBackbone):
+    """The encoder of Marian's Transformer alone, for all tasks that read texts. See `EncoderHalf`.
+
+    Example:
+
+        encoder = keras_lm.models.MarianEncoderBackbone(
+            100, 2, 2, hidden_dim=16, intermediate_dim=32
+        )
+        encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
+    """
+
+
+MarianBackbone.encoder_class = MarianEncoderBackbone
 
 _SIZE = {"num_layers": 6, "num_heads": 8, "hidden_dim": 512, "intermediate_dim": 2048}
 MarianBackbone.SIZES = {

@@ -19,7 +19,7 @@ def estimate(cls, **arguments):
     and `training`, three times as many; for models that were pretrained by masking or by replaced
     tokens also `pretraining`, with the heads for this, at the published rate of 15 %. A token of
     ELMo is a word with all of its characters: each filter counts at each position. One of an
-    encoder-decoder is a token of a source and one of a target, for T5 of 512 each.
+    encoder-decoder is a token of a source and one of a target, for T5 of 512 each, for RNNs of 50.
 
     Example:
 
@@ -162,6 +162,29 @@ def _awd_lstm(config):
     return embedding + kernels + 4 * sum(widths), 2 * (kernels + embedding), 0
 
 
+def _rnn_encoder_decoder(config):
+    width, cells = config["hidden_dim"], {"lstm": 4, "gru": 3}[config["cell"]]
+    narrow, attention = config["embedding_dim"] or width, config["attention"]
+    is_additive, both = attention == "additive", attention in ("additive", "concat")
+    # Each of two directions has half of the units.
+    units = width // (2 if config["bidirectional"] else 1)
+    encoder = config["num_layers"]
+    decoder = config["num_decoder_layers"] or encoder
+    kernels = cells * width * (narrow + (encoder - 1) * width + encoder * units)
+    kernels += cells * width * (narrow + (decoder - 1) * width + decoder * width)
+    kernels += (is_additive or config["input_feeding"]) * cells * width**2
+    kernels += (both + (attention not in (None, "dot"))) * width**2  # of queries, and of keys
+    readout = 2 * width * (2 * width + narrow) if is_additive else 2 * width**2
+    kernels += (attention is not None) * readout
+    biases = cells * width * (encoder + decoder) + both * width + is_additive * 2 * width
+    starts = is_additive * decoder * (units + 1) * width  # once a text
+    rows = config["decoder_vocabulary_size"]
+    embeddings = (config["vocabulary_size"] + (rows or 0)) * narrow
+    multiplied = kernels + (rows or config["vocabulary_size"]) * width
+    attended = (attention is not None) * 50  # words, the longest that Bahdanau et al. trained on
+    return embeddings + kernels + biases + starts, 2 * multiplied + 4 * attended * width, 0
+
+
 def _token_head(config):
     width, rows = config["hidden_dim"], config["vocabulary_size"]
     return _MASKED * (config.get("embedding_dim") or width) * (width + rows)
@@ -219,6 +242,7 @@ _COUNTS = {
     "GPTNeoBackbone": _transformer(lambda c: (2 - 3 * c["num_layers"]) * c["hidden_dim"]),
     "ElmoBackbone": _elmo,
     "AWDLSTMBackbone": _awd_lstm,
+    "RNNEncoderDecoderBackbone": _rnn_encoder_decoder,
     "T5Backbone": _t5,
     "MarianBackbone": _encoder_decoder,
     "TransformerBackbone": _encoder_decoder,

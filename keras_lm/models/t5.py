@@ -8,15 +8,23 @@ of two tokens, in buckets, one table for all blocks of a half; heads may be wide
 Shapes: B batch, S source, T target, D hidden, N heads, H per head, V vocabulary.
 """
 
+import dataclasses
+import re
+
 import keras
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.configs import own_activation, require_only
 from keras_lm.converters.converter import Converter, signs
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.names import (
+    KERAS_HUB_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    transpose_kernels,
+)
 from keras_lm.layers import CausalBias, PaddingBias
 from keras_lm.layers.masks import as_tensor
-from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.t5_layers import (
     RelativePositionBias,
     RMSNorm,
@@ -29,7 +37,7 @@ from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class T5Backbone(EncoderDecoderBackbone):
+class T5Backbone(CachedEncoderDecoderBackbone):
     """The encoder and the decoder of T5.
 
     Args:
@@ -49,7 +57,7 @@ class T5Backbone(EncoderDecoderBackbone):
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
 
     Call: like `EncoderDecoderBackbone`; texts may have any length. The outputs are those after the
-    final norms.
+    final norms. ByT5's folders hold the same network; its tokenizer of bytes is not read.
 
     Example:
 
@@ -192,6 +200,20 @@ class T5Backbone(EncoderDecoderBackbone):
         return super().make_head(kind, **options)
 
 
+@keras.saving.register_keras_serializable("keras_lm")
+class T5EncoderBackbone(EncoderHalf, T5Backbone):
+    """The encoder of T5 alone, for all tasks that read texts. See `EncoderHalf`.
+
+    Example:
+
+        encoder = keras_lm.models.T5EncoderBackbone(100, 2, 2, hidden_dim=16, intermediate_dim=32)
+        encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
+    """
+
+
+T5Backbone.encoder_class = T5EncoderBackbone
+
+
 def _size(num_layers, num_heads, hidden_dim, intermediate_dim, head_dim=64, **others):
     return {
         "vocabulary_size": 32128,
@@ -272,9 +294,68 @@ NAMES = NameTable(
 )
 
 
+class _KerasHubNames(NameTable):
+    """KerasHub's names, which count the decoder's layers on from the encoder's."""
+
+    def resolve(self, tensors):
+        resolved = super().resolve(tensors)
+        layers = {name.split("/")[0] for name in resolved if name.startswith("layer_")}
+        reads_source = {name.split("/")[0] for name in resolved if "/cross_attention/" in name}
+        first = len(layers - reads_source)  # of the decoder
+
+        def own(name):
+            found = re.match(r"layer_(\d+)/", name)
+            if not found:
+                return name
+            number = int(found[1])
+            half = f"encoder_{number}" if number < first else f"decoder_{number - first}"
+            return f"{half}/{name[found.end() :]}"
+
+        return {own(name): stored for name, stored in resolved.items()}
+
+
+_KERAS_HUB = {
+    "token_embedding": "reversible_embedding",
+    "token_head/embeddings": "reversible_embedding/vars/1",
+    "encoder_norm": "t5_layer_norm",
+    "decoder_norm": "t5_layer_norm_1",
+    "decoder_block_{i}/cross_attention/query": "decoder_{i}/cross_attention/query_projector",
+    "decoder_block_{i}/cross_attention/key_value": tuple(
+        f"decoder_{{i}}/cross_attention/{part}_projector" for part in ("key", "value")
+    ),
+    "decoder_block_{i}/cross_attention/output": "decoder_{i}/cross_attention/output_projector",
+    "decoder_block_{i}/cross_attention_norm": "decoder_{i}/cross_attention_layer_norm",
+}
+for _half in _HALVES:
+    _ours, _theirs = f"{_half}_block_{{i}}", f"{_half}_{{i}}"
+    _KERAS_HUB |= {
+        f"{_half}_positions": f"{_half}_0/self_attention",
+        f"{_ours}/attention/query_key_value": tuple(
+            f"{_theirs}/self_attention/{part}_projector" for part in ("query", "key", "value")
+        ),
+        f"{_ours}/attention/output": f"{_theirs}/self_attention/output_projector",
+        f"{_ours}/attention_norm": f"{_theirs}/self_attention_layer_norm",
+        f"{_ours}/feedforward/intermediate": f"{_theirs}/input_projector",
+        f"{_ours}/feedforward/gate": f"{_theirs}/gate_projector",
+        f"{_ours}/feedforward/output": f"{_theirs}/output_projector",
+        f"{_ours}/feedforward_norm": f"{_theirs}/layer_norm",
+    }
+KERAS_HUB_NAMES = _KerasHubNames(
+    _KERAS_HUB,
+    leaves=KERAS_HUB_LEAVES,
+    layout=lambda path, array: array.T if path == "token_head/embeddings" else array,
+    prefix="layers/",
+    spellings={"t5_transformer_layer/": "layer_0/", "t5_transformer_layer_": "layer_"},
+)
+
+
 def _huggingface_config(checkpoint):
-    config = checkpoint.config
     require_only(checkpoint, T5Backbone, {"is_encoder_decoder": True})
+    return _encoder_config(checkpoint)
+
+
+def _encoder_config(checkpoint):
+    config = checkpoint.config
     stated = config.get("feed_forward_proj", "relu")
     gate, _, activation = stated.rpartition("-") if isinstance(stated, str) else ("?", "", "")
     if gate not in ("", "gated"):
@@ -302,18 +383,55 @@ def _huggingface_config(checkpoint):
     }
 
 
+def _keras_hub_config(checkpoint):
+    config = checkpoint.config["config"]
+    shared = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+    activation = config["activation"]
+    if isinstance(activation, dict):  # a function of KerasHub's own
+        is_tanh = "gelu" in str(activation["config"]) and "approx" in str(activation["config"])
+        activation = "gelu_tanh" if is_tanh else activation["config"]
+    return {key: config[key] for key in (*shared, "dropout", "layer_norm_epsilon")} | {
+        "head_dim": config["key_value_dim"],
+        "activation": activation,
+        "gated": config["use_gated_activation"],
+        "tie_embeddings": config["tie_embedding_weights"],
+    }
+
+
+def _is_keras_hub(checkpoint):
+    return checkpoint.config.get("class_name") == "T5Backbone"
+
+
+_TYPES = ("t5", "mt5")
+_SIGNS = [
+    "shared.weight",
+    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+]
+_SIGN_OF_DECODER = "decoder.block.0.layer.1.EncDecAttention.q.weight"
+
+
+def _encoder_signs(checkpoint):
+    """One more than the whole model's for what Hugging Face calls a `T5EncoderModel`."""
+    found = signs(checkpoint, _TYPES, _SIGNS)
+    return found + (_SIGN_OF_DECODER not in checkpoint.tensors) if found else 0
+
+
 T5Backbone.CONVERTERS = {
     "huggingface": Converter(
-        lambda checkpoint: signs(
-            checkpoint,
-            ("t5", "mt5"),
-            [
-                "shared.weight",
-                "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-                "decoder.block.0.layer.1.EncDecAttention.q.weight",
-            ],
-        ),
+        lambda checkpoint: signs(checkpoint, _TYPES, [*_SIGNS, _SIGN_OF_DECODER]),
         _huggingface_config,
         NAMES,
+    ),
+    "keras_hub": Converter(_is_keras_hub, _keras_hub_config, KERAS_HUB_NAMES),
+}
+T5EncoderBackbone.CONVERTERS = {
+    "huggingface": Converter(_encoder_signs, _encoder_config, NAMES),
+    "keras_hub": Converter(
+        _is_keras_hub,
+        _keras_hub_config,
+        # What is left over there is the decoder's; what is missing is an error all the same.
+        dataclasses.replace(
+            KERAS_HUB_NAMES, ignored=r"/(t5_transformer_layer|t5_layer_norm_1|reversible_emb)"
+        ),
     ),
 }

@@ -14,12 +14,12 @@ from keras_lm.layers import (
     PostNormBlock,
     SinusoidalPositionEmbedding,
 )
-from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TransformerBackbone(EncoderDecoderBackbone):
+class TransformerBackbone(CachedEncoderDecoderBackbone):
     """The encoder and the decoder of the Transformer.
 
     Args:
@@ -184,6 +184,21 @@ class TransformerBackbone(EncoderDecoderBackbone):
             )
         return super().make_head(kind, **options)
 
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TransformerEncoderBackbone(EncoderHalf, TransformerBackbone):
+    """The encoder of the Transformer alone, for all tasks that read texts. See `EncoderHalf`.
+
+    Example:
+
+        encoder = keras_lm.models.TransformerEncoderBackbone(
+            100, 2, 2, hidden_dim=16, intermediate_dim=32
+        )
+        encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
+    """
+
+
+TransformerBackbone.encoder_class = TransformerEncoderBackbone
 
 # Tables 2 and 3 of the paper; its vocabularies of both languages, section 5.1.
 _BASE = {"num_layers": 6, "num_heads": 8, "hidden_dim": 512, "intermediate_dim": 2048}

@@ -36,6 +36,7 @@ from keras_lm.objectives.replaced_tokens import (
 )
 from keras_lm.objectives.sentence_order import SentenceOrder
 from keras_lm.objectives.span_boundary import SpanBoundary, SpanCrossentropy
+from keras_lm.objectives.span_corruption import SpanCorruption, span_corruption_lengths
 
 __all__ = [
     "IGNORED",
@@ -64,8 +65,10 @@ __all__ = [
     "SentenceOrder",
     "SoftCrossentropy",
     "SpanBoundary",
+    "SpanCorruption",
     "SpanCrossentropy",
     "TeacherMeanSquares",
     "pretraining_objectives",
     "register_objective",
+    "span_corruption_lengths",
 ]

@@ -120,7 +120,7 @@ class Packer:
     @property
     def lists(self):
         """Names of the columns whose entries are lists of strings, or may be lists of words."""
-        return self.names if self.takes_words else self.rows.lists
+        return self.rows.word_names if self.takes_words else self.rows.lists
 
     @property
     def takes_words(self):

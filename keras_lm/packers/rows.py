@@ -72,12 +72,15 @@ class Texts:
     names = ("text", "text_pair")
     required = ("text",)
     lists = ()
+    # Of a column that is no text: what a request may hold in its place.
+    samples = {}
     # The task with several rows per example, (B, C, S), for errors; None for one row.
     several_for = None
 
     def __init__(self, text_pair=True, takes_words=False):
         if not text_pair:
             self.names = self.required
+        self.word_names = self.names  # which may hold lists of words, if texts may
         self.takes_words = takes_words
 
     def takes_words_of(self, tokenizer):

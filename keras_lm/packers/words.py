@@ -12,13 +12,21 @@ class Words(Texts):
     Args:
         splitter: how strings are split into words, see `keras_lm.tokenizers.splitting`. Lists of
             words are not split.
+        predicate: bool. Whether one word of each text is marked: `predicate`, (B,) strings, is its
+            place, in words of a list, in characters of a string. The word's pieces are in the
+            second segment.
     """
 
     names = required = ("text",)
 
-    def __init__(self, splitter="conll"):
+    def __init__(self, splitter="conll", predicate=False):
         super().__init__(text_pair=False, takes_words=True)
         self.splitter = splitter
+        self.predicate = predicate
+        if predicate:
+            self.names = self.required = ("text", "predicate")
+            self.word_names = ("text",)
+            self.samples = {"predicate": "0"}
 
     def takes_words_of(self, tokenizer):
         """Return True: a word may have several pieces here."""
@@ -47,13 +55,25 @@ class Words(Texts):
         return tf.RaggedTensor.from_row_lengths(ids, tf.cast(is_word, tf.int64))
 
     def pack(self, packer, columns, tokenize=None):
-        words, _ = self.words(columns["text"])
-        return self.pack_words(packer, words, self.pieces(packer, words.values, tokenize))[0]
+        words, places = self.words(columns["text"])
+        pieces = self.pieces(packer, words.values, tokenize)
+        return self.pack_words(packer, words, pieces, self.marked(columns, places))[0]
 
-    def pack_words(self, packer, words, pieces):
+    def marked(self, columns, places):
+        """Return which word is the predicate, (B,) int64, or None; `places` are the words'."""
+        if not self.predicate:
+            return None
+        place = tf.strings.to_number(columns["predicate"], tf.int64)
+        if not places:
+            return place
+        begun = tf.cast(tf.cast(places["start"], tf.int64) <= place[:, tf.newaxis], tf.int64)
+        return tf.reduce_sum(begun, axis=1) - 1
+
+    def pack_words(self, packer, words, pieces, marked=None):
         """Return the packed dict, and the index in (B · S) of each word's first piece, (N,) int64.
 
-        The index is -1 for a word without pieces, and for one that was truncated.
+        The index is -1 for a word without pieces, and for one that was truncated. `marked` is the
+        number of the word in the second segment, (B,) int64, of a text each; another marks none.
         """
         splits = tf.cast(pieces.row_splits, tf.int64)
         ids = tf.RaggedTensor.from_row_splits(
@@ -66,4 +86,14 @@ class Words(Texts):
         has_place = (splits[1:] > splits[:-1]) & (index < tf.cast(tf.gather(length, row), tf.int64))
         columns = tf.shape(packed["padding_mask"], tf.int64)[1]
         places = row * columns + tf.cast(tf.gather(start, row), tf.int64) + index
+        if marked is not None:
+            is_there = (marked >= 0) & (marked < words.row_lengths())
+            word = words.row_starts() + tf.where(is_there, marked, 0)
+            # One more, where the last text has no words.
+            ends = tf.concat([splits, splits[-1:]], axis=0)
+            first, end = (tf.gather(ends, word + n) - ids.row_starts() for n in (0, 1))
+            end = tf.minimum(tf.where(is_there, end, first), tf.cast(length, tf.int64))
+            place = tf.range(columns) - tf.cast(start, tf.int64)[:, tf.newaxis]  # (B, S)
+            inside = (place >= first[:, tf.newaxis]) & (place < end[:, tf.newaxis])
+            packed["segment_ids"] = tf.where(inside, 1, packed["segment_ids"])
         return packed, tf.where(has_place, places, -1)

@@ -240,7 +240,9 @@ class ReadRows(beam.DoFn):
             try:
                 if isinstance(row, Exception):
                     raise row
-                texts = {name: rows.text(line, row, column) for name, column in columns.items()}
+                texts = {
+                    name: rows.text_or_list(line, row, column) for name, column in columns.items()
+                }
                 yield Key(*key, line, json.dumps(row)), texts
             except click.ClickException as error:
                 place = Key(*key, line, json.dumps(row if isinstance(row, dict) else None))

@@ -2,6 +2,7 @@
 
 import inspect
 import pathlib
+import re
 import warnings
 from contextlib import contextmanager, nullcontext
 
@@ -10,6 +11,7 @@ from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.formats import PRESET_CONFIG, check_preset
 from keras_lm.presets.claims import check_claims
 from keras_lm.presets.recognition import (
+    encoder_or_all,
     read_arguments,
     reading,
     recognise,
@@ -51,8 +53,9 @@ def load_task(source, cls, load_weights=True, **arguments):
         FileNotFoundError, ValueError: see there.
     """
     if str(source) in sizes():
-        mine, overrides = _divide(arguments, cls, sizes()[str(source)])
-        backbone = _from_size(str(source), object, load_weights, overrides)
+        backbone_class = _as_read_by(cls, sizes()[str(source)])
+        mine, overrides = _divide(arguments, cls, backbone_class)
+        backbone = _from_size(str(source), backbone_class, load_weights, overrides)
         return cls(backbone, **mine)
     with _with_advice(source):
         checkpoint = open_checkpoint(source)
@@ -64,6 +67,7 @@ def load_task(source, cls, load_weights=True, **arguments):
                 "TextClassifier.from_preset."
             )
     backbone_class, _ = recognise(checkpoint, kind=cls.pretraining_head)
+    backbone_class = _as_read_by(cls, backbone_class)
     mine, overrides = _divide(arguments, cls, backbone_class)
     backbone, converter = _make_backbone(checkpoint, backbone_class, overrides)
     if "tokenizer" not in mine:
@@ -78,6 +82,12 @@ def load_task(source, cls, load_weights=True, **arguments):
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
         _load_weights(checkpoint, converter.names, task, fresh)
     return task.with_fine_tuning_tokens() if grows else task
+
+
+def _as_read_by(task_class, backbone_class):
+    """Return the class of backbone that a task is over: of two halves, most read the first."""
+    half = None if task_class.has_decoder else backbone_class.encoder_class
+    return half or backbone_class
 
 
 def load_tokenizer(source, cls, **overrides):
@@ -121,7 +131,7 @@ def _with_advice(source):
 
 
 def _from_size(name, cls, load_weights, overrides):
-    size_class = sizes()[name]
+    size_class = encoder_or_all(sizes()[name], cls)
     if not issubclass(size_class, cls):
         raise ValueError(f"{name!r} is a size of {size_class.__name__}, not of {cls.__name__}.")
     if load_weights:
@@ -129,7 +139,7 @@ def _from_size(name, cls, load_weights, overrides):
             f"{name!r} names a size, and no weights come with the package. {_published(name)} "
             "Or pass load_weights=False for random weights."
         )
-    return size_class(**(size_class.SIZES[name] | overrides))
+    return size_class(**(sizes()[name].SIZES[name] | overrides))
 
 
 def _published(name):
@@ -202,6 +212,7 @@ def _load_weights(checkpoint, names, model, fresh):
     variables = [v for v in model.weights if "seed_generator" not in v.path]
     needed = {v.path for v in _network(model).weights}
     missing, unused = names.load([v for v in variables if v.path not in fresh], checkpoint.weights)
+    unused = [name for name in unused if not re.search(_network(model).LEFT_OUT, name)]
     broken = [path for path in missing if path in needed]
     if broken:
         raise CheckpointError(

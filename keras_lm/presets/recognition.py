@@ -29,6 +29,7 @@ RELATED = {
     "pegasus": "PEGASUS, an encoder-decoder that normalises before each part of a block",
     "roformer": "RoFormer, a BERT with rotary positions",
     "squeezebert": "SqueezeBERT, a BERT of grouped convolutions",
+    "umt5": "umT5, a T5 with a table of relative positions in each block",
     "xlm": "XLM, an encoder with an embedding for the language; XLM-R is another model",
     "xlm-roberta-xl": "XLM-R XL, which normalises before each part of a block",
 }
@@ -57,6 +58,7 @@ def recognise(checkpoint, cls=object, kind=None):
     """
     is_preset = checkpoint.format == "keras_lm"
     found = _stored(checkpoint) if is_preset else _match(checkpoint, cls, kind)
+    found = [(encoder_or_all(backbone, cls), converter) for backbone, converter in found]
     found = [(backbone, converter) for backbone, converter in found if issubclass(backbone, cls)]
     if len(found) != 1:
         names = [backbone.__name__ for backbone, _ in found]
@@ -71,6 +73,17 @@ def recognise(checkpoint, cls=object, kind=None):
             )
         )
     return found[0]
+
+
+def encoder_or_all(backbone, cls):
+    """Return a class of backbone, or that of its encoder alone if `cls` asks for that.
+
+    Args:
+        backbone, cls: classes.
+    """
+    half = backbone.encoder_class
+    is_asked_for = half is not None and issubclass(half, cls) and not issubclass(backbone, cls)
+    return half if is_asked_for else backbone
 
 
 def _related(checkpoint):

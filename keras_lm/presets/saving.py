@@ -70,5 +70,9 @@ def _describe(backbone):
 
 def _save_weights(folder, model):
     weights = {v.path: v for v in model.weights if "seed_generator" not in v.path}
+    for layer in model._flatten_layers():
+        if getattr(layer, "lora_enabled", False):  # a kernel is the sum, so that it loads without
+            del weights[layer.lora_kernel_a.path], weights[layer.lora_kernel_b.path]
+            weights[layer._kernel.path] = layer.kernel
     arrays = {path: keras.ops.convert_to_numpy(variable) for path, variable in weights.items()}
     write_safetensors(folder, arrays, MAX_SHARD_BYTES)

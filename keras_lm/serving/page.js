@@ -115,14 +115,16 @@ const TITLES = {
   text: "Text", text_pair: "Second text", prompt: "Prompt", choices: "Choice",
   question: "Question", context: "Context",
   max_new_tokens: "Length", temperature: "Temperature", top_p: "Top-p", stop: "Stop", top_k: "Top-k",
+  num_beams: "Beams", length_penalty: "Length penalty",
   repetition_penalty: "Repetition penalty", no_repeat_ngram_size: "Unrepeated n-grams", seed: "Seed",
   scores: "Score",
 };
 const HINTS = {
   max_new_tokens: "tokens at most", temperature: "0: the likeliest", top_p: "1: of all tokens", stop: "before this; \\n: new line",
   top_k: "0: of all tokens", repetition_penalty: "1: none", no_repeat_ngram_size: "0: off", seed: "-1: a new one",
+  num_beams: "texts at a time", length_penalty: "above 0: longer",
 };
-const MAIN_OPTIONS = ["max_new_tokens", "temperature", "top_p", "stop"];
+const MAIN_OPTIONS = ["num_beams", "length_penalty", "max_new_tokens", "temperature", "top_p", "stop"];
 
 // The value of an input's default, as text; undefined if there is none, or it is not a single one.
 function defaultOf(tensor) {

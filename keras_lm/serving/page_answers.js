@@ -21,6 +21,7 @@ const VIEWS = [
   ...["text 1", "text 2"].map((labels) => ({ needs: { labels, scores: "float 2" }, also: ["class_names"], draw: drawClasses })),
   { needs: { classes: "text 2", scores: "float 2" }, draw: drawClasses },
   { needs: { text: "text 1" }, takes: { prompt: "text 1" }, also: ["num_tokens", "num_prompt_tokens"], draw: drawContinuation },
+  { needs: { text: "text 1", num_tokens: "int 1" }, takes: { text: "text 1" }, also: ["scores"], draw: drawWritten },
   { needs: { embedding: "float 2" }, draw: drawVectors },
   { needs: { embedding: "float 3" }, draw: drawMatrix },
 ];
@@ -179,6 +180,18 @@ function drawContinuation({ text, num_tokens: made, num_prompt_tokens: read }, {
   return [
     element("p", { class: "running" }, element("span", { class: "prompt" }, values.prompt), space, ...(rest ? [element("mark", {}, rest)] : [])),
     element("p", { class: "quiet counts" }, counts.filter(Boolean).join(" · ")),
+  ];
+}
+
+// === Texts for texts ===
+
+// The source is quiet, and what was written for it stands by itself.
+function drawWritten({ text, num_tokens: made, scores }, { values }) {
+  const sources = ["text", "text_pair"].filter((name) => name in values).map((name) => element("p", { class: "running source" }, values[name]));
+  return [
+    ...sources,
+    element("p", { class: "head running written" }, text[0]),
+    element("p", { class: "quiet counts" }, [text[0] ? "" : "Nothing was written", count(made[0], "token"), scores && `score ${short(scores[0])}`].filter(Boolean).join(" · ")),
   ];
 }
 

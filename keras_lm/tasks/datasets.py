@@ -43,7 +43,7 @@ def batches(
         return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
     data = _arrays(task, x, y, sample_weight)
     if shuffle:
-        counts = lengths.count_tokens(task, data[0]) if group else None
+        counts = task.row_lengths(*data[:2]) if group else None
         dataset = lengths.shuffled_batches(data, batch_size or 32, counts, common_seed(strategy))
     else:
         dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size or 32)

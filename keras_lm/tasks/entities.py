@@ -1,29 +1,11 @@
 """From a label for each word to named entities."""
 
 import numpy as np
+import tensorflow as tf
 
-
-def entity_spans(labels):
-    """Return the entities that the labels of a text's words mark: (class, start, exclusive end).
-
-    `B-X` begins an entity of class X; `I-X` continues it or, after anything else, begins one, as in
-    the CoNLL evaluation. Of the richer schemes, `E-X` and `L-X` end an entity, `S-X` and `U-X` are
-    one. All other labels are outside.
-
-    Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419.
-    """
-    spans, is_open = [], False
-    for position, label in enumerate(labels):
-        prefix, _, name = label.partition("-")
-        if not name or prefix not in tuple("BIELSU"):
-            is_open = False
-            continue
-        if is_open and prefix in tuple("IEL") and name == spans[-1][0]:
-            spans[-1] = (name, spans[-1][1], position + 1)
-        else:
-            spans.append((name, position, position + 1))
-        is_open = prefix in tuple("BI")
-    return spans
+from keras_lm.tag_schemes import entity_spans
+from keras_lm.tokenizers import offsets
+from keras_lm.tokenizers.places import substrings
 
 
 def entities_of(answer, texts):
@@ -44,24 +26,66 @@ def entities_of(answer, texts):
     return found
 
 
-def bio_rules(class_names):
-    """Return which BIO classes may follow each other, (C, C), and which may begin a text, (C,).
+def tag_rules(class_names, scheme):
+    """Return which classes may follow each other, (C, C), begin a text and end one, (C,) each.
 
-    Both are arrays of 0 and 1; in the first, a row is the class before. ValueError if a name is not
-    `O`, `B-X` or `I-X`.
+    They are arrays of 0 and 1; in the first, a row is the class before. `scheme` is `"bio"` or
+    `"bioes"`. ValueError if a name is not of it, or one of its class is missing.
     """
     names = list(class_names or [])
-    inside = [name for name in names if name.startswith("I-")]
-    strange = [name for name in names if name != "O" and not name.startswith(("B-", "I-"))]
-    alone = [name for name in inside if f"B-{name[2:]}" not in names]
-    if not names or strange or alone:
+    prefixes = ("B-", "I-", "E-", "S-") if scheme == "bioes" else ("B-", "I-")
+    types = {name[2:] for name in names if name[:2] in prefixes[1:] or scheme == "bioes"} - {""}
+    strange = [name for name in names if name != "O" and name[:2] not in prefixes]
+    missing = [p + kind for kind in types for p in prefixes if p + kind not in names and p != "I-"]
+    if not names or strange or missing:
+        wanted = " and ".join(f"{prefix}X" for prefix in prefixes)
         raise ValueError(
-            f"crf='bio', but class_names={class_names}: pass O, and for each class X its B-X and "
-            "I-X, or crf=True."
+            f"crf={scheme!r}, but class_names={class_names}: pass O, and for each class X its "
+            f"{wanted}, or crf=True."
         )
-    start = np.array([name not in inside for name in names], "float32")
-    transitions = np.tile(start, (len(names), 1))
-    for to in inside:
-        for before in (f"B-{to[2:]}", to):
-            transitions[names.index(before), names.index(to)] = 1.0
-    return transitions, start
+    goes_on = [name[:2] in ("I-", "E-") for name in names]
+    is_open = [name[:2] in ("B-", "I-") for name in names]
+    must_end = np.array(is_open) & (scheme == "bioes")
+    start = 1.0 - np.array(goes_on)
+    transitions = np.where(must_end[:, np.newaxis], 0.0, start)
+    for before, one in enumerate(names):
+        for after, other in enumerate(names):
+            if is_open[before] and goes_on[after] and one[2:] == other[2:]:
+                transitions[before, after] = 1.0
+    return tuple(x.astype("float32") for x in (transitions, start, 1.0 - must_end))
+
+
+def entities_in_graph(text, answer):
+    """Return the entities that an answer's labels mark in strings (B,), in the graph: (B, E) each.
+
+    `text`, `labels` (the classes), `scores` (the mean of the words'), and `start` and `end`, in
+    characters; rows are padded with empty strings and zeros. See `entity_spans` for the labels.
+
+    Args:
+        text: (B,) strings.
+        answer: dict of `labels`, `scores`, `start` and `end`, (B, W), of the words.
+    """
+    labels, scores = answer["labels"], answer["scores"]
+    is_in = tf.strings.regex_full_match(labels, "[BIELSU]-(?s:.+)")  # (B, W)
+    names = tf.strings.regex_replace(labels, "^[BIELSU]-", "")
+    opens = tf.strings.regex_full_match(labels, "[BI]-(?s:.+)")
+    goes_on = tf.strings.regex_full_match(labels, "[IEL]-(?s:.+)")
+    same = opens[:, :-1] & goes_on[:, 1:] & (names[:, :-1] == names[:, 1:])
+    first = is_in & ~tf.pad(same, [[0, 0], [1, 0]])[:, : tf.shape(labels)[1]]
+    last = is_in & ~tf.pad(same, [[0, 0], [0, 1]])[:, : tf.shape(labels)[1]]
+
+    def at(x, mask):
+        return tf.ragged.boolean_mask(x, mask)
+
+    sums = tf.cumsum(scores, axis=1)
+    words = tf.broadcast_to(tf.range(tf.shape(labels)[1]), tf.shape(labels))
+    number = tf.cast(at(words, last) - at(words, first) + 1, scores.dtype)
+    total = at(sums, last) - at(sums - scores, first)
+    start, end = at(answer["start"], first).to_tensor(), at(answer["end"], last).to_tensor()
+    return {
+        "text": substrings(offsets.valid_utf8(text), start, end),
+        "labels": at(names, first).to_tensor(),
+        "scores": (total / number).to_tensor(),
+        "start": start,
+        "end": end,
+    }

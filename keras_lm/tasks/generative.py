@@ -82,7 +82,8 @@ class GenerativeTask(PretrainingTask):
         problem = self.problem(token_ids, stop_strings, stop_ids, **options)
         if num_beams is None:
             return decoding.sample(*problem, num_return_sequences, prompt_lookup)
-        return beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
+        search = beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
+        return search[:2]
 
     def problem(self, token_ids, stop_strings=(), stop_ids=(), **options):
         """Return `decoding.problem` for the arguments of `continue_ids`."""

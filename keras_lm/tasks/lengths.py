@@ -15,11 +15,13 @@ WINDOWS = 4  # of a small data set, so that its batches are not the same in ever
 COUNTED_TOGETHER = 1024  # texts
 
 
-def count_tokens(task, columns):
+def count_tokens(task, columns, tokenize=None):
     """Return the tokens of each row, (N,) int64, of string tensors by name: texts, or lists.
 
     Where all rows are padded alike anyway, packed already or to a fixed length, they are all 0.
+    `tokenize` maps strings to ragged ids; by default it is `task.tokenize`.
     """
+    tokenize = tokenize or task.tokenize
     size = next(iter(columns.values())).shape[0]
     if task.is_packed(columns) or task.packer.padding == "fixed":
         return np.zeros(size, "int64")
@@ -28,7 +30,7 @@ def count_tokens(task, columns):
         total = np.int64(0)
         for column in columns.values():
             here = column[start : start + COUNTED_TOGETHER]
-            sizes = tf.ragged.map_flat_values(lambda text: _sizes(task, text), here)
+            sizes = tf.ragged.map_flat_values(lambda text: _sizes(tokenize, text), here)
             total += tf.reduce_sum(sizes, axis=list(range(1, sizes.shape.rank))).numpy()
         return total
 
@@ -38,8 +40,8 @@ def count_tokens(task, columns):
         return np.concatenate(list(threads.map(count, range(0, size, COUNTED_TOGETHER))))
 
 
-def _sizes(task, text):
-    sizes = task.tokenize(tf.reshape(text, [-1])).row_lengths()
+def _sizes(tokenize, text):
+    sizes = tokenize(tf.reshape(text, [-1])).row_lengths()
     return tf.reshape(tf.cast(sizes, tf.int64), tf.shape(text))
 
 

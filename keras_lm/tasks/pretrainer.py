@@ -76,6 +76,10 @@ class Pretrainer(PretrainingTask):
         objectives = [copy.copy(objective) for objective in self.objectives]
         return type(self)(backbone, objectives, tokenizer=tokenizer, **self.get_arguments())
 
+    def is_packed(self, x):
+        # Also before an objective makes an encoder-decoder's inputs of them.
+        return super().is_packed(x) or (isinstance(x, dict) and "token_ids" in x)
+
     def call(self, inputs, training=None):
         outputs = self._encode(inputs, training)
         return {

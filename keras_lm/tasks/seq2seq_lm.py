@@ -6,6 +6,7 @@ Shapes: B batch, N targets a source, S source, T target, V vocabulary.
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation import arguments, beam_search, decoding, stopping
@@ -15,10 +16,11 @@ from keras_lm.layers.tensorflow import writing_in_place
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.answers import join_answers, with_progress, written_for_all
-from keras_lm.tasks.lengths import take
+from keras_lm.tasks.lengths import count_tokens, take
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.user_data import columns_from_user, tensors
+from keras_lm.tasks.word_attention import attention_by_words
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -56,6 +58,7 @@ class Seq2SeqLM(Task):
 
     predicts_sequences = True
     uses_pooler = False
+    has_decoder = True
 
     def __init__(
         self, backbone, target_length=None, num_beams=1, length_penalty=1.0, **task_arguments
@@ -137,6 +140,14 @@ class Seq2SeqLM(Task):
             )
         return labels
 
+    def row_lengths(self, columns, labels=None):
+        # By their sources, and those of like sources by their targets: both are padded.
+        sources = super().row_lengths(columns)
+        if self.is_packed(columns) or labels is None:
+            return sources
+        targets = count_tokens(self, {"labels": tf.constant(list(labels))}, self.tokenizer.target)
+        return sources * (targets.max() + 1) + targets
+
     def preprocess_with_labels(self, columns, labels):
         inputs, labels = self.packer.targets(labels)
         return self.preprocess(columns) | inputs, labels
@@ -168,6 +179,8 @@ class Seq2SeqLM(Task):
         seed=None,
         batch_size=32,
         verbose=0,
+        forbidden=None,
+        return_scores=False,
     ):
         """Write a text for each of the sources.
 
@@ -178,12 +191,16 @@ class Seq2SeqLM(Task):
             length_penalty: float. Beam search divides a target's log-likelihood by its number of
                 tokens to this power. Default: the task's.
             prefix: str, or a list with one per source. What each target begins with.
+            forbidden: list of str. No target has their tokens in a row; a word that is the
+                beginning of others forbids these, too, and other cases are other tokens.
+            return_scores: bool. Return `(texts, scores)` of beam search.
             temperature, top_k, top_p, repetition_penalty, no_repeat_ngram_size, stop,
             num_return_sequences, seed, batch_size, verbose: see `CausalLM.generate`.
 
         Returns:
             A list with the target of each source; with `num_return_sequences` > 1 a list of lists,
-            the best first in beam search.
+            the best first in beam search. With `return_scores` also their scores, (B,) or (B, N)
+            float32: the log-likelihood that `length_penalty` divides.
 
         Raises:
             ValueError: if an argument is out of range or has no effect beside the others.
@@ -194,6 +211,11 @@ class Seq2SeqLM(Task):
         length_penalty = self.length_penalty if length_penalty is None else length_penalty
         number = num_return_sequences
         arguments.check_search(temperature, top_k, top_p, num_beams, length_penalty, number)
+        if return_scores and num_beams == 1:
+            raise ValueError(
+                "return_scores=True with num_beams=1: only beam search ranks texts. Pass "
+                "num_beams=2 or more, or the texts to score."
+            )
         self.require_tokenizer()
         columns, tokenizer = self.columns(x), self.tokenizer.target
         rows = next(iter(columns.values())).shape[0]
@@ -225,13 +247,22 @@ class Seq2SeqLM(Task):
         if num_beams > 1:
             once["num_beams"] = tf.constant(num_beams)
             once["length_penalty"] = tf.constant(length_penalty, tf.float32)
+        if forbidden is not None:
+            once["forbidden"] = tf.constant(arguments.forbidden_ids(forbidden, tokenizer))
         batched = columns | {name: _tensor(value) for name, value in options.items()}
 
         def write(places):
-            text = self.in_graph("write_columns", take(batched, places) | once)["text"]
-            return [value.decode("utf-8", "replace") for value in text.numpy()]
+            answer = self.in_graph("write_columns", take(batched, places) | once)
+            texts = [value.decode("utf-8", "replace") for value in answer["text"].numpy()]
+            return [*zip(texts, answer["scores"].numpy(), strict=True)] if return_scores else texts
 
-        return written_for_all(self, columns, write, batch_size, number, verbose)
+        found = written_for_all(self, columns, write, batch_size, number, verbose)
+        if not return_scores:
+            return found
+        rows = found if number > 1 else [[pair] for pair in found]
+        scores = np.array([[score for _, score in row] for row in rows], "float32")
+        texts = [[text for text, _ in row] for row in rows]
+        return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])
 
     def write_columns(self, columns):
         """Call `write` with the texts and the other arguments in one dict."""
@@ -250,7 +281,7 @@ class Seq2SeqLM(Task):
         tokenize=None,
         **options,
     ):
-        """Write targets in the graph: `text` (B · N,), and the numbers of their tokens.
+        """Write targets in the graph: `text` (B · N,), `num_tokens`, and `scores` of beam search.
 
         `columns` are named strings (B,), `prefix` (B,) what targets begin with. For the others see
         `CausalLM.continue_ids`; without `num_beams` there is no beam search.
@@ -265,10 +296,11 @@ class Seq2SeqLM(Task):
         problem = decoding.problem(
             model, self.limits, tokenizer.detokenize, begin, stop_strings, stop_ids, **options
         )
+        answer = {}
         if num_beams is None:
             token_ids, number = decoding.sample(*problem, num_return_sequences)
         else:
-            token_ids, number = beam_search.search(
+            token_ids, number, answer["scores"] = beam_search.search(
                 *problem, num_beams, length_penalty, num_return_sequences
             )
         ids = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
@@ -279,13 +311,15 @@ class Seq2SeqLM(Task):
         return {
             "text": stopping.cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
             "num_tokens": number,
-        }
+        } | answer
 
     def read(self, token_ids, padding_mask, state):
         """Read target tokens (B, T) after those of a state with room for them."""
+        name = self.backbone.state_name
+        options = {name: state, "training": False}
         with writing_in_place():
-            outputs = self.backbone.forward(token_ids, padding_mask, cache=state, training=False)
-        return outputs, outputs["cache"]
+            outputs = self.backbone.forward(token_ids, padding_mask, **options)
+        return outputs, outputs[name]
 
     def next_logits(self, token_ids, padding_mask, state):
         """Read target tokens: logits (B, V) float32 of the next one, and the state."""
@@ -333,14 +367,9 @@ class Seq2SeqLM(Task):
             `perplexity` (B,); `num_tokens` (B,); `tokens` and `token_scores`, (B, longest), empty
             and 0 after the end of a target.
         """
-        self.require_tokenizer()
-        columns = self.columns(x)
-        targets = tensors(columns_from_user({"labels": targets}, ("labels",)))
-        rows, number = next(iter(columns.values())).shape[0], targets["labels"].shape[0]
-        if rows != number:
-            raise ValueError(f"targets has {number} texts for {rows} sources: pass one for each.")
+        columns, targets = self._pairs(x, targets)
         found, columns = [], columns | targets
-        starts = range(0, rows, batch_size)
+        starts = range(0, len(targets["labels"]), batch_size)
         for start in with_progress(starts, len(starts), verbose):
             batch = {name: column[start : start + batch_size] for name, column in columns.items()}
             found.append(self.in_graph("score_columns", batch))
@@ -364,6 +393,32 @@ class Seq2SeqLM(Task):
             "tokens": tf.where(known, self.tokenizer.target.tokens(ids), ""),
             "token_scores": scores,
         }
+
+    def attention(self, x, targets, block=None):
+        """Return what each word of targets read of its source when it was written, for a picture.
+
+        Args:
+            x: sources in any form that `fit` takes, except datasets.
+            targets: list or array of strings, one for each source.
+            block: int. The decoder's block to look at; None for the mean of all.
+
+        Returns:
+            A list with a dict for each target: `attention` (target words, source words) float32,
+            the mean over heads, of which each row sums to 1; and the words, lists of str, `source`
+            and `target`, special tokens among them.
+        """
+        columns, targets = self._pairs(x, targets)
+        return attention_by_words(self, columns, targets["labels"], block)
+
+    def _pairs(self, x, targets):
+        """Return the columns of sources, and of targets, equally many."""
+        self.require_tokenizer()
+        columns = self.columns(x)
+        targets = tensors(columns_from_user({"labels": targets}, ("labels",)))
+        rows, number = next(iter(columns.values())).shape[0], targets["labels"].shape[0]
+        if rows != number:
+            raise ValueError(f"targets has {number} texts for {rows} sources: pass one for each.")
+        return columns, targets
 
 
 class _Decoder(NamedTuple):

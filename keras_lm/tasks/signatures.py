@@ -160,7 +160,8 @@ class TextSignatures:
             text = " ".join([mask, *["a"] * (number - 1)])
             # Two choices or words per row, if a row has several.
             shapes = {name: [rows, 2][: spec.shape.rank] for name, spec in specs.items()}
-            return {name: np.full(shape, text) for name, shape in shapes.items()}
+            samples = dict.fromkeys(shapes, text) | task.rows.samples
+            return {name: np.full(shape, samples[name]) for name, shape in shapes.items()}
 
         for rows in batch_sizes:
             yield "serving_default", columns(1, rows)

@@ -54,6 +54,8 @@ class Task(TextModel):
     # The kind of the pretraining head that it reads: of a checkpoint's two networks, it takes the
     # one that has it.
     pretraining_head = None
+    # Whether it is over both halves of an encoder-decoder, not over the encoder alone.
+    has_decoder = False
     # The name of a raw output that is a single tensor.
     output_name = "logits"
     # False where the loss does not reach the backbone's pooler.

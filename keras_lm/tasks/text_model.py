@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_lm.tasks import datasets
+from keras_lm.tasks import datasets, lengths
 from keras_lm.tasks.replicas import distributed, number_of_batches
 from keras_lm.tasks.steps import StepModel
 from keras_lm.training import AdamW, schedules
@@ -50,6 +50,10 @@ class TextModel(StepModel):
             f"class_weight weighs classes, and {type(self).__name__} has none: pass sample_weight, "
             "a number for each text."
         )
+
+    def row_lengths(self, columns, labels=None):
+        """Return numbers (N,) by which rows of like lengths are sorted together in `fit`."""
+        return lengths.count_tokens(self, columns)
 
     def preprocess_with_labels(self, columns, labels):
         """Return packed texts and labels; overridden if labels depend on the text's tokens."""

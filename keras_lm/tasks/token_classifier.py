@@ -13,6 +13,7 @@ from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.objective import label_weights
 from keras_lm.packers import Words
 from keras_lm.packers.rows import LOWEST
+from keras_lm.tag_schemes import entity_spans
 from keras_lm.tasks.classes import (
     check_classes,
     class_numbers,
@@ -20,7 +21,8 @@ from keras_lm.tasks.classes import (
     names_of_classes,
     weights_in_order,
 )
-from keras_lm.tasks.entities import bio_rules, entities_of
+from keras_lm.tasks.entities import entities_in_graph, entities_of, tag_rules
+from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.user_data import row_of_labels
 from keras_lm.tokenizers import splitting
@@ -28,7 +30,7 @@ from keras_lm.tokenizers import splitting
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TokenClassifier(Task):
-    """Label each word of a text: named entities, parts of speech.
+    """Label each word of a text: named entities, parts of speech, semantic roles.
 
     A word's first piece carries its label; other pieces and special tokens are ignored by the loss.
     Words without pieces, and those beyond `sequence_length`, get an empty string as label.
@@ -39,10 +41,15 @@ class TokenClassifier(Task):
             (`Ada|Lovelace|,|Bob|'s|U.S.|office|.`); `"punctuation"` makes every punctuation mark a
             word; `"whitespace"` makes none. Lists of words are not split. A preset keeps what it
             was saved with.
-        crf: bool, or `"bio"`. True puts a conditional random field on the logits
+        crf: bool, `"bio"` or `"bioes"`. True puts a conditional random field on the logits
             (`keras_lm.layers.CRF`): the loss is that of whole sequences, labels are the likeliest
             sequence, and a score is the label's marginal probability. `"bio"` also forbids `I-X`
-            after anything but `B-X` and `I-X`; `class_names` must then be BIO labels.
+            after anything but `B-X` and `I-X`, and `"bioes"` entities that are not whole;
+            `class_names` must then be labels of that scheme.
+        predicate: bool. Whether texts come with one word marked, whose semantic roles the others'
+            labels are: data are then `{"text": …, "predicate": …}` or a tuple of both, and a
+            predicate the place of its word, in words of a list, in characters of a string. Its
+            pieces have the segment 1, so the backbone needs two.
         backbone, **arguments: see `Task`.
 
     Raw data are lists of words, `[["Ada", "lives", "here"], …]`, or strings. Labels are a list for
@@ -53,7 +60,8 @@ class TokenClassifier(Task):
 
     Raises:
         ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if `crf`
-            has another value, or is `"bio"` and the names are not.
+            has another value, or the names are of another scheme; if `predicate` is True and the
+            backbone has no second segment.
 
     Example:
 
@@ -62,8 +70,17 @@ class TokenClassifier(Task):
         task.tag(["Ada speaks"])["labels"]  # [["B-PER", "O"]]
         task.entities(["Ada speaks"])  # [[{"text": "Ada", "label": "PER", "start": 0, "end": 3}]]
 
+        roles = TokenClassifier.from_preset(SOURCE, class_names=ROLES, predicate=True)
+        data = {"text": [["Ada", "wrote", "it"]], "predicate": [1]}
+        roles.fit(data, [["B-ARG0", "B-V", "B-ARG1"]])
+        roles.tag({"text": ["Ada wrote it."], "predicate": [4]})
+
+    An export has the signature `entities` beside `serving_default`: strings to `text`, `labels`,
+    `scores`, `start` and `end` of the entities, (B, E), in characters.
+
     Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3; with a CRF: TagLM,
-    https://arxiv.org/abs/1705.00108, section 2.1.
+    https://arxiv.org/abs/1705.00108, section 2.1; roles: Shi and Lin 2019,
+    https://arxiv.org/abs/1904.05255, section 2.2, without the LSTM over it.
     """
 
     predicts_sequences = True
@@ -77,19 +94,26 @@ class TokenClassifier(Task):
         class_names=None,
         splitter="conll",
         crf=False,
+        predicate=False,
         **arguments,
     ):
         splitting.check_word_splitter(splitter)
-        if crf not in (False, True, "bio"):
-            raise ValueError(f"crf={crf!r}: use False, True or 'bio'.")
+        if crf not in (False, True, "bio", "bioes"):
+            raise ValueError(f"crf={crf!r}: use False, True, 'bio' or 'bioes'.")
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
         self.num_classes = num_classes
         self.class_names = class_names
         self.splitter = splitter
-        self.rows = Words(splitter)
+        self.rows = Words(splitter, predicate)
+        self.predicate = predicate
+        if predicate and (self.backbone.config.get("num_segments") or 0) < 2:
+            raise ValueError(
+                f"predicate=True marks a word by the second segment, and {type(backbone).__name__} "
+                "has no two: use a BERT, ALBERT, ELECTRA or SpanBERT that has."
+            )
         self.crf_choice = crf
-        self.allowed = bio_rules(class_names) if crf == "bio" else None
+        self.allowed = tag_rules(class_names, crf) if crf in ("bio", "bioes") else None
         self.head = self.add_head("token_classification", num_classes=num_classes)
         self.crf = CRF(num_classes, name="crf") if crf else None
         if crf:
@@ -108,6 +132,7 @@ class TokenClassifier(Task):
             "class_names": self.class_names,
             "splitter": self.splitter,
             "crf": self.crf_choice,
+            "predicate": self.predicate,
         }
 
     def default_loss(self):
@@ -208,6 +233,26 @@ class TokenClassifier(Task):
 
     # === Strings ===
 
+    def columns(self, x):
+        if not self.predicate:
+            return super().columns(x)
+        x = dict(zip(self.text_names, x, strict=True)) if isinstance(x, tuple) else x
+        if not isinstance(x, dict) or not set(self.text_names) <= set(x):
+            raise ValueError(
+                "x has no predicates: pass {'text': …, 'predicate': …}, for each text the place of "
+                "one word."
+            )
+        columns = super().columns(x | {"predicate": [str(each) for each in x["predicate"]]})
+        words, places = self.rows.words(columns["text"])
+        known = tf.strings.length(columns["text"], "UTF8_CHAR") if places else words.row_lengths()
+        for row, (place, size) in enumerate(zip(x["predicate"], known.numpy(), strict=True)):
+            if not str(place).isdecimal() or int(place) >= size:
+                what = "characters" if places else "words"
+                raise ValueError(
+                    f"predicate[{row}]={place!r} is no place in text[{row}], of {size} {what}."
+                )
+        return columns
+
     def preprocess_with_labels(self, columns, labels):
         self.require_tokenizer()
         words, packed, places = self._packed(columns)
@@ -218,9 +263,10 @@ class TokenClassifier(Task):
 
     def _packed(self, columns):
         """Return words, ragged (B, W), their packed rows, and the index in (B · S) of each."""
-        words, _ = self.rows.words(columns["text"])
+        words, places = self.rows.words(columns["text"])
         pieces = self.rows.pieces(self.packer, words.values)
-        return words, *self.rows.pack_words(self.packer, words, pieces)
+        marked = self.rows.marked(columns, places)
+        return words, *self.rows.pack_words(self.packer, words, pieces, marked)
 
     # === Teaching ===
 
@@ -258,9 +304,15 @@ class TokenClassifier(Task):
         words, offsets_of_words = self.rows.words(columns["text"])
         strings = tf.concat([words.values, [""]], axis=0)
         pieces = self.rows.pieces(self.packer, words.values, tokenize)
-        return self._answer(words, pieces, strings, offsets_of_words)
+        marked = self.rows.marked(columns, offsets_of_words)
+        return self._answer(words, pieces, strings, offsets_of_words, marked)
 
     def answer_lite(self, columns):
+        if self.predicate:
+            raise ValueError(
+                "predicate=True reads numbers out of strings, for which LiteRT has no operation: "
+                "export as a SavedModel instead."
+            )
         text, tokenize = columns["text"], self.tokenizer.tokenize_lite
         words, start, end, strings = splitting.words_and_places_lite(text, self.splitter)
         # A word tokenizer would split by its own rules; no word contains white space.
@@ -268,9 +320,9 @@ class TokenClassifier(Task):
         pieces = tokenize(words.values, **rule)
         return self._answer(words, pieces, strings, {"start": start, "end": end})
 
-    def _answer(self, words, pieces, strings, offsets_of_words):
+    def _answer(self, words, pieces, strings, offsets_of_words, marked=None):
         """Return the answer; `strings` are the words and after them an empty one."""
-        packed, places = self.rows.pack_words(self.packer, words, pieces)
+        packed, places = self.rows.pack_words(self.packer, words, pieces, marked)
         index, scores = self._best(self(packed, training=False), places)
         names = names_of_classes(self.class_names, self.num_classes)
         # Strings are padded as numbers: LiteRT has no operation to do it later.
@@ -319,6 +371,24 @@ class TokenClassifier(Task):
         """
         texts = self.columns(x)["text"]
         return entities_of(self.tag(x, batch_size, verbose), texts)
+
+    @property
+    def signatures(self):
+        return TaggerSignatures(self)
+
+
+class TaggerSignatures(TextSignatures):
+    """Also `entities`, if the names of the classes mark some."""
+
+    def _of_texts(self, answer, tokenize):
+        functions = super()._of_texts(answer, tokenize)
+        if not entity_spans(self.task.class_names or []):
+            return functions
+
+        def entities(**columns):
+            return entities_in_graph(columns["text"], answer(**columns))
+
+        return functions | {"entities": trace(entities, self.texts())}
 
 
 def _at_places(x, places):

@@ -1,10 +1,13 @@
 """Optimizers, learning-rate schedules, and training runs that may be interrupted."""
 
+from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
+from keras_lm.training.lora import enable_lora, load_lora, save_lora
 from keras_lm.training.optimizers import AdamW, Lamb
-from keras_lm.training.progress import EvaluateEvery, TokensPerSecond
+from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.schedules import (
+    InverseSquareRoot,
     SlantedTriangular,
     WarmupLinearDecay,
     WarmupPolynomialDecay,
@@ -14,17 +17,23 @@ from keras_lm.training.windows import fit_windows
 
 __all__ = [
     "AdamW",
+    "AverageWeights",
     "DiscriminativeAdamW",
     "EvaluateEvery",
+    "GenerateEachEpoch",
     "GradualUnfreezing",
+    "InverseSquareRoot",
     "Lamb",
     "SlantedTriangular",
     "TokensPerSecond",
     "TrainingCheckpoint",
     "WarmupLinearDecay",
     "WarmupPolynomialDecay",
+    "enable_lora",
     "fit_sentences",
     "fit_streams",
     "fit_windows",
     "layer_groups",
+    "load_lora",
+    "save_lora",
 ]

@@ -92,3 +92,40 @@ class EvaluateEvery(keras.callbacks.Callback):
         self.history.append({"step": step} | measured)
         if logs is not None:
             logs.update(measured)
+
+
+class GenerateEachEpoch(keras.callbacks.Callback):
+    """Generate texts after each epoch, and log how they compare with the right ones as `val_…`.
+
+    Put it before callbacks that look at these values, such as Keras's `EarlyStopping`.
+
+    Args:
+        x: what the task's `generate` takes.
+        targets: list of str, the right text of each, or lists of several.
+        metrics: list of metrics of texts, such as `keras_lm.metrics.Bleu()`.
+        **options: other arguments of `generate`.
+
+    Raises:
+        ValueError: if there are not as many targets as texts.
+
+    Example:
+
+        bleu = keras_lm.training.GenerateEachEpoch(sources, targets, [keras_lm.metrics.Bleu()])
+        task.fit(x, y, epochs=10, callbacks=[bleu])
+    """
+
+    def __init__(self, x, targets, metrics, **options):
+        super().__init__()
+        self.x, self.targets, self.metrics, self.options = x, targets, list(metrics), options
+
+    def on_epoch_end(self, epoch, logs=None):
+        texts = self.model.generate(self.x, **self.options)
+        if len(texts) != len(self.targets):
+            raise ValueError(
+                f"targets has {len(self.targets)} rows for {len(texts)} texts: pass one for each."
+            )
+        for metric in self.metrics:
+            metric.reset_state()
+            metric.update_state(self.targets, texts)
+            if logs is not None:
+                logs[f"val_{metric.name}"] = float(metric.result())

@@ -157,6 +157,39 @@ class SlantedTriangular(WarmupLinearDecay):
         return super().get_config() | {"ratio": self.ratio}
 
 
+@keras.saving.register_keras_serializable("keras_lm")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """Rise linearly to the peak, then fall as 1 / √step: for runs whose end is not set.
+
+    Args:
+        peak: float above 0. The Transformer's is `(hidden_dim * warmup_steps) ** -0.5`.
+        warmup_steps: int, 1 or more. The step at which the peak is reached.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        schedule = InverseSquareRoot(peak=1e-3, warmup_steps=100)
+        [float(schedule(step)) for step in (0, 50, 100, 400)]  # [0, 5e-4, 1e-3, 5e-4]
+
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, equation 3 ("Noam").
+    """
+
+    def __init__(self, peak, warmup_steps=4000):
+        if not peak > 0:
+            raise ValueError(f"peak={peak} is not positive.")
+        if warmup_steps < 1:
+            raise ValueError(f"warmup_steps={warmup_steps}: pass 1 or more.")
+        self.peak, self.warmup_steps = peak, warmup_steps
+
+    def __call__(self, step):
+        share = ops.cast(step, "float32") / self.warmup_steps
+        return self.peak * ops.minimum(share, ops.rsqrt(ops.maximum(share, 1.0)))
+
+    def get_config(self):
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
 def plan(model, start, total_steps):
     """Set the steps of a compiled model's schedule, and return it; None if there is none to set.
 

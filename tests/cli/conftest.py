@@ -162,6 +162,7 @@ def write(tmp_path):
 
     def write(name, content):
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
 

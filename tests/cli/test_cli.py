@@ -20,7 +20,8 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 
 COMMANDS = [
     *("convert", "finetune", "evaluate", "export", "serve", "predict"),
-    *("features", "distill", "inspect", "models", "vocab", "prepare", "pretrain", "launch"),
+    *("translate", "features", "distill", "inspect", "models", "vocab", "prepare"),
+    *("pretrain", "launch"),
 ]
 
 
@@ -54,6 +55,8 @@ assert "tensorflow" not in sys.modules, "imported too early"
 def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\nx,good\n")
     (tmp_path / "titles.csv").write_text("title,label\nx,good\n")
+    (tmp_path / "lines.txt").write_text("a\nb\n\n")
+    (tmp_path / "two.txt").write_text("x\ny")
     (tmp_path / "film-critic").mkdir()
     (tmp_path / "words.npz").touch()
     (tmp_path / "my.tflite").touch()
@@ -76,6 +79,18 @@ def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
         (["export", "film-critic", "train.csv"], "train.csv is a file"),
         (["predict", "none.tflite", "x"], "No such file: 'none.tflite'"),
         (["predict", "film-critc", "x"], "Did you mean film-critic?"),
+        (["finetune", "film-critic", "lines.txt", *new, "--targets", "two.txt"],
+         "lines.txt has 3 lines, and two.txt has 2: the target of a line is in the same line"),
+        (["evaluate", "film-critic", "two.txt", "--targets", "lines.txt"],
+         "lines.txt has 3 lines, and two.txt has 2"),
+        (["evaluate", "film-critic", "train.csv", "--format", "csv", "--targets", "two.txt"],
+         "--format is csv"),
+        (["finetune", "film-critic", "train.csv", *new, "--validation-targets", "two.txt"],
+         "for the lines of --validation"),
+        (["finetune", "film-critic", "train.csv", *new, "--num-beams", "2", "--task", "causal-lm"],
+         "--num-beams is not for --task causal-lm"),
+        (["translate", "film-critc", "x"], "Did you mean film-critic?"),
+        (["translate", "film-critic", "x", "--num-return-sequences", "2"], "add --json"),
         (["features", "film-critic", "x", "--output", "words.npz"], "with --overwrite"),
         (["inspect", "film-critc"], "Did you mean film-critic?"),
         (["vocab", "none.txt", *new], "'none.txt', and there is no such file"),
@@ -97,7 +112,15 @@ assert "tensorflow" not in sys.modules, "imported too early"
         [sys.executable, "-c", check], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    names = {"train.csv", "titles.csv", "film-critic", "words.npz", "my.tflite"}
+    names = {
+        "train.csv",
+        "titles.csv",
+        "lines.txt",
+        "two.txt",
+        "film-critic",
+        "words.npz",
+        "my.tflite",
+    }
     assert {path.name for path in tmp_path.iterdir()} == names
 
 

@@ -47,3 +47,14 @@ def test_the_best_epoch_is_kept(run, write, tiny, tmp_path):
     found = json.loads(run("evaluate", tmp_path / "new", validation, "--json"))
     assert found["loss"] == pytest.approx(loss, abs=1e-3)
     assert {path.name for path in (tmp_path / "logs").iterdir()} == {"train", "validation"}
+
+
+def test_lora_trains_few_weights(run, write, tiny, tmp_path):
+    arguments = ["finetune", tiny, write("train.csv", CSV), "--output", tmp_path / "new"]
+    run(*arguments, "--lora", 2, "--learning-rate", 0.05, "--epochs", 2)
+    before, after = (
+        {v.path: v.numpy() for v in tasks.FeatureExtractor.from_preset(source).backbone.weights}
+        for source in (tiny, tmp_path / "new")
+    )
+    changed = {path for path in before if not np.array_equal(before[path], after[path])}
+    assert changed == {path for path in before if path.endswith("query_key_value/kernel")}

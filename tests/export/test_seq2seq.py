@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_lm.models import T5Backbone
+from keras_lm.models import RNNEncoderDecoderBackbone, T5Backbone
 from keras_lm.serving.inference import SavedModel
 from keras_lm.tasks import Seq2SeqLM
 from keras_lm.tokenizers import SentencePieceTokenizer
@@ -14,10 +14,21 @@ SOURCES.append("far more tokens than there is room for " * 9)
 LENGTH = 6
 
 
-@pytest.fixture(scope="module")
-def task(goldens):
+def rnn(rows):
+    return RNNEncoderDecoderBackbone(rows, 1, 16, num_decoder_layers=2, input_feeding=True)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        lambda rows: T5Backbone(rows, 1, 2, 16, 24, num_decoder_layers=2),
+        pytest.param(rnn, marks=pytest.mark.slow),
+    ],
+    ids=["T5Backbone", "RNNEncoderDecoderBackbone"],
+)
+def task(request, goldens):
     tokenizer = SentencePieceTokenizer.from_files(goldens("tokenizers") / "sentencepiece-t5")
-    backbone = T5Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24, num_decoder_layers=2)
+    backbone = request.param(tokenizer.vocabulary_size)
     for weight in backbone.trainable_weights:
         weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
     return Seq2SeqLM(

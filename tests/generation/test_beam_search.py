@@ -20,7 +20,8 @@ ENDING = Ending(tf.constant([END]), tf.constant([], tf.string), None)
 def found(model, prompts, most, beams, penalty=1.0, sequences=1, **options):
     options = batch_options(len(prompts), max_new_tokens=most, **options)
     token_ids, mask = align(tf.ragged.constant(prompts, tf.int32), tf.fill([len(prompts)], 99))
-    token_ids, number = search(model, token_ids, mask, options, ENDING, beams, penalty, sequences)
+    problem = (model, token_ids, mask, options, ENDING)
+    token_ids, number, _ = search(*problem, beams, penalty, sequences)
     return [row[:n].tolist() for row, n in zip(token_ids.numpy(), number.numpy())]
 
 
@@ -118,7 +119,7 @@ def test_a_stop_string_ends_a_beam(toy_model):
     )
     token_ids, mask = align(tf.ragged.constant(PROMPTS, tf.int32), tf.fill([3], 99))
     options = batch_options(3, max_new_tokens=9)
-    token_ids, number = search(model, token_ids, mask, options, ending, 3, 1.0, 3)
+    token_ids, number, _ = search(model, token_ids, mask, options, ending, 3, 1.0, 3)
     texts = [
         "".join("_abc"[token] for token in row[:n])
         for row, n in zip(token_ids.numpy(), number.numpy())
@@ -130,7 +131,7 @@ def test_a_stop_string_ends_a_beam(toy_model):
 def test_no_rows(toy_model):
     empty = tf.zeros([0, 1], tf.int32)
     options = batch_options(0, max_new_tokens=3)
-    token_ids, number = search(toy_model(VOCABULARY), empty, empty, options, ENDING, 2, 1.0)
+    token_ids, number, _ = search(toy_model(VOCABULARY), empty, empty, options, ENDING, 2, 1.0)
     assert token_ids.shape[0] == number.shape[0] == 0
 
 

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from keras_lm.generation.logits import BANNED, ban_repeated_ngrams, penalize_repetition
+from keras_lm.generation.logits import (
+    BANNED,
+    ban_repeated_ngrams,
+    ban_sequences,
+    penalize_repetition,
+)
 
 VOCABULARY = 6
 
@@ -71,3 +76,22 @@ def test_a_row_too_short_for_an_ngram_bans_nothing():
     end, size = np.array([[2], [3]], "int32")
     actual = ban_repeated_ngrams(logits, ids, mask, end, size)
     np.testing.assert_array_equal(actual, logits)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sequence_ban_equals_the_rule_row_by_row(seed):
+    logits, ids, mask = batch(seed=seed)
+    rows = real(ids, mask)
+    sequences = [[5], rows[0][-1:] + [2], rows[1][-2:] + [3], [7, 7, 1], [*rows[4], 0]]
+    longest = max(map(len, sequences))
+    padded = np.array([[-1] * (longest - len(s)) + s for s in sequences], "int32")
+    expected = logits.copy()
+    for row, tokens in enumerate(rows):
+        for *begin, last in sequences:
+            if tokens[len(tokens) - len(begin) :] == begin and len(begin) <= len(tokens):
+                expected[row, last] = BANNED
+    found = ban_sequences(logits, ids, mask, np.full(5, 9), np.tile(padded, [5, 1, 1])).numpy()
+    np.testing.assert_array_equal(found, expected)
+    assert (found[:, 5] == BANNED).all() and found[0, 2] == found[1, 3] == found[4, 0] == BANNED
+    none = ban_sequences(logits, ids, mask, np.full(5, 9), np.zeros([5, 0, 1], "int32"))
+    np.testing.assert_array_equal(none, logits)

@@ -40,7 +40,8 @@ def test_what_is_no_such_number_is_refused(name, value):
 
 def test_options_are_there_for_each_row():
     options = batch_options(3, top_k=5, seed=[1, 2, 3], top_p=[0.5])
-    assert [value.shape for value in options] == [(3,)] * len(OPTIONS)
+    assert [options._asdict()[name].shape for name in OPTIONS] == [(3,)] * len(OPTIONS)
+    assert options.forbidden.shape == (3, 0, 1)
     np.testing.assert_array_equal(options.seed, [1, 2, 3])
     np.testing.assert_allclose(options.top_p, [0.5] * 3)
     np.testing.assert_array_equal(options.top_k, [5] * 3)

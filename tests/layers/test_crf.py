@@ -66,13 +66,14 @@ def test_against_all_sequences(crf, row):
 
 
 def test_what_is_forbidden(crf):
-    transitions, start = np.ones((C, C)), np.ones(C)
-    transitions[0, 1] = transitions[2, 1] = transitions[1, 1] = start[2] = 0
-    allowed = transitions, start
+    transitions, start, end = np.ones((C, C)), np.ones(C), np.ones(C)
+    transitions[0, 1] = transitions[2, 1] = transitions[1, 1] = start[2] = end[0] = 0
+    allowed = transitions, start, end
     for row in range(len(MASKS) - 1):
         sequences, scores = enumerate_all(crf, row)
         is_allowed = [
-            start[s[0]] > 0 and all(transitions[a, b] > 0 for a, b in itertools.pairwise(s))
+            start[s[0]] * end[s[-1]] > 0
+            and all(transitions[a, b] > 0 for a, b in itertools.pairwise(s))
             for s in sequences
         ]
         sequences, scores = sequences[is_allowed], scores[is_allowed]

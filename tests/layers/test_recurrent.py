@@ -1,11 +1,11 @@
-"""The LSTM with an explicit state: equal to Keras's own, under padding, in parts, in training."""
+"""LSTM and GRU with explicit state: equal to Keras's own, under padding, in parts, in training."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM, scan
+from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM, scan
 
 UNITS, WIDTH = 5, 3
 
@@ -14,8 +14,8 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
-def randomised(**options):
-    layer = LSTM(UNITS, **options)
+def randomised(cls=LSTM, **options):
+    layer = cls(UNITS, **options)
     layer.build((None, None, WIDTH))
     for seed, weight in enumerate(layer.trainable_weights):
         weight.assign(random(*weight.shape, seed=seed) * 0.4)
@@ -54,9 +54,36 @@ def test_equals_keras(options):
         assert_close(last["cell"], cell)
 
 
+def test_a_gru_equals_keras():
+    layer = randomised(GRU)
+    own = keras.layers.GRU(
+        UNITS, return_sequences=True, return_state=True, reset_after=False, activation="tanh"
+    )
+    own.build((None, None, WIDTH))
+    own.set_weights([weight.numpy() for weight in layer.trainable_weights])
+    x, start = random(2, 7, WIDTH), random(2, UNITS, seed=8)
+    outputs, last = layer(x, state={"hidden": start})
+    expected, hidden = own(x, initial_state=start)
+    assert_close(outputs, expected)
+    assert_close(last["hidden"], hidden)
+
+
+def test_a_gru_in_both_directions():
+    layer = BidirectionalGRU(UNITS)
+    x, mask = random(2, 4, WIDTH), np.array([[1, 1, 1, 0], [1, 1, 1, 1]], "int32")
+    outputs, state = layer(x, padding_mask=mask)
+    forward, backward = layer.directions
+    assert isinstance(backward, GRU) and backward.reverse
+    assert_close(outputs[..., UNITS:], backward(x, padding_mask=mask)[0])
+    assert_close(state["hidden"][:, :UNITS], forward(x, padding_mask=mask)[1]["hidden"])
+    again = BidirectionalGRU.from_config(layer.get_config())
+    assert again.get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize("cls", [LSTM, GRU])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_padding_on_either_side_changes_nothing(reverse):
-    layer = randomised(reverse=reverse)
+def test_padding_on_either_side_changes_nothing(reverse, cls):
+    layer = randomised(cls, reverse=reverse)
     x = random(1, 4, WIDTH)
     alone, alone_state = layer(x)
     noise = random(1, 2, WIDTH, seed=5)
@@ -70,8 +97,8 @@ def test_padding_on_either_side_changes_nothing(reverse):
         outputs = np.asarray(outputs)
         assert_close(outputs[mask > 0], alone[0])
         assert np.all(outputs[mask == 0] == 0)
-        assert_close(state["hidden"], alone_state["hidden"])
-        assert_close(state["cell"], alone_state["cell"])
+        for name in layer.parts:
+            assert_close(state[name], alone_state[name])
 
 
 def test_rows_do_not_see_each_others_padding():

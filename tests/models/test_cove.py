@@ -8,8 +8,13 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.converters import CheckpointError
-from keras_lm.models import Backbone, CoveBackbone, WordVectorBackbone
-from keras_lm.tasks import FeatureExtractor, Task, TextClassifier
+from keras_lm.models import (
+    Backbone,
+    CoveBackbone,
+    RNNEncoderDecoderBackbone,
+    WordVectorBackbone,
+)
+from keras_lm.tasks import FeatureExtractor, Seq2SeqLM, Task, TextClassifier
 from keras_lm.tokenizers import WordTokenizer
 
 WORDS = ["<unk>", "<pad>", "the", "bank", "of", "river", "\U0001f600"]
@@ -98,6 +103,39 @@ def test_strings_of_every_kind_and_the_export(cove, tokenizer, tmp_path):
     )
 
 
+def test_an_encoder_that_learned_to_translate(tmp_path):
+    words, special = ["the", "bank", "river"], ["<unk>", "<pad>", "</s>"]
+    german = [*special, "die", "der", "bank", "fluss"]
+    tokenizer = WordTokenizer(
+        [*special, *words], *special[:2], eos_token="</s>", target_vocabulary=german
+    )
+    vectors = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    keras.utils.set_random_seed(0)
+    translator = RNNEncoderDecoderBackbone(
+        6, 2, 8, embedding_dim=4, decoder_vocabulary_size=len(german), input_feeding=True
+    ).with_word_vectors(WordVectorBackbone.from_vectors(vectors))
+    task = Seq2SeqLM(translator, tokenizer=tokenizer, sequence_length=6)
+    task.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=True)
+    before = translator.encoder_layers[0].get_weights()
+    task.fit(["the bank", "the river"] * 2, ["die bank", "der fluss"] * 2, verbose=0)
+    assert not np.array_equal(translator.encoder_layers[0].get_weights()[0], before[0])
+
+    task.save_to_preset(tmp_path / "translator")
+    loaded = Task.from_preset(tmp_path / "translator")
+    assert loaded.tokenizer.target.vocabulary == german
+    cove = CoveBackbone.from_translator(loaded.backbone)
+    np.testing.assert_array_equal(cove.word_embedding.embeddings, vectors)  # not trained
+    texts = ["the bank", "river the bank"]
+    features = FeatureExtractor(cove, "concat_embedding_last", "none", tokenizer=tokenizer)
+    found = features.embed(texts)["embedding"]
+    ids = np.array([[3, 4, 1], [5, 3, 4]])
+    mask = np.array([[1, 1, 0], [1, 1, 1]])
+    expected = translator.encode(ids, mask)["encoder_sequence_output"]
+    np.testing.assert_allclose(found[..., :4], vectors[ids] * mask[..., None], atol=1e-6)
+    np.testing.assert_allclose(found[..., 4:], expected, atol=1e-6)
+    assert np.abs(expected).max() > 1e-3
+
+
 def test_each_direction_reads_its_own_side(cove):
     ids = np.array([[2, 3, 4, 5, 1, 1]])
     mask = np.array([[1, 1, 1, 1, 0, 0]])
@@ -135,5 +173,12 @@ def test_errors(cove):
         cove.with_word_vectors(WordVectorBackbone(4, 3))
     with pytest.raises(ValueError, match=r"hidden states that are \[6, 8, 8\] wide"):
         FeatureExtractor(cove, layers="all")
+    shared = RNNEncoderDecoderBackbone(9, 1, 8, embedding_dim=6, cell="gru")
+    with pytest.raises(ValueError, match="share the source's embedding"):
+        shared.with_word_vectors(WordVectorBackbone(4, 6))
+    with pytest.raises(ValueError, match="are 3 wide, but the model reads embedding_dim=6"):
+        shared.with_word_vectors(WordVectorBackbone(4, 3))
+    with pytest.raises(ValueError, match="cell='lstm' and bidirectional=True"):
+        CoveBackbone.from_translator(shared)
     with pytest.raises(ValueError, match="no attention"):
         cove.attention_probabilities({"token_ids": [[1]]})

@@ -89,8 +89,21 @@ MODELS = {
     "TransformerBackbone": None,  # with other inputs: test_encoder_decoders.py
     "MarianBackbone": None,
     "T5Backbone": None,
+    "RNNEncoderDecoderBackbone": None,
+    "T5EncoderBackbone": (
+        "sentencepiece-t5",
+        lambda n: models.T5EncoderBackbone(n, 1, 2, 16, 24, num_buckets=8, dropout=0.0),
+    ),
+    "RNNEncoderBackbone": None,  # as T5's: test_encoder_decoders.py
+    "TransformerEncoderBackbone": None,
+    "MarianEncoderBackbone": None,
 }
-ENCODER_DECODERS = {"TransformerBackbone", "MarianBackbone", "T5Backbone"}
+ENCODER_DECODERS = {
+    "TransformerBackbone",
+    "MarianBackbone",
+    "T5Backbone",
+    "RNNEncoderDecoderBackbone",
+}
 ENCODERS = {
     "BertBackbone",
     "RobertaBackbone",
@@ -133,6 +146,7 @@ def tokenizers(goldens):
         "wordpiece": WordPieceTokenizer.from_files(folder / "wordpiece-uncased"),
         "sentencepiece-albert": SentencePieceTokenizer.from_files(folder / "sentencepiece-albert"),
         "bytebpe-roberta": BytePairTokenizer.from_files(folder / "bytebpe-roberta"),
+        "sentencepiece-t5": SentencePieceTokenizer.from_files(folder / "sentencepiece-t5"),
         "bytebpe-gpt2": BytePairTokenizer.from_files(folder / "bytebpe-gpt2"),
         "bpe-gpt1": GPTTokenizer.from_files(folder / "bpe-gpt1"),
         "words": WordTokenizer(
@@ -204,7 +218,7 @@ def pack(backbone, tokenizer, texts, side="right"):
 def test_every_model_is_listed():
     ours = {name for name, cls in BACKBONES.items() if cls.__module__.startswith("keras_lm.models")}
     parts = {"Backbone", "CachedBackbone", "CausalBackbone", "EncoderDecoderBackbone"}
-    parts |= {"WordBackbone", "FeatureBackbone"}
+    parts |= {"CachedEncoderDecoderBackbone", "EncoderHalf", "WordBackbone", "FeatureBackbone"}
     assert ours - parts == set(MODELS)
 
 

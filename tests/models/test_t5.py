@@ -3,16 +3,18 @@
 import json
 import math
 import shutil
+import warnings
 
 import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from keras_lm.models import Backbone, T5Backbone
+from keras_lm.models import Backbone, T5Backbone, T5EncoderBackbone
 from keras_lm.models.sizes import estimate
 from keras_lm.models.t5_layers import RelativePositionBias
-from keras_lm.tasks import Seq2SeqLM
+from keras_lm.tasks import Seq2SeqLM, TextClassifier
+from keras_lm.tokenizers import Tokenizer
 
 
 @pytest.fixture(scope="module", params=["t5", "t5-v1_1"])
@@ -50,6 +52,72 @@ def test_huggingface(folder, assert_equal, hidden_states):
     assert_equal(task(inputs), arrays["out.logits"])
     loss, *_ = task.evaluate(inputs, arrays["in.labels"], verbose=0)
     np.testing.assert_allclose(loss, arrays["out.loss"], rtol=1e-5)
+
+
+def test_the_encoder_alone(folder, assert_equal, hidden_states, tmp_path):
+    arrays, inputs = arrays_and_inputs(folder)
+    inputs = {name: inputs[f"encoder_{name}"] for name in ("token_ids", "padding_mask")}
+    with pytest.warns(UserWarning, match="new and random") as said:
+        task = TextClassifier.from_preset(folder, num_classes=2, tokenizer=None)
+    assert not any("left over" in str(each.message) for each in said)
+
+    # What Hugging Face's `T5EncoderModel` saves.
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {name: t for name, t in tensors.items() if not name.startswith(("decoder", "lm_h"))}
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text()) | {"is_encoder_decoder": False}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    for encoder in (task.backbone, Backbone.from_preset(tmp_path)):
+        assert type(encoder) is T5EncoderBackbone
+        outputs = encoder(inputs)
+        assert_equal(outputs["sequence_output"], arrays["out.encoder_last_hidden_state"])
+        assert_equal(hidden_states(encoder, inputs), arrays["out.encoder_hidden_states"])
+        probabilities = np.stack(encoder.attention_probabilities(inputs))
+        assert_equal(probabilities, arrays["out.encoder_attentions"])
+    size = T5EncoderBackbone.from_preset("t5_1.1_small", load_weights=False, vocabulary_size=9)
+    assert (size.config["num_layers"], size.config["hidden_dim"]) == (8, 512)
+
+
+@pytest.mark.parametrize("name", ["t5-keras-hub", "t5-v1_1-keras-hub"])
+def test_keras_hub(name, goldens, assert_equal):
+    arrays = np.load(goldens(name) / "expected.npz")
+    task = Seq2SeqLM.from_preset(goldens(name), tokenizer=None)
+    inputs = {name[3:]: array for name, array in arrays.items() if name.startswith("in.")}
+    outputs = task.backbone(inputs)
+    real = inputs["encoder_padding_mask"] > 0
+    found = np.asarray(outputs["encoder_sequence_output"])
+    assert_equal(found[real], arrays["out.encoder_sequence_output"][real])
+    real = inputs["decoder_padding_mask"] > 0
+    assert_equal(
+        np.asarray(outputs["sequence_output"])[real], arrays["out.decoder_sequence_output"][real]
+    )
+    assert_equal(np.asarray(task(inputs))[real], arrays["out.logits"][real])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of what is left over
+        encoder = T5EncoderBackbone.from_preset(goldens(name))
+    inputs = {name: inputs[f"encoder_{name}"] for name in ("token_ids", "padding_mask")}
+    np.testing.assert_allclose(encoder(inputs)["sequence_output"], found, atol=1e-6)
+
+
+def test_the_vocabulary_of_a_keras_hub_preset(goldens, tmp_path):
+    (tmp_path / "assets/tokenizer").mkdir(parents=True)
+    shutil.copy(goldens("t5-keras-hub") / "config.json", tmp_path)
+    published = goldens("tokenizers") / "sentencepiece-t5"
+    shutil.copy(published / "spiece.model", tmp_path / "assets/tokenizer/vocabulary.spm")
+    tokenizer, expected = (Tokenizer.from_preset(folder) for folder in (tmp_path, published))
+    assert tokenizer.vocabulary == expected.vocabulary  # the sentinels too
+    assert tokenizer.special_tokens == expected.special_tokens
+
+
+@pytest.mark.parametrize("changed", [{"activation": {"config": "no_such"}}, {"num_layers": 3}])
+def test_a_damaged_keras_hub_preset(changed, goldens, tmp_path):
+    shutil.copytree(goldens("t5-keras-hub"), tmp_path / "t5")
+    config = json.loads((tmp_path / "t5/config.json").read_text())
+    config["config"] |= changed
+    (tmp_path / "t5/config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"no_such|lacks the weights"):
+        Backbone.from_preset(tmp_path / "t5")
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
@@ -99,7 +167,7 @@ def test_names_of_older_checkpoints(goldens, tmp_path):
     [
         ({"feed_forward_proj": "mixture-gelu"}, "feed_forward_proj='mixture-gelu'"),
         ({"is_encoder_decoder": False}, "is_encoder_decoder=False"),
-        ({"model_type": "umt5"}, "umt5"),
+        ({"model_type": "umt5"}, "it is umT5, a T5 with a table of relative positions"),
     ],
 )
 def test_relatives_are_refused(goldens, tmp_path, changed, says):

@@ -17,7 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from keras_lm import tasks
-from keras_lm.models import BertBackbone, GPT2Backbone
+from keras_lm.models import BertBackbone, GPT2Backbone, T5Backbone
 from keras_lm.serving import Server, page
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
 
@@ -83,6 +83,14 @@ def make_story(goldens):
     return tasks.CausalLM(backbone, tokenizer=tokenizer)
 
 
+def make_translator(tokenizer):
+    backbone = T5Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24, num_buckets=8)
+    for weight in backbone.trainable_weights:
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
+    arguments = {"sequence_length": 12, "target_length": 4, "num_beams": 2, "text_pair": False}
+    return tasks.Seq2SeqLM(backbone, tokenizer=tokenizer, **arguments)
+
+
 @pytest.fixture(scope="module")
 def page_server(tmp_path_factory, goldens):
     keras.utils.set_random_seed(1)
@@ -115,6 +123,7 @@ def page_server(tmp_path_factory, goldens):
         "vectors": tasks.FeatureExtractor(backbone, tokenizer=tokenizer),
         "token_vectors": tasks.FeatureExtractor(backbone, pooling="none", tokenizer=tokenizer),
         "stars": tasks.TextRegressor(backbone, tokenizer=tokenizer),
+        "translator": make_translator(tokenizer),
     }
     for name, task in made.items():
         task.export(folder / name)
@@ -405,6 +414,27 @@ def test_a_language_model_continues_by_the_options_that_a_person_sets(browser, p
 
     browser.set("max_new_tokens", "")
     assert not browser.find("#curl-box").is_displayed()
+
+
+def test_a_translation_stands_apart_from_its_source(browser):
+    browser.choose("translator")
+    shown = [text for text in browser.texts("#fields label") if text]
+    assert shown == ["Text", "Beams", "Length penalty", "Length"]
+    assert browser.find("#fields [name=num_beams]").get_property("value") == "2"
+    browser.set("max_new_tokens", "3")
+    browser.ask("a <b>good</b> film")
+    answer = browser.curl()
+    assert browser.texts("#answer .source") == ["a <b>good</b> film"]
+    assert browser.find("#answer .written").get_property("textContent") == answer["text"][0]
+    (counts,) = browser.texts("#answer .counts")
+    assert counts == f"{answer['num_tokens'][0]} tokens · score {answer['scores'][0]:.3f}"
+    assert browser.texts("#answer .output") == []
+    assert json.loads(browser.find("#curl").text.split("'")[1])["signature_name"] == "beam_search"
+    assert len(browser.texts("#tokens .tokens li")) > 3
+    browser.set("num_beams", "1")
+    browser.ask("a song")
+    assert browser.texts("#answer .source") == ["a song"]
+    assert not browser.texts(".error")
 
 
 ENDLESS = """

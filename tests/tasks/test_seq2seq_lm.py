@@ -99,6 +99,19 @@ def test_pairs(task):
     assert scores[0] == scores[1] != scores[2]
 
 
+def test_rows_of_like_sources_and_targets_come_together(task):
+    sources = ["red " * (n % 2 + 1) for n in range(64)]
+    targets = ["rot " * (n % 3 + 1) for n in range(64)]
+    lengths = task.row_lengths({"text": tf.constant(sources)}, np.array(targets, object))
+    order = np.argsort(lengths, kind="stable")
+    expected = sorted(range(64), key=lambda n: (n % 2, n % 3))
+    assert order.tolist() == expected
+    inputs, labels = task.preprocess_with_labels(
+        {"text": tf.constant(sources)}, tf.constant(targets)
+    )
+    assert not np.any(task.row_lengths(inputs, labels.numpy()))
+
+
 def test_predict_pads_all_rows_alike(task):
     inputs, _ = task.preprocess_with_labels({"text": tf.constant(SOURCES)}, tf.constant(TARGETS))
     expected = task(inputs)
@@ -125,7 +138,7 @@ def test_greedy_text_is_that_of_whole_passes(task):
     assert len(set(expected)) > 1
 
 
-def best_pairs(task, source, penalty):
+def best_pairs(task, source, penalty, with_scores=False):
     """All targets of up to two tokens, the likeliest first."""
     vocabulary = [i for i in range(task.backbone.config["vocabulary_size"]) if i != 3]
     first = log_probabilities(task, source, [])[0]
@@ -134,7 +147,8 @@ def best_pairs(task, source, penalty):
     for a, row in zip(vocabulary, second, strict=True):
         found[(a,)] = (first[a] + row[3]) / 2**penalty
         found |= {(a, b): (first[a] + row[b]) / 2**penalty for b in vocabulary}
-    return sorted(found, key=found.get, reverse=True)
+    best = sorted(found, key=found.get, reverse=True)
+    return [(ids, found[ids]) for ids in best] if with_scores else best
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
@@ -173,6 +187,59 @@ def test_a_prefix_is_continued(task):
             assert text.startswith(begin)
     both = task.generate(["red"], prefix="blau", num_return_sequences=2, num_beams=2)
     assert all(text.startswith("blau") for text in both[0])
+
+
+def test_scores_are_those_of_the_search(task):
+    options = {"max_new_tokens": 2, "num_beams": 40, "length_penalty": 2.0}
+    texts, scores = task.generate(
+        ["red green", "blue"], num_return_sequences=3, return_scores=True, **options
+    )
+    for source, row, found in zip(["red green", "blue"], texts, scores, strict=True):
+        expected = best_pairs(task, source, 2.0, with_scores=True)[:3]
+        assert row == [text_of(ids) for ids, _ in expected]
+        np.testing.assert_allclose(found, [score for _, score in expected], rtol=1e-4)
+    best, first = task.generate(["red green", "blue"], return_scores=True, **options)
+    assert best == [row[0] for row in texts]
+    np.testing.assert_allclose(first, scores[:, 0], rtol=1e-5)
+    with pytest.raises(ValueError, match="return_scores=True with num_beams=1"):
+        task.generate(["red"], return_scores=True)
+
+
+def test_forbidden_words_are_not_written(task):
+    options = {"num_beams": 3, "max_new_tokens": 6}
+    free = task.generate(SOURCES, **options)
+    words = [word for text in free for word in text.split()]
+    once, pair = words[0], next(text for text in free if len(text.split()) > 1).split()[-2:]
+    found = task.generate(SOURCES, forbidden=[once, " ".join(pair)], **options)
+    ids = [TOKENIZER([text]).to_list()[0] for text in found]
+    banned = [TOKENIZER([text]).to_list()[0] for text in (once, " ".join(pair))]
+    assert all(
+        row[i : i + len(each)] != each for row in ids for each in banned for i in range(len(row))
+    )
+    assert found != free and any(found)
+    with pytest.raises(ValueError, match="forbidden holds '', which has no token"):
+        task.generate(["red"], forbidden=["red", " "])
+    with pytest.raises(ValueError, match="pass a list"):
+        task.generate(["red"], forbidden="red")
+
+
+def test_attention_between_words(task):
+    sources, targets = ["red  reds blue", ""], ["blaus rot", "reds"]
+    first, second = task.attention(sources, targets)
+    assert first["source"] == ["red", "reds", "blue", "[SEP]"]
+    assert first["target"] == ["blaus", "rot", "[SEP]"]
+    assert second["source"] == ["[SEP]"] and second["target"] == ["reds", "[SEP]"]
+    np.testing.assert_allclose(second["attention"], [[1.0], [1.0]], rtol=1e-5)
+    inputs, _ = task.preprocess_with_labels({"text": tf.constant(sources)}, tf.constant(targets))
+    (tokens,) = task.backbone.cross_attention_probabilities(inputs)
+    tokens = np.mean(tokens[0], axis=0)  # red red ##s blue [SEP]; blau ##s rot [SEP]
+    words = np.stack([tokens[:, 0], tokens[:, 1] + tokens[:, 2], *tokens.T[3:5]], axis=1)
+    expected = [(words[0] + words[1]) / 2, words[2], words[3]]
+    np.testing.assert_allclose(first["attention"], expected, rtol=1e-5)
+    (only,) = task.attention(sources[:1], targets[:1], block=0)
+    np.testing.assert_allclose(only["attention"], expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="targets has 1 texts for 2 sources"):
+        task.attention(sources, ["a"])
 
 
 class Translator(WordPieceTokenizer):

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 import keras_lm
 from keras_lm.objectives import IGNORED
+from keras_lm.tag_schemes import entity_spans
 from keras_lm.tasks import TokenClassifier
-from keras_lm.tasks.entities import entity_spans
+from keras_lm.tasks.entities import entities_in_graph, entities_of
 
 NAMES = ["O", "B-X", "I-X"]
 WORDS = [["the", "films", "was", "unlike"], ["good"], ["\u200b", "nice"]]
@@ -278,6 +279,19 @@ def test_saved_model(make, tmp_path):
     nothing = signatures["serving_default"](text=tf.constant([], tf.string))
     assert nothing["labels"].shape == (0, 0)
 
+    found = {name: value.numpy() for name, value in signatures["entities"](text=texts).items()}
+    assert set(found) == {"text", "labels", "scores", "start", "end"}
+    own = task.entities(texts)
+    assert any(own)
+    for n, row in enumerate(own):
+        assert found["text"][n, : len(row)].astype(str).tolist() == [e["text"] for e in row]
+        assert found["labels"][n].astype(str).tolist()[: len(row)] == [e["label"] for e in row]
+        for name in ("start", "end", "scores"):
+            expected = [e["score" if name == "scores" else name] for e in row]
+            np.testing.assert_allclose(found[name][n, : len(row)], expected, atol=1e-5)
+        assert not found["labels"][n, len(row) :].any()
+    assert signatures["entities"](text=tf.constant([], tf.string))["text"].shape == (0, 0)
+
 
 def test_entity_f1_and_keras_metrics_fit_the_outputs(make):
     for options in ({}, {"crf": "bio"}):
@@ -295,6 +309,26 @@ def test_entity_f1_and_keras_metrics_fit_the_outputs(make):
         right = len(spans[0] & spans[1])
         expected = 2 * right / max(len(spans[0]) + len(spans[1]), 1)
         assert found["entity_f1"] == pytest.approx(expected)
+
+
+def test_entities_of_labels_in_the_graph():
+    """All ways to begin, go on and end, beside the same in Python."""
+    random = np.random.default_rng(0)
+    choices = ["", "O", "B-", *(f"{p}-{name}" for p in "BIELSU" for name in ("X", "Y-Z"))]
+    labels = random.choice(choices, size=(50, 9))
+    starts = np.tile(np.arange(0, 27, 3), (50, 1)).astype("int32")
+    scores = random.random(labels.shape).astype("float32")
+    answer = {"labels": labels, "scores": scores, "start": starts, "end": starts + 2}
+    texts = tf.constant(["éß " * 9] * 50)
+    found = entities_in_graph(texts, {name: tf.constant(x) for name, x in answer.items()})
+    lists = {name: value.tolist() for name, value in answer.items()}
+    for n, row in enumerate(entities_of(lists, texts)):
+        for name, value in found.items():
+            own = [entity.get(name, entity.get(name[:-1])) for entity in row]
+            if name in ("text", "labels"):
+                assert [x.decode() for x in value[n, : len(own)].numpy()] == own
+            else:
+                np.testing.assert_allclose(value[n, : len(own)], own, atol=1e-5)
 
 
 def test_class_weights_weigh_words(task, make):

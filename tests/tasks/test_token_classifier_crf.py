@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_lm.models import WordVectorBackbone
 from keras_lm.objectives import IGNORED
 from keras_lm.tasks import Task, TokenClassifier
-from keras_lm.tasks.entities import bio_rules
+from keras_lm.tasks.entities import tag_rules
 from keras_lm.tokenizers import WordTokenizer
 
 NAMES = ["O", "B-X", "I-X"]
@@ -74,11 +74,31 @@ def test_bio_answers_are_bio():
         each.head.logits.bias.assign([0.0, 0.0, 9.0])
     assert free.tag(TEXTS[:2])["labels"][1] == ["I-X", "I-X"]
     assert task.tag(TEXTS[:2])["labels"][1] == ["B-X", "I-X"]
-    transitions, start = bio_rules(["I-B", "O", "B-A", "B-B", "I-A"])
+    transitions, start, end = tag_rules(["I-B", "O", "B-A", "B-B", "I-A"], "bio")
+    assert end.all()
     assert start.tolist() == [0, 1, 1, 1, 0]
     assert transitions[:, 0].tolist() == [1, 0, 0, 1, 0]
     assert transitions[:, 4].tolist() == [0, 0, 1, 0, 1]
     assert transitions[:, 1:4].all()
+
+
+def test_bioes_answers_are_whole():
+    names = ["O", *(f"{prefix}-X" for prefix in "BIES")]
+    keras.utils.set_random_seed(0)
+    tokenizer = WordTokenizer(WORDS, unknown_token="<unk>", pad_token="<pad>")
+    network = WordVectorBackbone(len(WORDS), 8)
+    task = TokenClassifier(network, tokenizer=tokenizer, class_names=names, crf="bioes")
+    task.head.logits.bias.assign([0.0, 3.0, 9.0, 0.0, 0.0])  # nothing but I-X would be best
+    labels = task.tag(TEXTS[:2])["labels"]
+    assert labels == [["B-X", "I-X", "I-X", "I-X", "E-X"], ["B-X", "E-X"]]
+    transitions, start, end = tag_rules(
+        ["O", "B-A", "I-A", "E-A", "S-A", "B-B", "E-B", "S-B"], "bioes"
+    )
+    assert start.tolist() == [1, 1, 0, 0, 1, 1, 0, 1]
+    assert end.tolist() == [1, 0, 0, 1, 1, 0, 1, 1]
+    assert transitions[1].tolist() == transitions[2].tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
+    assert transitions[3].tolist() == transitions[0].tolist() == [1, 1, 0, 0, 1, 1, 0, 1]
+    assert transitions[5].tolist() == [0, 0, 0, 0, 0, 0, 1, 0]
 
 
 @pytest.mark.slow
@@ -106,9 +126,10 @@ def test_files_and_exports(task, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"crf": "BIO"}, "crf='BIO': use False, True or 'bio'"),
+        ({"crf": "BIO"}, "crf='BIO': use False, True, 'bio' or 'bioes'"),
         ({"crf": "bio", "class_names": ["O", "I-X"]}, "for each class X its B-X"),
         ({"crf": "bio", "class_names": ["O", "NOUN"]}, "or crf=True"),
+        ({"crf": "bioes", "class_names": ["O", "B-X", "E-X"]}, "B-X and I-X and E-X and S-X"),
         ({"crf": "bio", "class_names": None, "num_classes": 3}, "class_names=None"),
     ],
 )

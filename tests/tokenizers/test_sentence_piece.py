@@ -415,3 +415,13 @@ def test_tflite(golden, kind, in_litert):
     tokenize = in_litert(tokenizer)
     for batch in (["a b"], [""], ["", "a", ""], [row["text"] for row in rows]):
         assert tokenize(batch) == tokenizer(batch).to_list()
+
+
+def test_special_tokens_can_be_added(goldens):
+    tokenizer = SentencePieceTokenizer.from_files(goldens("tokenizers") / "sentencepiece-t5")
+    size, text = tokenizer.vocabulary_size, ["some <new> text"]
+    grown = tokenizer.with_special_tokens(["<new>", "</s>"])
+    assert grown.vocabulary_size == size + 1
+    assert grown(text).to_list() == tokenizer(text).to_list()
+    assert size in grown(text, parse_special=True).to_list()[0]
+    assert grown.detokenize([[size, *grown(["a"]).to_list()[0]]]).numpy()[0] == b"a"

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.data import token_windows
+from keras_lm.metrics import ChrF, Rouge
 from keras_lm.models import (
     AWDLSTMBackbone,
     BertBackbone,
@@ -20,6 +21,7 @@ from keras_lm.tokenizers import WordTokenizer
 from keras_lm.training import (
     AdamW,
     DiscriminativeAdamW,
+    GenerateEachEpoch,
     GradualUnfreezing,
     SlantedTriangular,
     fit_streams,
@@ -261,3 +263,29 @@ def test_three_stages(tokenizer, tmp_path):
     labels = [next(word for word in OPINIONS if word in text) for text in texts]
     task.fit(texts, labels, batch_size=4, epochs=12, callbacks=[GradualUnfreezing()], verbose=0)
     assert task.evaluate(texts, labels, verbose=0, return_dict=True)["accuracy"] > 0.9
+
+
+def test_generated_texts_are_measured_after_each_epoch():
+    class Writer:
+        asked = []
+
+        def generate(self, x, **options):
+            self.asked.append((x, options))
+            return [f"{text} {len(self.asked)}" for text in x]
+
+    targets = [["a 2", "other"], ["b 2"]]
+    metrics = [ChrF(), Rouge("rouge1")]
+    callback = GenerateEachEpoch(["a", "b"], targets, metrics, num_beams=2)
+    callback.set_model(Writer())
+    found = []
+    for epoch in range(2):
+        logs = {"loss": 1.0}
+        callback.on_epoch_end(epoch, logs)
+        found.append(logs)
+    assert found[0]["val_rouge1"] == 0.5
+    assert found[1] == {"loss": 1.0, "val_chrf": 100.0, "val_rouge1": 1.0}
+    assert Writer.asked == [(["a", "b"], {"num_beams": 2})] * 2
+    callback = GenerateEachEpoch(["a"], targets, metrics)
+    callback.set_model(Writer())
+    with pytest.raises(ValueError, match="targets has 2 rows for 1 texts"):
+        callback.on_epoch_end(0, {})

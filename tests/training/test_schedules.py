@@ -8,6 +8,7 @@ import pytest
 
 from keras_lm.training import (
     AdamW,
+    InverseSquareRoot,
     SlantedTriangular,
     WarmupLinearDecay,
     WarmupPolynomialDecay,
@@ -119,3 +120,17 @@ def test_a_rate_that_is_set_is_held():
         assert float(schedule(4)) == 0.25
         optimizer.learning_rate = WarmupLinearDecay(0.5)
         assert float(optimizer.learning_rate) == 0.5
+
+
+def test_inverse_square_root_is_the_formula_of_the_paper():
+    dim, warmup = 64, 40
+    schedule = InverseSquareRoot((dim * warmup) ** -0.5, warmup)
+    steps = np.array([1, 7, 39, 40, 41, 1000])
+    expected = dim**-0.5 * np.minimum(steps**-0.5, steps * warmup**-1.5)
+    np.testing.assert_allclose([float(schedule(step)) for step in steps], expected, rtol=1e-6)
+    assert float(schedule(0)) == 0.0
+    again = InverseSquareRoot.from_config(json.loads(json.dumps(schedule.get_config())))
+    assert float(again(np.int64(90))) == float(schedule(90))
+    for wrong in ({"peak": 0}, {"peak": 1.0, "warmup_steps": 0}):
+        with pytest.raises(ValueError, match=[*wrong][-1]):
+            InverseSquareRoot(**wrong)

@@ -152,6 +152,14 @@ class SentencePieceTokenizer(Tokenizer):
             word = self.detokenize(ids)[0].numpy().decode()
         return [SPACE + word]
 
+    def with_special_tokens(self, tokens):
+        config = self.get_config()
+        new = [token for token in tokens if token not in self._vocabulary.ids]
+        special = dict.fromkeys([*config["additional_special_tokens"], *tokens])
+        config["additional_special_tokens"] = list(special)
+        config["added_tokens"] = [*config["added_tokens"], *new]
+        return type(self)(self._data, **config)
+
     def _with_entries(self, entries):
         proto = sentence_piece_files.parse_model(self._data)
         if proto.trainer_spec.model_type != sentence_piece_files.UNIGRAM:

@@ -75,6 +75,7 @@ CLASSES = {
     "XLMRobertaTokenizer": "xlm_roberta",
 }
 MODEL_TYPES = {"albert": "albert", "xlnet": "xlnet", "t5": "t5", "xlm-roberta": "xlm_roberta"}
+KERAS_HUB = {"T5Backbone": "t5"}
 TF1_CONFIGS = {"albert_config.json": "albert", "xlnet_config.json": "xlnet"}
 
 # Names that play a role in models whose files do not say so.
@@ -272,9 +273,9 @@ def _family(folder, config):
     for file, family in TF1_CONFIGS.items():
         if os.path.isfile(os.path.join(folder, file)):
             return family
-    return MODEL_TYPES.get(
-        published_files.read_json(folder, "config.json").get("model_type"), "plain"
-    )
+    config = published_files.read_json(folder, "config.json")
+    families = MODEL_TYPES | KERAS_HUB
+    return families.get(config.get("model_type") or config.get("class_name"), "plain")
 
 
 def _in_fairseq_order(model, path):

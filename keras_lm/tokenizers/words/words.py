@@ -29,6 +29,7 @@ NAMES = {
 }
 MORE_NAMES = ("xxfld", "xxrep", "xxwrep", "xxup", "xxmaj")
 FILES = ("words.json", "itos*.pkl")
+TARGET_WORDS = "target_words.json"
 
 # Unicode promises that this never stands for a character; it is dropped from text. Before an id it
 # makes a word that stands for a special token, and that nobody can type.
@@ -52,6 +53,8 @@ class WordTokenizer(Tokenizer):
             and the like), as in the vocabularies of ULMFiT.
         splitter: see `CharacterTokenizer`. fastai, CoVe and TagLM used spaCy, Moses and the Penn
             Treebank's rules; pass text split by these and joined by spaces with `"whitespace"`.
+        target_vocabulary: the same as `vocabulary`, for what a translator writes: `target` is then
+            a tokenizer with these words, and all else as here. None if there is one list for both.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
@@ -78,6 +81,7 @@ class WordTokenizer(Tokenizer):
         lowercase=False,
         rules=None,
         splitter="punctuation",
+        target_vocabulary=None,
         name=None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
@@ -110,6 +114,13 @@ class WordTokenizer(Tokenizer):
                 ),
                 default_value=self.special_id("unknown"),
             )
+        self._target = self
+        if target_vocabulary is not None:
+            self._target = type(self)(target_vocabulary, **self.get_config())
+
+    @property
+    def target(self):
+        return self._target
 
     def tokenize_words(self, words):
         """Turn strings of any shape, each a word, into ids, without splitting and without rules."""
@@ -194,11 +205,17 @@ class WordTokenizer(Tokenizer):
 
     def save_assets(self, folder):
         # Not a word a line: fastai's lists hold the end of a line as a word.
-        with open(os.path.join(folder, "words.json"), "w", encoding="utf-8") as file:
-            json.dump(self._vocabulary.tokens, file, ensure_ascii=False, indent=0)
+        lists = {"words.json": self.vocabulary}
+        if self.target is not self:
+            lists[TARGET_WORDS] = self.target.vocabulary
+        for name, words in lists.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                json.dump(words, file, ensure_ascii=False, indent=0)
 
     @classmethod
     def from_assets(cls, folder, config):
+        target = os.path.join(folder, TARGET_WORDS)
+        config = {"target_vocabulary": target if os.path.isfile(target) else None} | config
         return cls(os.path.join(folder, "words.json"), **config)
 
     @classmethod

@@ -1,0 +1,341 @@
+"""Metrics of labels and logits that Keras lacks. Shapes: B batch, S sequence, C classes, N values.
+
+Sums are kept where they suffice; what needs all values keeps so many of them.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.objectives import IGNORED
+
+
+def known_classes(metric, labels, logits, sample_weight=None):
+    """Return class numbers (N,), logits (N, C) and weights (N,), without those to ignore."""
+    labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
+    if labels.shape.rank == logits.shape.rank and labels.shape[-1] == 1:
+        labels = tf.squeeze(labels, -1)
+    if labels.shape.rank != logits.shape.rank - 1:
+        raise ValueError(
+            f"{type(metric).__name__}: labels have shape {labels.shape} and outputs "
+            f"{logits.shape}: it compares one class for each row, (B,) or (B, S), with logits."
+        )
+    weights = tf.ones(tf.shape(labels))
+    if sample_weight is not None:  # of rows, or of words
+        shape = [tf.shape(labels)[0], -1][: labels.shape.rank]
+        weights *= tf.reshape(tf.cast(sample_weight, tf.float32), shape)
+    is_known = labels != tf.cast(IGNORED, labels.dtype)
+    logits = tf.cast(tf.boolean_mask(logits, is_known), tf.float32)
+    labels = tf.cast(tf.boolean_mask(labels, is_known), tf.int32)
+    return labels, logits, tf.boolean_mask(weights, is_known)
+
+
+def numbers_of(metric, labels, outputs, sample_weight=None):
+    """Return labels, outputs and weights as (N,) of one number each."""
+    flat = [tf.convert_to_tensor(labels), tf.convert_to_tensor(outputs)]
+    if any(x.shape.rank > 2 or (x.shape.rank == 2 and x.shape[1] != 1) for x in flat):
+        raise ValueError(
+            f"{type(metric).__name__}: labels have shape {flat[0].shape} and outputs "
+            f"{flat[1].shape}: it compares one number for each row, (B,) or (B, 1)."
+        )
+    labels, outputs = (tf.reshape(x, [-1]) for x in flat)
+    weights = tf.ones(tf.shape(labels)) if sample_weight is None else sample_weight
+    return labels, outputs, tf.reshape(tf.cast(weights, tf.float32), [-1])
+
+
+# === Of classes, by sums ===
+
+
+class ConfusionMetric(keras.metrics.Metric):
+    """A metric of how often which class is answered for which; a subclass has `result`.
+
+    Args:
+        num_classes: int.
+
+    Call: `update_state(labels, logits, sample_weight=None)`, (B,) and (B, C), or of words (B, S)
+    and (B, S, C), where `IGNORED` labels are left out.
+    """
+
+    def __init__(self, num_classes=2, name=None, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.num_classes = num_classes
+        self.confusion = self.add_weight((num_classes, num_classes), "zeros", name="confusion")
+
+    def update_state(self, labels, logits, sample_weight=None):
+        labels, logits, weights = known_classes(self, labels, logits, sample_weight)
+        if logits.shape[-1] != self.num_classes:
+            raise ValueError(
+                f"num_classes={self.num_classes}, but the outputs have {logits.shape[-1]}: make "
+                f"the metric as {type(self).__name__}(num_classes={logits.shape[-1]})."
+            )
+        found = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        cells = labels * self.num_classes + found
+        counts = tf.math.unsorted_segment_sum(weights, cells, self.num_classes**2)
+        self.confusion.assign_add(tf.reshape(counts, self.confusion.shape))
+
+    def get_config(self):
+        return super().get_config() | {"num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class MatthewsCorrelation(ConfusionMetric):
+    """Matthews' correlation of classes, from -1 to 1; 0 is chance, or only one class. CoLA's.
+
+    For more than two classes it is Gorodkin's generalisation, as in scikit-learn.
+
+    Call, Args: see `ConfusionMetric`.
+
+    Example:
+
+        task.compile(metrics=["accuracy", keras_lm.metrics.MatthewsCorrelation()])
+
+    Source: Matthews 1975, https://doi.org/10.1016/0005-2795(75)90109-9; Gorodkin 2004,
+    https://doi.org/10.1016/j.compbiolchem.2004.09.006.
+    """
+
+    def __init__(self, num_classes=2, name="matthews_correlation", **kwargs):
+        super().__init__(num_classes, name=name, **kwargs)
+
+    def result(self):
+        shares = tf.cast(self.confusion, tf.float32)
+        shares = tf.math.divide_no_nan(shares, tf.reduce_sum(shares))
+        right, marked, found = tf.linalg.trace(shares), *(tf.reduce_sum(shares, n) for n in (1, 0))
+
+        def spread(x, y):
+            return -tf.reduce_sum(x * y)
+
+        covariance = right + spread(marked, found)
+        variances = (1 + spread(marked, marked)) * (1 + spread(found, found))
+        return tf.math.divide_no_nan(covariance, tf.sqrt(variances))
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class BinaryF1(ConfusionMetric):
+    """The F1 of one class, from 0 to 1, as MRPC and QQP are measured.
+
+    The mean over the classes is `keras.metrics.F1Score(average="macro")`.
+
+    Args:
+        class_id: int, the class; 1 is the second of two.
+        num_classes: int.
+
+    Call: see `ConfusionMetric`.
+    """
+
+    def __init__(self, class_id=1, num_classes=2, name="f1", **kwargs):
+        if not 0 <= class_id < num_classes:
+            raise ValueError(f"class_id={class_id} is none of {num_classes} classes from 0.")
+        super().__init__(num_classes, name=name, **kwargs)
+        self.class_id = class_id
+
+    def result(self):
+        confusion = tf.convert_to_tensor(self.confusion)
+        marked, found = (tf.reduce_sum(confusion, n)[self.class_id] for n in (1, 0))
+        right = confusion[self.class_id, self.class_id]
+        return tf.math.divide_no_nan(2 * right, marked + found)
+
+    def get_config(self):
+        return super().get_config() | {"class_id": self.class_id}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ExpectedCalibrationError(keras.metrics.Metric):
+    """How far probabilities are from the share of right answers, from 0 to 1; 0 is best.
+
+    Answers are put into bins by the probability of the best class; it is the mean distance between
+    the mean probability and the accuracy of a bin, weighted by how many answers are in it.
+
+    Args:
+        num_bins: int, of equal width.
+
+    Call: `update_state(labels, logits, sample_weight=None)`, see `ConfusionMetric`. Of a tagger
+    with a CRF, whose `fit` and `evaluate` compare likeliest sequences, it says nothing.
+
+    Source: Guo et al. 2017, https://arxiv.org/abs/1706.04599, section 2.
+    """
+
+    def __init__(self, num_bins=15, name="expected_calibration_error", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.num_bins = num_bins
+        # Of each bin: the weight of its answers, of the right ones, and of their probabilities.
+        self.sums = self.add_weight((3, num_bins), "zeros", name="sums")
+
+    def update_state(self, labels, logits, sample_weight=None):
+        labels, logits, weights = known_classes(self, labels, logits, sample_weight)
+        sure = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+        is_right = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
+        # A bin holds its upper end.
+        bins = tf.cast(tf.math.ceil(sure * self.num_bins), tf.int32) - 1
+        bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
+        values = tf.stack([weights, weights * is_right, weights * sure], axis=1)
+        self.sums.assign_add(
+            tf.transpose(tf.math.unsorted_segment_sum(values, bins, self.num_bins))
+        )
+
+    def result(self):
+        counts, right, sure = tf.unstack(tf.convert_to_tensor(self.sums))
+        return tf.math.divide_no_nan(tf.reduce_sum(tf.abs(right - sure)), tf.reduce_sum(counts))
+
+    def get_config(self):
+        return super().get_config() | {"num_bins": self.num_bins}
+
+
+# === Of numbers ===
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class PearsonCorrelation(keras.metrics.Metric):
+    """Pearson's correlation of numbers over all batches, from -1 to 1. STS-B's.
+
+    `keras.metrics.PearsonCorrelation` is the mean of the batches' correlations instead.
+
+    Call: `update_state(labels, outputs, sample_weight=None)`, (B,) or (B, 1) each.
+
+    Example:
+
+        task.compile(metrics=[keras_lm.metrics.PearsonCorrelation()])
+    """
+
+    def __init__(self, name="pearson_correlation", **kwargs):
+        super().__init__(name=name, **kwargs)
+        # Of 1, x, y, x², y² and xy; in float64, as their differences may be small.
+        self.sums = self.add_weight((6,), "zeros", dtype="float64", name="sums")
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        x, y, w = (tf.cast(v, tf.float64) for v in numbers_of(self, labels, outputs, sample_weight))
+        self.sums.assign_add(
+            tf.stack([tf.reduce_sum(w * v) for v in (tf.ones_like(x), x, y, x * x, y * y, x * y)])
+        )
+
+    def result(self):
+        n, x, y, xx, yy, xy = tf.unstack(tf.convert_to_tensor(self.sums))
+        spread = tf.maximum(n * xx - x * x, 0) * tf.maximum(n * yy - y * y, 0)
+        return tf.cast(tf.math.divide_no_nan(n * xy - x * y, tf.sqrt(spread)), tf.float32)
+
+
+class KeptValues(keras.metrics.Metric):
+    """A metric that needs all labels and outputs at once; a subclass has `of_values`.
+
+    It keeps the first `capacity` of them, 9 bytes each, on each replica, and leaves out those
+    after. Its value is computed in each step of `fit` from all that there are so far.
+
+    Args:
+        capacity: int.
+    """
+
+    def __init__(self, capacity=100_000, name=None, **kwargs):
+        super().__init__(name=name, **kwargs)
+        if capacity < 1:
+            raise ValueError(f"capacity={capacity}: keep 1 value or more.")
+        self.capacity = capacity
+        self.kept = self.add_weight((3, capacity), "zeros", name="kept")  # is there, label, output
+        self.number = self.add_weight((), "zeros", dtype="int64", name="number")
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        if sample_weight is not None:
+            name = type(self).__name__
+            raise ValueError(f"{name} takes no weights: name it in metrics, not weighted_metrics.")
+        labels, outputs = (tf.cast(x, tf.float32) for x in self.values(labels, outputs))
+        # A replica has places of its own, and what others hold there is 0: Keras adds them up.
+        replica, replicas = 0, 1
+        context = tf.distribute.get_replica_context()
+        if context is not None and tf.distribute.has_strategy():
+            replica, replicas = context.replica_id_in_sync_group, context.num_replicas_in_sync
+        rows = tf.size(labels, tf.int64)
+        places = tf.cast(replica, tf.int64) + replicas * (self.number + tf.range(rows))
+        values = tf.stack([tf.ones_like(labels), labels, outputs], axis=1)
+        fits = places < self.capacity
+        places, values = tf.boolean_mask(places, fits), tf.boolean_mask(values, fits)
+        shape = tf.constant([self.capacity, 3], tf.int64)
+        self.kept.assign_add(tf.transpose(tf.scatter_nd(places[:, tf.newaxis], values, shape)))
+        self.number.assign_add(rows)
+
+    def values(self, labels, outputs):
+        """Return labels and outputs as (N,) of one number each."""
+        return numbers_of(self, labels, outputs)[:2]
+
+    def result(self):
+        is_there, labels, outputs = tf.unstack(tf.convert_to_tensor(self.kept))
+        there = is_there > 0
+        return self.of_values(tf.boolean_mask(labels, there), tf.boolean_mask(outputs, there))
+
+    def of_values(self, labels, outputs):
+        """Return the metric of labels and outputs, (N,) float32 each."""
+        raise NotImplementedError
+
+    def get_config(self):
+        return super().get_config() | {"capacity": self.capacity}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class SpearmanCorrelation(KeptValues):
+    """Spearman's rank correlation of numbers, from -1 to 1; equal numbers share their mean rank.
+
+    Args:
+        capacity: int. It keeps so many labels and outputs on each replica, the first ones; see
+            `KeptValues`.
+
+    Call: `update_state(labels, outputs)`, (B,) or (B, 1) each.
+    """
+
+    def __init__(self, capacity=100_000, name="spearman_correlation", **kwargs):
+        super().__init__(capacity, name=name, **kwargs)
+
+    def of_values(self, labels, outputs):
+        x, y = (_ranks(values) for values in (labels, outputs))
+        x, y = x - tf.reduce_mean(x), y - tf.reduce_mean(y)
+        return tf.cast(
+            tf.math.divide_no_nan(tf.reduce_sum(x * y), tf.norm(x) * tf.norm(y)), tf.float32
+        )
+
+
+def _ranks(values):
+    """Return the mean ranks of values (N,), from 0, float64."""
+    ordered = tf.sort(values)
+    first, last = (tf.searchsorted(ordered, values, side) for side in ("left", "right"))
+    return tf.cast(first + last - 1, tf.float64) / 2
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class BestThresholdAccuracy(KeptValues):
+    """Accuracy of yes or no if the threshold of the scores is the best there is, from 0 to 1.
+
+    As similarities are measured on pairs that are paraphrases or not.
+
+    Args:
+        capacity: int. It keeps so many labels and outputs on each replica, the first ones; see
+            `KeptValues`.
+
+    Call: `update_state(labels, outputs)`: 0 or 1, (B,) or (B, 1); scores, (B,) or (B, 1), or logits
+    of two classes, (B, 2), whose score is their difference.
+    """
+
+    def __init__(self, capacity=100_000, name="best_threshold_accuracy", **kwargs):
+        super().__init__(capacity, name=name, **kwargs)
+
+    def values(self, labels, outputs):
+        outputs = tf.convert_to_tensor(outputs)
+        if outputs.shape.rank == 2 and outputs.shape[-1] == 2:
+            outputs = outputs[:, 1] - outputs[:, 0]
+        return super().values(labels, outputs)
+
+    def of_values(self, labels, outputs):
+        return self._cuts(labels, outputs)[1]
+
+    def threshold(self):
+        """Return the best threshold: scores from it on are a yes; of several, the highest."""
+        is_there, labels, outputs = np.asarray(self.kept)
+        there = is_there > 0
+        return float(self._cuts(labels[there], outputs[there])[0])
+
+    def _cuts(self, labels, outputs):
+        """Return the best threshold and its accuracy; infinity is that of no yes at all."""
+        order = tf.argsort(outputs, direction="DESCENDING", stable=True)
+        labels, outputs = tf.gather(labels, order), tf.gather(outputs, order)
+        # How many are right if the first 0, 1, … are a yes; equal scores are not parted.
+        right = tf.concat([[0.0], tf.cumsum(2 * labels - 1)], 0) + tf.reduce_sum(1 - labels)
+        ends = tf.concat([[np.inf], outputs], 0)
+        is_cut = tf.concat([ends[:-1] > ends[1:], [True]], 0)
+        best = tf.argmax(tf.where(is_cut, right, -1.0))
+        number = tf.cast(tf.size(labels), tf.float32)
+        return ends[best], tf.math.divide_no_nan(right[best], number)

@@ -1,0 +1,216 @@
+"""T5's pretraining: spans of a text become single tokens, and the target says what they were.
+
+Shapes: B batch, S sequence, T target.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_lm.objectives.causal_lm import Perplexity
+from keras_lm.objectives.draws import Draws
+from keras_lm.objectives.objective import (
+    IGNORED,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Objective,
+    register_objective,
+)
+
+
+@register_objective
+class SpanCorruption(Objective):
+    """Replace spans of a text by sentinels; the target is the sentinels with what they stand for.
+
+    A text of `n` tokens loses ⌊n · rate⌉ of them, at least one and not all, in spans of
+    `mean_span` tokens on average. "Thank you for inviting me to your party last week" may become
+    "Thank you <extra_id_0> me to your party <extra_id_1> week", with the target "<extra_id_0> for
+    inviting <extra_id_1> last"; both end with the end token. A text begins with tokens that stay
+    and ends with a span; texts of fewer than two tokens have no labels.
+
+    Args:
+        rate: float in (0, 1). The share of tokens to replace.
+        mean_span: float, 1 or more. Tokens of a span on average.
+        sentinels: list of str, entries of the vocabulary, for the first span, the second, …; by
+            default T5's `<extra_id_0>`, `<extra_id_1>`, … as many as there are. A text has at most
+            as many spans.
+        seed: int. For the same spans again.
+
+    Raises:
+        ValueError: if an argument is out of range, or the vocabulary lacks sentinels or an end.
+
+    Example:
+
+        objective = keras_lm.objectives.SpanCorruption()
+        task = keras_lm.tasks.Seq2SeqLM(t5, tokenizer=tokenizer)
+        pretrainer = keras_lm.tasks.Pretrainer(
+            t5, [objective], {"seq2seq_lm": task.head}, tokenizer=tokenizer
+        )
+        pretrainer.fit(texts)  # trains the task's own weights
+
+    Source: Raffel et al. 2020, https://arxiv.org/abs/1910.10683, sections 3.1.4 and 3.3.4;
+    google-research/text-to-text-transfer-transformer, `t5/data/preprocessors.py`, which ends no
+    target with a further sentinel, unlike figure 2 of the paper.
+    """
+
+    heads = {"token_logits": "seq2seq_lm"}
+
+    def __init__(self, rate=0.15, mean_span=3.0, sentinels=None, seed=None):
+        if not 0 < rate < 1:
+            raise ValueError(f"rate={rate} is not between 0 and 1.")
+        if mean_span < 1:
+            raise ValueError(f"mean_span={mean_span}: a span has 1 token or more.")
+        self.rate, self.mean_span = rate, mean_span
+        self.sentinels = sentinels
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def set_tokenizer(self, tokenizer):
+        if tokenizer is None:
+            raise ValueError("SpanCorruption needs a tokenizer, which knows the sentinels.")
+        known = set(tokenizer.vocabulary)
+        tokens = self.sentinels
+        if tokens is None:
+            number = next(i for i in range(len(known) + 1) if f"<extra_id_{i}>" not in known)
+            tokens = [f"<extra_id_{i}>" for i in range(number)]
+        missing = [token for token in tokens if token not in known]
+        if missing or not tokens:
+            raise ValueError(
+                f"The vocabulary has no sentinel {missing[0] if missing else '<extra_id_0>'!r}: "
+                "pass sentinels=[…], or a tokenizer with some, such as "
+                "tokenizer.with_special_tokens(['<extra_id_1>', '<extra_id_0>'])."
+            )
+        self.sentinel_ids = np.array([tokenizer.token_to_id(token) for token in tokens], "int32")
+        roles = tokenizer.special_tokens
+        self.end_id, self.start_id = (
+            next((tokenizer.special_id(role) for role in wanted if role in roles), None)
+            for wanted in (("eos", "sep"), ("pad", "bos"))
+        )
+        if self.end_id is None or self.start_id is None:
+            raise ValueError(
+                "SpanCorruption needs an end token (eos or sep) and one for a decoder to start "
+                f"with (pad or bos); the tokenizer has {sorted(roles)}."
+            )
+
+    def corrupt(self, inputs, training=True):
+        """Return the inputs of an encoder-decoder, and the labels (B, T)."""
+        token_ids = ops.cast(inputs["token_ids"], "int32")
+        mask = inputs.get("padding_mask")
+        mask = ops.ones_like(token_ids) if mask is None else ops.cast(mask, "int32")
+        size = ops.shape(token_ids)[1]
+        draws = Draws(self.seed_generator if training else None)
+
+        # How long rows are, without the end token that packing gives them.
+        number = ops.sum(mask, axis=1, keepdims=True)  # (B, 1)
+        places = ops.arange(size, dtype="int32")[None]  # (1, S)
+        is_last = ops.equal(places, number - 1)
+        is_end = ops.logical_and(is_last, ops.equal(token_ids, self.end_id))
+        number = number - ops.sum(ops.cast(is_end, "int32"), axis=1, keepdims=True)
+
+        keys = self._spans(number, places, draws)  # (B, S)
+        is_real = places < number
+        is_noise = ops.logical_and(is_real, ops.equal(keys % 2, 1))
+        begins = ops.not_equal(keys, ops.pad(keys, [[0, 0], [1, 0]], constant_values=-1)[:, :-1])
+        sentinels = ops.take(self.sentinel_ids, ops.clip(keys // 2, 0, len(self.sentinel_ids) - 1))
+        noise, spans = self._numbers(size)
+        source, source_mask = self._collapse(
+            token_ids, sentinels, is_real, is_noise, begins, size - noise + spans + 1
+        )
+        is_kept = ops.logical_and(is_real, ops.logical_not(is_noise))
+        target, target_mask = self._collapse(
+            token_ids, sentinels, is_real, is_kept, begins, noise + spans + 1
+        )
+        has_labels = ops.logical_and(target_mask > 0, number > 1)
+        start = ops.full_like(target[:, :1], self.start_id)
+        more = {name: x for name, x in inputs.items() if name not in ("token_ids", "padding_mask")}
+        return more | {
+            "encoder_token_ids": source,
+            "encoder_padding_mask": source_mask,
+            "decoder_token_ids": ops.concatenate([start, target[:, :-1]], axis=1),
+            "decoder_padding_mask": target_mask,
+        }, ops.where(has_labels, target, IGNORED)
+
+    def _numbers(self, length):
+        """Return how many tokens a text of some length loses, and in how many spans."""
+        numpy = np if isinstance(length, int) else ops
+        length = length if numpy is np else ops.cast(length, "float32")
+        noise = numpy.round(numpy.multiply(length, self.rate))
+        noise = numpy.minimum(numpy.maximum(noise, 1), numpy.maximum(length - 1, 0))
+        spans = numpy.maximum(numpy.round(noise / self.mean_span), 1)
+        spans = numpy.minimum(spans, numpy.minimum(noise, length - noise))
+        spans = numpy.minimum(spans, len(self.sentinel_ids))
+        if numpy is np:
+            return int(noise), int(spans)
+        return ops.cast(noise, "int32"), ops.cast(spans, "int32")
+
+    def _spans(self, number, places, draws):
+        """Return (B, S) int: 2k for tokens of the k-th span that stays, 2k + 1 of the next."""
+        noise, spans = self._numbers(number)  # (B, 1)
+        kept = number - noise
+        # Slots of the tokens that stay, then of the others; a part of both is cut into `spans`.
+        is_kept, is_noise = places < kept, ops.logical_and(places >= kept, places < number)
+        drawn = draws.uniform(ops.shape(is_kept))
+        parts = []
+        for slots, first in ((is_kept, 0), (is_noise, kept)):
+            may_begin = ops.logical_and(slots, places > first)  # a new span; the first does anyway
+            rank = ops.argsort(ops.argsort(ops.where(may_begin, drawn, 2.0), axis=1), axis=1)
+            begins = ops.logical_and(may_begin, rank < spans - 1)
+            parts.append(ops.cumsum(ops.cast(begins, "int32"), axis=1))
+        keys = ops.where(is_kept, 2 * parts[0], 2 * parts[1] + 1)
+        return ops.sort(ops.where(places < number, keys, 2**30), axis=1)
+
+    def _collapse(self, token_ids, sentinels, is_real, is_dropped, begins, width):
+        """Return tokens (B, width), sentinels for dropped spans, the end token, and their mask."""
+        tokens = ops.where(is_dropped, sentinels, token_ids)
+        stays = ops.logical_and(is_real, ops.logical_or(ops.logical_not(is_dropped), begins))
+        size = ops.shape(tokens)[1]
+        order = ops.arange(size, dtype="int32")[None] + size * ops.cast(
+            ops.logical_not(stays), "int32"
+        )
+        tokens = ops.take_along_axis(tokens, ops.argsort(order, axis=1), axis=1)
+        tokens = ops.pad(tokens, [[0, 0], [0, 1]])[:, :width]
+        number = ops.sum(ops.cast(stays, "int32"), axis=1, keepdims=True)
+        places = ops.arange(width, dtype="int32")[None]
+        tokens = ops.where(places < number, tokens, ops.where(places > number, 0, self.end_id))
+        tokens = ops.where(places > number, self.start_id, tokens)
+        return tokens, ops.cast(places <= number, "int32")
+
+    def loss(self):
+        return MaskedCrossentropy()
+
+    def metrics(self):
+        return [Perplexity(), MaskedAccuracy()]
+
+
+def span_corruption_lengths(sequence_length, rate=0.15, mean_span=3.0):
+    """Return `(tokens, targets)`: the longest text whose corrupted form has `sequence_length`.
+
+    `targets` is the length of its target; both include end tokens. T5 cuts its corpus into texts of
+    568 tokens, of which 512 and targets of 114 come.
+
+    Args:
+        sequence_length: int, 3 or more.
+        rate, mean_span: as in `SpanCorruption`.
+
+    Raises:
+        ValueError: if `sequence_length` is less than 3.
+
+    Example:
+
+        tokens, targets = keras_lm.objectives.span_corruption_lengths(512)
+        windows = keras_lm.data.token_windows(texts, tokenizer, tokens)
+
+    Source: google-research/text-to-text-transfer-transformer, `t5/data/preprocessors.py`,
+    `random_spans_helper`.
+    """
+    if sequence_length < 3:
+        raise ValueError(f"sequence_length={sequence_length}: pass 3 or more.")
+
+    def lengths(tokens):
+        noise = round(tokens * rate)
+        spans = round(noise / mean_span)
+        return tokens - noise + spans + 1, noise + spans + 1
+
+    tokens = sequence_length - 1
+    while lengths(tokens + 1)[0] <= sequence_length:
+        tokens += 1
+    return tokens, lengths(tokens)[1]

@@ -1,0 +1,102 @@
+"""Rows of published data sets, read from their files. Importing this imports no TensorFlow."""
+
+import dataclasses
+import gzip
+from pathlib import Path
+
+from keras_lm.published.known_sets import PUBLISHED
+from keras_lm.registry import advice
+
+__all__ = ["PUBLISHED", "PublishedRows", "read_published"]
+
+
+@dataclasses.dataclass
+class PublishedRows:
+    """Rows of a published data set, as `fit` takes them; see `read_published`.
+
+    Args:
+        x: dict of `text`, and perhaps `text_pair`, `choices` or `predicate`; or of `question` and
+            `context`: lists, with an entry per row.
+        labels: list of class names, positions, floats, lists of tags or lists of answers; None if
+            the file has none.
+        ids: list of str; None if the file has none.
+        class_names: list of str, for `class_names` of the task; None where there are no classes.
+        left_out: int, how many rows have no label, where others have one, or are damaged as
+            published.
+    """
+
+    x: dict
+    labels: list | None
+    ids: list | None
+    class_names: list | None
+    left_out: int
+
+
+def read_published(path, name):
+    """Return the rows of a file of a published data set.
+
+    Args:
+        path: str or path of a file, perhaps `.gz`, or of a folder of them (RACE).
+        name: str, of the data set:
+            `"cola"`, `"sst2"`, `"mrpc"`, `"qqp"`, `"stsb"`, `"mnli"`, `"qnli"`, `"rte"`, `"wnli"`,
+            `"ax"`, `"snli"`, `"scitail"`, `"sst5"`: texts and pairs;
+            `"swag"`, `"codah"`, `"commonsenseqa"`, `"race"`, `"storycloze"`: choices;
+            `"conll2003"`, `"conll2000"`, `"wikiann"`, `"conll"`, `"ontonotes-srl"`: words; and by
+            `"conll2003-pos"`, `"conll2003-chunk"`, `"conll2000-pos"` by other columns;
+            `"squad"`: questions.
+
+    Returns:
+        `PublishedRows`. Rows whose gold label is `-`, on which annotators did not agree, are left
+        out, as is usual; a file without any label is read without labels.
+
+    Raises:
+        ValueError: if the file is cut off or of another format, or a label is unknown; names the
+            file and the line. If there is no such data set.
+
+    Example:
+
+        train = keras_lm.data.read_published("multinli_1.0_train.jsonl", "mnli")
+        task = keras_lm.tasks.TextClassifier.from_preset(SOURCE, class_names=train.class_names)
+        task.fit(train.x, train.labels)
+    """
+    if name not in PUBLISHED:
+        raise ValueError(
+            f"name={name!r} is none of {', '.join(PUBLISHED)}.{advice(name, PUBLISHED)}"
+        )
+    found = PUBLISHED[name]
+    rows = [row for file in files_of(path) for row in _rows_of(file, found)]
+    kept = [row for row in rows if row is not None]
+    if not kept:
+        raise ValueError(f"{path} has no rows.")
+    target = "answers" if "answers" in kept[0] else "labels"
+    if any(row.get(target) is not None for row in kept):
+        kept = [row for row in kept if row.get(target) is not None]
+
+    def column(key):
+        return [row.get(key) for row in kept] if key in kept[0] else None
+
+    x = {"text" if key == "words" else key: column(key) for key in kept[0]}
+    labels, ids = x.pop(target, None), x.pop("id", None)
+    labels = None if labels and labels[0] is None else labels
+    classes = list(found.class_names) or None
+    if labels and found.task == "token-classifier":
+        classes = sorted({tag for tags in labels for tag in tags})
+    return PublishedRows(x, labels, ids, classes, len(rows) - len(kept))
+
+
+def files_of(path):
+    """Return the files of a folder and the folders in it, sorted; or the one file."""
+    path = Path(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"{path} is an empty folder.")
+    return files
+
+
+def _rows_of(file, found):
+    with open(file, "rb") as packed:
+        stream = gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed
+        for _, row in found.rows(str(file), stream):
+            if isinstance(row, Exception):
+                raise row
+            yield row

@@ -1,0 +1,142 @@
+"""Tables and JSONL files whose rows have a text, or two, or choices, and a label."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable
+
+from keras_lm.published.text_lines import (
+    csv_rows,
+    decoded,
+    json_rows,
+    tab_rows,
+    table_rows,
+    undecoded,
+    wrong_number_of_fields,
+)
+
+ROLES = ("id", "text", "text_pair", "labels")
+NO_LABEL = ("-", "")  # of SNLI, where annotators did not agree; nothing, of hidden labels
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldRows:
+    """How rows of fields become rows of a task.
+
+    A file that begins with `{` is JSONL, one with a tab in its first line a table separated by tabs
+    in which quotes mean nothing, and any other CSV.
+
+    Args:
+        id, text, text_pair, labels: what the file may call the column, str or tuple of str; an id
+            and labels may be missing.
+        headless: the columns of a table without a header, in order; more fields may follow.
+        class_names: tuple of str, the labels that there are.
+        numbered: bool. Whether the file has their positions.
+        aliases: dict of other names in files → class names.
+        make: function from the fields of a row to the row, for other forms than texts and pairs.
+        skips_damaged: bool. Whether the published files have rows of too few fields, which are
+            left out.
+    """
+
+    text: str | tuple
+    text_pair: str | tuple = ()
+    labels: str | tuple = "label"
+    id: str | tuple = ("index", "pairID", "id", "idx")
+    headless: tuple = ()
+    class_names: tuple = ()
+    numbered: bool = False
+    aliases: dict = dataclasses.field(default_factory=dict)
+    make: Callable | None = None
+    skips_damaged: bool = False
+
+    def rows(self, name, stream):
+        """Yield (line, row): `None` for one to leave out, or the error for one that is damaged."""
+        lines = undecoded(name, stream)
+        first = next(lines, None)
+        if first is None:
+            return
+        lines = itertools.chain([first], lines)
+        if first[1].lstrip().startswith(b"{"):
+            found = json_rows(name, lines)
+        else:
+            found = self._table(name, first[1], decoded_lines(name, lines))
+        for line, fields in found:
+            if isinstance(fields, ValueError):
+                yield line, None if self.skips_damaged else fields
+                continue
+            try:
+                yield line, self._row(fields)
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                yield line, ValueError(f"{name}, line {line}: {_reason(error, fields)}")
+
+    def _table(self, name, first, text):
+        """Return an iterator of (line, dict of fields) of a table, with a header or without."""
+        rows = tab_rows(text) if b"\t" in first else csv_rows(name, text, ",")
+        line, fields = next(rows, (1, []))
+        rows = itertools.chain([(line, fields)], rows)
+        needed = [_names(self.text), _names(self.text_pair)]
+        if all(not names or set(names) & set(fields) for names in needed):
+            return table_rows(name, rows)[0]
+        if len(fields) < len(self.headless) or not self.headless:
+            wanted = " and ".join(" or ".join(map(repr, names)) for names in needed if names)
+            raise ValueError(
+                f"{name}, line {line}: the header needs {wanted}, and this is "
+                f"{', '.join(fields)[:80]!r}."
+            )
+        return self._headless(name, rows)
+
+    def _headless(self, name, rows):
+        for line, fields in rows:
+            if len(fields) < len(self.headless):
+                expected = f"there should be {len(self.headless)}"
+                yield line, wrong_number_of_fields(name, line, fields, expected)
+            else:
+                yield line, dict(zip(self.headless, fields, strict=False))
+
+    def _row(self, fields):
+        if self.make:
+            row = self.make(fields)
+        else:
+            row = {}
+            for role in ROLES:
+                names = _names(getattr(self, role))
+                found = [fields[each] for each in names if each in fields]
+                if found:
+                    row[role] = found[0]
+                elif role == "text" or (role == "text_pair" and self.text_pair):
+                    raise KeyError(names[0])
+        for role in ("text", "text_pair"):
+            if not isinstance(row.get(role, ""), str):
+                raise ValueError(f"the {role} is {json.dumps(row[role])[:40]}, and not a string.")
+        if "id" in row:
+            row["id"] = str(row["id"])
+        if "labels" in row and not isinstance(row["labels"], (int, float)):
+            row["labels"] = self._label(row["labels"])
+        return row
+
+    def _label(self, label):
+        label = str(label or "").strip()
+        if label in NO_LABEL:
+            return None
+        if not self.class_names:
+            return float(label)
+        label = self.aliases.get(label, label)
+        known = [*map(str, range(len(self.class_names)))] if self.numbered else self.class_names
+        if label not in known:
+            raise ValueError(f"the label {label!r} is none of {', '.join(known)}.")
+        return int(label) if self.numbered else label
+
+
+def decoded_lines(name, lines):
+    """Return (number, line) of undecoded ones."""
+    return decoded(name, (line for _, line in lines))
+
+
+def _names(names):
+    return (names,) if isinstance(names, str) else names
+
+
+def _reason(error, fields):
+    if isinstance(error, KeyError):
+        return f"no {error.args[0]!r}; there are {', '.join(fields)}."
+    return str(error) if isinstance(error, ValueError) else "fields are missing, or of other types."

@@ -1,0 +1,78 @@
+"""Tags of words that mark spans: BIO, IOB1, BIOES. Importing this imports no TensorFlow."""
+
+import re
+
+
+def entity_spans(labels, scheme=None):
+    """Return the entities that the labels of a text's words mark: (class, start, exclusive end).
+
+    `B-X` begins an entity of class X; `I-X` continues it or, after anything else, begins one, as in
+    the CoNLL evaluation. Of the richer schemes, `E-X` and `L-X` end an entity, `S-X` and `U-X` are
+    one. All other labels are outside.
+
+    With a `scheme`, `"BIO"` or `"BIOES"`, only whole entities of it count, as in seqeval's strict
+    mode: such as begin with `B-X` and, in `"BIOES"`, end with `E-X` or are one `S-X`.
+
+    Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419; seqeval,
+    https://github.com/chakki-works/seqeval.
+    """
+    spans, is_open, prefixes = [], False, []
+    for position, label in enumerate(labels):
+        prefix, _, name = label.partition("-")
+        if not name or prefix not in tuple("BIELSU"):
+            is_open = False
+            continue
+        if is_open and prefix in tuple("IEL") and name == spans[-1][0]:
+            spans[-1] = (name, spans[-1][1], position + 1)
+            prefixes[-1] += prefix
+        else:
+            spans.append((name, position, position + 1))
+            prefixes.append(prefix)
+        is_open = prefix in tuple("BI")
+    if scheme is None:
+        return spans
+    whole = {"BIO": "BI*", "BIOES": "BI*[EL]|[SU]"}[scheme]
+    return [s for s, found in zip(spans, prefixes, strict=True) if re.fullmatch(whole, found)]
+
+
+def tags_of(spans, length, scheme="BIO"):
+    """Return the labels that mark spans, as `entity_spans` returns them, among `length` words.
+
+    Args:
+        spans: list of (class, start, exclusive end); of two that overlap, the later one wins.
+        length: int, the number of words.
+        scheme: `"BIO"` or `"BIOES"`.
+
+    Raises:
+        ValueError: if `scheme` is neither.
+    """
+    if scheme not in ("BIO", "BIOES"):
+        raise ValueError(f"scheme={scheme!r}: use 'BIO' or 'BIOES'.")
+    tags = ["O"] * length
+    for name, start, end in spans:
+        inner = [f"I-{name}"] * (end - start - 1)
+        tags[start:end] = [f"B-{name}", *inner]
+        if scheme == "BIOES":
+            tags[end - 1] = f"E-{name}" if inner else f"S-{name}"
+    return tags
+
+
+def convert_tags(labels, scheme="BIO"):
+    """Return the labels of a text's words in another scheme.
+
+    Args:
+        labels: list of str, in any scheme: BIO, BIOES, BILOU, or IOB1, in which CoNLL-2003 is
+            published.
+        scheme: `"BIO"` or `"BIOES"`.
+
+    Example:
+
+        keras_lm.data.convert_tags(["I-PER", "I-PER", "O", "I-LOC"], "BIOES")
+        # ["B-PER", "E-PER", "O", "S-LOC"]
+    """
+    return tags_of(entity_spans(labels), len(labels), scheme)
+
+
+def scheme_of(class_names):
+    """Return `"BIOES"` if some of the names of classes end entities, else `"BIO"`."""
+    return "BIOES" if any(name[:2] in ("E-", "S-", "L-", "U-") for name in class_names) else "BIO"

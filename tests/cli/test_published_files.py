@@ -1,0 +1,98 @@
+"""`--format NAME`: files of published data sets through the commands, with their ids."""
+
+import json
+
+import pytest
+
+from keras_lm import tasks
+from keras_lm.cli.examples import check_file, read_examples
+
+COLUMNS = dict.fromkeys(["text", "text_pair", "labels", "choices"])
+SNLI = [
+    {"pairID": "1", "sentence1": "a film", "sentence2": "good", "gold_label": "entailment"},
+    {"pairID": "2", "sentence1": "a song", "sentence2": "bad", "gold_label": "-"},
+    {"pairID": "3", "sentence1": "a song", "sentence2": "loud", "gold_label": "neutral"},
+    {"pairID": "4", "sentence1": "a film", "sentence2": "bad", "gold_label": "contradiction"},
+]
+SST2 = "index\tsentence\n7\ta good film\n8\tthe song\n"
+CODAH = "o\ta film\tgood\tbad\tloud\tthe song\t1\n"
+RACE = {"id": "r", "article": "a film", "questions": ["_ ?"], "options": [["good", "bad"]]}
+
+
+@pytest.fixture
+def snli(write):
+    return write("snli.jsonl", "".join(json.dumps(row) + "\n" for row in SNLI))
+
+
+def test_rows_of_each_task(write, snli, capsys):
+    found = read_examples(str(snli), "snli", COLUMNS, "text-classifier", None)
+    assert found.texts == {
+        "text": ["a film", "a song", "a film"],
+        "text_pair": ["good", "loud", "bad"],
+    }
+    assert "1 rows left out" in capsys.readouterr().err
+    assert found.targets(["contradiction", "entailment", "neutral"]).tolist() == [1, 2, 0]
+    assert found.targets(["0", "1", "2"]).tolist() == [0, 1, 2]  # a checkpoint without names
+
+    path = str(write("sst2", "sentence\tlabel\na good film\t1\nbad\t0\n"))
+    found = read_examples(path, "sst2", COLUMNS, "text-classifier", None)
+    assert found.targets(["positive", "negative"]).tolist() == [0, 1]
+    assert found.targets(["0", "1"]).tolist() == [1, 0]
+
+    path = str(write("codah.tsv", CODAH))
+    check_file(path, "codah", COLUMNS)
+    found = read_examples(path, "codah", COLUMNS, "multiple-choice", None)
+    assert found.labels == [1]
+    assert found.texts["choices"] == [["good", "bad", "loud", "the song"]]
+
+    path = str(write("conll", "Ada N NP I-PER\nsings V VP O\n"))
+    found = read_examples(path, "conll2003", COLUMNS, "token-classifier", None)
+    assert (found.texts, found.labels) == ({"text": [["Ada", "sings"]]}, [["B-PER", "O"]])
+
+    folder = write("race/1.txt", json.dumps(RACE | {"answers": ["B"]})).parent
+    found = read_examples(str(folder), "race", COLUMNS, "multiple-choice", None)
+    assert (found.texts["choices"], found.labels) == ([["good ?", "bad ?"]], [1])
+
+
+def test_a_set_decides_task_and_classes(snli, tiny, tmp_path, run, fail, eagerly):
+    output = tmp_path / "nli"
+    said = run("finetune", tiny, snli, "--format", "snli", "--output", output, "--epochs", 1)
+    assert "entailment, neutral, contradiction" in said
+    answers = run("predict", output, "--input", snli, "--format", "snli")
+    answers = [json.loads(line) for line in answers.splitlines()]
+    assert [row["input"]["id"] for row in answers] == ["1", "2", "3", "4"]  # also without a label
+    assert {row["answer"]["labels"] for row in answers} <= {
+        "entailment",
+        "neutral",
+        "contradiction",
+    }
+    measures = json.loads(run("evaluate", output, snli, "--format", "snli", "--json"))
+    assert measures["texts"] == 3
+    assert "line 1" in fail("evaluate", output, snli, "--format", "race")
+
+
+def test_what_is_refused(write, critic, tiny, fail, tmp_path):
+    write("folder/a.csv", "text,label\nx,a\n")
+    folder = tmp_path / "folder"
+    assert "is a directory" in fail("evaluate", critic, folder, "--format", "sst2")
+    path = write("sst2.tsv", SST2)
+    message = fail("finetune", tiny, path, "--format", "sst2", "--output", tmp_path / "x")
+    assert "has no column 'labels'" in message
+    message = fail("evaluate", critic, path, "--format", "cola ")
+    assert "Invalid value for '--format'" in message
+
+
+def test_predictions_keep_ids(write, critic, make_backbone, tokenizer, tmp_path, run, answers):
+    chooser, tagger = tmp_path / "chooser", tmp_path / "tagger"
+    tasks.MultipleChoice(make_backbone(), tokenizer=tokenizer).save_to_preset(chooser)
+    names = {"class_names": ["O", "B-X"], "tokenizer": tokenizer}
+    tasks.TokenClassifier(make_backbone(), **names).save_to_preset(tagger)
+    path = write("sst2.tsv", SST2)
+    found = answers(run("predict", critic, "--input", path, "--format", "sst2"))
+    assert [row["input"]["id"] for row in found] == ["7", "8"]
+    path = write("codah.tsv", CODAH)
+    (found,) = answers(run("predict", chooser, "--input", path, "--format", "codah"))
+    assert len(found["answer"]["scores"]) == 4
+    path = write("wikiann", "en:a\tO\nen:film\tO\n\nen:song\tB-X\n")
+    found = answers(run("predict", tagger, "--input", path, "--format", "wikiann"))
+    assert [row["answer"]["tokens"][0] for row in found] == ["a", "song"]

@@ -1,0 +1,272 @@
+"""Files of published data sets: a small one of each form, and what is wrong with damaged ones."""
+
+import gzip
+import json
+
+import pytest
+
+from keras_lm.data import read_published
+from keras_lm.published import PUBLISHED
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="file"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def table(*rows):
+    return "".join("\t".join(row.split("|")) + "\n" for row in rows)
+
+
+def objects(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+QUOTED = 'She said "no'  # in these tables a quote is a letter
+INFERENCE = {"text": ["A cat sleeps.", "x"], "text_pair": ["An animal rests.", "y"]}
+SNLI = objects(
+    {"sentence1": "A cat sleeps.", "sentence2": "An animal rests.", "gold_label": "entailment"},
+    {"sentence1": "nobody", "sentence2": "agreed", "gold_label": "-"},
+    {"sentence1": "x", "sentence2": "y", "gold_label": "contradiction"},
+)
+RENAMED = objects(
+    *(
+        {"premise": p, "hypothesis": h, "label": label}
+        for p, h, label in zip(*INFERENCE.values(), ["entailment", "contradiction"], strict=True)
+    )
+)
+CHOICE = {"text": ["He sat."], "choices": [["a", "b", "c", "d"]]}
+RACE = {
+    "id": "high1.txt",
+    "article": "It rained.",
+    "questions": ["It _ .", "What fell?"],
+    "options": [["rained", "snowed"], ["rain", "snow"]],
+    "answers": ["A", "B"],
+}
+RACE_X = {
+    "text": ["It rained."] * 2,
+    "choices": [["It rained .", "It snowed ."], ["What fell? rain", "What fell? snow"]],
+}
+COMMONSENSE = {
+    "id": "7",
+    "answerKey": "B",
+    "question": {
+        "stem": "He sat.",
+        "choices": [{"label": n, "text": n.lower()} for n in "ABCD"],
+    },
+}
+STORY = ",".join(
+    ["InputStoryid", *(f"InputSentence{n}" for n in range(1, 5)), "RandomFifthSentenceQuiz1"]
+    + ["RandomFifthSentenceQuiz2", "AnswerRightEnding"]
+)
+# document, part, position, word, part of speech, parse, lemma, frame set, sense, speaker, entity
+ROLES = "".join(
+    f"d 0 {n} {word} X * - {frame} - - * {roles} -\n"
+    for n, (word, frame, roles) in enumerate(
+        [
+            ("Ada", "-", "(ARG0*) (ARG0*)"),
+            ("wrote", "01", "(V*) *"),
+            ("the", "-", "(ARG1* *"),
+            ("notes", "-", "*) *"),
+            ("and", "-", "* *"),
+            ("left", "02", "* (V*)"),
+        ]
+    )
+)
+ADA = ["Ada", "wrote", "the", "notes", "and", "left"]
+# Data set, content, x, labels, ids.
+FILES = [
+    ("cola", table(f"gj04|1||{QUOTED}", "cj99|0|*|b"), {"text": [QUOTED, "b"]}, [1, 0], None),
+    ("cola", table("index|sentence", "7|a"), {"text": ["a"]}, None, ["7"]),
+    ("sst2", "sentence\tlabel\r\nfine \t1\r\n", {"text": ["fine "]}, [1], None),
+    (
+        "mrpc",
+        table("\ufeffQuality|#1 ID|#2 ID|#1 String|#2 String", "0|8|9|a|b"),
+        {"text": ["a"], "text_pair": ["b"]},
+        [0],
+        None,
+    ),
+    (
+        "qqp",
+        table("id|qid1|qid2|question1|question2|is_duplicate", "3|1|2|a|b|1", "4|cut"),
+        {"text": ["a"], "text_pair": ["b"]},
+        [1],
+        ["3"],
+    ),
+    (
+        "stsb",
+        table("news|f|2012|7|2.50|a|b", "news|f|2012|8|5.0|c|d|extra"),
+        {"text": ["a", "c"], "text_pair": ["b", "d"]},
+        [2.5, 5.0],
+        None,
+    ),
+    (
+        "mnli",
+        table("index|sentence1|sentence2|label1|gold_label", "0|a|b|neutral|entailment"),
+        {"text": ["a"], "text_pair": ["b"]},
+        ["entailment"],
+        ["0"],
+    ),
+    ("mnli", RENAMED, INFERENCE, ["entailment", "contradiction"], None),
+    ("snli", SNLI, INFERENCE, ["entailment", "contradiction"], None),
+    (
+        "qnli",
+        table("index|question|sentence|label", "0|a|b|not_entailment"),
+        {"text": ["a"], "text_pair": ["b"]},
+        ["not_entailment"],
+        ["0"],
+    ),
+    (
+        "rte",
+        table("2|a|b|entailment"),
+        {"text": ["a"], "text_pair": ["b"]},
+        ["entailment"],
+        ["2"],
+    ),
+    (
+        "wnli",
+        table("index|sentence1|sentence2|label", "0|a|b|1"),
+        {"text": ["a"], "text_pair": ["b"]},
+        [1],
+        ["0"],
+    ),
+    (
+        "ax",
+        table("Logic|Premise|Hypothesis|Label", "x|a|b|neutral"),
+        {"text": ["a"], "text_pair": ["b"]},
+        ["neutral"],
+        None,
+    ),
+    (
+        "scitail",
+        table("a|b|entails", "c|d|neutral"),
+        {"text": ["a", "c"], "text_pair": ["b", "d"]},
+        ["entailment", "neutral"],
+        None,
+    ),
+    (
+        "sst5",
+        "(3 (2 It) (4 (2 -LRB-) (4 sings)))\n0 stsa 's form\n",
+        {"text": ["It ( sings", "stsa 's form"]},
+        [3, 0],
+        None,
+    ),
+    (
+        "swag",
+        ",video-id,sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+        '5,v,He sat.,She,"a, b",b,c,d,2\n',
+        {"text": ["He sat."], "choices": [["She a, b", "She b", "She c", "She d"]]},
+        [2],
+        ["5"],
+    ),
+    ("codah", table("o|He sat.|a|b|c|d|3"), CHOICE, [3], None),
+    ("commonsenseqa", objects(COMMONSENSE), CHOICE, [1], ["7"]),
+    ("race", objects(RACE), RACE_X, [0, 1], ["high1.txt-0", "high1.txt-1"]),
+    (
+        "storycloze",
+        f"{STORY}\ns1,A.,B.,C.,D.,e,f,2\n",
+        {"text": ["A. B. C. D."], "choices": [["e", "f"]]},
+        [1],
+        ["s1"],
+    ),
+    (
+        "conll2003",
+        "-DOCSTART- -X- -X- O\n\nAda N NP I-PER\nBob N NP B-PER\nran V VP O\n\nUN N NP I-ORG\n",
+        {"text": [["Ada", "Bob", "ran"], ["UN"]]},
+        [["B-PER", "B-PER", "O"], ["B-ORG"]],
+        None,
+    ),
+    (
+        "conll2003-chunk",
+        "Ada N I-NP O\nruns V I-VP O",
+        {"text": [["Ada", "runs"]]},
+        [["B-NP", "B-VP"]],
+        None,
+    ),
+    ("conll2000", "Ada N B-NP\n", {"text": [["Ada"]]}, [["B-NP"]], None),
+    ("conll2000-pos", "Ada N B-NP\n", {"text": [["Ada"]]}, [["N"]], None),
+    (
+        "wikiann",
+        "en:Oslo\tB-LOC\nen:is\tO\n\nen::\tO\n",
+        {"text": [["Oslo", "is"], [":"]]},
+        [["B-LOC", "O"], ["O"]],
+        None,
+    ),
+    (
+        "ontonotes-srl",
+        f"#begin document (d); part 000\n{ROLES}\nd 0 0 Hm X * - - - - * -\n\n#end document\n",
+        {"text": [ADA, ADA], "predicate": [1, 5]},
+        [["B-ARG0", "B-V", "B-ARG1", "I-ARG1", "O", "O"], ["B-ARG0", *["O"] * 4, "B-V"]],
+        ["d/0/2/0", "d/0/2/1"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "name, content, x, labels, ids", FILES, ids=[f"{n}-{row[0]}" for n, row in enumerate(FILES)]
+)
+def test_rows_as_fit_takes_them(write, name, content, x, labels, ids):
+    found = read_published(write(content), name)
+    assert (found.x, found.labels, found.ids) == (x, labels, ids)
+    assert found.left_out == (name in ("snli", "qqp"))
+    if PUBLISHED[name].class_names:
+        assert found.class_names == list(PUBLISHED[name].class_names)
+    elif labels and isinstance(labels[0], list):
+        assert found.class_names == sorted({tag for tags in labels for tag in tags})
+
+
+def test_every_set_is_read():
+    assert {row[0] for row in FILES} | {"conll", "conll2003-pos", "squad"} == set(PUBLISHED)
+
+
+def test_questions_of_squad(write):
+    question = {"id": "1", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 3}]}
+    content = {"data": [{"paragraphs": [{"context": "By Ada.", "qas": [question]}]}]}
+    found = read_published(write(json.dumps(content)), "squad")
+    assert found.x == {"question": ["Who?"], "context": ["By Ada."]}
+    assert (found.labels, found.ids) == ([[{"text": "Ada", "start": 3}]], ["1"])
+
+
+def test_folders_and_packed_files(write):
+    write(json.dumps(RACE), "race/1.txt")
+    write(gzip.compress(json.dumps(RACE | {"id": "2"}).encode()), "race/2.txt.gz")
+    found = read_published(write(json.dumps(RACE | {"id": "0"}), "race/0.txt").parent, "race")
+    assert [id.split("-")[0] for id in found.ids] == ["0", "0", "high1.txt", "high1.txt", "2", "2"]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("snly", "", "none of cola.*Did you mean snli"),
+        ("sst2", "", "file has no rows"),
+        ("sst2", table("sentence|label", "a|2"), "file, line 2: the label '2' is none of 0, 1"),
+        ("sst2", table("sentence|label", "a|1", "b"), "line 3: 1 fields, and the header has 2"),
+        ("sst2", table("text|label", "a|1"), "line 1: the header needs 'sentence'"),
+        ("cola", table("gj04|1||a", "gj04|1"), "line 2: 2 fields, and there should be 4"),
+        ("stsb", table("n|f|1|7|much|a|b"), "line 1: could not convert"),
+        ("snli", SNLI[:-9], "line 3: not JSON"),
+        ("snli", objects({"sentence1": "a", "gold_label": "neutral"}), "line 1: no 'sentence2'"),
+        ("snli", objects({"sentence1": 3, "sentence2": "b"}), "line 1: the text is 3"),
+        ("snli", SNLI.replace("contra", "kontra"), "line 3: the label 'kontradiction' is none"),
+        ("sst5", "(3 (2 It) (4 sings\n", "line 1: .* is no tree"),
+        ("codah", table("o|x|a|b|c|d|4"), "line 1: the label '4' is none of 0, 1, 2, 3"),
+        ("commonsenseqa", objects(COMMONSENSE | {"answerKey": "F"}), "line 1: the label 'F'"),
+        ("commonsenseqa", objects({"id": "1"}), "line 1: no 'question'"),
+        ("race", objects(RACE | {"options": [["a"]]}), "line 1: "),
+        ("race", json.dumps(RACE)[:-3], "line 1: not JSON"),
+        ("conll2003", "Ada N NP O\nruns V\n", "line 2: 'runs V' is not a word and its label in 4"),
+        ("wikiann", "en:\tO\n", "line 1: 'en:\\\\tO' is not a word"),
+        ("ontonotes-srl", ROLES.replace("notes X", "notes"), "line 4: 13 columns"),
+        ("ontonotes-srl", ROLES.replace("* *) * -", "* * * -"), "line 6: .*'ARG1' is not closed"),
+        ("ontonotes-srl", ROLES.replace("(ARG1* *", "*) *"), r"line 3: '\*\)' is no bracket"),
+    ],
+)
+def test_damage_is_named_with_file_and_line(write, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        read_published(write(content), name)

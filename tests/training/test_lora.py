@@ -1,0 +1,141 @@
+"""Low-rank adaptation: what trains, what is saved, and what is refused."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_lm.converters import CheckpointError
+from keras_lm.models import BertBackbone, GPT2Backbone, LSTMBackbone
+from keras_lm.tasks import CausalLM, Task, TextClassifier
+from keras_lm.tokenizers import WordPieceTokenizer
+from keras_lm.training import enable_lora, load_lora, save_lora
+
+TOKENIZER = WordPieceTokenizer(
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"], lowercase=True
+)
+TEXTS, LABELS = ["a b c", "b b", "c d e f", "a d"] * 4, [0, 1, 1, 0] * 4
+SIZE = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
+
+
+def make(seed=0, num_classes=2):
+    """A classifier over the same backbone for each seed; its head is fresh."""
+    keras.utils.set_random_seed(seed)
+    backbone = BertBackbone(len(TOKENIZER.vocabulary), dropout=0.0, **SIZE)
+    for variable in backbone.trainable_variables:
+        variable.assign_add(keras.random.normal(variable.shape, stddev=0.3))
+    return TextClassifier(backbone, tokenizer=TOKENIZER, num_classes=num_classes)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    task = make()
+    enable_lora(task, rank=2, alpha=8)
+    task.compile(optimizer=keras.optimizers.Adam(0.03))
+    task.fit(TEXTS, LABELS, epochs=20, batch_size=8, verbose=0)
+    path = tmp_path_factory.mktemp("lora") / "update.safetensors"
+    save_lora(task, path)
+    return task, path
+
+
+def test_only_updates_and_head_train(trained):
+    task, _ = trained
+    before = {v.path: v.numpy() for v in make().backbone.weights}
+    after = {v.path: v.numpy() for v in task.backbone.weights if "lora" not in v.path}
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[path], after[path]) for path in before)
+    # Two matrices for each of two blocks, (8, 2) and (2, 24), beside kernel and bias of the head.
+    sizes = [np.prod(variable.shape) for variable in task.trainable_variables]
+    assert sum(sizes) == 2 * (8 * 2 + 2 * 24) + 8 * 2 + 2
+    assert task.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)["accuracy"] == 1.0
+
+
+def test_the_kernel_is_the_sum(trained):
+    task, _ = trained
+    layer = task.backbone.get_layer("block_0").attention.query_key_value
+    update = 8 / 2 * layer.lora_kernel_a.numpy() @ layer.lora_kernel_b.numpy()
+    np.testing.assert_allclose(layer.kernel, layer._kernel.numpy() + update, rtol=1e-5)
+    assert np.abs(update).max() > 1e-3
+
+
+def test_files(trained, tmp_path):
+    task, path = trained
+    expected = task.predict(TEXTS[:4], verbose=0)
+    other = make()
+    load_lora(other, path)
+    np.testing.assert_allclose(other.predict(TEXTS[:4], verbose=0), expected, rtol=1e-5)
+    task.save_to_preset(tmp_path / "preset")
+    task.save(tmp_path / "task.keras")
+    for plain in (
+        Task.from_preset(tmp_path / "preset"),
+        keras.saving.load_model(tmp_path / "task.keras"),
+    ):
+        np.testing.assert_allclose(plain.predict(TEXTS[:4], verbose=0), expected, rtol=1e-4)
+        assert len(plain.weights) == len(make().weights)
+    assert task.trainable_variables[0].trainable  # as before
+    assert path.stat().st_size < 6000
+
+
+def test_a_language_model(tmp_path):
+    backbone = GPT2Backbone(20, max_sequence_length=16, dropout=0.0, **SIZE)
+    task = CausalLM(backbone)
+    enable_lora(task, layers=["query_key_value", "intermediate"])
+    inputs = {"token_ids": np.tile([[3, 4, 5, 6, 7, 8]], [8, 1])}
+    before = task.predict_on_batch(inputs)
+    task.compile()
+    assert len(task.trainable_variables) == 2 * 2 * 2  # the head is the frozen embedding
+    save_lora(task, tmp_path / "update")
+    for variable in task.trainable_variables:
+        variable.assign_add(keras.random.normal(variable.shape, stddev=0.1))
+    assert np.abs(task.predict_on_batch(inputs) - before).max() > 1e-3
+
+
+def test_what_does_not_fit_is_refused(trained, tmp_path):
+    task, path = trained
+    with pytest.raises(ValueError, match="backbone with other weights"):
+        load_lora(make(seed=1), path)
+    three = make(num_classes=3)
+    with pytest.raises(ValueError, match=r"classifier.*is \(8, 2\), and in this .* \(8, 3\)"):
+        load_lora(three, path)
+    assert not any("lora" in variable.path for variable in three.weights)
+    with pytest.raises(ValueError, match="LoRA already"):
+        enable_lora(task)
+    with pytest.raises(ValueError, match="has no LoRA"):
+        save_lora(make(), tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(FileNotFoundError, match="save_lora"):
+        load_lora(make(), tmp_path / "nothing")
+    (tmp_path / "cut").write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_lora(make(), tmp_path / "cut")
+    task.save_to_preset(tmp_path / "preset")
+    with pytest.raises(CheckpointError, match="was not written by"):
+        load_lora(make(), tmp_path / "preset" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": 0}, "rank=0"),
+        ({"alpha": -1}, "alpha=-1"),
+        ({"layers": ["queries"]}, "intermediate"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        enable_lora(make(), **arguments)
+
+
+def test_a_model_without_dense_layers():
+    backbone = LSTMBackbone(20, num_layers=1, hidden_dim=6)
+    with pytest.raises(ValueError, match="LSTMBackbone has no such Dense layers, but none"):
+        enable_lora(CausalLM(backbone))
+
+
+def test_after_training_it_asks_to_compile():
+    task = make()
+    task.fit(TEXTS, LABELS, verbose=0)
+    with pytest.raises(ValueError, match=r"task\.compile\(\)"):
+        enable_lora(task)
+    task.compile()
+    enable_lora(task)
+    task.fit(TEXTS, LABELS, verbose=0)
