@@ -11,8 +11,8 @@ from keras_lm import export, presets
 from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, TOKENIZERS, register
 from keras_lm.tasks import answers, user_data
+from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
-from keras_lm.tasks.steps import require_tensorflow
 from keras_lm.tasks.text_model import TextModel
 
 

@@ -3,8 +3,8 @@
 import keras
 
 from keras_lm.tasks import datasets, lengths
+from keras_lm.tasks.backend_steps import StepModel
 from keras_lm.tasks.replicas import distributed, number_of_batches
-from keras_lm.tasks.steps import StepModel
 from keras_lm.training import AdamW, schedules
 from keras_lm.training.distribution import workers_of
 
