@@ -18,7 +18,7 @@ tokenizers
 packers
 models
 objectives
-label_metrics metrics
+metrics
 data training
 generation
 export

@@ -116,10 +116,10 @@ def evaluate_command(
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.measures import measure
     from keras_lm.cli.mistakes import right_and_found, write_confusion, write_errors
-    from keras_lm.cli.sources import load_task, open_source
+    from keras_lm.cli.sources import load_task, open_source, stated_task
 
     checkpoint = open_source(preset)
-    cls = presets.stated_task(checkpoint)
+    cls = stated_task(checkpoint)
     if cls is None:
         raise click.ClickException(
             f"{preset} holds no task, which could be measured. Train one: keras-lm finetune."
@@ -128,7 +128,7 @@ def evaluate_command(
         raise click.ClickException(
             f"{preset} holds a {cls.__name__}, whose answers are not compared with labels."
         )
-    stated = presets.stated_arguments(checkpoint, cls)
+    stated = presets.stated_arguments(checkpoint, cls) or {}
     name = next(name for name, class_name in TASKS.items() if class_name == cls.__name__)
     only = {name: options[name] for name in ("chosen", "bleu_tokenizer", *SEARCH)} | {
         "targets": targets

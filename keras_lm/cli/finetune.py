@@ -170,7 +170,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
 
     from keras_lm import objectives, presets, tasks, training
     from keras_lm.cli.runs import without_blank
-    from keras_lm.cli.sources import load_task, open_source
+    from keras_lm.cli.sources import load_task, open_source, stated_task
     from keras_lm.training.distribution import workers_of
 
     strategy = strategy_of_workers()
@@ -178,7 +178,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
     checkpoint = open_source(source)
-    name = options["task"] or _task_of(presets.stated_task(checkpoint))
+    name = options["task"] or _task_of(stated_task(checkpoint))
     _check_options(name, options)
     cls = getattr(tasks, TASKS[name])
     stated = presets.stated_arguments(checkpoint, cls) or {}

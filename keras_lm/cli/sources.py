@@ -2,7 +2,7 @@
 
 import click
 
-from keras_lm import presets, registry, tasks
+from keras_lm import models, presets, registry, tasks
 from keras_lm.cli.shared_options import TASKS
 from keras_lm.cli.terminal import notes
 from keras_lm.converters import open_checkpoint
@@ -26,10 +26,24 @@ def open_source(source):
     return open_checkpoint(source)
 
 
+def stated_task(checkpoint):
+    """Return the class of the task whose head a checkpoint holds, or None.
+
+    Checkpoints of encoder-decoders state none: they write.
+    """
+    stated = presets.stated_task(checkpoint)
+    if stated is None:
+        backbone_class, _ = presets.recognise(checkpoint)
+        return (
+            tasks.Seq2SeqLM if issubclass(backbone_class, models.EncoderDecoderBackbone) else None
+        )
+    return stated
+
+
 def choose_task(checkpoint, name):
     """Return the class of the task `name`; for None what the checkpoint has a head for, or None."""
     if name is None:
-        return presets.stated_task(checkpoint)
+        return stated_task(checkpoint)
     cls = getattr(tasks, TASKS[name])
     if name in TRAINED and presets.stated_arguments(checkpoint, cls) is None:
         raise click.ClickException(
@@ -42,7 +56,7 @@ def choose_task(checkpoint, name):
 def load_task(source, cls=None, **arguments):
     """Load a task with a tokenizer, by default the source's own; print the library's warnings."""
     checkpoint = open_source(source)
-    cls = cls or presets.stated_task(checkpoint)
+    cls = cls or stated_task(checkpoint)
     if cls is None:
         raise click.ClickException(
             f"{source} holds no task, only a pretrained model: train one with keras-lm finetune, "

@@ -101,8 +101,7 @@ def translate_command(
     line = json_line if as_json else _text_line
     with open_input(texts, input_file, format) as rows, json_lines(output, line) as write:
         from keras_lm.cli.predictors import TaskModel  # imports TensorFlow
-        from keras_lm.cli.sources import load_task, open_source
-        from keras_lm.presets import stated_task
+        from keras_lm.cli.sources import load_task, open_source, stated_task
         from keras_lm.tasks import Seq2SeqLM
 
         stated = stated_task(open_source(preset))

@@ -46,6 +46,8 @@ class Pretrainer(PretrainingTask):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
     """
 
+    has_decoder = True  # if the model has one, which T5's objective trains
+
     def __init__(self, backbone, objectives=None, heads=None, **arguments):
         super().__init__(backbone, **arguments)
         self._train_on(pretraining_objectives(backbone) if objectives is None else objectives)

@@ -51,6 +51,9 @@ class TextModel(StepModel):
             "a number for each text."
         )
 
+    def start_from(self, labels):
+        """Set what a new head begins with, from the labels of `fit`; None if x is a dataset."""
+
     def row_lengths(self, columns, labels=None):
         """Return numbers (N,) by which rows of like lengths are sorted together in `fit`."""
         return lengths.count_tokens(self, columns)

@@ -6,6 +6,7 @@ import numpy as np
 from keras_lm.converters.published_labels import ONE_TEXT
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
+from keras_lm.tasks.user_data import labels_from_user
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -15,6 +16,9 @@ class TextRegressor(Task):
     Args:
         symmetric, lm_loss_weight: see `TextClassifier`.
         backbone, **arguments: see `Task`.
+
+    In a first `fit`, a new head begins with the mean of all labels, which its bias would take most
+    of a short training to reach.
 
     Call: `task(inputs)` returns (B, 1), float32.
 
@@ -61,6 +65,12 @@ class TextRegressor(Task):
     def prepare_label_tensor(self, labels):
         # (B,) against (B, 1) would broadcast to (B, B) in the loss.
         return keras.ops.reshape(keras.ops.cast(labels, "float32"), (-1, 1))
+
+    def start_from(self, labels):
+        weights = self.head.weights
+        *_, bias = (v for v in weights if v.path.endswith("/bias") and v.shape == (1,))
+        if labels is not None and not np.any(bias.numpy()):
+            bias.assign([np.mean(self.prepare_labels(labels_from_user(labels, len(labels))))])
 
     def decode(self, outputs, packed):
         return {"scores": outputs[:, 0]}

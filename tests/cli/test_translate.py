@@ -4,6 +4,7 @@ import json
 
 import click
 import keras
+import numpy as np
 import pytest
 import sacrebleu
 
@@ -66,6 +67,8 @@ def asked(monkeypatch):
         calls.append({"x": x} | {name: v for name, v in options.items() if v is not None})
         number = options.get("num_return_sequences", 1)
         texts = TARGETS[: len(x["text"])]
+        if options.get("return_scores"):
+            return texts, -np.arange(len(texts), dtype="float32") / 10
         return texts if number == 1 else [[text + "\n?"] * number for text in texts]
 
     monkeypatch.setattr(tasks.Seq2SeqLM, "generate", generate)
@@ -85,7 +88,7 @@ def preset(writer, tmp_path_factory):
 def test_a_translator_is_trained(run, write, writer, tmp_path):
     file, targets = write("a.en", "\n".join(SOURCES) + "\n"), write("a.de", "\n".join(TARGETS))
     preset = tmp_path / "translator"
-    arguments = ["--task", "seq2seq-lm", "--epochs", 1, "--num-beams", 2, "--length-penalty", 0.5]
+    arguments = ["--epochs", 1, "--num-beams", 2, "--length-penalty", 0.5]
     arguments += ["--sequence-length", 12, "--target-length", 5, "--label-smoothing", 0.1]
     files = ["--targets", targets, "--validation", file, "--validation-targets", targets]
     said = run("finetune", writer, file, *files, "--output", preset, *arguments)
@@ -144,7 +147,7 @@ def test_what_is_asked_for_is_what_python_answers(run, preset, tmp_path, write):
     assert answer["answer"]["text"] == expected
 
 
-def test_options_are_those_of_generate(run, fail, preset, critic, asked):
+def test_options_are_those_of_generate(run, fail, writer, preset, critic, asked):
     drawn = ["--num-beams", 1, "--temperature", 2.0, "--top-k", 3, "--seed", 1, "--prefix", "bad"]
     assert run("translate", preset, "a song", *drawn) == TARGETS[0] + "\n"
     (call,) = asked
@@ -162,6 +165,14 @@ def test_options_are_those_of_generate(run, fail, preset, critic, asked):
         {"input": {"text": text}, "answer": {"text": [target + "\n?"] * 2}}
         for text, target in zip("ab", TARGETS)
     ]
+    # As a published checkpoint, which states no task.
+    assert run("translate", writer, "a song") == TARGETS[0] + "\n"
+    searched = run("translate", preset, "a", "b", "--num-beams", 2, "--json", "--forbidden", "bad")
+    assert [json.loads(line)["answer"] for line in searched.splitlines()] == [
+        {"text": TARGETS[0], "scores": 0.0},
+        {"text": TARGETS[1], "scores": -0.1},
+    ]
+    assert asked[-1]["forbidden"] == ("bad",)
     assert "holds TextClassifier, which does not write" in fail("translate", critic, "a")
 
 

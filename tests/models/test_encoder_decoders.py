@@ -129,7 +129,9 @@ def test_a_row_of_padding_gives_finite_numbers(backbone):
         assert all(np.isfinite(x).all() for x in keras.tree.flatten(outputs))
 
 
-def test_the_encoder_is_a_model_of_its_own(backbone, tmp_path):
+@pytest.mark.parametrize("name", [name for name in MODELS if " " not in name])
+def test_the_encoder_is_a_model_of_its_own(name, tmp_path):
+    backbone = MODELS[name]()
     encoder = backbone.encoder_backbone()
     assert type(encoder) is backbone.encoder_class
     found, expected = encoder({"token_ids": SOURCE}), backbone(inputs())

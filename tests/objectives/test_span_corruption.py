@@ -138,7 +138,7 @@ def test_what_cannot_be_is_refused():
         SpanCorruption().set_tokenizer(None)
 
 
-def test_a_t5_is_pretrained_and_goes_on_as_a_task():
+def test_a_t5_is_pretrained_and_goes_on_as_a_task(tmp_path):
     keras.utils.set_random_seed(0)
     t5 = T5Backbone(TOKENIZER.vocabulary_size, 1, 2, 16, 24, num_buckets=8, dropout=0.0)
     task = Seq2SeqLM(t5, tokenizer=TOKENIZER, sequence_length=20)
@@ -154,3 +154,6 @@ def test_a_t5_is_pretrained_and_goes_on_as_a_task():
     found = pretrainer.evaluate(packed, verbose=0, return_dict=True)
     inputs, labels = pretrainer.objectives[0].corrupt(packed, training=False)
     assert found["loss"] == pytest.approx(task.evaluate(inputs, labels, verbose=0)[0], rel=1e-4)
+    task.save_to_preset(tmp_path / "t5")
+    again = Pretrainer.from_preset(tmp_path / "t5", objectives=[SpanCorruption()])
+    assert type(again.backbone) is T5Backbone  # not the encoder alone

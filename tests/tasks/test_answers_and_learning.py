@@ -121,6 +121,16 @@ def test_special_tokens_that_users_type_are_pieces(make, tokenizer):
 # === TextRegressor ===
 
 
+def test_a_new_head_begins_with_the_mean_of_the_labels(make):
+    task = make(TextRegressor)
+    task.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    task.fit(["good", "bad", "it"], [3.0, 5.0, 10.0], verbose=0)
+    (bias,) = (v for v in task.head.weights if v.path == "classifier/logits/bias")
+    assert bias.numpy() == [6.0]
+    task.fit(["good", "bad"], [1.0, 2.0], verbose=0)  # not new any more
+    assert bias.numpy() == [6.0]
+
+
 def test_regressor_takes_columns_and_rows_alike(make):
     task = make(TextRegressor)
     x, y = ["good", "bad", "a film"], np.array([0.5, 2.0, -1.0])

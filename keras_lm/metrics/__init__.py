@@ -1,0 +1,42 @@
+"""Metrics: of entities, answers, labels and written text, beside Keras's own."""
+
+from keras_lm.metrics.entity_f1 import EntityF1
+from keras_lm.metrics.label_metrics import (
+    BestThresholdAccuracy,
+    BinaryF1,
+    ExpectedCalibrationError,
+    MatthewsCorrelation,
+    PearsonCorrelation,
+    SpearmanCorrelation,
+)
+from keras_lm.metrics.one_hot import OneHotMetric, of_classes
+from keras_lm.metrics.squad_answers import (
+    AnswerF1,
+    ExactMatch,
+    NoAnswerAccuracy,
+    answer_exact_match,
+    answer_f1,
+    answer_is_known,
+)
+from keras_lm.metrics.written_text import Bleu, ChrF, Rouge
+
+__all__ = [
+    "AnswerF1",
+    "BestThresholdAccuracy",
+    "BinaryF1",
+    "Bleu",
+    "ChrF",
+    "EntityF1",
+    "ExactMatch",
+    "ExpectedCalibrationError",
+    "MatthewsCorrelation",
+    "NoAnswerAccuracy",
+    "OneHotMetric",
+    "PearsonCorrelation",
+    "Rouge",
+    "SpearmanCorrelation",
+    "answer_exact_match",
+    "answer_f1",
+    "answer_is_known",
+    "of_classes",
+]

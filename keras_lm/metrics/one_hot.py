@@ -1,0 +1,78 @@
+"""Keras's metrics of one-hot labels, over class numbers. Shapes: B batch, S sequence, C classes."""
+
+import keras
+import tensorflow as tf
+
+from keras_lm.objectives import IGNORED
+
+# Metrics of Keras whose labels are one-hot, and whose outputs are probabilities.
+ONE_HOT = (
+    keras.metrics.AUC,
+    keras.metrics.CategoricalAccuracy,
+    keras.metrics.CategoricalCrossentropy,
+    keras.metrics.FBetaScore,  # and F1Score
+    keras.metrics.FalseNegatives,
+    keras.metrics.FalsePositives,
+    keras.metrics.OneHotMeanIoU,
+    keras.metrics.Precision,
+    keras.metrics.PrecisionAtRecall,
+    keras.metrics.Recall,
+    keras.metrics.RecallAtPrecision,
+    keras.metrics.SensitivityAtSpecificity,
+    keras.metrics.SpecificityAtSensitivity,
+    keras.metrics.TopKCategoricalAccuracy,
+    keras.metrics.TrueNegatives,
+    keras.metrics.TruePositives,
+)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class OneHotMetric(keras.metrics.Metric):
+    """One of Keras's metrics of one-hot labels and probabilities, over class numbers and logits.
+
+    `compile` of a task puts it around those that need it.
+
+    Args:
+        metric: `keras.metrics.Metric`, one of `ONE_HOT`.
+        multi_label: bool. Whether labels are (B, C) of 0 and 1, and not numbers, (B,) or (B, S).
+    """
+
+    def __init__(self, metric, multi_label=False, name=None, **kwargs):
+        super().__init__(name=name or metric.name, **kwargs)
+        self.metric = metric
+        self.multi_label = multi_label
+
+    def update_state(self, labels, logits, sample_weight=None):
+        logits = tf.cast(logits, tf.float32)
+        if self.multi_label:
+            probabilities = tf.sigmoid(logits)
+        else:
+            known = labels != IGNORED
+            if sample_weight is not None and labels.shape.rank == 2:
+                weight = tf.reshape(sample_weight, [tf.shape(sample_weight)[0], -1])  # (B, 1 or S)
+                sample_weight = tf.broadcast_to(weight, tf.shape(labels))[known]
+            probabilities = tf.nn.softmax(logits[known])
+            labels = tf.one_hot(tf.cast(labels[known], tf.int32), logits.shape[-1])
+        self.metric.update_state(labels, probabilities, sample_weight=sample_weight)
+
+    def reset_state(self):
+        self.metric.reset_state()
+
+    def result(self):
+        return self.metric.result()
+
+    def get_config(self):
+        metric = keras.saving.serialize_keras_object(self.metric)
+        return super().get_config() | {"metric": metric, "multi_label": self.multi_label}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("metric")), **config)
+
+
+def of_classes(metric, multi_label=False):
+    """Return a metric, or its name, as `compile` takes it: `ONE_HOT` ones as `OneHotMetric`."""
+    # Keras chooses between the kinds of these by the shape of the labels.
+    if isinstance(metric, str) and metric not in ("accuracy", "acc", "crossentropy", "ce"):
+        metric = keras.metrics.get(metric)
+    return OneHotMetric(metric, multi_label) if isinstance(metric, ONE_HOT) else metric
