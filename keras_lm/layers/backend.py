@@ -17,9 +17,12 @@ if keras.backend.backend() == "tensorflow":
     )
 else:
     from keras.ops import scan
-    from keras.random import dropout
 
     in_blocks = None  # never called
+
+    def dropout(x, rate, seed):
+        """See `keras_lm.layers.tensorflow.dropout`."""
+        return keras.random.dropout(x, rate, seed=seed)
 
     def draw_seed(generator):
         """Return what `dropout` takes: here it draws the seed itself."""

@@ -21,13 +21,13 @@ WORDS = ["good", "bad", "film", "story", "a", "was", *"bcdefgh"]
 NAMES = ["masked_lm", "causal_lm"]
 
 
-def make(name):
+def make(name, **options):
     import keras_lm
     from keras_lm import models, tasks
 
     tokenizer = keras_lm.tokenizers.WordPieceTokenizer([*SPECIAL, *WORDS], lowercase=True)
     if name == "masked_lm":
-        return tasks.MaskedLM(models.BertBackbone(V, **SIZE), tokenizer=tokenizer)
+        return tasks.MaskedLM(models.BertBackbone(V, **SIZE | options), tokenizer=tokenizer)
     return tasks.CausalLM(models.GPT2Backbone(V, **SIZE))
 
 
@@ -100,7 +100,7 @@ def main(folder):
             print(json.dumps([name, kind, found]), flush=True)
     # Text is tokenized on the host, and masks are drawn in the step, others in each.
     keras.distribution.set_distribution(None)
-    task = make("masked_lm")
+    task = make("masked_lm", dropout=0.1)
     seeds = [np.array(task.objective.seed_generator.state)]
     for _ in range(2):
         task.fit(TEXTS, batch_size=2, verbose=0)
