@@ -9,15 +9,7 @@ from keras_lm.metrics.label_metrics import (
     PearsonCorrelation,
     SpearmanCorrelation,
 )
-from keras_lm.metrics.one_hot import OneHotMetric, of_classes
-from keras_lm.metrics.squad_answers import (
-    AnswerF1,
-    ExactMatch,
-    NoAnswerAccuracy,
-    answer_exact_match,
-    answer_f1,
-    answer_is_known,
-)
+from keras_lm.metrics.squad_answers import AnswerF1, ExactMatch, NoAnswerAccuracy
 from keras_lm.metrics.written_text import Bleu, ChrF, Rouge
 
 __all__ = [
@@ -31,12 +23,7 @@ __all__ = [
     "ExpectedCalibrationError",
     "MatthewsCorrelation",
     "NoAnswerAccuracy",
-    "OneHotMetric",
     "PearsonCorrelation",
     "Rouge",
     "SpearmanCorrelation",
-    "answer_exact_match",
-    "answer_f1",
-    "answer_is_known",
-    "of_classes",
 ]

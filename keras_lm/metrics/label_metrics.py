@@ -83,7 +83,10 @@ class MatthewsCorrelation(ConfusionMetric):
 
     For more than two classes it is Gorodkin's generalisation, as in scikit-learn.
 
-    Call, Args: see `ConfusionMetric`.
+    Args:
+        num_classes: int. The number of classes.
+
+    Call: see `ConfusionMetric`.
 
     Example:
 

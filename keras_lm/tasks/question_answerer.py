@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_lm import metrics
 from keras_lm.elements import elements
 from keras_lm.layers.tensorflow import is_for_lite
+from keras_lm.metrics.squad_answers import answer_f1
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
 from keras_lm.packers import Windows
 from keras_lm.packers.rows import LOWEST
@@ -360,7 +361,7 @@ class QuestionAnswerer(Task):
         found = self.answer_all(
             x, batch_size, lambda columns: self.in_graph("best_and_null", columns), verbose
         )
-        f1 = [metrics.answer_f1(*each) for each in zip(found["text"], gold, strict=True)]
+        f1 = [answer_f1(*each) for each in zip(found["text"], gold, strict=True)]
         # What is won by an answer over none, question by question, the surest first.
         order = np.argsort(found["difference"], kind="stable")
         gains = np.cumsum((np.array(f1) - ~has_answer)[order])

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm import metrics
+from keras_lm.metrics.one_hot import of_classes
 from keras_lm.tasks.classes import (
     check_classes,
     check_range,
@@ -156,7 +156,7 @@ class TextClassifier(Task):
         return indices_of(labels, self.class_names)
 
     def prepare_metric(self, metric):
-        return metrics.of_classes(metric, self.multi_label)
+        return of_classes(metric, self.multi_label)
 
     def prepare_class_weight(self, class_weight):
         if self.multi_label:

@@ -5,10 +5,10 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_lm import metrics
 from keras_lm.layers import CRF
 from keras_lm.layers.batch_parts import count_in_batch
 from keras_lm.layers.tensorflow import num_replicas
+from keras_lm.metrics.one_hot import of_classes
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.objective import label_weights
 from keras_lm.packers import Words
@@ -144,7 +144,7 @@ class TokenClassifier(Task):
     def prepare_metric(self, metric):
         if metric in ("accuracy", "acc"):
             return MaskedAccuracy(metric)
-        return metrics.of_classes(metric)
+        return of_classes(metric)
 
     def prepare_class_weight(self, class_weight):
         if self.crf is not None:

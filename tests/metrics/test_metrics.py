@@ -11,7 +11,8 @@ from seqeval.scheme import IOB2, IOBES
 from sklearn.metrics import f1_score as sklearn_f1_score
 
 from keras_lm import metrics
-from keras_lm.metrics import EntityF1, OneHotMetric, of_classes
+from keras_lm.metrics import EntityF1
+from keras_lm.metrics.one_hot import OneHotMetric, of_classes
 from keras_lm.objectives import IGNORED
 
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
