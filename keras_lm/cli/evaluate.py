@@ -177,8 +177,9 @@ def _check_files(preset, name, errors, confusion, multi_label):
 
 def say_results(results):
     """Print measures as rows, and those of classes as a table under them."""
+    forms = {float: ".4f", int: ",", str: ""}
     say_rows(
-        (name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else format(value, ","))
+        (name.replace("_", " "), format(value, forms[type(value)]))
         for name, value in results.items()
         if name != "classes"
     )

@@ -121,13 +121,15 @@ def test_a_translator_is_measured(run, fail, write, preset, critic, asked):
     assert found["perplexity"] == pytest.approx(expected[1])
 
     article = {"text": "A cat. The film. It was! Or was it?", "summary": TARGETS[0]}
-    table = run("evaluate", preset, write("a.jsonl", json.dumps(article)), "--metric", "rouge")
+    chosen = ["--metric", "rouge", "--metric", "chrf"]
+    table = run("evaluate", preset, write("a.jsonl", json.dumps(article)), *chosen)
     rows = dict(line.rsplit(maxsplit=1) for line in table.splitlines())
     assert [name for name in rows if name.startswith("rouge")] == [
         *("rouge1", "rouge2", "rougel", "rougelsum")
     ]
     assert float(rows["rouge2"]) == 1.0
     assert float(rows["lead3 rouge1"]) == pytest.approx(2 * 1 / (6 + 3), abs=1e-4)
+    assert rows["chrf signature"] == found["chrf_signature"]
     assert "bleu" not in table
     assert "are for a Seq2SeqLM" in fail(
         "evaluate", critic, write("c.csv", "text,label\na,good"), "--metric", "bleu"
