@@ -1,6 +1,7 @@
 """The group of commands: their order in `--help`, and the handling of errors."""
 
 import errno
+import os
 import re
 
 import click
@@ -39,6 +40,12 @@ class Commands(click.Group):
                     formatter.write_dl(rows)
 
     def invoke(self, ctx):
+        backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+        if backend != "tensorflow":
+            raise click.UsageError(
+                f"KERAS_BACKEND={backend}: the commands run on TensorFlow. Leave it out, or train "
+                "from Python."
+            )
         try:
             return super().invoke(ctx)
         except OSError as error:

@@ -15,6 +15,6 @@ def require_tensorflow(what):
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise RuntimeError(
-            f"{what} has text and network in one TensorFlow graph, and KERAS_BACKEND is {backend}: "
-            "call save_to_preset here, and load the preset where KERAS_BACKEND=tensorflow."
+            f"{what} runs on TensorFlow, and KERAS_BACKEND is {backend}: call save_to_preset here, "
+            "and load the preset where KERAS_BACKEND=tensorflow."
         )

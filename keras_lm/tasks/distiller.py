@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
 from keras_lm.tasks import datasets
+from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.micro_batches import StepModel
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.replicas import distributed, number_of_batches
@@ -77,6 +78,7 @@ class Distiller(StepModel):
     """
 
     def __init__(self, student, teacher, temperature=1.0, label_weight=0.5, name=None):
+        require_tensorflow("Distillation")
         check_temperature(temperature)
         if label_weight < 0:
             raise ValueError(f"label_weight={label_weight} is negative: use 0 for none.")

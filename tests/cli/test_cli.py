@@ -162,6 +162,13 @@ def test_mistakes_get_a_message_and_bugs_a_traceback(monkeypatch):
     assert bug.output == ""
 
 
+def test_commands_are_for_tensorflow(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    result = CliRunner().invoke(main, ["models"])
+    assert result.exit_code == 2
+    assert "KERAS_BACKEND=jax: the commands run on TensorFlow" in result.output
+
+
 def test_version_is_that_of_the_package():
     result = CliRunner().invoke(main, ["--version"])
     assert result.output.startswith("keras-lm, version 0.")

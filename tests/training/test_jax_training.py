@@ -85,6 +85,8 @@ def distributions():
 def main(folder):
     import keras
 
+    from keras_lm import tasks
+
     folder = Path(folder)
     for kind, distribution in distributions():
         keras.distribution.set_distribution(distribution)
@@ -107,7 +109,11 @@ def main(folder):
         seeds.append(np.array(task.objective.seed_generator.state))
     assert len({seed.tobytes() for seed in seeds}) == 3
     assert task.predict(TEXTS, verbose=0).shape == (4, 7, V)
-    for refused in (lambda: task.export(folder), lambda: task.fill_mask(["[MASK]"])):
+    for refused in (
+        lambda: task.export(folder),
+        lambda: task.fill_mask(["[MASK]"]),
+        lambda: tasks.Distiller(task, task),
+    ):
         with pytest.raises(RuntimeError, match="KERAS_BACKEND=tensorflow"):
             refused()
     with pytest.raises(ValueError, match="by keras"):
