@@ -68,9 +68,11 @@ class TextRegressor(Task):
 
     def start_from(self, labels):
         weights = self.head.weights
-        *_, bias = (v for v in weights if v.path.endswith("/bias") and v.shape == (1,))
-        if labels is not None and not np.any(bias.numpy()):
-            bias.assign([np.mean(self.prepare_labels(labels_from_user(labels, len(labels))))])
+        biases = [v for v in weights if v.path.endswith("/bias") and v.shape == (1,)]
+        if labels is None or not biases or np.any(biases[-1].numpy()):  # GPT's head has none
+            return
+        mean = np.mean(self.prepare_labels(labels_from_user(labels, len(labels))))
+        biases[-1].assign([mean / 2 if self.recipe.symmetric else mean])  # both orders are summed
 
     def decode(self, outputs, packed):
         return {"scores": outputs[:, 0]}

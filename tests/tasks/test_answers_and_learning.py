@@ -129,6 +129,11 @@ def test_a_new_head_begins_with_the_mean_of_the_labels(make):
     assert bias.numpy() == [6.0]
     task.fit(["good", "bad"], [1.0, 2.0], verbose=0)  # not new any more
     assert bias.numpy() == [6.0]
+    both = make(TextRegressor, symmetric=True)  # whose two orders are added
+    both.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    both.fit((["good", "bad"], ["it", "the film"]), [3.0, 5.0], verbose=0)
+    (bias,) = (v for v in both.head.weights if v.path == "classifier/logits/bias")
+    assert bias.numpy() == [2.0]
 
 
 def test_regressor_takes_columns_and_rows_alike(make):

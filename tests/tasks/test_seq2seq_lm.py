@@ -253,6 +253,7 @@ class Translator(WordPieceTokenizer):
         return self.other
 
 
+@pytest.mark.slow
 def test_a_vocabulary_for_targets():
     tokenizer = Translator([*SPECIAL, *WORDS], lowercase=True)
     rows = tokenizer.target.vocabulary_size
@@ -282,6 +283,7 @@ def test_stop_and_the_default_length(task):
     assert all(len(TOKENIZER([text])[0]) <= 3 for text in long.generate(SOURCES))
 
 
+@pytest.mark.slow
 def test_beams_of_the_task_are_those_of_the_answer():
     task = make(num_beams=3, length_penalty=2.0, target_length=4)
     expected = task.generate(SOURCES, num_beams=3, length_penalty=2.0)
