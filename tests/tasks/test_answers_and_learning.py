@@ -149,9 +149,10 @@ def test_regressor_takes_columns_and_rows_alike(make):
 
 
 @pytest.mark.slow
-def test_regressor_learns(make, texts):
-    task = fast(make(TextRegressor, in_graph=True))
-    losses = task.fit(texts, [2.0] * len(texts), epochs=20, verbose=0).history["loss"]
+def test_regressor_learns(make, texts, labels):
+    task = fast(make(TextRegressor, in_graph=True), rate=0.005)
+    labels = [2.0 + 3.0 * label for label in labels]
+    losses = task.fit(texts, labels, epochs=40, batch_size=2, verbose=0).history["loss"]
     assert losses[-1] < 0.3 * losses[0]
 
 
