@@ -8,12 +8,28 @@ Shapes: B batch, S sequence, E width of the embedding and of the output, V vocab
 import keras
 from keras import ops
 
-from keras_lm.layers.backend import num_replicas
+from keras_lm.layers.backend import num_replicas, sum_over_replicas
 from keras_lm.layers.basic import Dense
 from keras_lm.layers.batch_parts import add_mean
 from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
 
 LONGEST = 2**30  # tokens, more than any text has
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class BatchNormalization(keras.layers.BatchNormalization):
+    """`keras.layers.BatchNormalization` over the batch of all replicas.
+
+    Keras's own, `synchronized=True`, takes the variance as the difference of two means, which loses
+    its digits where a feature hardly varies: replicas would learn something else than one does.
+    """
+
+    def _moments(self, inputs, mask):
+        if num_replicas() == 1:
+            return super()._moments(inputs, mask)
+        rows = sum_over_replicas(ops.cast(ops.shape(inputs)[0], inputs.dtype))
+        mean = sum_over_replicas(ops.sum(inputs, axis=0)) / rows
+        return mean, sum_over_replicas(ops.sum(ops.square(inputs - mean), axis=0)) / rows
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -145,13 +161,7 @@ class ConcatPoolingClassifier(keras.layers.Layer):
             0.0, activation_penalty, slowness_penalty, dtype=self.dtype_policy
         )
         self.norms = [
-            keras.layers.BatchNormalization(
-                momentum=0.9,
-                epsilon=1e-5,
-                synchronized=num_replicas() > 1,  # over the batch, not a replica's part of it
-                dtype="float32",
-                name=f"norm_{i}",
-            )
+            BatchNormalization(momentum=0.9, epsilon=1e-5, dtype="float32", name=f"norm_{i}")
             for i in range(len(dims))
         ]
         self.dropouts = [keras.layers.Dropout(rate, dtype="float32") for rate in rates]
