@@ -7,24 +7,38 @@ from keras_lm.layers.basic import Dense, truncated_normal
 
 
 class CausalLMHead(keras.layers.Layer):
-    """The next token's logits: the product with the token embedding, without other weights.
+    """The next token's logits: the product with the token embedding, or a matrix like it.
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
+        tied: bool. Whether the matrix is the token embedding, and not one of the head's own.
 
     Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", equation 2.
     """
 
-    def __init__(self, token_embedding, **kwargs):
+    def __init__(self, token_embedding, tied=True, **kwargs):
         super().__init__(**kwargs)
         self.token_embedding = token_embedding
+        self.tied = tied
+
+    def build(self, outputs_shape, inputs_shape=None):
+        if not self.tied:
+            self.own = self.add_weight(
+                name="embeddings",
+                shape=(self.token_embedding.input_dim, outputs_shape["sequence_output"][-1]),
+                initializer=self.make_initializer(),
+            )
+
+    def make_initializer(self):
+        """Return that of a matrix of the head's own."""
+        return "glorot_uniform"
 
     @property
     def table(self):
         """The matrix (V, D) whose rows are multiplied with a state."""
-        return self.token_embedding.embeddings
+        return self.token_embedding.embeddings if self.tied else self.own
 
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]

@@ -249,27 +249,12 @@ class RNNDecoder(keras.layers.Layer):
 
 
 class RNNLMHead(CausalLMHead):
-    """The next token's logits: by the token embedding or a matrix of its own, and a bias.
-
-    Args:
-        token_embedding: as `CausalLMHead`'s.
-        tied: bool. Whether the matrix is the token embedding.
-    """
-
-    def __init__(self, token_embedding, tied, **kwargs):
-        super().__init__(token_embedding, **kwargs)
-        self.tied = tied
+    """`CausalLMHead`, and a bias."""
 
     def build(self, outputs_shape, inputs_shape=None):
+        super().build(outputs_shape)
         rows = self.token_embedding.input_dim
-        if not self.tied:
-            width = outputs_shape["sequence_output"][-1]
-            self.own = self.add_weight(name="embeddings", shape=(rows, width))
         self.bias = self.add_weight(name="bias", shape=(rows,), initializer="zeros")
-
-    @property
-    def table(self):
-        return super().table if self.tied else self.own
 
     def call(self, outputs, inputs=None, training=None):
         return super().call(outputs) + ops.cast(self.bias, "float32")

@@ -258,29 +258,10 @@ class T5DecoderBlock(T5Block, DecoderPreNormBlock):
 
 
 class T5LMHead(CausalLMHead):
-    """The next token's logits: by the token embedding, with states scaled, or a matrix of its own.
+    """`CausalLMHead`, with states scaled where the matrix is the token embedding."""
 
-    Args:
-        token_embedding: as `CausalLMHead`'s.
-        tied: bool. Whether the matrix is the token embedding.
-    """
-
-    def __init__(self, token_embedding, tied, **kwargs):
-        super().__init__(token_embedding, **kwargs)
-        self.tied = tied
-
-    def build(self, outputs_shape, inputs_shape=None):
-        if not self.tied:
-            embedding = self.token_embedding
-            self.own = self.add_weight(
-                name="embeddings",
-                shape=(embedding.input_dim, embedding.output_dim),
-                initializer=normal(1.0),
-            )
-
-    @property
-    def table(self):
-        return super().table if self.tied else self.own
+    def make_initializer(self):
+        return normal(1.0)
 
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]
