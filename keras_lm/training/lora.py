@@ -124,9 +124,9 @@ def load_lora(task, path):
     layers = [layer for layer in _dense_layers(task) if layer.name in settings["layers"]]
     expected = {name: tuple(variable.shape) for name, variable in _head(task).items()}
     for layer in layers:
-        kernel, rank = layer._kernel, settings["rank"]
-        shapes = (kernel.shape[0], rank), (rank, kernel.shape[1])
-        expected |= dict(zip(_names(layer), shapes, strict=True))
+        (rows, columns), beside = layer._kernel.shape, layer._kernel.path.removesuffix("kernel")
+        expected[f"{beside}lora_kernel_a"] = (rows, settings["rank"])
+        expected[f"{beside}lora_kernel_b"] = (settings["rank"], columns)
     found = {name: array.shape for name, array in arrays.items()}
     if found != expected:
         wrong = next(n for n in [*expected, *found] if found.get(n) != expected.get(n))
@@ -168,20 +168,13 @@ def _lora_layers(task):
     return [layer for layer in _dense_layers(task) if layer.lora_enabled]
 
 
-def _names(layer):
-    # Not the paths of the variables: those made late lack the path of their layer.
-    return f"{layer._kernel.path}.lora_a", f"{layer._kernel.path}.lora_b"
-
-
-def _updates(layer):
-    return layer.lora_kernel_a, layer.lora_kernel_b
+def _updates(task):
+    layers = _lora_layers(task)
+    return {v.path: v for layer in layers for v in (layer.lora_kernel_a, layer.lora_kernel_b)}
 
 
 def _learnt(task):
-    found = _head(task)
-    for layer in _lora_layers(task):
-        found |= dict(zip(_names(layer), _updates(layer), strict=True))
-    return found
+    return _head(task) | _updates(task)
 
 
 def _head(task):
@@ -191,10 +184,10 @@ def _head(task):
 
 def _digest(task):
     """Return the SHA-256 of the backbone's weights, without updates."""
-    updates = {id(v) for pair in map(_updates, _lora_layers(task)) for v in pair}
+    updates = _updates(task)
     digest = hashlib.sha256()
     for variable in sorted(task.backbone.weights, key=lambda v: v.path):
-        if id(variable) not in updates and "seed_generator" not in variable.path:
+        if variable.path not in updates and "seed_generator" not in variable.path:
             digest.update(f"{variable.path} {variable.dtype} {tuple(variable.shape)}\n".encode())
             digest.update(np.ascontiguousarray(variable.numpy()).view(np.uint8).data)
     return digest.hexdigest()
