@@ -122,8 +122,8 @@ def translate_command(
                 batch, batch_size=batch_size, return_scores=has_scores, **options
             )
             if as_json:
-                columns = zip(*written) if has_scores else ((text,) for text in written)
-                answers = (dict(zip(("text", "scores"), map(plain, row))) for row in columns)
+                answered = zip(*written) if has_scores else ((text,) for text in written)
+                answers = (dict(zip(("text", "scores"), map(plain, row))) for row in answered)
                 written = ({"input": row, "answer": answer} for row, answer in zip(window, answers))
             write(written)
 

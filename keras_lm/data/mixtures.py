@@ -54,7 +54,7 @@ def text_to_text(name, **columns):
         rows = zip(*columns.values(), strict=True)
         made = [form.format(**dict(zip(columns, row, strict=True))) for row in rows]
         unused = [column for column in columns if f"{{{column}}}" not in form]
-    except (KeyError, ValueError) as error:
+    except (KeyError, IndexError, ValueError) as error:
         raise ValueError(f"{form!r} has columns of equal lengths by its names: {error}.") from error
     if unused or not columns:
         raise ValueError(f"{form!r} takes other columns than {sorted(columns)}.")

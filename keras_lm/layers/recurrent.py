@@ -29,6 +29,7 @@ class Recurrent(keras.layers.Layer):
 
     gates = 1  # of how many times U numbers
     parts = ("hidden",)  # of a state, its output first
+    bias_initializer = "zeros"
 
     def __init__(self, units, reverse=False, weight_drop=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
@@ -50,8 +51,6 @@ class Recurrent(keras.layers.Layer):
             self.bias = self.add_weight(
                 name="bias", shape=(gates,), initializer=self.bias_initializer
             )
-
-    bias_initializer = "zeros"
 
     def advance(self, gates, state, recurrent_kernel):
         """Return the state after a step: a tuple of (B, U), as `state`.

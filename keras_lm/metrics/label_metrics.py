@@ -264,7 +264,7 @@ class KeptValues(keras.metrics.Metric):
 
     def of_values(self, labels, outputs):
         """Return the metric of labels and outputs, (N,) float32 each."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not say what it computes.")
 
     def get_config(self):
         return super().get_config() | {"capacity": self.capacity}

@@ -17,8 +17,8 @@ class TextRegressor(Task):
         symmetric, lm_loss_weight: see `TextClassifier`.
         backbone, **arguments: see `Task`.
 
-    In a first `fit`, a new head begins with the mean of all labels, which its bias would take most
-    of a short training to reach.
+    In a first `fit` on lists or arrays, a new head begins with the mean of all labels, which its
+    bias would take most of a short training to reach.
 
     Call: `task(inputs)` returns (B, 1), float32.
 

@@ -116,14 +116,16 @@ class GenerateEachEpoch(keras.callbacks.Callback):
 
     def __init__(self, x, targets, metrics, **options):
         super().__init__()
+        columns = x.values() if isinstance(x, dict) else x if isinstance(x, tuple) else [x]
+        number = len(next(iter(columns)))
+        if len(targets) != number:
+            raise ValueError(
+                f"targets has {len(targets)} rows for {number} texts: pass one for each."
+            )
         self.x, self.targets, self.metrics, self.options = x, targets, list(metrics), options
 
     def on_epoch_end(self, epoch, logs=None):
         texts = self.model.generate(self.x, **self.options)
-        if len(texts) != len(self.targets):
-            raise ValueError(
-                f"targets has {len(self.targets)} rows for {len(texts)} texts: pass one for each."
-            )
         for metric in self.metrics:
             metric.reset_state()
             metric.update_state(self.targets, texts)

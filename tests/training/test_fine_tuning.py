@@ -285,7 +285,6 @@ def test_generated_texts_are_measured_after_each_epoch():
     assert found[0]["val_rouge1"] == 0.5
     assert found[1] == {"loss": 1.0, "val_chrf": 100.0, "val_rouge1": 1.0}
     assert Writer.asked == [(["a", "b"], {"num_beams": 2})] * 2
-    callback = GenerateEachEpoch(["a"], targets, metrics)
-    callback.set_model(Writer())
-    with pytest.raises(ValueError, match="targets has 2 rows for 1 texts"):
-        callback.on_epoch_end(0, {})
+    for x in (["a"], {"text": ["a"]}, (["a"], ["b"])):
+        with pytest.raises(ValueError, match="targets has 2 rows for 1 texts"):
+            GenerateEachEpoch(x, targets, metrics)
