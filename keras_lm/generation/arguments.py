@@ -89,20 +89,21 @@ def split_stop(stop, vocabulary_size):
 def forbidden_ids(forbidden, tokenizer):
     """Return the token ids (F, L) of strings that must not be written, -1 filled up on the left.
 
-    Of vocabularies in which a word has another token after a space, both are meant.
+    None if there are no strings. Of vocabularies in which a word has another token after a space,
+    both are meant.
     """
     if isinstance(forbidden, (str, bytes)):
         raise ValueError(f"forbidden={forbidden!r} is a single string: pass a list of them.")
     texts = [text for each in forbidden for text in (each, f" {each}")]
-    rows = tokenizer(texts).to_list() if texts else []
+    if not texts:
+        return None
+    rows = tokenizer(texts).to_list()
     for text, row in zip(texts, rows, strict=True):
         if not row:
             raise ValueError(f"forbidden holds {text.strip()!r}, which has no token: leave it out.")
     rows = sorted(set(map(tuple, rows)))
-    longest = max(map(len, rows), default=1)
-    return np.array([(-1,) * (longest - len(row)) + row for row in rows], "int32").reshape(
-        -1, longest
-    )
+    longest = max(map(len, rows))
+    return np.array([(-1,) * (longest - len(row)) + row for row in rows], "int32")
 
 
 def per_row(options, rows):

@@ -237,4 +237,6 @@ def process(logits, state, options):
     )
     so_far = (state.token_ids, state.padding_mask, state.end)
     logits = processors.ban_repeated_ngrams(logits, *so_far, options.no_repeat_ngram_size)
-    return processors.ban_sequences(logits, *so_far, options.forbidden)
+    if options.forbidden is not None:
+        logits = processors.ban_sequences(logits, *so_far, options.forbidden)
+    return logits

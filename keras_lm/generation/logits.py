@@ -54,17 +54,14 @@ def ban_sequences(logits, token_ids, padding_mask, end, sequences):
     Those with fewer than L tokens are filled up with -1 on the left. `end` (B,) is the next column.
     """
 
-    def banned():
-        back = tf.range(tf.shape(sequences)[2] - 1, 0, -1)
-        columns = end[:, tf.newaxis] - back  # (B, L - 1)
-        ids = tf.where(padding_mask > 0, token_ids, -2)
-        before = tf.gather(ids, tf.maximum(columns, 0), batch_dims=1)
-        before = tf.where(columns >= 0, before, -2)[:, tf.newaxis]
-        begin, last = sequences[..., :-1], sequences[..., -1]  # (B, F, L - 1), (B, F)
-        is_next = tf.reduce_all((begin == before) | (begin < 0), axis=-1)
-        return tf.where(_marked(last, is_next, tf.shape(logits)[1]), BANNED, logits)
-
-    return tf.cond(tf.size(sequences) > 0, banned, lambda: logits)
+    back = tf.range(tf.shape(sequences)[2] - 1, 0, -1)
+    columns = end[:, tf.newaxis] - back  # (B, L - 1)
+    ids = tf.where(padding_mask > 0, token_ids, -2)
+    before = tf.gather(ids, tf.maximum(columns, 0), batch_dims=1)
+    before = tf.where(columns >= 0, before, -2)[:, tf.newaxis]
+    begin, last = sequences[..., :-1], sequences[..., -1]  # (B, F, L - 1), (B, F)
+    is_next = tf.reduce_all((begin == before) | (begin < 0), axis=-1)
+    return tf.where(_marked(last, is_next, tf.shape(logits)[1]), BANNED, logits)
 
 
 def matches(token_ids, padding_mask, end, most):

@@ -45,7 +45,8 @@ OPTIONS = {
 class Options(NamedTuple):
     """The options of a batch, tensors (B,) in the order of `OPTIONS`.
 
-    Beside them there are `forbidden` (B, F, L), sequences of tokens, filled up with -1 on the left.
+    Beside them there may be `forbidden` (B, F, L), sequences of tokens, filled up with -1 on the
+    left; else None.
     """
 
     max_new_tokens: tf.Tensor
@@ -55,7 +56,7 @@ class Options(NamedTuple):
     repetition_penalty: tf.Tensor
     no_repeat_ngram_size: tf.Tensor
     seed: tf.Tensor
-    forbidden: tf.Tensor
+    forbidden: tf.Tensor | None
 
 
 def check_options(**values):
@@ -84,11 +85,13 @@ def batch_options(rows, forbidden=None, **values):
         batch[name] = tf.broadcast_to(value, [rows])
     if values:
         raise ValueError(f"{sorted(values)} are no options: known are {sorted(OPTIONS)}.")
-    forbidden = tf.zeros([0, 1], tf.int32) if forbidden is None else forbidden
-    batch["forbidden"] = tf.tile(forbidden[tf.newaxis], [rows, 1, 1])
-    return Options(**batch)
+    if forbidden is not None:
+        forbidden = tf.tile(forbidden[tf.newaxis], [rows, 1, 1])
+    return Options(**batch, forbidden=forbidden)
 
 
 def repeat_rows(structure, times):
     """Repeat each row of every tensor in a structure: rows 0, 0, 1, 1, … for 2."""
-    return tf.nest.map_structure(lambda x: tf.repeat(x, times, axis=0), structure)
+    return tf.nest.map_structure(
+        lambda x: None if x is None else tf.repeat(x, times, axis=0), structure
+    )

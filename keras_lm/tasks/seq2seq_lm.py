@@ -247,8 +247,8 @@ class Seq2SeqLM(Task):
         if num_beams > 1:
             once["num_beams"] = tf.constant(num_beams)
             once["length_penalty"] = tf.constant(length_penalty, tf.float32)
-        if forbidden is not None:
-            once["forbidden"] = tf.constant(arguments.forbidden_ids(forbidden, tokenizer))
+        banned = arguments.forbidden_ids(forbidden or [], tokenizer)
+        once |= {} if banned is None else {"forbidden": tf.constant(banned)}
         batched = columns | {name: _tensor(value) for name, value in options.items()}
 
         def write(places):

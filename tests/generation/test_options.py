@@ -41,7 +41,8 @@ def test_what_is_no_such_number_is_refused(name, value):
 def test_options_are_there_for_each_row():
     options = batch_options(3, top_k=5, seed=[1, 2, 3], top_p=[0.5])
     assert [options._asdict()[name].shape for name in OPTIONS] == [(3,)] * len(OPTIONS)
-    assert options.forbidden.shape == (3, 0, 1)
+    assert options.forbidden is None
+    assert batch_options(3, forbidden=np.array([[1, 2]])).forbidden.shape == (3, 1, 2)
     np.testing.assert_array_equal(options.seed, [1, 2, 3])
     np.testing.assert_allclose(options.top_p, [0.5] * 3)
     np.testing.assert_array_equal(options.top_k, [5] * 3)
