@@ -32,7 +32,11 @@ FORMATS = {
     "word_vectors": "word2vec, GloVe, fastText",
 }
 # A format that is another's for one model.
-OTHER_FORMATS = {("GPT2Backbone", "google"): "OpenAI (TF1)"}
+OTHER_FORMATS = {
+    ("GPT2Backbone", "google"): "OpenAI (TF1)",
+    ("T5Backbone", "google"): "mesh_tensorflow (TF1)",
+    ("T5EncoderBackbone", "google"): "mesh_tensorflow (TF1)",
+}
 # A class of tokenizer that reads the files of several.
 CHOSEN_BY_FILES = {
     "AlbertTokenizer": "SentencePieceTokenizer; WordPieceTokenizer for Chinese",

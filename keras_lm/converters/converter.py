@@ -20,12 +20,14 @@ class Converter:
         config: callable `(checkpoint) -> dict` of the backbone's arguments.
         names: `NameTable` for the backbone and all its heads.
         labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
+        vocabulary: dict of arguments of the tokenizer's `from_files` which these folders need.
     """
 
     matches: Callable
     config: Callable
     names: NameTable
     labels: Callable = lambda checkpoint: None
+    vocabulary: dict = dataclasses.field(default_factory=dict)
 
 
 def signs(checkpoint, model_type, tensors, prefix=""):

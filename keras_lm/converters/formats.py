@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from keras_lm.converters.checked_files import CheckpointError, read_json
 from keras_lm.converters.fairseq_files import find_fairseq, read_fairseq
+from keras_lm.converters.gin_files import GIN, read_gin
 from keras_lm.converters.hdf5_files import read_hdf5, read_hdf5_shards
 from keras_lm.converters.openai_shards import SHAPES, read_openai_shards
 from keras_lm.converters.safetensors_files import read_safetensors
@@ -171,13 +172,14 @@ def _fastai(folder: pathlib.Path):
 
 
 @recognises(
-    "TensorFlow: bert_config.json or the like, or GPT-2's hparams.json, with "
-    "NAME.index and NAME.data-*"
+    "TensorFlow: bert_config.json or the like, GPT-2's hparams.json, or T5's operative_config.gin, "
+    "with NAME.index and NAME.data-*"
 )
 def _tensorflow(folder: pathlib.Path):
     name = _name_of_config(folder)
     if find_checkpoints(folder):
-        config = _read_config(folder, name)
+        gin = folder / GIN
+        config = read_gin(gin) if gin.is_file() else _read_config(folder, name)
         format, entries, variable_names = read_tf_checkpoint(folder, choose_checkpoint(folder))
         return format, config, entries, variable_names
     if name != "hparams.json" and (folder / name).is_file():

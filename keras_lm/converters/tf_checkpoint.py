@@ -22,6 +22,7 @@ OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 TF1_TRAINING_STATE = re.compile(
     r"(^|/)global_step$|(^|/)beta[12]_power(_\d+)?$|(^|/)loss_scale$"
     r"|/(adam_[mv]|lamb_[mv]|Adam(_\d+)?|LAMB(_\d+)?|Adagrad|Momentum|RMSProp(_\d+)?)$"
+    r"|_slot_(m|v|vc|vr)$"  # mesh_tensorflow's
 )
 TF2_TRAINING_STATE = re.compile(r"^(save_counter|global_step|optimizer)(/|$)|/\.OPTIMIZER_SLOT/")
 

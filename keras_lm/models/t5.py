@@ -349,6 +349,34 @@ KERAS_HUB_NAMES = _KerasHubNames(
 )
 
 
+class _MeshNames(NameTable):
+    """mesh_tensorflow's names, as Hugging Face's conversion spells them."""
+
+    def resolve(self, tensors):
+        def own(name):
+            name = name.replace("decoder/logits/", "lm_head/").replace("rms_norm", "layer_norm")
+            name = re.sub(r"\b(block|layer)_0*(\d+)/", r"\1/\2/", name)
+            name = re.sub(r"^(encoder|decoder)/layer_norm/", r"\1/final_layer_norm/", name)
+            return re.sub(r"/(kernel|scale|embedding)$", "", name).replace("/", ".") + ".weight"
+
+        theirs = {own(name): name for name in tensors}
+        return {name: theirs[stored] for name, stored in super().resolve(theirs).items()}
+
+
+def _mesh_layout(path, array):
+    is_transposed = path == "token_head/embeddings" or path.endswith("_positions/embeddings")
+    return array.T if is_transposed else array
+
+
+MESH_NAMES = _MeshNames(
+    _NAMES,
+    leaves=PYTORCH_LEAVES,
+    layout=_mesh_layout,
+    spellings=NAMES.spellings,
+    ignored="EncDecAttention/relative_attention_bias",
+)
+
+
 def _huggingface_config(checkpoint):
     require_only(checkpoint, T5Backbone, {"is_encoder_decoder": True})
     return _encoder_config(checkpoint)
@@ -402,6 +430,58 @@ def _is_keras_hub(checkpoint):
     return checkpoint.config.get("class_name") == "T5Backbone"
 
 
+_MESH = "encoder/block_000/layer_000/SelfAttention"
+# The names of functions in mesh_tensorflow → ours.
+_MESH_ACTIVATIONS = {"gelu": "gelu_tanh", "swish": "silu"}
+
+
+def _mesh_config(checkpoint):
+    """Return the arguments: sizes by the tensors, and what these do not say by gin's file."""
+    tensors = checkpoint.tensors
+
+    def stated(name):
+        found = [value for key, value in checkpoint.config.items() if key.endswith(name)]
+        return next((value for value in found if value is not None), None)
+
+    def blocks(half):
+        found = [re.match(rf"{half}/block_(\d+)/", name) for name in tensors]
+        return 1 + max((int(match[1]) for match in found if match), default=-1)
+
+    if f"{_MESH.replace('block_000', 'block_001')}/relative_attention_bias" in tensors:
+        raise CheckpointError(
+            f"{checkpoint.source}: each block has a table of relative positions, and T5Backbone "
+            "knows one for all blocks of a half."
+        )
+    vocabulary_size, hidden_dim = tensors.shape("shared/embedding")
+    num_heads, num_buckets = tensors.shape(f"{_MESH}/relative_attention_bias")
+    feedforward = "encoder/block_000/layer_001/DenseReluDense"
+    gated = f"{feedforward}/wi_1/kernel" in tensors
+    activation = stated("DenseReluDense.activation") or ("gelu" if gated else "relu")
+    if gated and isinstance(activation, list) and activation[1:] == ["linear"]:
+        activation = activation[0]
+    return {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": blocks("encoder"),
+        "num_heads": num_heads,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": tensors.shape(f"{feedforward}/wo/kernel")[0],
+        "head_dim": tensors.shape(f"{_MESH}/q")[1] // num_heads,
+        "num_decoder_layers": blocks("decoder"),
+        # None in T5 1.1's pretraining, whose authors want it back for all that follows.
+        "dropout": stated("dropout_rate") or 0.1,
+        "activation": own_activation(activation, _MESH_ACTIVATIONS),
+        "gated": gated,
+        "tie_embeddings": "decoder/logits/kernel" not in tensors,
+        "num_buckets": num_buckets,
+        "layer_norm_epsilon": stated("rms_norm.epsilon") or 1e-6,
+    }
+
+
+def _is_mesh(checkpoint):
+    names = ("shared/embedding", f"{_MESH}/q", f"{_MESH}/relative_attention_bias")
+    return all(name in checkpoint.tensors for name in names)
+
+
 _TYPES = ("t5", "mt5")
 _SIGNS = [
     "shared.weight",
@@ -422,10 +502,12 @@ T5Backbone.CONVERTERS = {
         _huggingface_config,
         NAMES,
     ),
+    "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"family": "t5"}),
     "keras_hub": Converter(_is_keras_hub, _keras_hub_config, KERAS_HUB_NAMES),
 }
 T5EncoderBackbone.CONVERTERS = {
     "huggingface": Converter(_encoder_signs, _encoder_config, NAMES),
+    "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"family": "t5"}),
     "keras_hub": Converter(
         _is_keras_hub,
         _keras_hub_config,

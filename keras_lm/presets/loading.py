@@ -71,7 +71,7 @@ def load_task(source, cls, load_weights=True, **arguments):
     mine, overrides = _divide(arguments, cls, backbone_class)
     backbone, converter = _make_backbone(checkpoint, backbone_class, overrides)
     if "tokenizer" not in mine:
-        mine["tokenizer"] = _load_tokenizer(checkpoint, backbone)
+        mine["tokenizer"] = _load_tokenizer(checkpoint, backbone, converter)
     stated = stated_arguments(checkpoint, cls)
     mine, is_fresh = _with_stated(mine, stated)
     with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
@@ -238,14 +238,14 @@ def _summary(names):
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _load_tokenizer(checkpoint, backbone):
+def _load_tokenizer(checkpoint, backbone, converter):
     """Return the checkpoint's tokenizer, or None if it has no vocabulary."""
     if checkpoint.format == "keras_lm":
         config = checkpoint.config.get("tokenizer")
         return None if config is None else _tokenizer_from_config(checkpoint.folder, config)
     backbone = _network(backbone)
     try:
-        tokenizer = backbone.tokenizer_class.from_files(checkpoint.folder)
+        tokenizer = backbone.tokenizer_class.from_files(checkpoint.folder, **converter.vocabulary)
     except FileNotFoundError:
         return None
     rows = backbone.config["vocabulary_size"]

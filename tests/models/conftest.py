@@ -6,6 +6,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.safetensors_files import write_safetensors
@@ -21,6 +22,22 @@ def equal(actual, expected):
 def states(backbone, inputs):
     model = keras.Model(backbone.inputs, backbone.hidden_states)
     return np.stack(model(backbone.complete(inputs)))
+
+
+def save_tf1(folder, tensors, name="model.ckpt-1000000"):
+    names = [*tensors, "global_step"]
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / name),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[*tensors.values(), np.int64(1)],
+    )
+
+
+@pytest.fixture(scope="session")
+def write_tf1():
+    """`write_tf1(folder, tensors)` writes a checkpoint of arrays by name, as TensorFlow 1 does."""
+    return save_tf1
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import warnings
 
@@ -77,6 +78,95 @@ def test_the_encoder_alone(folder, assert_equal, hidden_states, tmp_path):
         assert_equal(probabilities, arrays["out.encoder_attentions"])
     size = T5EncoderBackbone.from_preset("t5_1.1_small", load_weights=False, vocabulary_size=9)
     assert (size.config["num_layers"], size.config["hidden_dim"]) == (8, 512)
+
+
+# As the published `operative_config.gin` have it; macros and long values are spelled so.
+GIN = """\
+import mesh_tensorflow.transformer.transformer
+# Macros:
+d_ff = 80
+num_heads = 4
+dropout_rate = 0.0
+
+encoder/DenseReluDense.activation = {activation}
+encoder/DenseReluDense.dropout_rate = %dropout_rate
+encoder/SelfAttention.num_heads = %num_heads
+encoder/LayerStack.sublayers_final = \\
+    [@transformer.sublayer_rms_norm, @transformer.sublayer_dropout]
+sublayer_rms_norm.epsilon = 1e-06
+sublayer_rms_norm.name = 'rms_norm'
+"""
+
+
+def as_mesh(tensors, norm="layer_norm"):
+    """Hugging Face's tensors of T5 under mesh_tensorflow's names, by T5's conversion script."""
+    found = {}
+    for name, array in tensors.items():
+        name = re.sub(r"(block|layer)\.(\d+)", lambda m: f"{m[1]}_{int(m[2]):03}", name)
+        name = name.removesuffix(".weight").replace(".", "/")
+        name = name.replace("lm_head", "decoder/logits/kernel")
+        name = (
+            re.sub("(?<=coder/)final_layer_norm", "rms_norm", name) if norm == "rms_norm" else name
+        )
+        name = name.replace("/layer_norm", f"/{norm}")
+        if name.endswith("norm"):
+            name += "/scale"
+        elif name == "shared":
+            name += "/embedding"
+        elif "DenseReluDense" in name:
+            name += "/kernel"
+        found[name] = array if name.endswith(("embedding", "scale")) else array.T
+        found[f"{name}_slot_vr"] = np.ones(3, "float32")
+    return found
+
+
+@pytest.mark.parametrize(("with_gin", "norm"), [(True, "rms_norm"), (False, "layer_norm")])
+def test_mesh_tensorflow(folder, goldens, assert_equal, write_tf1, tmp_path, with_gin, norm):
+    gated = folder == goldens("t5-v1_1")
+    tensors = as_mesh(load_file(folder / "model.safetensors"), norm)
+    cross = "decoder/block_000/layer_001/EncDecAttention/relative_attention_bias"
+    write_tf1(tmp_path, tensors | {cross: np.ones((4, 8), "float32")})
+    if with_gin:
+        activation = "['gelu', 'linear']" if gated else "'relu'"
+        (tmp_path / "operative_config.gin").write_text(GIN.format(activation=activation))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of what is left over
+        # There, distances end at 128; the reference's at 12.
+        task = Seq2SeqLM.from_preset(tmp_path, tokenizer=None, max_distance=12)
+        encoder = T5EncoderBackbone.from_preset(tmp_path, max_distance=12)
+    assert (task.backbone.config["gated"], task.backbone.config["dropout"]) == (gated, 0.1)
+    assert T5Backbone.from_preset(tmp_path, load_weights=False).config["max_distance"] == 128
+    arrays, inputs = arrays_and_inputs(folder)
+    assert_equal(task(inputs), arrays["out.logits"])
+    inputs = {name: inputs[f"encoder_{name}"] for name in ("token_ids", "padding_mask")}
+    found = encoder(inputs)["sequence_output"]
+    assert_equal(found, arrays["out.encoder_last_hidden_state"])
+
+
+def test_the_vocabulary_of_a_mesh_tensorflow_checkpoint(goldens, write_tf1, tmp_path):
+    tensors = load_file(goldens("t5") / "model.safetensors")
+    published = Tokenizer.from_preset(goldens("tokenizers") / "sentencepiece-t5")
+    rows = published.vocabulary_size
+    tensors["shared.weight"] = np.ones((rows, 48), "float32")
+    write_tf1(tmp_path, as_mesh(tensors))
+    name = "sentencepiece-t5/spiece.model"
+    shutil.copy(goldens("tokenizers") / name, tmp_path / "sentencepiece.model")
+    tokenizer = Seq2SeqLM.from_preset(tmp_path).tokenizer
+    assert tokenizer.vocabulary == published.vocabulary  # the sentinels too
+    assert tokenizer.special_tokens == published.special_tokens
+
+
+def test_mesh_tensorflow_with_more_is_refused(goldens, write_tf1, tmp_path):
+    tensors = as_mesh(load_file(goldens("t5") / "model.safetensors"))
+    table = "encoder/block_{}/layer_000/SelfAttention/relative_attention_bias"
+    write_tf1(tmp_path, tensors | {table.format("001"): tensors[table.format("000")]})
+    with pytest.raises(ValueError, match="each block has a table of relative positions"):
+        Backbone.from_preset(tmp_path)
+    write_tf1(tmp_path, tensors)
+    gin = tmp_path / "operative_config.gin"
+    gin.write_text(GIN.format(activation="['gelu', 'linear']"))
+    with pytest.raises(ValueError, match="activation"):
+        Backbone.from_preset(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["t5-keras-hub", "t5-v1_1-keras-hub"])

@@ -76,7 +76,11 @@ CLASSES = {
 }
 MODEL_TYPES = {"albert": "albert", "xlnet": "xlnet", "t5": "t5", "xlm-roberta": "xlm_roberta"}
 KERAS_HUB = {"T5Backbone": "t5"}
-TF1_CONFIGS = {"albert_config.json": "albert", "xlnet_config.json": "xlnet"}
+TF1_CONFIGS = {
+    "albert_config.json": "albert",
+    "xlnet_config.json": "xlnet",
+    "operative_config.gin": "t5",
+}
 
 # Names that play a role in models whose files do not say so.
 NAMES = {
