@@ -3,6 +3,7 @@
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer, GPTTokenizer
 from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.sentence_piece import MarianTokenizer, SentencePieceTokenizer
+from keras_lm.tokenizers.subwords import SubwordTokenizer
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.training import train_vocabulary
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -14,6 +15,7 @@ __all__ = [
     "GPTTokenizer",
     "MarianTokenizer",
     "SentencePieceTokenizer",
+    "SubwordTokenizer",
     "Tokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",

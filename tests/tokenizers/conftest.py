@@ -10,6 +10,7 @@ from keras_lm.tokenizers import (
     GPTTokenizer,
     MarianTokenizer,
     SentencePieceTokenizer,
+    SubwordTokenizer,
     WordPieceTokenizer,
     WordTokenizer,
 )
@@ -47,8 +48,30 @@ def make_marian(folder):
     return MarianTokenizer(*paths, list(dict.fromkeys(vocabulary)))
 
 
+def make_subwords(folder):
+    """As tensor2tensor's: every character that an entry has is an entry, too."""
+    entries = [
+        "the_",
+        "film_",
+        "film",
+        "was_",
+        "un",
+        "ed_",
+        " - _",
+        "._",
+        ", _",
+        "中",
+        "\\6",
+        "4;_",
+    ]
+    letters = sorted({*"".join(entries), *"\\_u;0123456789", *" !'<>abcdeégopxEODS"})
+    entries += [letter for letter in letters if letter not in entries]
+    return SubwordTokenizer(["<pad>", "<EOS>", *entries])
+
+
 MADE = {
     "words": make_words,
+    "subwords": make_subwords,
     "characters": lambda folder: CharacterTokenizer(20),
     "marian": make_marian,
 }
