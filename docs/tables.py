@@ -36,6 +36,8 @@ OTHER_FORMATS = {
     ("GPT2Backbone", "google"): "OpenAI (TF1)",
     ("T5Backbone", "google"): "mesh_tensorflow (TF1)",
     ("T5EncoderBackbone", "google"): "mesh_tensorflow (TF1)",
+    ("Tensor2TensorBackbone", "google"): "tensor2tensor (TF1)",
+    ("Tensor2TensorEncoderBackbone", "google"): "tensor2tensor (TF1)",
 }
 # A class of tokenizer that reads the files of several.
 CHOSEN_BY_FILES = {

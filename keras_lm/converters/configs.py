@@ -25,13 +25,13 @@ PLAIN_ENCODER = {
 
 
 def require_only(checkpoint, cls, known):
-    """Raise a CheckpointError if `config.json` has another value for a key than `known` has."""
+    """Raise a CheckpointError if the configuration has another value for a key than `known`."""
     for key, only in known.items():
         value = checkpoint.config.get(key, only)
         if value != only:
             raise CheckpointError(
-                f"{checkpoint.source}: config.json has {key}={value!r}, and {cls.__name__} knows "
-                f"only {only!r}."
+                f"{checkpoint.source}: its configuration has {key}={value!r}, and {cls.__name__} "
+                f"knows only {only!r}."
             )
 
 

@@ -15,13 +15,16 @@ from keras_lm.converters.checked_files import CheckpointError, require_file
 from keras_lm.converters.tensors import Entry
 
 DATA_FILE = re.compile(r"(?P<prefix>.+)\.data-\d{5}-of-(?P<count>\d{5})")
+# tensor2tensor saves a table of tokens in parts, each some of its rows.
+TABLE_PART = re.compile(r"(.*symbol_modality_\d+_\d+/\w+/weights)_(\d+)")
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 # What the training loop keeps beside the weights, by variable name and by object.
 TF1_TRAINING_STATE = re.compile(
     r"(^|/)global_step$|(^|/)beta[12]_power(_\d+)?$|(^|/)loss_scale$"
-    r"|/(adam_[mv]|lamb_[mv]|Adam(_\d+)?|LAMB(_\d+)?|Adagrad|Momentum|RMSProp(_\d+)?)$"
+    r"|/(adam_[mv]|lamb_[mv]|Adam(_\d+)?|LAMB(_\d+)?|Adagrad|Momentum|RMSProp(_\d+)?"
+    r"|Adafactor(_\d+)?)$|^losses_avg/"
     r"|_slot_(m|v|vc|vr)$"  # mesh_tensorflow's
 )
 TF2_TRAINING_STATE = re.compile(r"^(save_counter|global_step|optimizer)(/|$)|/\.OPTIMIZER_SLOT/")
@@ -84,7 +87,7 @@ def read_tf_checkpoint(
 
     if graph is None:
         names = sorted(name for name in shapes if not TF1_TRAINING_STATE.search(name))
-        return "google", {name: entry(name) for name in names}, {}
+        return "google", _with_whole_tables({name: entry(name) for name in names}), {}
     paths = {
         name.removesuffix(OBJECT_SUFFIX): name
         for name in sorted(shapes)
@@ -96,6 +99,32 @@ def read_tf_checkpoint(
         {path: entry(name) for path, name in paths.items()},
         {path: variable_names.get(name, "") for path, name in paths.items()},
     )
+
+
+def _with_whole_tables(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Return one entry in place of `…/weights_0`, `…/weights_1` and so on: `…/weights`."""
+    tables, others = {}, {}
+    for name, entry in entries.items():
+        match = TABLE_PART.fullmatch(name)
+        if match:
+            tables.setdefault(match[1], {})[int(match[2])] = entry
+        else:
+            others[name] = entry
+    for name, parts in tables.items():
+        lacking = sorted(set(range(max(parts))) - set(parts))
+        if lacking:
+            raise CheckpointError(
+                f"The checkpoint lacks {name}_{lacking[0]}: its file is incomplete. Copy or "
+                "download it again."
+            )
+        shapes, readers = zip(*(parts[i] for i in sorted(parts)), strict=True)
+        shape = (sum(rows for rows, *_ in shapes), *shapes[0][1:])
+        others[name] = shape, functools.partial(_read_rows, readers)
+    return others
+
+
+def _read_rows(readers) -> np.ndarray:
+    return np.concatenate([read() for read in readers])
 
 
 def _variable_names(graph: bytes) -> dict[str, str]:

@@ -22,6 +22,7 @@ from keras_lm.models.roberta import RobertaBackbone
 from keras_lm.models.spanbert import SpanBertBackbone
 from keras_lm.models.t5 import T5Backbone, T5EncoderBackbone
 from keras_lm.models.taglm import TagLMBackbone
+from keras_lm.models.tensor2tensor import Tensor2TensorBackbone, Tensor2TensorEncoderBackbone
 from keras_lm.models.tinybert import TinyBertBackbone
 from keras_lm.models.transformer import TransformerBackbone, TransformerEncoderBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
@@ -55,6 +56,8 @@ __all__ = [
     "T5Backbone",
     "T5EncoderBackbone",
     "TagLMBackbone",
+    "Tensor2TensorBackbone",
+    "Tensor2TensorEncoderBackbone",
     "TinyBertBackbone",
     "TransformerBackbone",
     "TransformerEncoderBackbone",

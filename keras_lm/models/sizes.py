@@ -149,6 +149,14 @@ def _encoder_decoder(config):
     return parameters, 2 * multiplied + 4 * attended * width, 0
 
 
+def _tensor2tensor(config):
+    parameters, flops, cache = _encoder_decoder(config | {"final_norms": config["pre_norm"]})
+    width, encoder = config["hidden_dim"], config["num_layers"]
+    attentions = encoder + 2 * (config["num_decoder_layers"] or encoder)
+    spaces = 32 * (config["target_space"] is not None)
+    return parameters + (spaces - 4 * attentions) * width, flops, cache
+
+
 def _awd_lstm(config):
     embedding = config["vocabulary_size"] * config["embedding_dim"]
     widths = [config["hidden_dim"]] * (config["num_layers"] - 1) + [config["embedding_dim"]]
@@ -246,4 +254,5 @@ _COUNTS = {
     "T5Backbone": _t5,
     "MarianBackbone": _encoder_decoder,
     "TransformerBackbone": _encoder_decoder,
+    "Tensor2TensorBackbone": _tensor2tensor,
 }

@@ -39,6 +39,18 @@ MODELS = {
     "MarianBackbone with more": lambda: models.MarianBackbone(
         50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, scale_embedding=False, **SIZE
     ),
+    "Tensor2TensorBackbone": lambda: models.Tensor2TensorBackbone(
+        50, 2, num_decoder_layers=3, **SIZE
+    ),
+    "Tensor2TensorBackbone with more": lambda: models.Tensor2TensorBackbone(
+        *(50, 2),
+        num_decoder_layers=3,
+        decoder_vocabulary_size=48,
+        tie_embeddings=False,
+        pre_norm=False,
+        target_space=None,
+        **SIZE,
+    ),
     "RNNEncoderDecoderBackbone": lambda: rnn(input_feeding=True),
     "RNNEncoderDecoderBackbone additive": lambda: rnn(cell="gru", attention="additive"),
     "RNNEncoderDecoderBackbone of one direction": lambda: rnn(
@@ -50,10 +62,8 @@ TARGET = np.array([[0, 3, 9, 12], [0, 44, 8, 8]])
 
 
 # These share their code with another line.
-NAMES = [
-    pytest.param(name, marks=[pytest.mark.thorough] * name.endswith("of one direction"))
-    for name in MODELS
-]
+THOROUGH = ("Tensor2TensorBackbone with more", "RNNEncoderDecoderBackbone of one direction")
+NAMES = [pytest.param(name, marks=[pytest.mark.thorough] * (name in THOROUGH)) for name in MODELS]
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -89,6 +89,7 @@ MODELS = {
     "TransformerBackbone": None,  # with other inputs: test_encoder_decoders.py
     "MarianBackbone": None,
     "T5Backbone": None,
+    "Tensor2TensorBackbone": None,
     "RNNEncoderDecoderBackbone": None,
     "T5EncoderBackbone": (
         "sentencepiece-t5",
@@ -97,11 +98,13 @@ MODELS = {
     "RNNEncoderBackbone": None,  # as T5's: test_encoder_decoders.py
     "TransformerEncoderBackbone": None,
     "MarianEncoderBackbone": None,
+    "Tensor2TensorEncoderBackbone": None,
 }
 ENCODER_DECODERS = {
     "TransformerBackbone",
     "MarianBackbone",
     "T5Backbone",
+    "Tensor2TensorBackbone",
     "RNNEncoderDecoderBackbone",
 }
 ENCODERS = {

@@ -1,0 +1,434 @@
+"""The Transformer as its authors' tensor2tensor trains it, from TensorFlow 1's checkpoints.
+
+Differs from the Transformer: in its later settings, norms come before each part of a block, and
+once more after each half; attention has no biases; a position's sines come first, then its cosines,
+by other frequencies; token 0, padding and the decoder's start, is the zero vector; and one more
+vector tells the encoder what kind of text to write.
+
+Shapes: B batch, S source, T target, D hidden, V vocabulary.
+"""
+
+import re
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.configs import require_only
+from keras_lm.converters.converter import Converter
+from keras_lm.converters.names import NameTable
+from keras_lm.layers import (
+    CausalBias,
+    CausalLMHead,
+    CausalSelfAttention,
+    CrossAttention,
+    DecoderPostNormBlock,
+    DecoderPreNormBlock,
+    Dense,
+    LayerNormalization,
+    PaddingBias,
+    PostNormBlock,
+    PreNormBlock,
+    SelfAttention,
+    SinusoidalPositionEmbedding,
+    truncated_normal,
+)
+from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
+from keras_lm.packers import Template
+from keras_lm.tokenizers.subwords import SubwordTokenizer
+
+NUM_SPACES = 32
+
+
+class WithoutBiases:
+    """A mixin before attention: no biases."""
+
+    def make_projection(self, units, name):
+        return Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def make_output(self, units):
+        return self.make_projection(units, "output")
+
+
+class EncoderAttention(WithoutBiases, SelfAttention):
+    """Self-attention in tensor2tensor's encoder."""
+
+
+class DecoderAttention(WithoutBiases, CausalSelfAttention):
+    """Self-attention in tensor2tensor's decoder."""
+
+
+class SourceAttention(WithoutBiases, CrossAttention):
+    """Attention of tensor2tensor's decoder to its source."""
+
+
+class EncoderPreNormBlock(PreNormBlock):
+    """A block of tensor2tensor's encoder, as in `transformer_base`."""
+
+    attention_class = EncoderAttention
+
+
+class EncoderPostNormBlock(PostNormBlock):
+    """A block of tensor2tensor's encoder, as in `transformer_base_v1`."""
+
+    attention_class = EncoderAttention
+
+
+class TargetPreNormBlock(DecoderPreNormBlock):
+    """A block of tensor2tensor's decoder, as in `transformer_base`."""
+
+    attention_class = DecoderAttention
+    cross_attention_class = SourceAttention
+
+
+class TargetPostNormBlock(DecoderPostNormBlock):
+    """A block of tensor2tensor's decoder, as in `transformer_base_v1`."""
+
+    attention_class = DecoderAttention
+    cross_attention_class = SourceAttention
+
+
+class TimingSignal(SinusoidalPositionEmbedding):
+    """Positions of tensor2tensor: sines, then cosines, of wave lengths from 2π to 10,000 · 2π."""
+
+    def build(self, input_shape):
+        number = self.hidden_dim // 2
+        frequency = 10000.0 ** -(np.arange(number) / max(number - 1, 1))
+        angles = np.arange(self.max_sequence_length)[:, None] * frequency
+        table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        self.embeddings = np.pad(table, [(0, 0), (0, self.hidden_dim % 2)]).astype("float32")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
+    """The encoder and the decoder of tensor2tensor's Transformer.
+
+    Without the dropout inside of feed-forward networks, `relu_dropout`, in training.
+
+    Args:
+        vocabulary_size, hidden_dim: int. V and D.
+        num_layers: int. Blocks of the encoder.
+        num_heads: int. Attention heads per block; must divide D.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        num_decoder_layers: int, or None for as many as the encoder has.
+        decoder_vocabulary_size: int, or None for one embedding of source and target.
+        tie_embeddings: bool. Whether the output matrix is the target's embedding.
+        pre_norm: bool. Normalise before each part of a block, and after each half, as
+            `transformer_base` and `transformer_big`; False for after each part, as the paper and
+            `transformer_base_v1`.
+        target_space: int from 0 to 31, tensor2tensor's `SpaceID` of what is written; or None for a
+            model without such vectors.
+        dropout: float. Fraction dropped in training: of embeddings, and of what each part of a
+            block adds.
+        attention_dropout: float. Fraction dropped of the attention probabilities.
+        max_sequence_length: int. Positions of a source, and of a target.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+
+    Call: like `EncoderDecoderBackbone`.
+
+    Example:
+
+        backbone = keras_lm.models.Tensor2TensorBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        outputs = backbone({"encoder_token_ids": [[8, 6, 1]], "decoder_token_ids": [[0, 5]]})
+        outputs["sequence_output"].shape  # (1, 2, 16)
+
+    Source: Vaswani et al. 2018, https://arxiv.org/abs/1803.07416; `models/transformer.py` in
+    tensor2tensor.
+    """
+
+    TEMPLATE = Template(single="$A:0 <EOS>:0", pair="$A:0 <EOS>:0 $B:0 <EOS>:0")
+    tokenizer_class = SubwordTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        num_decoder_layers=None,
+        decoder_vocabulary_size=None,
+        tie_embeddings=True,
+        pre_norm=True,
+        target_space=0,
+        dropout=0.1,
+        attention_dropout=0.1,
+        max_sequence_length=512,
+        layer_norm_epsilon=1e-6,
+        dtype=None,
+        name="tensor2tensor_backbone",
+    ):
+        super().__init__(dtype=dtype, name=name)
+        if target_space is not None and not 0 <= target_space < NUM_SPACES:
+            raise ValueError(
+                f"target_space={target_space!r} must be from 0 to {NUM_SPACES - 1}, or None."
+            )
+
+        def embedding(rows, name):
+            return keras.layers.ReversibleEmbedding(
+                rows,
+                hidden_dim,
+                embeddings_initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
+                dtype=dtype,
+                name=name,
+            )
+
+        self.token_embedding = self.decoder_token_embedding = embedding(
+            vocabulary_size, "token_embedding"
+        )
+        if decoder_vocabulary_size is not None:
+            self.decoder_token_embedding = embedding(
+                decoder_vocabulary_size, "decoder_token_embedding"
+            )
+        self.target_space_embedding = None
+        if target_space is not None:
+            self.target_space_embedding = embedding(NUM_SPACES, "target_space_embedding")
+        self.position_embedding = TimingSignal(
+            max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
+        )
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.padding_bias, self.causal_bias = PaddingBias(), CausalBias()
+        options = {
+            "num_heads": num_heads,
+            "intermediate_dim": intermediate_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation": "relu",
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "dtype": dtype,
+        }
+        block = EncoderPreNormBlock if pre_norm else EncoderPostNormBlock
+        self.encoder_blocks = [
+            block(**options, name=f"encoder_block_{i}") for i in range(num_layers)
+        ]
+        block = TargetPreNormBlock if pre_norm else TargetPostNormBlock
+        number = num_layers if num_decoder_layers is None else num_decoder_layers
+        self.decoder_blocks = [block(**options, name=f"decoder_block_{i}") for i in range(number)]
+        self.encoder_norm = self.decoder_norm = None
+        if pre_norm:
+            self.encoder_norm, self.decoder_norm = (
+                LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name=f"{half}_norm")
+                for half in ("encoder", "decoder")
+            )
+        self.finish(
+            {
+                "vocabulary_size": vocabulary_size,
+                "num_layers": num_layers,
+                "num_heads": num_heads,
+                "hidden_dim": hidden_dim,
+                "intermediate_dim": intermediate_dim,
+                "num_decoder_layers": num_decoder_layers,
+                "decoder_vocabulary_size": decoder_vocabulary_size,
+                "tie_embeddings": tie_embeddings,
+                "pre_norm": pre_norm,
+                "target_space": target_space,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+                "max_sequence_length": max_sequence_length,
+                "layer_norm_epsilon": layer_norm_epsilon,
+            }
+        )
+
+    def embed(self, embedding, token_ids):
+        """Return the vectors (B, S, D) of tokens, zeros for token 0."""
+        x = embedding(token_ids) * self.config["hidden_dim"] ** 0.5
+        return x * ops.expand_dims(ops.cast(ops.not_equal(token_ids, 0), x.dtype), 2)
+
+    def encode(self, token_ids, padding_mask, training=None):
+        x = self.embed(self.token_embedding, token_ids)
+        if self.target_space_embedding is not None:
+            space = ops.full_like(token_ids[:, :1], self.config["target_space"])
+            x = x + self.target_space_embedding(space)  # (B, 1, D)
+        x = x + self.position_embedding(padding_mask)
+        hidden_states = [x]  # (B, S, D)
+        x = self.dropout(x, training=training)
+        bias = self.padding_bias(padding_mask)
+        for block in self.encoder_blocks:
+            x = block(x, bias=bias, training=training)
+            hidden_states.append(x)
+        if self.encoder_norm is not None:
+            x = hidden_states[-1] = self.encoder_norm(x)
+        return {
+            "encoder_sequence_output": x,
+            "encoder_hidden_states": hidden_states,
+            "encoder_attention_biases": [bias] * len(self.encoder_blocks),
+        }
+
+    def decode(self, token_ids, padding_mask, cache, training=None):
+        x = self.embed(self.decoder_token_embedding, token_ids)
+        x = x + self.position_embedding(padding_mask, cache.start)
+        hidden_states = [x]  # (B, T, D)
+        x = self.dropout(x, training=training)
+        bias = self.causal_bias(cache.padding_mask, cache.slots)
+        source_bias = self.padding_bias(cache.source_mask)
+        for block, past in zip(self.decoder_blocks, cache.blocks, strict=True):
+            made = block(x, **past, bias=bias, source_bias=source_bias, training=training)
+            x = cache.keep(*made)
+            hidden_states.append(x)
+        if self.decoder_norm is not None:
+            x = hidden_states[-1] = self.decoder_norm(x)
+        return {
+            "sequence_output": x,
+            "cache": cache.state(),
+            "hidden_states": hidden_states,
+            "attention_biases": [bias] * len(self.decoder_blocks),
+            "source_bias": source_bias,
+        }
+
+    def make_head(self, kind, **options):
+        if kind == "seq2seq_lm":
+            return CausalLMHead(
+                self.decoder_token_embedding,
+                self.config["tie_embeddings"],
+                dtype=self.dtype_policy,
+                name="token_head",
+            )
+        return super().make_head(kind, **options)
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class Tensor2TensorEncoderBackbone(EncoderHalf, Tensor2TensorBackbone):
+    """The encoder of tensor2tensor's Transformer alone, for all tasks that read texts.
+
+    See `EncoderHalf`.
+
+    Example:
+
+        encoder = keras_lm.models.Tensor2TensorEncoderBackbone(
+            100, 2, 2, hidden_dim=16, intermediate_dim=32
+        )
+        encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
+    """
+
+    TEMPLATE = Tensor2TensorBackbone.TEMPLATE
+    LEFT_OUT = r"(^|/)body/decoder/|/(target_emb|softmax)/|^decoder_|^token_head/"
+
+
+Tensor2TensorBackbone.encoder_class = Tensor2TensorEncoderBackbone
+
+# === Checkpoints ===
+
+_NAMES = {
+    # Of the shards of a table, one tensor was made: see `converters/tf_checkpoint.py`.
+    "token_embedding/embeddings": "symbols/shared/weights",
+    "decoder_token_embedding/embeddings": "symbols/target_emb/weights",
+    "token_head/embeddings": "symbols/softmax/weights",
+    "target_space_embedding/embeddings": "body/target_space_embedding/kernel",
+}
+_NORM = "layer_prepostprocess/layer_norm"
+for _half in ("encoder", "decoder"):
+    _ours, _theirs = f"{_half}_block_{{i}}", f"body/{_half}/layer_{{i}}"
+    _attention = f"{_theirs}/self_attention/multihead_attention"
+    _NAMES |= {
+        f"{_ours}/attention/query_key_value": tuple(f"{_attention}/{part}" for part in "qkv"),
+        f"{_ours}/attention/output": f"{_attention}/output_transform",
+        f"{_ours}/attention_norm": f"{_theirs}/self_attention/{_NORM}",
+        f"{_ours}/feedforward/intermediate": f"{_theirs}/ffn/conv1",
+        f"{_ours}/feedforward/output": f"{_theirs}/ffn/conv2",
+        f"{_ours}/feedforward_norm": f"{_theirs}/ffn/{_NORM}",
+        f"{_half}_norm": f"body/{_half}/{_NORM}",
+    }
+_CROSS = "body/decoder/layer_{i}/encdec_attention"
+_NAMES |= {
+    "decoder_block_{i}/cross_attention/query": f"{_CROSS}/multihead_attention/q",
+    "decoder_block_{i}/cross_attention/key_value": tuple(
+        f"{_CROSS}/multihead_attention/{part}" for part in "kv"
+    ),
+    "decoder_block_{i}/cross_attention/output": f"{_CROSS}/multihead_attention/output_transform",
+    "decoder_block_{i}/cross_attention_norm": f"{_CROSS}/{_NORM}",
+}
+
+
+class _Names(NameTable):
+    """tensor2tensor's names, without what versions put before them and the sizes of tables."""
+
+    def resolve(self, tensors):
+        theirs = {re.sub(r"symbol_modality_\d+_\d+/", "symbols/", name): name for name in tensors}
+        return {name: theirs[stored] for name, stored in super().resolve(theirs).items()}
+
+
+NAMES = _Names(
+    _NAMES,
+    leaves={
+        "kernel": "/kernel",
+        "bias": "/bias",
+        "gamma": "/layer_norm_scale",
+        "beta": "/layer_norm_bias",
+    },
+    # The first versions convolved, over one place.
+    layout=lambda path, array: array.reshape(array.shape[-2:]) if array.ndim > 2 else array,
+    prefix=r".*/(?=body/|symbols/)",
+    spellings={"/layer_postprocess/": "/layer_prepostprocess/", "/input_emb/": "/shared/"},
+)
+_SIGN = "body/encoder/layer_0/self_attention/multihead_attention/q/kernel"
+
+
+def _config(checkpoint):
+    """Return the arguments: sizes by the tensors, and what these do not say by `hparams.json`."""
+    require_only(
+        checkpoint,
+        Tensor2TensorBackbone,
+        {
+            "pos": "timing",
+            "self_attention_type": "dot_product",
+            "norm_type": "layer",
+            "multiply_embedding_mode": "sqrt_depth",
+            "proximity_bias": False,
+            "unidirectional_encoder": False,
+            "causal_decoder_self_attention": True,
+        },
+    )
+    tensors, stated = checkpoint.tensors, checkpoint.config
+    names = NAMES.resolve(tensors)
+    tables = [name for name in tensors if name.endswith("/shared/weights")]
+    if len(tables) > 1:
+        raise CheckpointError(
+            f"{checkpoint.source} has {' and '.join(tables)}, and does not say which is the "
+            "source's."
+        )
+
+    def shape(name):
+        return tensors.shape(names[name])
+
+    def blocks(half):
+        found = [re.match(rf"body/{half}/layer_(\d+)/", name) for name in names]
+        return 1 + max((int(match[1]) for match in found if match), default=-1)
+
+    target = names.get("symbols/target_emb/weights")
+    vocabulary_size, hidden_dim = shape("symbols/shared/weights")
+    return {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": blocks("encoder"),
+        "num_heads": stated.get("num_heads") or max(hidden_dim // 64, 1),
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": shape("body/encoder/layer_0/ffn/conv2/kernel")[-2],
+        "num_decoder_layers": blocks("decoder"),
+        "decoder_vocabulary_size": None if target is None else tensors.shape(target)[0],
+        "tie_embeddings": "symbols/softmax/weights" not in names,
+        "pre_norm": "body/encoder/layer_prepostprocess/layer_norm/layer_norm_scale" in names,
+        "target_space": 0 if "body/target_space_embedding/kernel" in names else None,
+        "dropout": stated.get("layer_prepostprocess_dropout", 0.1),
+        "attention_dropout": stated.get("attention_dropout", 0.1),
+        "layer_norm_epsilon": stated.get("norm_epsilon", 1e-6),
+    }
+
+
+_CONVERTERS = {
+    "google": Converter(
+        lambda checkpoint: any(name.endswith(_SIGN) for name in checkpoint.tensors),
+        _config,
+        NAMES,
+    ),
+}
+Tensor2TensorBackbone.CONVERTERS = _CONVERTERS
+Tensor2TensorEncoderBackbone.CONVERTERS = dict(_CONVERTERS)
