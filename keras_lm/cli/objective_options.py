@@ -19,6 +19,7 @@ OBJECTIVES = {
     "replaced-tokens": ("ReplacedTokens", {}),
     "distillation": ("MaskedLMDistillation", MASKED_LM | {"teacher": "teacher"}),
     "causal-lm": ("CausalLanguageModel", {}),
+    "span-corruption": ("SpanCorruption", {"rate": "mask_rate", "mean_span": "mean_span"}),
 }
 # Options of the generator of replaced tokens.
 GENERATOR = ("mask_rate", "generator", "generator_size")
@@ -33,7 +34,7 @@ def check_objectives(names, options):
     """Refuse objectives and options that do not go together; imports no TensorFlow."""
     if len(names) > len(set(names)):
         raise click.UsageError("--objective names one twice.")
-    for alone in ("causal-lm", "replaced-tokens", "distillation"):
+    for alone in ("causal-lm", "replaced-tokens", "distillation", "span-corruption"):
         if alone in names and len(names) > 1:
             raise click.UsageError(f"--objective {alone} goes with no other.")
     if "distillation" in names and not options["teacher"]:

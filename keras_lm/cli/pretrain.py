@@ -32,6 +32,8 @@ from keras_lm.registry import advice
 NOT_DECISIVE = ("validation", "minutes", "tensorboard")
 # Options of a model with random weights only.
 ONLY_FROM_SCRATCH = ("vocabulary", "size", "num_layers", "hidden_dim", "num_heads")
+# What Adafactor has rules of its own for.
+NOT_FOR_ADAFACTOR = ("warmup", "weight_decay", "beta_2", "epsilon", "bias_correction")
 # What a student has from its teacher.
 NOT_FOR_STUDENTS = ("vocabulary", "num_heads", "add_words")
 
@@ -71,6 +73,13 @@ def pretrain_command(files, output, overwrite, **options):
       keras-lm pretrain "corpus/*.txt" --teacher bert-base --size distil_bert_base_en_uncased \\
           --output my-distil-bert
 
+    T5 learns to write what spans of a text were; its vocabulary has sentinels for them:
+
+    \b
+      keras-lm vocab "corpus/*.txt" --kind unigram --special-tokens t5 --output vocabulary
+      keras-lm pretrain "corpus/*.txt" --objective span-corruption --vocabulary vocabulary \\
+          --size t5_small_multi --output my-t5
+
     --config takes options from a file, also from a published recipe by its name (--recipes):
 
     \b
@@ -94,6 +103,11 @@ def pretrain_command(files, output, overwrite, **options):
     }
     if not isinstance(corpus["text"], list):
         take_over(corpus["text"], options)
+    elif options["own_shards"]:
+        raise click.UsageError(
+            "--own-shards is for a folder of shards, and FILES are texts: write one with keras-lm "
+            "prepare, and give its name."
+        )
     words = _check(options)
     import keras
 
@@ -129,6 +143,7 @@ def pretrain_command(files, output, overwrite, **options):
         documents.get("validation"),
         rows=_rows(options),
         minutes=options["minutes"],
+        own_shards=options["own_shards"],
         callbacks=[
             training.TokensPerSecond(options["batch_size"] * task.packing["sequence_length"]),
             *callbacks(options["tensorboard"] if is_chief else None),
@@ -159,6 +174,14 @@ def pretrain_command(files, output, overwrite, **options):
 def _check(options):
     """Refuse what can be refused before TensorFlow is imported; return the words to add."""
     _choose_length(options)
+    if options["optimizer"] == "adafactor":
+        for name in NOT_FOR_ADAFACTOR:
+            if _is_given(name):
+                raise click.UsageError(
+                    f"--{name.replace('_', '-')} is not for --optimizer adafactor, which has a "
+                    "rule of its own for it."
+                )
+            options[name] = None
     if options["teacher"]:
         options["objectives"] = options["objectives"] or ("distillation",)
         for name in NOT_FOR_STUDENTS:
@@ -200,13 +223,18 @@ def _check(options):
 
 def _choose_length(options):
     """Keep either --steps or --epochs: what the line says, otherwise the file of --config."""
-    ctx, names = click.get_current_context(), ("steps", "epochs")
-    given = [n for n in names if ctx.get_parameter_source(n) is not ParameterSource.DEFAULT]
+    ctx = click.get_current_context()
+    given = [name for name in ("steps", "epochs") if _is_given(name)]
     on_line = [n for n in given if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE]
     if len(on_line or given) > 1:
         raise click.UsageError("--steps and --epochs both say how long the run is: choose one.")
     (chosen,) = on_line or given or ["epochs"]
     options["epochs" if chosen == "steps" else "steps"] = None
+
+
+def _is_given(name):
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
 
 
 def _documents(paths, options):

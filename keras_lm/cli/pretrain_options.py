@@ -106,6 +106,11 @@ data_options = together(
         "masks in every step]",
     ),
     click.option(
+        "--mean-span",
+        type=click.FloatRange(1),
+        help="For span-corruption: tokens of a span on average.  [default: 3]",
+    ),
+    click.option(
         "--generator",
         metavar="SOURCE",
         type=Source(),
@@ -126,6 +131,12 @@ data_options = together(
     ),
     document_options,
     click.option(
+        "--own-shards",
+        is_flag=True,
+        help="Of several processes, each reads windows of its own from a folder of shards, and "
+        "opens no others; otherwise all read everything.",
+    ),
+    click.option(
         "--validation", multiple=True, metavar="FILE", help="To measure on after each epoch."
     ),
 )
@@ -143,12 +154,20 @@ training_options = together(
         type=click.IntRange(1),
         help="Rows computed at a time, if a batch exceeds the memory; the steps are the same.",
     ),
-    click.option("--optimizer", type=click.Choice(["adamw", "lamb"]), default="adamw"),
+    click.option(
+        "--optimizer",
+        type=click.Choice(["adamw", "lamb", "adafactor"]),
+        default="adamw",
+        show_default=True,
+        help="adafactor has T5's schedule: the rate stays until one over the root of the steps is "
+        "lower.",
+    ),
     click.option(
         "--learning-rate",
         type=click.FloatRange(0, min_open=True),
         help="At its peak.  [default: with --from by the model's width, 5e-5 for BERT-base; else "
-        "1e-3 for a causal model, and for an encoder by its width, 1e-4 for BERT-base]",
+        "1e-3 for a causal model, and for another by its width, 1e-4 for BERT-base; 0.01 for "
+        "adafactor]",
     ),
     click.option(
         "--warmup",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+import keras
 
 from keras_lm import models, presets, registry, tasks, training
 from keras_lm.cli.checkpoints import inspect_checkpoint
@@ -17,6 +18,10 @@ from keras_lm.cli.objective_options import (
 )
 from keras_lm.cli.sources import load_task, open_source
 from keras_lm.tokenizers import Tokenizer
+
+# What a model does that an objective is for.
+WAYS = {"causal-lm": "reads from left to right", "span-corruption": "writes a text for a text"}
+IN_BOTH_DIRECTIONS = "reads in both directions"
 
 
 def make_task(options, words):
@@ -128,17 +133,25 @@ def _from_scratch(options):
     backbone_class = registry.sizes()[options["size"]]
     size = backbone_class.SIZES[options["size"]]
     cls, arguments = _task_class(backbone_class, options)
-    role, kind = ("eos", "byte-pair") if backbone_class.is_causal else ("mask", "wordpiece")
-    if issubclass(backbone_class, models.RobertaBackbone):
+    needed, kind = "in the role of mask", "wordpiece"
+    if backbone_class.is_causal:
+        needed, kind = "in the role of eos", "byte-pair"
+    elif issubclass(backbone_class, models.RobertaBackbone):
         kind = "byte-pair --special-tokens roberta"
+    elif issubclass(backbone_class, models.EncoderDecoderBackbone):
+        needed, kind = "<extra_id_0>", "unigram --special-tokens t5"
     tokenizer = Tokenizer.from_preset(options["vocabulary"])
-    if role not in tokenizer.special_tokens:
+    roles = [f"in the role of {role}" for role in tokenizer.special_tokens]
+    if needed not in {*roles, *tokenizer.vocabulary}:
         raise click.UsageError(
-            f"--vocabulary {options['vocabulary']} has no special token in the role of {role}, "
-            f"which --size {options['size']} needs: make one with keras-lm vocab --kind {kind}."
+            f"--vocabulary {options['vocabulary']} has no special token {needed}, which --size "
+            f"{options['size']} needs: make one with keras-lm vocab --kind {kind}."
         )
     given = {name: options[name] for name in ("num_layers", "hidden_dim", "num_heads", "dropout")}
-    given["max_sequence_length"] = options["sequence_length"]
+    if issubclass(backbone_class, models.T5Backbone):  # whose texts may have any length
+        arguments["sequence_length"] = options["sequence_length"]
+    else:
+        given["max_sequence_length"] = options["sequence_length"]
     if options["hidden_dim"]:
         given["intermediate_dim"] = (
             options["hidden_dim"] * size["intermediate_dim"] // size["hidden_dim"]
@@ -159,11 +172,15 @@ def choose_objectives(backbone_class, options):
         )
     names = options["objectives"] or default_objectives(backbone_class, options)
     options["objectives"] = names
-    if ("causal-lm" in names) != backbone_class.is_causal:
-        reads = "from left to right" if backbone_class.is_causal else "in both directions"
+    does = IN_BOTH_DIRECTIONS
+    if backbone_class.is_causal:
+        does = WAYS["causal-lm"]
+    elif issubclass(backbone_class, models.EncoderDecoderBackbone):
+        does = WAYS["span-corruption"]
+    if any(WAYS.get(name, IN_BOTH_DIRECTIONS) != does for name in names):
         raise click.UsageError(
-            f"{backbone_class.__name__} reads {reads}: --objective {names[0]} is not for it. Leave "
-            "it out, or choose another model."
+            f"{backbone_class.__name__} {does}: --objective {names[0]} is not for it. Leave it "
+            "out, or choose another model."
         )
     check_objectives(names, options)
     if not backbone_class.is_causal:
@@ -184,6 +201,11 @@ def _task_class(backbone_class, options):
 
 def _optimizer(backbone, options):
     """Return the optimizer, with the user's numbers or those that suit the model."""
+    if options["optimizer"] == "adafactor":
+        # The lower of the rate and 1 / √step, times the size of what it changes: with 0.01, the
+        # schedule of T5, https://arxiv.org/abs/1910.10683, section 3.1.2.
+        options["learning_rate"] = options["learning_rate"] or 0.01
+        return keras.optimizers.Adafactor(options["learning_rate"], name="adafactor")
     rate = backbone.learning_rate
     numbers = {"weight_decay": 0.01, "beta_2": 0.999, "epsilon": 1e-6}  # BERT's
     if not options["source"] and backbone.is_causal:

@@ -56,12 +56,21 @@ class Run:
                 new.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
     def fit(
-        self, task, documents, validation=None, rows=None, minutes=5.0, callbacks=(), **options
+        self,
+        task,
+        documents,
+        validation=None,
+        rows=None,
+        minutes=5.0,
+        callbacks=(),
+        own_shards=False,
+        **options,
     ):
         """Train from where an earlier command was interrupted; return a dict of metric → values.
 
         `documents` and `validation`: see `keras_lm.data.token_windows`, or with `rows`, a dict of
-        its settings, `keras_lm.data.pretraining_rows`; or the folder of their shards;
+        its settings, `keras_lm.data.pretraining_rows`; or the folder of their shards, of which
+        with `own_shards` each worker reads a part of its own for training;
         other arguments: see `keras_lm.training.fit_windows`. The folder of the run is removed if
         training fails before anything was saved, or if the loss is no longer a number.
         """
@@ -71,7 +80,7 @@ class Run:
                 validation = self._windows(task, validation, "validation", rows)
             history = training.fit_windows(
                 task,
-                self._windows(task, documents, "tokens", rows),
+                self._windows(task, documents, "tokens", rows, own_shards),
                 validation_windows=validation,
                 checkpoint=state,
                 minutes=minutes,
@@ -97,9 +106,11 @@ class Run:
             )
         return history
 
-    def _windows(self, task, documents, name, rows):
+    def _windows(self, task, documents, name, rows, own_shards=False):
         if isinstance(documents, (str, Path)):
-            return data.read_token_shards(documents, task.tokenizer)
+            workers = workers_of(self.strategy)
+            part = {"worker": workers.index, "num_workers": workers.number} if own_shards else {}
+            return data.read_token_shards(documents, task.tokenizer, **part)
         return chief_first(self.strategy, lambda: self._written(task, documents, name, rows))
 
     def _written(self, task, documents, name, rows):

@@ -30,6 +30,9 @@ ROBERTA = {
     "eos": "</s>",
     "mask": "<mask>",
 }
+# Kinds of which T5 can have a vocabulary, and how many spans of a text it can mark.
+WITH_SENTINELS = ("unigram", "sentencepiece-bpe")
+NUM_SENTINELS = 100
 
 
 @click.command("vocab", short_help="A corpus → a tokenizer with a vocabulary of its own.")
@@ -48,9 +51,9 @@ ROBERTA = {
 @click.option("--lowercase", is_flag=True, help="Lower-case text first; not for byte-pair.")
 @click.option(
     "--special-tokens",
-    type=click.Choice(["bert", "roberta"]),
-    help="Whose special tokens, to pretrain such a model.  [default: BERT's for wordpiece, GPT-2's "
-    "for byte-pair, T5's for the others]",
+    type=click.Choice(["bert", "roberta", "t5"]),
+    help="Whose special tokens, to pretrain such a model; t5 adds 100 sentinels.  [default: BERT's "
+    "for wordpiece, GPT-2's for byte-pair, T5's without sentinels for the others]",
 )
 @overwrite_option
 def vocab_command(files, output, kind, vocabulary_size, lowercase, special_tokens, overwrite):
@@ -61,6 +64,7 @@ def vocab_command(files, output, kind, vocabulary_size, lowercase, special_token
       keras-lm vocab "corpus/**/*.txt" --kind byte-pair --size 50000 --output my-vocabulary
       keras-lm vocab corpus.txt --kind byte-pair --special-tokens roberta --output my-vocabulary
       keras-lm vocab corpus.txt --kind unigram --special-tokens bert --output of-my-albert
+      keras-lm vocab corpus.txt --kind unigram --special-tokens t5 --output of-my-t5
 
     FILES are paths or patterns. The same files give the same vocabulary. From Python,
     keras_lm.tokenizers.Tokenizer.from_preset("my-vocabulary") loads it, to pretrain a model with;
@@ -68,6 +72,10 @@ def vocab_command(files, output, kind, vocabulary_size, lowercase, special_token
     """
     if lowercase and kind == "byte-pair":
         raise click.UsageError("--lowercase is not for --kind byte-pair, which keeps the case.")
+    if special_tokens == "t5" and kind not in WITH_SENTINELS:
+        raise click.UsageError(
+            f"--special-tokens t5 is not for --kind {kind}: T5's is unigram, or sentencepiece-bpe."
+        )
     find_files(files)  # raises if there is none, before TensorFlow is imported
 
     from keras_lm import presets, tokenizers
@@ -83,6 +91,9 @@ def vocab_command(files, output, kind, vocabulary_size, lowercase, special_token
             )
     except ImportError as error:
         raise click.ClickException(str(error)) from error
+    if special_tokens == "t5":  # the last id is the first's
+        sentinels = [f"<extra_id_{i}>" for i in reversed(range(NUM_SENTINELS))]
+        tokenizer = tokenizer.with_special_tokens(sentinels)
     presets.save(output, None, tokenizer=tokenizer)
     say_rows(
         [

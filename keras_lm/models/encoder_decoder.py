@@ -132,6 +132,7 @@ class EncoderHalf(WordBackbone):
 
     TEMPLATE = EncoderDecoderBackbone.TEMPLATE
     SIZES = {}  # those of the whole model
+    PRETRAINING_HEADS = {}  # the same
     INNER = Backbone.INNER
     mask_name = "padding_mask"
     learning_rate = Backbone.learning_rate

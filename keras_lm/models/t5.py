@@ -73,6 +73,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
     """
 
     tokenizer_class = SentencePieceTokenizer
+    PRETRAINING_HEADS = {"token_logits": "seq2seq_lm"}
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """`keras-lm pretrain`, and `finetune --task causal-lm`: runs on packed windows."""
 
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ from safetensors.numpy import load_file
 from keras_lm import data, models, presets, tasks, training
 from keras_lm.cli.config_file import tomllib
 from keras_lm.cli.objective_options import default_objectives
-from keras_lm.tokenizers import BytePairTokenizer
+from keras_lm.tokenizers import BytePairTokenizer, Tokenizer
 from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES
 
 END = "<|endoftext|>"
@@ -206,6 +207,7 @@ def test_going_on_with_further_words(run, going_on, tiny, write, tmp_path):
         (models.SpanBertBackbone, ["spans", "span-boundary"], ["spans", "span-boundary"]),
         (models.ElectraBackbone, ["replaced-tokens"], ["replaced-tokens"]),
         (models.ElectraGeneratorBackbone, ["masked-lm"], ["masked-lm"]),
+        (models.T5Backbone, ["span-corruption"], ["span-corruption"]),
     ],
 )
 def test_default_objectives(cls, of_lines, of_blocks):
@@ -220,6 +222,10 @@ def test_what_does_not_go_together(fail, going_on, tiny, tmp_path):
         (["--num-layers", 1], "--num-layers is not for --from"),
         (["--vocabulary", tiny], "--vocabulary is not for --from"),
         (["--objective", "causal-lm"], "reads in both directions"),
+        (["--objective", "span-corruption"], "reads in both directions: --objective span-corr"),
+        (["--mean-span", 2, "--objective", "spans"], "--mean-span is for --objective span-corr"),
+        (["--own-shards"], "--own-shards is for a folder of shards, and FILES are texts"),
+        (["--optimizer", "adafactor", "--warmup", 0.2], "--warmup is not for --optimizer adafac"),
         (["--objective", "next-sentence"], "add --split-sentences, or --document block"),
         (["--objective", "spans", "--whole-words"], "--whole-words is for --objective masked-lm"),
         (["--objective", "sentence-order", "--document", "block"], "no head for kind"),
@@ -293,6 +299,66 @@ def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, re
         )
         assert 0 < np.abs(after - before).max() < 0.01
         assert type(tasks.Task.from_preset(preset / "generator")) is tasks.MaskedLM
+
+
+@pytest.fixture(scope="module")
+def of_t5(run, tmp_path_factory):
+    """A vocabulary with T5's sentinels."""
+    folder = tmp_path_factory.mktemp("t5")
+    texts = folder / "texts.txt"
+    texts.write_text(CORPUS * 3, encoding="utf-8")
+    options = ["--kind", "unigram", "--size", 22, "--special-tokens", "t5"]
+    run("vocab", texts, *options, "--output", folder / "vocabulary")
+    return folder / "vocabulary"
+
+
+T5 = ["--num-layers", 1, "--hidden-dim", 16, "--num-heads", 2, "--sequence-length", 16]
+
+
+def test_t5_by_its_recipe_scaled_down(run, fail, of_t5, tiny, corpus, tmp_path):
+    tokenizer = Tokenizer.from_preset(of_t5)
+    assert tokenizer.vocabulary[-1] == "<extra_id_0>"
+    assert tokenizer.vocabulary[-100] == "<extra_id_99>"
+    preset, again = tmp_path / "preset", tmp_path / "again"
+    line = ["pretrain", corpus, "--config", "t5-base", *T5, "--batch-size", 2, "--steps", 3]
+    said = run(*line, "--vocabulary", of_t5, "--output", preset)
+    assert "T5Backbone" in said and "objective  span-corruption" in said
+    assert "0.01 at its peak" in said and "window     16 tokens" in said
+    written = stored(preset)
+    assert written["optimizer"] == "adafactor" and written["mean-span"] == 3
+    assert not {"warmup", "weight-decay", "beta-2"} & set(written)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of what is new or left over
+        before = tasks.Seq2SeqLM.from_preset(preset)
+    assert before.backbone.config["head_dim"] == 64
+    # It goes on, with what it was pretrained with.
+    run("pretrain", corpus, "--from", preset, "--output", again, "--batch-size", 2, "--steps", 2)
+    assert stored(again)["objective"] == ["span-corruption"]
+    after = tasks.Seq2SeqLM.from_preset(again)
+    rows = [np.asarray(task.backbone.token_embedding.embeddings) for task in (before, after)]
+    assert 0 < np.abs(rows[1] - rows[0]).max() < 0.1
+    wrong = "has no special token <extra_id_0>, which --size t5_base_multi needs: make one"
+    assert wrong in fail(*line, "--vocabulary", tiny, "--output", tmp_path / "no")
+    options = ["--vocabulary", of_t5, "--size", "t5_small_multi", "--output", tmp_path / "no"]
+    masked = fail("pretrain", corpus, *options, "--objective", "masked-lm")
+    assert "writes a text for a text: --objective masked-lm is not for it" in masked
+    kind = ["vocab", corpus, "--special-tokens", "t5", "--output", tmp_path / "no"]
+    assert "not for --kind wordpiece" in fail(*kind)
+
+
+@pytest.mark.slow
+def test_t5_interrupted_and_not(run, fail, of_t5, interrupt, corpus, tmp_path):
+    def line(name):
+        line = ["pretrain", corpus, "--objective", "span-corruption", "--mean-span", 2]
+        line += ["--vocabulary", of_t5, "--size", "t5_small_multi", *T5, "--batch-size", 2]
+        return [*line, "--steps", 4, "--save-every", 0, "--output", tmp_path / name]
+
+    run(*line("whole"), "--optimizer", "adafactor")
+    interrupt(2)
+    assert "The same command goes on" in fail(*line("parts"), "--optimizer", "adafactor")
+    interrupt(None)
+    assert "Going on with the run" in run(*line("parts"), "--optimizer", "adafactor")
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
 
 
 def test_a_student_by_the_recipe_of_distilbert(

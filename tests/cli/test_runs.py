@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm import training
+from keras_lm import data, training
 from keras_lm.cli.runs import Run
+from keras_lm.data.own_part import is_own
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import MaskedLM, Pretrainer
+from keras_lm.training.distribution import Workers
 
 WORDS = ["the film was good", "a loud song", "bad , bad song !", "is a song a film ."]
 DOCUMENTS = ["\n".join(WORDS[i % 4 :] + WORDS[: i % 3 + 1]) for i in range(7)]
@@ -73,3 +75,25 @@ def test_rows_are_for_a_task(make):
     windows = tf.data.Dataset.from_tensors(np.zeros(17, "int32"))
     with pytest.raises(ValueError, match="causal language model, and MaskedLM is none: pass rows"):
         training.fit_windows(task, windows)
+
+
+def test_each_worker_may_read_shards_of_its_own(make, tmp_path, monkeypatch):
+    task, read = make(seed=1, cls=MaskedLM), []
+    rows = task.tokenizer, task.packer.template, 16
+    data.write_row_shards(DOCUMENTS, *rows, tmp_path / "shards", num_shards=2, form="single")
+
+    def fit_windows(task, windows, **options):
+        assert not is_own(options["validation_windows"])
+        read.append(([row["token_ids"].numpy().tolist() for row in windows], is_own(windows)))
+        return {}
+
+    monkeypatch.setattr(training, "fit_windows", fit_windows)
+    shards, run = tmp_path / "shards", Run(tmp_path / "preset", {})
+    run.fit(task, shards, validation=shards, rows={})
+    for index in range(2):
+        workers = Workers(2, index, 1)
+        monkeypatch.setattr("keras_lm.cli.runs.workers_of", lambda strategy, is_=workers: is_)
+        run.fit(task, shards, validation=shards, rows={}, own_shards=True)
+    (everything, all_is_own), (first, first_is_own), (second, _) = read
+    assert first_is_own and not all_is_own
+    assert first + second == everything and abs(len(first) - len(second)) < 2
