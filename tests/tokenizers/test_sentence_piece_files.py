@@ -91,6 +91,19 @@ def test_t5_adds_extra_ids(folder):
     assert tokenizer.vocabulary[1000:] == ["<extra_id_1>", "<extra_id_0>"]
 
 
+def test_mt5_has_extra_ids_in_its_model(folder):
+    path = folder("t5", "sentencepiece.model")
+    model = Model.FromString((path / "sentencepiece.model").read_bytes())
+    for i in reversed(range(100)):
+        model.pieces.add(piece=f"▁<extra_id_{i}>", score=0.0)
+    (path / "sentencepiece.model").write_bytes(model.SerializeToString())
+    tokenizer = SentencePieceTokenizer.from_files(path, family="t5")
+    assert tokenizer.vocabulary_size == len(model.pieces)
+    (path / "operative_config.gin").write_text("num_heads = 8\n")
+    assert SentencePieceTokenizer.from_files(path).special_tokens == tokenizer.special_tokens
+    assert tokenizer.special_tokens["eos"] == "</s>"
+
+
 def test_a_tokenizer_json_beside_the_model(folder):
     steps = [
         {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},

@@ -242,7 +242,8 @@ def read_folder(folder, family=None):
             f"tokenizer_config.json has `extra_ids` {extra_ids!r}; it must be a number from 0 to "
             f"{MAX_EXTRA_IDS}. Copy the published file again."
         )
-    if extra_ids and not beyond and "<extra_id_0>" not in entries:
+    # mT5's model has them among its pieces, as words.
+    if extra_ids and not beyond and not entries & {"<extra_id_0>", f"{SPACE}<extra_id_0>"}:
         # The last extra id comes first.
         beyond = [f"<extra_id_{i}>" for i in reversed(range(extra_ids))]
         settings["additional_special_tokens"] = beyond[::-1]
