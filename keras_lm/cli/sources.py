@@ -57,6 +57,12 @@ def load_task(source, cls=None, **arguments):
     """Load a task with a tokenizer, by default the source's own; print the library's warnings."""
     checkpoint = open_source(source)
     cls = cls or stated_task(checkpoint)
+    if cls is tasks.MultiTask:
+        raise click.ClickException(
+            f"{source} holds several tasks, and a command takes one. In Python, "
+            "MultiTask.from_preset(…).tasks['NAME'].save_to_preset(…) writes one of them, and "
+            ".export(…) all as one SavedModel."
+        )
     if cls is None:
         raise click.ClickException(
             f"{source} holds no task, only a pretrained model: train one with keras-lm finetune, "

@@ -18,7 +18,7 @@ from keras_lm.presets.recognition import (
     stated_arguments,
     stated_task,
 )
-from keras_lm.presets.saving import ASSETS
+from keras_lm.presets.saving import ASSETS, stored_weights
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, advice, sizes
 
 # Embeddings are padded to round numbers of rows; a larger gap means another vocabulary.
@@ -56,7 +56,7 @@ def load_task(source, cls, load_weights=True, **arguments):
         backbone_class = _as_read_by(cls, sizes()[str(source)])
         mine, overrides = _divide(arguments, cls, backbone_class)
         backbone = _from_size(str(source), backbone_class, load_weights, overrides)
-        return cls(backbone, **mine)
+        return cls.from_parts(backbone, **mine)
     with _with_advice(source):
         checkpoint = open_checkpoint(source)
     if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
@@ -75,7 +75,7 @@ def load_task(source, cls, load_weights=True, **arguments):
     stated = stated_arguments(checkpoint, cls)
     mine, is_fresh = _with_stated(mine, stated)
     with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
-        task = cls(backbone, **mine)
+        task = cls.from_parts(backbone, **mine)
     grows = stated is None
     if load_weights:
         fresh = [v.path for v in task.weights if is_fresh and v.path.startswith(cls.FRESH)]
@@ -209,9 +209,9 @@ def _load_weights(checkpoint, names, model, fresh):
 
     `fresh` lists the paths of variables that keep their random values.
     """
-    variables = [v for v in model.weights if "seed_generator" not in v.path]
+    variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
     needed = {v.path for v in _network(model).weights}
-    missing, unused = names.load([v for v in variables if v.path not in fresh], checkpoint.weights)
+    missing, unused = names.load(variables, checkpoint.weights)
     unused = [name for name in unused if not re.search(_network(model).LEFT_OUT, name)]
     broken = [path for path in missing if path in needed]
     if broken:

@@ -7,6 +7,7 @@ from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.distiller import Distiller
 from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.masked_lm import MaskedLM
+from keras_lm.tasks.multi_task import MultiTask
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.pretrainer import Pretrainer
 from keras_lm.tasks.question_answerer import QuestionAnswerer
@@ -22,6 +23,7 @@ __all__ = [
     "Distiller",
     "FeatureExtractor",
     "MaskedLM",
+    "MultiTask",
     "MultipleChoice",
     "Pretrainer",
     "QuestionAnswerer",

@@ -81,10 +81,14 @@ class StepModel(keras.Model):
     def train_step(self, data):
         if not self.trainable_weights:
             return super().train_step(data)  # warns
+        return self.train_by(self.optimizer, data)
+
+    def train_by(self, optimizer, data):
+        """Take a step of an optimizer, which may be that of a model that this one is part of."""
         with chance_of_replica(self):
             prepared = self.prepare_batch(data, training=True)
             compute = train_in_parts if self.micro_batch_size else train_at_once
-            results = compute(self, prepared)
+            results = compute(self, optimizer, prepared)
         return self._results(*results)
 
     def test_step(self, data):
@@ -210,17 +214,17 @@ def share_of_batch(rows):
     return tf.math.divide_no_nan(rows * num_replicas(), sum_over_replicas(rows))
 
 
-def train_at_once(task, prepared):
+def train_at_once(task, optimizer, prepared):
     """Take the step of a prepared batch; return the replica's loss, inputs and metrics."""
     with tf.GradientTape() as tape:
         loss, inputs, compared = task.forward(prepared, training=True)
-        scaled = task.optimizer.scale_loss(loss)
+        scaled = optimizer.scale_loss(loss)
     weights = task.trainable_weights
-    task.optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
+    optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
     return loss, inputs, task.compute_metrics(inputs, *compared)
 
 
-def train_in_parts(task, whole):
+def train_in_parts(task, optimizer, whole):
     """As `train_at_once`, with the gradients of `task.micro_batch_size` rows at a time.
 
     The whole batch is prepared first: how it is corrupted does not depend on the parts, and what
@@ -242,7 +246,7 @@ def train_in_parts(task, whole):
         with tf.GradientTape() as tape, part_of_batch(share, counts):
             inputs, *compared = task.compute_batch(part, training=True)
             own = share * tf.cast(task.compute_loss(inputs, *compared, training=True), "float32")
-            scaled = task.optimizer.scale_loss(own)
+            scaled = optimizer.scale_loss(own)
         gradients = tape.gradient(scaled, weights)
         reached.update(i for i, gradient in enumerate(gradients) if gradient is not None)
         task.compute_metrics(inputs, *compared)
@@ -254,7 +258,7 @@ def train_in_parts(task, whole):
         lambda start, *_: start < rows, add_part, (0, 0.0, *zeros), parallel_iterations=1
     )
     gradients = [s if i in reached else None for i, s in enumerate(sums)]
-    task.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
     return loss, whole, task.get_metrics_result()
 
 
