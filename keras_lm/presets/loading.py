@@ -18,7 +18,7 @@ from keras_lm.presets.recognition import (
     stated_arguments,
     stated_task,
 )
-from keras_lm.presets.saving import ASSETS, stored_weights
+from keras_lm.presets.saving import ASSETS, member_folder, stored_weights
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, advice, sizes
 
 # Embeddings are padded to round numbers of rows; a larger gap means another vocabulary.
@@ -59,6 +59,8 @@ def load_task(source, cls, load_weights=True, **arguments):
         return cls.from_parts(backbone, **mine)
     with _with_advice(source):
         checkpoint = open_checkpoint(source)
+    if "members" in checkpoint.config:
+        return _load_ensemble(checkpoint, cls, load_weights, arguments)
     if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
         cls = stated_task(checkpoint)
         if cls is None:
@@ -82,6 +84,17 @@ def load_task(source, cls, load_weights=True, **arguments):
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
         _load_weights(checkpoint, converter.names, task, fresh)
     return task.with_fine_tuning_tokens() if grows else task
+
+
+def _load_ensemble(checkpoint, cls, load_weights, arguments):
+    found = stated_task(checkpoint)
+    if found is None or (cls.__name__ in TASKS and not issubclass(found, cls)):
+        raise ValueError(
+            f"{checkpoint.source} holds several tasks that answer as one "
+            f"{checkpoint.config['task']['class']}, and no {cls.__name__}."
+        )
+    folders = [checkpoint.folder / member_folder(i) for i in range(checkpoint.config["members"])]
+    return found([load_task(folder, object, load_weights, **arguments) for folder in folders])
 
 
 def _as_read_by(task_class, backbone_class):

@@ -48,6 +48,28 @@ def save(folder, backbone, task=None, tokenizer=None, overwrite=True):
             tokenizer.save_assets(new / ASSETS)
 
 
+def save_ensemble(folder, task, overwrite=True):
+    """Write a preset of several tasks that answer as one: a preset for each, as `save` does it.
+
+    Args:
+        folder, overwrite: see `save`.
+        task: a `Task` with `members`.
+
+    Raises:
+        FileExistsError: see `save`.
+    """
+    with files.replacing(_free(folder, overwrite)) as new:
+        described = {"class": type(task).__name__, "arguments": {}}
+        _begin(new, {"task": described, "members": len(task.members)})
+        for number, member in enumerate(task.members):
+            member.save_to_preset(new / member_folder(number))
+
+
+def member_folder(number):
+    """Return the name of the folder of a member, in that of its ensemble."""
+    return f"member_{number}"
+
+
 def _free(folder, overwrite):
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
