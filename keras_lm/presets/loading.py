@@ -173,7 +173,7 @@ def _make_backbone(checkpoint, cls, overrides):
 
     def build(config):
         if "backbone" not in config:
-            return backbone_class(**(config["arguments"] | overrides))
+            return backbone_class.from_config(config["arguments"] | overrides)
         # Older presets name the task `FeatureExtractor`, which brings the same backbone.
         return (BACKBONES | TASKS)[config["class"]](
             build(config["backbone"]), **config["arguments"]
