@@ -25,8 +25,9 @@ class StepModel(keras.Model):
     """
 
     micro_batch_size = None
+    smoothing = None
 
-    def compile(self, *args, jit_compile=False, micro_batch_size=None, **kwargs):
+    def compile(self, *args, jit_compile=False, micro_batch_size=None, smoothing=None, **kwargs):
         """As `keras.Model.compile`, and how much of a batch is computed at a time.
 
         With `jit_compile`, XLA recompiles for every sequence length: use it with
@@ -48,15 +49,20 @@ class StepModel(keras.Model):
                 f"micro_batch_size={micro_batch_size}, jit_compile={jit_compile}: pass 1 row or "
                 "more; parts of a batch differ in size, which XLA lacks."
             )
+        if smoothing is not None:
+            smoothing.check(self)
         with self.distribute_strategy.scope():  # Keras makes a metric for the loss
             super().compile(*args, jit_compile=jit_compile, **kwargs)
         self.micro_batch_size = micro_batch_size
+        self.smoothing = smoothing
         check_options(self, [kwargs.get("metrics"), kwargs.get("weighted_metrics")])
 
     def get_compile_config(self):
         config = super().get_compile_config()
         if config and self.micro_batch_size:
             config["micro_batch_size"] = self.micro_batch_size
+        if config and self.smoothing is not None:
+            config["smoothing"] = keras.saving.serialize_keras_object(self.smoothing)
         return config
 
     def prepare_batch(self, data, training):
@@ -106,11 +112,19 @@ class StepModel(keras.Model):
             share = share_of_batch(number_of_rows(prepared))
         with part_of_batch(share) as added:
             inputs, *compared = self.compute_batch(prepared, training)
-            loss = self.compute_loss(inputs, *compared, training=training)
-        loss = share * tf.cast(loss, "float32")
+            loss = self.loss_of_part(inputs, *compared, training=training)
+        loss = share * loss
         for total, count in added or ():
             loss += tf.math.divide_no_nan(total, sum_over_replicas(count))
         return loss, inputs, compared
+
+    def loss_of_part(self, inputs, labels, outputs, sample_weight, training):
+        """Return the loss of what `compute_batch` returned, a float32 scalar."""
+        loss = self.compute_loss(inputs, labels, outputs, sample_weight, training=training)
+        loss = tf.cast(loss, "float32")
+        if training and self.smoothing is not None:
+            loss += self.smoothing(self, inputs, outputs)
+        return loss
 
     def _results(self, loss, inputs, metrics):
         """Return the logs of a step: of this replica's metrics, and the loss of the whole batch."""
@@ -245,7 +259,7 @@ def train_in_parts(task, optimizer, whole):
         share = tf.cast(end - start, "float32") * share_of_row
         with tf.GradientTape() as tape, part_of_batch(share, counts):
             inputs, *compared = task.compute_batch(part, training=True)
-            own = share * tf.cast(task.compute_loss(inputs, *compared, training=True), "float32")
+            own = share * task.loss_of_part(inputs, *compared, training=True)
             scaled = optimizer.scale_loss(own)
         gradients = tape.gradient(scaled, weights)
         reached.update(i for i, gradient in enumerate(gradients) if gradient is not None)

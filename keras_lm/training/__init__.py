@@ -13,11 +13,13 @@ from keras_lm.training.schedules import (
     WarmupLinearDecay,
     WarmupPolynomialDecay,
 )
+from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.training.streams import fit_sentences, fit_streams
 from keras_lm.training.windows import fit_windows
 
 __all__ = [
     "AdamW",
+    "AdversarialSmoothing",
     "AverageWeights",
     "DiscriminativeAdamW",
     "EvaluateEvery",
