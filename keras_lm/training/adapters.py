@@ -16,7 +16,7 @@ def enable_adapters(task, adapter_dim=64):
     what is learnt alone.
 
     Args:
-        task: `keras_lm.tasks.Task`, not trained since it was compiled.
+        task: `keras_lm.tasks.Task` or `MultiTask`, not trained since it was compiled.
         adapter_dim: int, 1 or more. Units of each adapter; the paper tries 8 to 256.
 
     Raises:

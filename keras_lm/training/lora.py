@@ -17,7 +17,7 @@ def enable_lora(task, rank=8, alpha=None, layers=ATTENTION):
     hold the sums, and load as plain models; see `save_lora` for the update alone.
 
     Args:
-        task: `keras_lm.tasks.Task`, not trained since it was compiled.
+        task: `keras_lm.tasks.Task` or `MultiTask`, not trained since it was compiled.
         rank: int, 1 or more.
         alpha: float, or None for `rank`. The update is multiplied by alpha / rank.
         layers: names of Dense layers of the backbone: by default the projections to queries, keys

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from keras_lm import files
 from keras_lm.converters import CheckpointError
+from keras_lm.presets.saving import stored_weights
 
 
 def freeze(task, call):
@@ -26,14 +27,18 @@ def freeze(task, call):
     for variable in task.backbone.trainable_variables:
         variable.trainable = False
     # What was traced computes without the policy.
-    task.train_function = task.test_function = task.predict_function = None
-    task.forget_answers()
+    parts = getattr(task, "tasks", {"": task}).values()
+    for traced in (task, *parts):
+        traced.train_function = traced.test_function = traced.predict_function = None
+    for part in parts:
+        part.forget_answers()
 
 
 def head(task):
     """Return a task's trainable variables that are not its backbone's, by their paths."""
     below = {id(variable) for variable in task.backbone.weights}
-    return {v.path: v for v in task.trainable_variables if id(v) not in below}
+    learnt = {id(variable) for variable in task.trainable_variables} - below
+    return {path: v for path, v in stored_weights(task).items() if id(v) in learnt}
 
 
 def of_backbone(task, is_learnt):

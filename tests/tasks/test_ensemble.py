@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.converters import CheckpointError
-from keras_lm.models import LSTMBackbone
+from keras_lm.models import Backbone, LSTMBackbone
 from keras_lm.tasks import (
     Distiller,
     Ensemble,
@@ -80,6 +80,8 @@ def test_preset(make, texts, tmp_path):
     np.testing.assert_allclose(loaded.regress(pairs)["scores"], expected, atol=1e-6)
     with pytest.raises(ValueError, match="and no TextClassifier"):
         TextClassifier.from_preset(tmp_path / "preset")
+    with pytest.raises(CheckpointError, match="such as member_0"):
+        Backbone.from_preset(tmp_path / "preset")
     file = tmp_path / "preset" / "keras_lm.json"
     file.write_text(file.read_text().replace('"members": 3', '"members": "../other"'))
     with pytest.raises(CheckpointError, match=r"'members' is \.\./other"):
