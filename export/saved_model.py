@@ -35,6 +35,9 @@ def export_saved_model(task, path, weights, freeze, verify):
       with the features `text` and optionally `text_pair`, one string each. `classify` returns
       `classes` and `scores`, (B, classes) each, `regress` returns `outputs` (B,).
 
+    A `MultiTask` has the signatures of each task under its name: NAME for `serving_default`, and
+    NAME_tokens and the like. An `Ensemble` has neither `tokenize` nor `tokens`.
+
     A `CausalLM` has `tokens` and these, for B prompts, L blocks, N heads of width H, T slots in a
     cache and V entries in the vocabulary:
 
