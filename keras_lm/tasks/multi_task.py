@@ -79,14 +79,17 @@ class MultiTask(StepModel):
     trainable_variables = property(lambda self: self.trainable_weights)
 
     def compile(self, optimizer="auto", run_eagerly=False):
-        """Set the optimizer; losses, metrics and `micro_batch_size` are those of each task."""
+        """Set the optimizer; losses, metrics and `micro_batch_size` are those of each task.
+
+        After a task is compiled again, compile this, too.
+        """
         optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
         super().compile(optimizer, run_eagerly=run_eagerly)
 
     def fit(
         self,
         data,
-        batch_size=32,
+        batch_size=None,
         epochs=1,
         verbose="auto",
         callbacks=None,
@@ -173,7 +176,7 @@ class MultiTask(StepModel):
         total = sum(float(task._loss_tracker.total) for task in seen.values())
         return {"loss": total / max(rows, 1.0)} | _joined(logs)
 
-    def evaluate(self, data, batch_size=32, verbose="auto"):
+    def evaluate(self, data, batch_size=None, verbose="auto"):
         """Return a dict of what each task's own `evaluate` returns, under its name.
 
         Args:
