@@ -190,9 +190,10 @@ class TextSignatures:
         task, texts = self.task, self.texts()
         self.require_lite()
         for padding in dict.fromkeys([task.packer.padding, "fixed"]):
-            with task.padded(padding), for_lite():
-                function = trace(self.answer_lite, texts)
-            yield {"serving_default": function}
+            with task.padded(padding):
+                with for_lite():
+                    function = trace(self.answer_lite, texts)
+                yield {"serving_default": function}
 
     def require_lite(self):
         """Raise a ValueError if the tokenizer has no form for LiteRT."""
