@@ -38,7 +38,7 @@ class CheckReport:
     num_bytes: int
 
 
-def check(path, task, texts, tolerance=None, batch_size=32):
+def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_default"):
     """Run an exported model in a fresh process, and check that it answers as the task does.
 
     The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
@@ -53,6 +53,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
             strings, such as labels. Default: no string may differ, and numbers by 1e-5 for a
             SavedModel, 1e-4 for a `.tflite`, whose kernels are others.
         batch_size: int.
+        signature: str, the one that answers: of one task of a `MultiTask`, its name there.
 
     Raises:
         ExportCheckError: if answers differ or are NaN, or the process fails; it is a ValueError.
@@ -86,7 +87,7 @@ def check(path, task, texts, tolerance=None, batch_size=32):
         {name: column[start : start + batch_size] for name, column in columns.items()}
         for start in range(0, length, batch_size)
     ]
-    answers, load_seconds, first_call_seconds = _ask(path, batches)
+    answers, load_seconds, first_call_seconds = _ask(path, batches, signature)
 
     shares = 0.0 if tolerance is None else tolerance
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
@@ -103,13 +104,13 @@ def check(path, task, texts, tolerance=None, batch_size=32):
     return CheckReport(differences, load_seconds, first_call_seconds, files.size(path))
 
 
-def _ask(path, batches):
+def _ask(path, batches, signature):
     """Run the program; return (a dict of arrays per batch, seconds to load, of the first call)."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "batches"
         file.write_bytes(pickle.dumps(batches))
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), str(path.absolute()), str(file)],
+            [sys.executable, str(PROGRAM), str(path.absolute()), str(file), signature],
             cwd=folder,  # Python looks for modules here, too
             capture_output=True,
             text=True,

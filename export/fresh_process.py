@@ -1,7 +1,7 @@
 """A program that asks an exported model, with TensorFlow and TensorFlow Text alone.
 
-`python fresh_process.py MODEL FILE` reads a list of batches from FILE, dicts of name → array of
-bytes, and writes the answers and timings there.
+`python fresh_process.py MODEL FILE SIGNATURE` reads a list of batches from FILE, dicts of name →
+array of bytes, and writes the answers and timings there.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 import time
 
 
-def load_saved_model(path):
-    """Return `serving_default` as a function of arrays to a dict of arrays, and seconds to load."""
+def load_saved_model(path, signature):
+    """Return a signature as a function of arrays to a dict of arrays, and seconds to load."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
 
@@ -21,25 +21,25 @@ def load_saved_model(path):
 
     def serve(**columns):
         columns = {name: tf.constant(column, tf.string) for name, column in columns.items()}
-        answer = model.signatures["serving_default"](**columns)
+        answer = model.signatures[signature](**columns)
         return {name: value.numpy() for name, value in answer.items()}
 
     return serve, seconds
 
 
-def load_tflite(path):
+def load_tflite(path, signature="serving_default"):
     """Return the same for a `.tflite`."""
     from ai_edge_litert.interpreter import InterpreterWithCustomOps
     from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
 
     start = time.perf_counter()
     interpreter = InterpreterWithCustomOps(model_path=path, custom_op_registerers=SELECT_TFTEXT_OPS)
-    serve = interpreter.get_signature_runner("serving_default")
+    serve = interpreter.get_signature_runner(signature)
     return serve, time.perf_counter() - start
 
 
-def main(model, file):
-    """Ask `model` for the answers to all batches in `file`."""
+def main(model, file, signature):
+    """Ask a signature of `model` for the answers to all batches in `file`."""
     # Python looks for modules in the folder of its program, where this library's could pass for
     # others (`tflite`, `check`, …).
     here = os.path.dirname(os.path.abspath(__file__))
@@ -48,7 +48,7 @@ def main(model, file):
     with open(file, "rb") as stream:
         batches = pickle.load(stream)
     load = load_tflite if os.path.isfile(model) else load_saved_model
-    serve, load_seconds = load(model)
+    serve, load_seconds = load(model, signature)
     start = time.perf_counter()
     answers = [serve(**batches[0])]
     first_call_seconds = time.perf_counter() - start

@@ -35,6 +35,9 @@ def export_saved_model(task, path, weights, freeze, verify):
       with the features `text` and optionally `text_pair`, one string each. `classify` returns
       `classes` and `scores`, (B, classes) each, `regress` returns `outputs` (B,).
 
+    A `MultiTask` has the signatures of each task under its name: NAME for `serving_default`, and
+    NAME_tokens and the like. An `Ensemble` has neither `tokenize` nor `tokens`.
+
     A `CausalLM` has `tokens` and these, for B prompts, L blocks, N heads of width H, T slots in a
     cache and V entries in the vocabulary:
 
@@ -78,8 +81,9 @@ def export_saved_model(task, path, weights, freeze, verify):
         module = task_parts.module_of(*functions.values(), lookups=task.lookups)
         stored_weights.shrink(module, weights)
         tf.saved_model.save(module, str(folder), signatures=functions)
-        for signature in set(functions) & set(METHODS):
-            _set_method(folder, signature)
+        methods = offer.methods()
+        for signature, method in methods.items():
+            _set_method(folder, signature, METHODS[method])
         _set_defaults(folder, offer.defaults())
         saved_model = saved_model_pb2.SavedModel.FromString(
             (folder / "saved_model.pb").read_bytes()
@@ -87,7 +91,8 @@ def export_saved_model(task, path, weights, freeze, verify):
         for meta_graph in saved_model.meta_graphs:
             operations.check(meta_graph, task_parts.layer_names(task))
         requests = offer.requests(serving.WARMUP_SIZES)
-        serving.write_warmup(folder, [serving.log(name, *request) for request in requests])
+        logs = [serving.log(name, *request, methods.get(request[0])) for request in requests]
+        serving.write_warmup(folder, logs)
         serving.write_batching(folder)
         for file, content in offer.files().items():
             (folder / "assets.extra" / file).write_text(content, encoding="utf-8")
@@ -110,9 +115,9 @@ def _set_defaults(folder, defaults):
     fingerprinting_utils.write_fingerprint(str(folder))  # of the file as it is now
 
 
-def _set_method(folder, signature):
+def _set_method(folder, signature, method):
     """Set which of TF Serving's methods a signature is for; TensorFlow writes "predict" for all."""
     updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(folder))
-    updater.replace_method_name(signature, METHODS[signature])
+    updater.replace_method_name(signature, method)
     updater.save()
     fingerprinting_utils.write_fingerprint(str(folder))  # of the file as it is now

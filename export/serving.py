@@ -20,8 +20,6 @@ BATCHING_FILE = "batching_params.pbtxt"
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 WARMUP_SIZES = BATCH_SIZES[:6]  # a server starts the later the more it has to compute
 
-EXAMPLE_METHODS = ("classify", "regress")
-
 ALLOWED = "\n".join(f"allowed_batch_sizes: {size}" for size in BATCH_SIZES)
 BATCHING = f"""\
 # How TF Serving joins requests to this version into batches. It reads this file with
@@ -72,13 +70,13 @@ def write_warmup(folder, logs):
             writer.write(log.SerializeToString())
 
 
-def log(name, signature, inputs):
+def log(name, signature, inputs, method=None):
     """Return the `PredictionLog` of a request, whose inputs are a dict of arrays.
 
-    TF Serving's methods `"classify"` and `"regress"` take an example a row; all others are Predict.
+    TF Serving's methods `"classify"` and `"regress"` take an example a row; None is for Predict.
     """
     found = prediction_log_pb2.PredictionLog()
-    method = signature if signature in EXAMPLE_METHODS else "predict"
+    method = method or "predict"
     request = getattr(found, f"{method}_log").request
     request.model_spec.name = name
     request.model_spec.signature_name = signature

@@ -101,7 +101,9 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
 
     stated = presets.stated_task(open_source(teacher))
     found = stated.__name__ if stated else "no task"
-    name = next((name for name in DISTILLED if TASKS[name] == found), None)
+    # An ensemble is a subclass of its members' task.
+    kinds = {name: getattr(tasks, TASKS[name]) for name in DISTILLED}
+    name = next((name for name, cls in kinds.items() if stated and issubclass(stated, cls)), None)
     if name is None:
         raise click.ClickException(
             f"{teacher} holds {found}: a teacher is a {', '.join(TASKS[n] for n in DISTILLED)}. "

@@ -124,12 +124,14 @@ def evaluate_command(
         raise click.ClickException(
             f"{preset} holds no task, which could be measured. Train one: keras-lm finetune."
         )
-    if cls not in {getattr(tasks, TASKS[name]) for name in FINETUNED}:
+    # An ensemble is a subclass of its members' task.
+    names = [name for name in FINETUNED if issubclass(cls, getattr(tasks, TASKS[name]))]
+    if not names:
         raise click.ClickException(
             f"{preset} holds a {cls.__name__}, whose answers are not compared with labels."
         )
+    name = names[0]
     stated = presets.stated_arguments(checkpoint, cls) or {}
-    name = next(name for name, class_name in TASKS.items() if class_name == cls.__name__)
     only = {name: options[name] for name in ("chosen", "bleu_tokenizer", *SEARCH)} | {
         "targets": targets
     }

@@ -89,7 +89,8 @@ def export_command(
     from keras_lm import export  # imports TensorFlow
     from keras_lm.cli.sources import choose_task, load_task, open_source
 
-    loaded = load_task(preset, choose_task(open_source(preset), task))
+    several = not (texts or do_check)  # which are compared for one task
+    loaded = load_task(preset, choose_task(open_source(preset), task), several)
     options = {"format": export_as, "weights": weights, "freeze": freeze}
     if texts:
         options |= {"texts": read_texts(texts, loaded), "tolerance": tolerance}

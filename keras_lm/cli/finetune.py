@@ -118,6 +118,13 @@ ONLY_FOR = {
     help="Train the head, and an update of so low a rank of the kernels that make queries, keys "
     "and values, instead of all weights: less memory, and often a rate ten times as high.",
 )
+@click.option(
+    "--adapters",
+    type=click.IntRange(1),
+    metavar="WIDTH",
+    help="Train the head, the norms, and layers of so many units after each part of a block, "
+    "instead of all weights; also at a higher rate.",
+)
 @training_options
 @config_option
 @overwrite_option
@@ -161,6 +168,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     can be continued: until it has ended, OUTPUT.unfinished holds its state, and the same command
     continues it. Several processes train together by keras-lm launch, or where TF_CONFIG is set.
     """
+    if options["lora"] and options["adapters"]:
+        raise click.UsageError("--lora and --adapters are two ways to train few weights: drop one.")
     if options["task"] is None and options["format"] in PUBLISHED:
         options["task"] = PUBLISHED[options["format"]].task
     if options["task"]:
@@ -216,6 +225,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         task = load_task(source, cls, **arguments)
         if options["lora"]:
             training.enable_lora(task, options["lora"])
+        if options["adapters"]:
+            training.enable_adapters(task, options["adapters"])
         options["learning_rate"] = options["learning_rate"] or task.backbone.learning_rate
         loss = "auto"
         if options["label_smoothing"]:
@@ -261,7 +272,7 @@ def _start_run(output, data, held_out, options, source, strategy):
     from keras_lm.cli.runs import Run, fingerprint
 
     names = ("epochs", "batch_size", "learning_rate", "sequence_length", "seed", "dtype")
-    names += ("lora",) if options["lora"] else ()
+    names += tuple(name for name in ("lora", "adapters") if options[name])
     corpus = {
         "text": fingerprint(data.texts["text"]),
         "validation": held_out and fingerprint(held_out.texts["text"]),

@@ -53,10 +53,18 @@ def choose_task(checkpoint, name):
     return cls
 
 
-def load_task(source, cls=None, **arguments):
-    """Load a task with a tokenizer, by default the source's own; print the library's warnings."""
+def load_task(source, cls=None, several=False, **arguments):
+    """Load a task with a tokenizer, by default the source's own; print the library's warnings.
+
+    A `MultiTask` is for commands that take `several`.
+    """
     checkpoint = open_source(source)
     cls = cls or stated_task(checkpoint)
+    if cls is tasks.MultiTask and not several:
+        raise click.ClickException(
+            f"{source} holds several tasks, and this takes one: in Python, "
+            "MultiTask.from_preset(…).tasks['NAME'].save_to_preset(…) writes a preset of it."
+        )
     if cls is None:
         raise click.ClickException(
             f"{source} holds no task, only a pretrained model: train one with keras-lm finetune, "

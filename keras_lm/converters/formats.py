@@ -24,6 +24,7 @@ from keras_lm.converters.word_vector_files import find_word_vectors, open_word_v
 
 PRESET_CONFIG = "keras_lm.json"
 MOST_PARTS = 8
+MOST_MEMBERS = 1000
 # Files named like a model's configuration, but of another tool.
 NOT_OF_A_MODEL = {
     "adapter_config.json",
@@ -68,11 +69,22 @@ def _keras_lm(folder: pathlib.Path):
     if (folder / PRESET_CONFIG).is_file():
         config = read_json(folder / PRESET_CONFIG)
         check_preset(folder / PRESET_CONFIG, config)
-        return "keras_lm", config, _read_first(folder, SAFETENSORS)
+        has_weights = "members" not in config  # else each of them is a preset of its own
+        return "keras_lm", config, _read_first(folder, SAFETENSORS) if has_weights else {}
 
 
 def check_preset(path: pathlib.Path, config: dict):
     """Raise a CheckpointError if a `keras_lm.json` is not formed as ours are."""
+    members = config.get("members", 2)
+    if (
+        type(members) is not int
+        or not 2 <= members <= MOST_MEMBERS
+        or ("members" in config and config.get("task") is None)
+    ):
+        raise CheckpointError(
+            f"{path}: 'members' is {str(members)[:200]}, and it is the number of those of an "
+            f"ensemble, 2 to {MOST_MEMBERS}. Save the preset again, or copy it again."
+        )
     names = [name for name in ("backbone", "task", "tokenizer") if config.get(name) is not None]
     parts = [(name, config[name]) for name in names]
     for part, entry in parts:

@@ -99,19 +99,20 @@ class NameTable:
     def load(self, variables, tensors):
         """Assign each variable its tensors, and return `(missing, unused)`, both sorted.
 
-        The missing are paths of variables, whose values stay; the unused are names of tensors.
+        `variables` are a dict of our path → variable. The missing are paths, and the values there
+        stay; the unused are names of tensors.
         """
         resolved = self.resolve(tensors)
         missing, used = [], set()
-        for variable in variables:
-            array = self.array(variable.path, tensors, resolved)
+        for path, variable in variables.items():
+            array = self.array(path, tensors, resolved)
             if array is None:
-                missing.append(variable.path)
+                missing.append(path)
                 continue
-            stored = [resolved[name] for name in self.sources(variable.path)]
+            stored = [resolved[name] for name in self.sources(path)]
             if array.shape != tuple(variable.shape):
                 raise ValueError(
-                    f"{' + '.join(stored)} has shape {array.shape}, but {variable.path} needs "
+                    f"{' + '.join(stored)} has shape {array.shape}, but {path} needs "
                     f"{tuple(variable.shape)}: the checkpoint's configuration does not describe "
                     "its weights."
                 )

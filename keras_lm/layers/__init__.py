@@ -1,5 +1,6 @@
 """Layers that several models are made of."""
 
+from keras_lm.layers.adapter import Adapter
 from keras_lm.layers.attention import CausalSelfAttention, CrossAttention, SelfAttention
 from keras_lm.layers.basic import (
     Dense,
@@ -40,6 +41,7 @@ from keras_lm.layers.word_softmax import WordSoftmax
 __all__ = [
     "CRF",
     "LSTM",
+    "Adapter",
     "CausalBias",
     "CausalLMHead",
     "CausalPostNormBlock",

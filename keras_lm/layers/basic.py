@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.layers.adapter import Adapter
+
 
 def truncated_normal(stddev=0.02):
     """Return a new initialiser, truncated to two `stddev` (google-research/bert, `modeling.py`).
@@ -41,12 +43,23 @@ class Dense(keras.layers.Dense):
     one kernel; after the reshape of a contraction, it cannot. Arguments and results are the same.
     """
 
+    adapter = None
+
+    def add_adapter(self, adapter_dim):
+        """Pass what a built layer returns through a new `Adapter` from now on."""
+        self._tracker.unlock()
+        self.adapter = Adapter(adapter_dim, name="adapter", dtype=self.dtype_policy)
+        self._tracker.lock()
+        with self._open_name_scope():
+            self.adapter.build((None, self.units))
+
     def call(self, x, training=None):
         if len(x.shape) == 2:
-            return super().call(x, training=training)
+            x = super().call(x, training=training)
+            return x if self.adapter is None else self.adapter(x)
         leading = ops.shape(x)[:-1]
         matrix = ops.reshape(x, (-1, x.shape[-1]))
-        return ops.reshape(super().call(matrix, training=training), (*leading, self.units))
+        return ops.reshape(self.call(matrix, training=training), (*leading, self.units))
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm import presets
-from keras_lm.layers import EachTokenClassifier, MeanPooledClassifier, SpanHead
+from keras_lm.layers import Dense, EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import check_arguments
 from keras_lm.models.students import chosen_layers, copy_layers
@@ -99,6 +99,8 @@ class Backbone(keras.Model):
     LEFT_OUT = r"(?!)"
     # The class of an encoder-decoder's encoder alone, which all tasks but `Seq2SeqLM` are over.
     encoder_class = None
+    # Units of its adapters, if it has any.
+    adapter_dim = None
     # What `forward` returns beside the outputs, for inspection.
     INNER = ("hidden_states", "attention_biases")
 
@@ -239,11 +241,17 @@ class Backbone(keras.Model):
         presets.save(folder, backbone=self, overwrite=overwrite)
 
     def get_config(self):
-        return dict(self.config) | {"name": self.name, "dtype": self.dtype_policy.name}
+        config = dict(self.config) | {"name": self.name, "dtype": self.dtype_policy.name}
+        return config | ({"adapter_dim": self.adapter_dim} if self.adapter_dim else {})
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+        config = dict(config)
+        adapter_dim = config.pop("adapter_dim", None)
+        backbone = cls(**config)
+        if adapter_dim is not None:
+            backbone.add_adapters(adapter_dim)
+        return backbone
 
     def with_vocabulary_size(self, vocabulary_size):
         """Return a copy whose token embedding has more rows, not fewer; new ones are random.
@@ -280,6 +288,42 @@ class Backbone(keras.Model):
         copy = self.from_config(self.get_config() | {"num_layers": len(layers)})
         copy_layers(self, copy, layers)
         return copy
+
+    # === Adapters ===
+
+    def add_adapters(self, adapter_dim):
+        """Add an untrained `keras_lm.layers.Adapter` after each part of each block.
+
+        See `keras_lm.training.enable_adapters`, which also freezes the rest.
+
+        Raises:
+            ValueError: if `adapter_dim` is less than 1, or there are adapters already, or no blocks
+                with attention.
+        """
+        self.check_adapters(adapter_dim)
+        for layer in self.adapted_layers():
+            layer.add_adapter(adapter_dim)
+        self.adapter_dim = adapter_dim
+
+    def check_adapters(self, adapter_dim):
+        """Raise the errors of `add_adapters`."""
+        if adapter_dim < 1:
+            raise ValueError(f"adapter_dim={adapter_dim}: pass 1 or more.")
+        if self.adapter_dim is not None:
+            raise ValueError(
+                f"The backbone has adapters of {self.adapter_dim} units already: load the preset "
+                "that it began with."
+            )
+        if not self.adapted_layers():
+            raise ValueError(
+                f"{type(self).__name__} has no blocks with attention, in which adapters are: train "
+                "it as it is, or with a lower rate for lower layers."
+            )
+
+    def adapted_layers(self):
+        """Return the last layers of attention and of the feed-forward network in each block."""
+        layers = {id(layer): layer for layer in self._flatten_layers()}
+        return [e for e in layers.values() if isinstance(e, Dense) and e.name == "output"]
 
     # === Heads ===
 

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers import EachTokenClassifier, PooledClassifier, ScalarMix, SpanHead
+from keras_lm.layers.recurrent import BidirectionalLSTM
 from keras_lm.models.backbone import Backbone
 
 # The rows of BERT's table 7 by name, CoVe's [GloVe; CoVe] and ELMo's mix: the hidden states that
@@ -45,6 +46,8 @@ class FeatureBackbone(Backbone):
         layer_norm=False,
         num_mixes=1,
         feature_dropout=0.0,
+        num_lstm_layers=0,
+        lstm_dim=768,
         name="feature_backbone",
     ):
         chosen = _choose(backbone.hidden_states, layers)
@@ -54,6 +57,16 @@ class FeatureBackbone(Backbone):
             raise ValueError(
                 f"num_mixes={num_mixes} with layers={layers!r}: pass 1, or layers='scalar_mix' and "
                 "a larger number."
+            )
+        if num_lstm_layers < 0 or lstm_dim < 2 or lstm_dim % 2:
+            raise ValueError(
+                f"num_lstm_layers={num_lstm_layers}, lstm_dim={lstm_dim}: pass 0 or more layers "
+                "of an even width, half of it for each direction."
+            )
+        if num_lstm_layers and (pooling != "none" or num_mixes > 1):
+            raise ValueError(
+                f"num_lstm_layers={num_lstm_layers} with pooling={pooling!r} and num_mixes="
+                f"{num_mixes}: an LSTM reads one vector a token, so pass pooling='none'."
             )
         fields = backbone.input_fields.items()
         super().__init__(
@@ -73,6 +86,8 @@ class FeatureBackbone(Backbone):
             "layer_norm": layer_norm,
             "num_mixes": num_mixes,
             "feature_dropout": feature_dropout,
+            "num_lstm_layers": num_lstm_layers,
+            "lstm_dim": lstm_dim,
         }
         self.gives_several = layers == "all" or isinstance(layers, list) or num_mixes > 1
         # A model of the chosen states alone: the blocks after them are neither run nor exported.
@@ -89,6 +104,10 @@ class FeatureBackbone(Backbone):
         for mix in self.mixes:
             mix.build([state.shape for state in chosen])
         self.dropout = keras.layers.Dropout(feature_dropout, dtype="float32")
+        self.lstms = [
+            BidirectionalLSTM(lstm_dim // 2, dtype=backbone.dtype_policy, name=f"feature_lstm_{i}")
+            for i in range(num_lstm_layers)
+        ]
         self.finish(backbone.config)
 
     def forward(self, training=None, **inputs):
@@ -102,11 +121,14 @@ class FeatureBackbone(Backbone):
             vectors = states
         else:
             vectors = [sum(states[1:], start=states[0])]
-        mask = ops.expand_dims(ops.cast(mask, "float32"), -1)
+        real = ops.expand_dims(ops.cast(mask, "float32"), -1)
         vectors = [
-            self._pool(self.dropout(ops.cast(x, "float32"), training=training), mask)
+            self._pool(self.dropout(ops.cast(x, "float32"), training=training), real)
             for x in vectors
         ]
+        for lstm in self.lstms:
+            x, _ = lstm(vectors[0], padding_mask=mask)
+            vectors = [self.dropout(ops.cast(x, "float32"), training=training)]
         x = ops.stack(vectors, axis=-2) if self.gives_several else vectors[0]
         x = ops.normalize(x, axis=-1, order=2) if self.normalize else x
         return {"sequence_output" if self.pooling == "none" else "pooled_output": x}

@@ -11,7 +11,7 @@ from keras_lm.presets.recognition import (
     stated_arguments,
     stated_task,
 )
-from keras_lm.presets.saving import save
+from keras_lm.presets.saving import save, save_ensemble
 
 __all__ = [
     "load_backbone",
@@ -20,6 +20,7 @@ __all__ = [
     "read_arguments",
     "recognise",
     "save",
+    "save_ensemble",
     "stated_arguments",
     "stated_task",
 ]

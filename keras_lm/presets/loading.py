@@ -18,7 +18,7 @@ from keras_lm.presets.recognition import (
     stated_arguments,
     stated_task,
 )
-from keras_lm.presets.saving import ASSETS
+from keras_lm.presets.saving import ASSETS, member_folder, stored_weights
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, advice, sizes
 
 # Embeddings are padded to round numbers of rows; a larger gap means another vocabulary.
@@ -56,9 +56,11 @@ def load_task(source, cls, load_weights=True, **arguments):
         backbone_class = _as_read_by(cls, sizes()[str(source)])
         mine, overrides = _divide(arguments, cls, backbone_class)
         backbone = _from_size(str(source), backbone_class, load_weights, overrides)
-        return cls(backbone, **mine)
+        return cls.from_parts(backbone, **mine)
     with _with_advice(source):
         checkpoint = open_checkpoint(source)
+    if "members" in checkpoint.config:
+        return _load_ensemble(checkpoint, cls, load_weights, arguments)
     if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
         cls = stated_task(checkpoint)
         if cls is None:
@@ -75,13 +77,24 @@ def load_task(source, cls, load_weights=True, **arguments):
     stated = stated_arguments(checkpoint, cls)
     mine, is_fresh = _with_stated(mine, stated)
     with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
-        task = cls(backbone, **mine)
+        task = cls.from_parts(backbone, **mine)
     grows = stated is None
     if load_weights:
         fresh = [v.path for v in task.weights if is_fresh and v.path.startswith(cls.FRESH)]
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
         _load_weights(checkpoint, converter.names, task, fresh)
     return task.with_fine_tuning_tokens() if grows else task
+
+
+def _load_ensemble(checkpoint, cls, load_weights, arguments):
+    found = stated_task(checkpoint)
+    if found is None or (cls.__name__ in TASKS and not issubclass(found, cls)):
+        raise ValueError(
+            f"{checkpoint.source} holds several tasks that answer as one "
+            f"{checkpoint.config['task']['class']}, and no {cls.__name__}."
+        )
+    folders = [checkpoint.folder / member_folder(i) for i in range(checkpoint.config["members"])]
+    return found([load_task(folder, object, load_weights, **arguments) for folder in folders])
 
 
 def _as_read_by(task_class, backbone_class):
@@ -160,7 +173,7 @@ def _make_backbone(checkpoint, cls, overrides):
 
     def build(config):
         if "backbone" not in config:
-            return backbone_class(**(config["arguments"] | overrides))
+            return backbone_class.from_config(config["arguments"] | overrides)
         # Older presets name the task `FeatureExtractor`, which brings the same backbone.
         return (BACKBONES | TASKS)[config["class"]](
             build(config["backbone"]), **config["arguments"]
@@ -209,9 +222,9 @@ def _load_weights(checkpoint, names, model, fresh):
 
     `fresh` lists the paths of variables that keep their random values.
     """
-    variables = [v for v in model.weights if "seed_generator" not in v.path]
+    variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
     needed = {v.path for v in _network(model).weights}
-    missing, unused = names.load([v for v in variables if v.path not in fresh], checkpoint.weights)
+    missing, unused = names.load(variables, checkpoint.weights)
     unused = [name for name in unused if not re.search(_network(model).LEFT_OUT, name)]
     broken = [path for path in missing if path in needed]
     if broken:

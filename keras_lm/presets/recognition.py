@@ -134,6 +134,11 @@ def _stored(checkpoint):
             f"{path} has format_version={version}, and this keras_lm reads {FORMAT_VERSION}: "
             f"install the keras_lm that wrote it ({checkpoint.config.get('keras_lm_version')})."
         )
+    if "members" in checkpoint.config:
+        raise CheckpointError(
+            f"{path} is of an ensemble, which has no backbone of its own: load its task, or one of "
+            "the presets in it, such as member_0."
+        )
     if checkpoint.config.get("backbone") is None:
         raise CheckpointError(f"{path} describes no backbone: save the preset of a model again.")
     config = checkpoint.config["backbone"]

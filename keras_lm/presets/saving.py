@@ -28,15 +28,8 @@ def save(folder, backbone, task=None, tokenizer=None, overwrite=True):
     Raises:
         FileExistsError: if `folder` holds anything but a preset, or is not to be replaced.
     """
-    folder = pathlib.Path(folder).expanduser()
-    files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
-    if not overwrite:
-        files.require_free(folder, "is not replaced, as overwrite=False")
-    config = {
-        "format_version": FORMAT_VERSION,
-        "keras_lm_version": __version__,
-        **({} if backbone is None else {"backbone": _describe(backbone)}),
-    }
+    folder = _free(folder, overwrite)
+    config = {} if backbone is None else {"backbone": _describe(backbone)}
     if task is not None:
         config["task"] = {"class": type(task).__name__, "arguments": task.get_arguments()}
         tokenizer = task.tokenizer
@@ -47,14 +40,50 @@ def save(folder, backbone, task=None, tokenizer=None, overwrite=True):
             "vocabulary_size": tokenizer.vocabulary_size,
         }
     with files.replacing(folder) as new:
-        new.mkdir()
-        text = json.dumps(config, indent=2, ensure_ascii=False)
-        (new / PRESET_CONFIG).write_text(f"{text}\n", encoding="utf-8")
+        _begin(new, config)
         if backbone is not None:
             _save_weights(new, backbone if task is None else task)
         if tokenizer is not None:
             (new / ASSETS).mkdir()
             tokenizer.save_assets(new / ASSETS)
+
+
+def save_ensemble(folder, task, overwrite=True):
+    """Write a preset of several tasks that answer as one: a preset for each, as `save` does it.
+
+    Args:
+        folder, overwrite: see `save`.
+        task: a `Task` with `members`.
+
+    Raises:
+        FileExistsError: see `save`.
+    """
+    with files.replacing(_free(folder, overwrite)) as new:
+        described = {"class": type(task).__name__, "arguments": {}}
+        _begin(new, {"task": described, "members": len(task.members)})
+        for number, member in enumerate(task.members):
+            member.save_to_preset(new / member_folder(number))
+
+
+def member_folder(number):
+    """Return the name of the folder of a member, in that of its ensemble."""
+    return f"member_{number}"
+
+
+def _free(folder, overwrite):
+    folder = pathlib.Path(folder).expanduser()
+    files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
+    if not overwrite:
+        files.require_free(folder, "is not replaced, as overwrite=False")
+    return folder
+
+
+def _begin(folder, config):
+    """Make a folder with the configuration of a preset."""
+    folder.mkdir()
+    versions = {"format_version": FORMAT_VERSION, "keras_lm_version": __version__}
+    text = json.dumps(versions | config, indent=2, ensure_ascii=False)
+    (folder / PRESET_CONFIG).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _describe(backbone):
@@ -68,8 +97,22 @@ def _describe(backbone):
     return {"class": type(backbone).__name__, "arguments": config}
 
 
+def stored_weights(model):
+    """Return the weights of a model by their paths in a preset, without random states.
+
+    Of several tasks over one backbone, the paths of a head begin with the name of its task.
+    """
+    weights = {v.path: v for v in model.weights}
+    if hasattr(model, "tasks"):
+        weights = {v.path: v for v in model.backbone.weights}
+        shared = {id(v) for v in model.backbone.weights}
+        for name, task in model.tasks.items():
+            weights |= {f"{name}/{v.path}": v for v in task.weights if id(v) not in shared}
+    return {path: v for path, v in weights.items() if "seed_generator" not in path}
+
+
 def _save_weights(folder, model):
-    weights = {v.path: v for v in model.weights if "seed_generator" not in v.path}
+    weights = stored_weights(model)
     for layer in model._flatten_layers():
         if getattr(layer, "lora_enabled", False):  # a kernel is the sum, so that it loads without
             del weights[layer.lora_kernel_a.path], weights[layer.lora_kernel_b.path]

@@ -5,8 +5,10 @@ from keras_lm import models, tokenizers  # noqa: F401
 from keras_lm.tasks.bidirectional_lm import BidirectionalLM
 from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.distiller import Distiller
+from keras_lm.tasks.ensemble import Ensemble
 from keras_lm.tasks.feature_extractor import FeatureExtractor
 from keras_lm.tasks.masked_lm import MaskedLM
+from keras_lm.tasks.multi_task import MultiTask
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.pretrainer import Pretrainer
 from keras_lm.tasks.question_answerer import QuestionAnswerer
@@ -20,8 +22,10 @@ __all__ = [
     "BidirectionalLM",
     "CausalLM",
     "Distiller",
+    "Ensemble",
     "FeatureExtractor",
     "MaskedLM",
+    "MultiTask",
     "MultipleChoice",
     "Pretrainer",
     "QuestionAnswerer",

@@ -24,7 +24,11 @@ class FeatureExtractor(Task):
             normalised by the statistics of the tokens; AllenNLP's include the sentences'
             boundaries.
         num_mixes: int. How many mixes `"scalar_mix"` learns.
-        feature_dropout: float. Fraction of the features dropped in training, before pooling.
+        feature_dropout: float. Fraction of the features dropped in training, before pooling, and
+            of what each LSTM returns.
+        num_lstm_layers, lstm_dim: int. Bidirectional LSTMs over the vectors, with pooling
+            `"none"`, and the width of both directions together: for a task on frozen features to
+            learn. BERT's tagger has two of 768 on `"concat_last_four"`.
         backbone, **arguments: see `Task`.
 
     Call: `task(inputs)` returns (B, D), or (B, S, D) with pooling `"none"`, float32. Several
@@ -34,12 +38,13 @@ class FeatureExtractor(Task):
     export has the signatures `default`, for strings, and `tokens`, for words.
 
     As the backbone of another task, it lets that learn a linear layer on its vectors, and the
-    scalar mix with it. `extractor.backbone.trainable = False` freezes the backbone (BERT's
-    feature-based approach).
+    scalar mix and LSTMs with it. `extractor.backbone.trainable = False` freezes the backbone
+    (BERT's feature-based approach).
 
     Raises:
-        ValueError: if `layers` or `pooling` has another value, the backbone has too few layers, or
-            they differ in width and cannot be mixed or stacked.
+        ValueError: if `layers` or `pooling` has another value, the backbone has too few layers,
+            they differ in width and cannot be mixed or stacked, or LSTMs are to read pooled vectors
+            or have an odd width.
 
     Example:
 
@@ -63,6 +68,8 @@ class FeatureExtractor(Task):
         layer_norm=False,
         num_mixes=1,
         feature_dropout=0.0,
+        num_lstm_layers=0,
+        lstm_dim=768,
         **arguments,
     ):
         super().__init__(backbone, **arguments)
@@ -75,6 +82,8 @@ class FeatureExtractor(Task):
             layer_norm,
             num_mixes,
             feature_dropout,
+            num_lstm_layers,
+            lstm_dim,
         )
         self.predicts_sequences = pooling == "none"
         self._finish()

@@ -18,12 +18,14 @@ class StepModel(micro_batches.StepModel):
     # `tf.distribute` has no part in this: one process, and one replica.
     distribute_strategy = property(lambda self: tf.distribute.get_strategy())
 
-    def compile(self, *args, micro_batch_size=None, **kwargs):
+    def compile(self, *args, micro_batch_size=None, smoothing=None, **kwargs):
         """As `keras.Model.compile`.
 
         Raises:
-            ValueError: with `micro_batch_size`, which is for TensorFlow.
+            ValueError: with `micro_batch_size` or `smoothing`, which are for TensorFlow.
         """
+        if smoothing is not None:
+            raise ValueError("smoothing needs Keras's TensorFlow backend: leave it out.")
         if micro_batch_size is not None:
             raise ValueError(
                 f"micro_batch_size={micro_batch_size} needs Keras's TensorFlow backend: leave it "

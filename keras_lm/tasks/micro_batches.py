@@ -25,8 +25,9 @@ class StepModel(keras.Model):
     """
 
     micro_batch_size = None
+    smoothing = None
 
-    def compile(self, *args, jit_compile=False, micro_batch_size=None, **kwargs):
+    def compile(self, *args, jit_compile=False, micro_batch_size=None, smoothing=None, **kwargs):
         """As `keras.Model.compile`, and how much of a batch is computed at a time.
 
         With `jit_compile`, XLA recompiles for every sequence length: use it with
@@ -48,15 +49,20 @@ class StepModel(keras.Model):
                 f"micro_batch_size={micro_batch_size}, jit_compile={jit_compile}: pass 1 row or "
                 "more; parts of a batch differ in size, which XLA lacks."
             )
+        if smoothing is not None:
+            smoothing.check(self)
         with self.distribute_strategy.scope():  # Keras makes a metric for the loss
             super().compile(*args, jit_compile=jit_compile, **kwargs)
         self.micro_batch_size = micro_batch_size
+        self.smoothing = smoothing
         check_options(self, [kwargs.get("metrics"), kwargs.get("weighted_metrics")])
 
     def get_compile_config(self):
         config = super().get_compile_config()
         if config and self.micro_batch_size:
             config["micro_batch_size"] = self.micro_batch_size
+        if config and self.smoothing is not None:
+            config["smoothing"] = keras.saving.serialize_keras_object(self.smoothing)
         return config
 
     def prepare_batch(self, data, training):
@@ -81,10 +87,14 @@ class StepModel(keras.Model):
     def train_step(self, data):
         if not self.trainable_weights:
             return super().train_step(data)  # warns
+        return self.train_by(self.optimizer, data)
+
+    def train_by(self, optimizer, data):
+        """Take a step of an optimizer, which may be that of a model that this one is part of."""
         with chance_of_replica(self):
             prepared = self.prepare_batch(data, training=True)
             compute = train_in_parts if self.micro_batch_size else train_at_once
-            results = compute(self, prepared)
+            results = compute(self, optimizer, prepared)
         return self._results(*results)
 
     def test_step(self, data):
@@ -102,11 +112,19 @@ class StepModel(keras.Model):
             share = share_of_batch(number_of_rows(prepared))
         with part_of_batch(share) as added:
             inputs, *compared = self.compute_batch(prepared, training)
-            loss = self.compute_loss(inputs, *compared, training=training)
-        loss = share * tf.cast(loss, "float32")
+            loss = self.loss_of_part(inputs, *compared, training=training)
+        loss = share * loss
         for total, count in added or ():
             loss += tf.math.divide_no_nan(total, sum_over_replicas(count))
         return loss, inputs, compared
+
+    def loss_of_part(self, inputs, labels, outputs, sample_weight, training):
+        """Return the loss of what `compute_batch` returned, a float32 scalar."""
+        loss = self.compute_loss(inputs, labels, outputs, sample_weight, training=training)
+        loss = tf.cast(loss, "float32")
+        if training and self.smoothing is not None:
+            loss += self.smoothing(self, inputs, outputs)
+        return loss
 
     def _results(self, loss, inputs, metrics):
         """Return the logs of a step: of this replica's metrics, and the loss of the whole batch."""
@@ -210,17 +228,17 @@ def share_of_batch(rows):
     return tf.math.divide_no_nan(rows * num_replicas(), sum_over_replicas(rows))
 
 
-def train_at_once(task, prepared):
+def train_at_once(task, optimizer, prepared):
     """Take the step of a prepared batch; return the replica's loss, inputs and metrics."""
     with tf.GradientTape() as tape:
         loss, inputs, compared = task.forward(prepared, training=True)
-        scaled = task.optimizer.scale_loss(loss)
+        scaled = optimizer.scale_loss(loss)
     weights = task.trainable_weights
-    task.optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
+    optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
     return loss, inputs, task.compute_metrics(inputs, *compared)
 
 
-def train_in_parts(task, whole):
+def train_in_parts(task, optimizer, whole):
     """As `train_at_once`, with the gradients of `task.micro_batch_size` rows at a time.
 
     The whole batch is prepared first: how it is corrupted does not depend on the parts, and what
@@ -241,8 +259,8 @@ def train_in_parts(task, whole):
         share = tf.cast(end - start, "float32") * share_of_row
         with tf.GradientTape() as tape, part_of_batch(share, counts):
             inputs, *compared = task.compute_batch(part, training=True)
-            own = share * tf.cast(task.compute_loss(inputs, *compared, training=True), "float32")
-            scaled = task.optimizer.scale_loss(own)
+            own = share * task.loss_of_part(inputs, *compared, training=True)
+            scaled = optimizer.scale_loss(own)
         gradients = tape.gradient(scaled, weights)
         reached.update(i for i, gradient in enumerate(gradients) if gradient is not None)
         task.compute_metrics(inputs, *compared)
@@ -254,7 +272,7 @@ def train_in_parts(task, whole):
         lambda start, *_: start < rows, add_part, (0, 0.0, *zeros), parallel_iterations=1
     )
     gradients = [s if i in reached else None for i, s in enumerate(sums)]
-    task.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
     return loss, whole, task.get_metrics_result()
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_lm.packers import Choices
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
+from keras_lm.training.smoothing import symmetric_divergence
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -59,6 +60,10 @@ class MultipleChoice(Task):
 
     def default_loss(self):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def divergence(self, outputs, others):
+        """Return how far the probabilities of choices differ, (B,), for `AdversarialSmoothing`."""
+        return symmetric_divergence(outputs, others)
 
     def default_metrics(self):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]

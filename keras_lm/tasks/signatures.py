@@ -108,13 +108,22 @@ class TextSignatures:
         return trace(self.task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})
 
     def _of_texts(self, answer, tokenize):
-        texts, example = self.texts(), self.task.example_signature()
-        functions = {"serving_default": answer, "tokenize": trace(self.pieces(tokenize), texts)}
-        if example:  # calls `answer`, without a second copy of the model
-            name, outputs = example
-            inputs = {"inputs": tf.TensorSpec([None], tf.string, "inputs")}
-            functions[name] = trace(example_function(answer, outputs, list(texts)), inputs)
-        return functions
+        pieces = trace(self.pieces(tokenize), self.texts())
+        return {"serving_default": answer, "tokenize": pieces} | self.of_examples(answer)
+
+    def of_examples(self, answer):
+        """Return the signature for `tf.Example`s, which calls `answer`: no second copy of it."""
+        example = self.task.example_signature()
+        if not example:
+            return {}
+        name, outputs = example
+        inputs = {"inputs": tf.TensorSpec([None], tf.string, "inputs")}
+        return {name: trace(example_function(answer, outputs, list(self.texts())), inputs)}
+
+    def methods(self):
+        """Return the method of TF Serving of each signature that is not for Predict."""
+        example = self.task.example_signature()
+        return {example[0]: example[0]} if example else {}
 
     def defaults(self):
         """Return the defaults of inputs: signature → input → array."""
@@ -179,22 +188,23 @@ class TextSignatures:
         If a model does not convert with a variable length, every row has `sequence_length` columns.
         """
         task, texts = self.task, self.texts()
-        try:
-            task.tokenizer.tokenize_lite  # noqa: B018 - a property of some, which says why not
-        except AttributeError as error:
-            raise ValueError(
-                f"{type(task.tokenizer).__name__} cannot tokenize in LiteRT: {error}. Export as a "
-                "SavedModel instead."
-            ) from error
-        packer = task.packer
-        for padding in dict.fromkeys([packer.padding, "fixed"]):
-            task.packer = packer.with_padding(padding)
-            try:
+        self.require_lite()
+        for padding in dict.fromkeys([task.packer.padding, "fixed"]):
+            with task.padded(padding):
                 with for_lite():
                     function = trace(self.answer_lite, texts)
                 yield {"serving_default": function}
-            finally:
-                task.packer = packer
+
+    def require_lite(self):
+        """Raise a ValueError if the tokenizer has no form for LiteRT."""
+        tokenizer = self.task.tokenizer
+        try:
+            tokenizer.tokenize_lite  # noqa: B018 - a property of some, which says why not
+        except AttributeError as error:
+            raise ValueError(
+                f"{type(tokenizer).__name__} cannot tokenize in LiteRT: {error}. Export as a "
+                "SavedModel instead."
+            ) from error
 
     def answer_lite(self, **columns):
         return plain_floats(self.task.answer_lite(columns))

@@ -1,5 +1,6 @@
 """Task: a tokenizer, a packer, a backbone and a head. Shapes: B batch, S sequence."""
 
+import contextlib
 import warnings
 from pathlib import Path
 
@@ -221,6 +222,11 @@ class Task(TextModel):
         return task
 
     @classmethod
+    def from_parts(cls, backbone, **arguments):
+        """Return a task over a backbone, by its arguments in a preset."""
+        return cls(backbone, **arguments)
+
+    @classmethod
     def arguments_from_checkpoint(cls, labels):
         """Return the arguments for a published head (`Labels`), or None for another task's head."""
         return None
@@ -393,6 +399,16 @@ class Task(TextModel):
     @property
     def signatures(self):
         return TextSignatures(self)
+
+    @contextlib.contextmanager
+    def padded(self, padding):
+        """A context in which rows are padded in another way, see `keras_lm.packers.Packer`."""
+        packer = self.packer
+        self.packer = packer.with_padding(padding)
+        try:
+            yield
+        finally:
+            self.packer = packer
 
     def other_signatures(self):
         """Return signatures for texts in another form: name → dict of `tf.TensorSpec`s."""

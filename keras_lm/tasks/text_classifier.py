@@ -15,6 +15,7 @@ from keras_lm.tasks.classes import (
 )
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
+from keras_lm.training.smoothing import symmetric_divergence
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -100,6 +101,13 @@ class TextClassifier(Task):
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def divergence(self, outputs, others):
+        """Return how far the probabilities of texts differ, (B,), for `AdversarialSmoothing`."""
+        if self.multi_label:  # of each class, that it is one and that it is not
+            pairs = (keras.ops.stack([x, keras.ops.zeros_like(x)], -1) for x in (outputs, others))
+            return keras.ops.sum(symmetric_divergence(*pairs), axis=-1)
+        return symmetric_divergence(outputs, others)
 
     def default_metrics(self):
         if self.multi_label:

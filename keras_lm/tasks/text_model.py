@@ -151,11 +151,7 @@ class TextModel(StepModel):
             (x, y, sample_weight), validation_data = datasets.split(
                 x, y, sample_weight, validation_split
             )
-        guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
-        data = (x, y, sample_weight)
-        batches = self.training_batches(*data, batch_size, shuffle, group_by_length)
-        self.text_pair = guessed if self.text_pair is None else self.text_pair
-        self.start_from(y)
+        batches = self.first_batches(x, y, sample_weight, batch_size, shuffle, group_by_length)
         if class_weight is not None:
             batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
         if validation_data is not None:
@@ -180,6 +176,14 @@ class TextModel(StepModel):
             steps_per_epoch=steps_per_epoch,
             **kwargs,
         )
+
+    def first_batches(self, x, y, sample_weight, batch_size, shuffle, group):
+        """Return the packed batches of `fit`, and learn from its data what the task begins with."""
+        guessed, self.text_pair = self.text_pair, self.text_pair if self.is_pair_stated else None
+        batches = self.training_batches(x, y, sample_weight, batch_size, shuffle, group)
+        self.text_pair = guessed if self.text_pair is None else self.text_pair
+        self.start_from(y)
+        return batches
 
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs

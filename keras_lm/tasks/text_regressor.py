@@ -48,6 +48,10 @@ class TextRegressor(Task):
     def default_loss(self):
         return keras.losses.MeanSquaredError()
 
+    def divergence(self, outputs, others):
+        """Return how far the numbers of texts differ, (B,), for `AdversarialSmoothing`."""
+        return keras.ops.square(outputs - others)[:, 0]
+
     def default_metrics(self):
         return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
 

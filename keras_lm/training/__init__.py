@@ -1,5 +1,6 @@
 """Optimizers, learning-rate schedules, and training runs that may be interrupted."""
 
+from keras_lm.training.adapters import enable_adapters, load_adapters, save_adapters
 from keras_lm.training.averaging import AverageWeights
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing, layer_groups
@@ -12,11 +13,13 @@ from keras_lm.training.schedules import (
     WarmupLinearDecay,
     WarmupPolynomialDecay,
 )
+from keras_lm.training.smoothing import AdversarialSmoothing
 from keras_lm.training.streams import fit_sentences, fit_streams
 from keras_lm.training.windows import fit_windows
 
 __all__ = [
     "AdamW",
+    "AdversarialSmoothing",
     "AverageWeights",
     "DiscriminativeAdamW",
     "EvaluateEvery",
@@ -29,11 +32,14 @@ __all__ = [
     "TrainingCheckpoint",
     "WarmupLinearDecay",
     "WarmupPolynomialDecay",
+    "enable_adapters",
     "enable_lora",
     "fit_sentences",
     "fit_streams",
     "fit_windows",
     "layer_groups",
+    "load_adapters",
     "load_lora",
+    "save_adapters",
     "save_lora",
 ]

@@ -17,10 +17,11 @@ def layer_groups(task):
 
     The groups are the embeddings, each numbered layer of the backbone, and the head. Weights after
     the last layer, such as a final norm, belong to its group; weights that the head shares with the
-    backbone, such as a language model's embedding, belong to the head's.
+    backbone, such as a language model's embedding, belong to the head's. Layers of an encoder and a
+    decoder that have the same number are one group, and so are all heads of a `MultiTask`.
 
     Args:
-        task: `keras_lm.tasks.Task`.
+        task: `keras_lm.tasks.Task` or `MultiTask`, over any model.
     """
     backbone = task.backbone
     while hasattr(backbone, "backbone"):  # a feature extractor has a backbone of its own

@@ -1,16 +1,8 @@
 """Low-rank adaptation: train small matrices beside the frozen kernels of a pretrained model."""
 
-import hashlib
-import json
-import pathlib
-
 import keras
-import numpy as np
-import safetensors
-from safetensors.numpy import save_file
 
-from keras_lm import files
-from keras_lm.converters import CheckpointError
+from keras_lm.training import updates
 
 ATTENTION = ("query_key_value", "query", "key_value")  # whatever a model's attention has of these
 FORMAT = "keras_lm.lora.1"
@@ -25,7 +17,7 @@ def enable_lora(task, rank=8, alpha=None, layers=ATTENTION):
     hold the sums, and load as plain models; see `save_lora` for the update alone.
 
     Args:
-        task: `keras_lm.tasks.Task`, not trained since it was compiled.
+        task: `keras_lm.tasks.Task` or `MultiTask`, not trained since it was compiled.
         rank: int, 1 or more.
         alpha: float, or None for `rank`. The update is multiplied by alpha / rank.
         layers: names of Dense layers of the backbone: by default the projections to queries, keys
@@ -58,13 +50,7 @@ def enable_lora(task, rank=8, alpha=None, layers=ATTENTION):
         )
     if any(layer.lora_enabled for layer in dense):
         raise ValueError("The task has LoRA already: load its preset again to choose other layers.")
-    if task.optimizer is not None and task.optimizer.built:
-        raise ValueError(
-            "The task's optimizer has state for other weights: call enable_lora before fit, or "
-            "task.compile() before it."
-        )
-    for variable in task.backbone.trainable_variables:
-        variable.trainable = False
+    updates.freeze(task, "enable_lora")
     for layer in chosen:
         layer.enable_lora(rank, alpha)
 
@@ -88,12 +74,8 @@ def save_lora(task, path):
         "rank": layers[0].lora_rank,
         "alpha": layers[0].lora_alpha,
         "layers": sorted({layer.name for layer in layers}),
-        "task": type(task).__name__,
-        "backbone": _digest(task),
     }
-    arrays = {name: np.array(variable.numpy()) for name, variable in _learnt(task).items()}
-    with files.replacing(path) as new:
-        save_file(arrays, new, metadata={"format": FORMAT, "lora": json.dumps(settings)})
+    updates.save(task, path, FORMAT, settings, _is_learnt)
 
 
 def load_lora(task, path):
@@ -114,49 +96,22 @@ def load_lora(task, path):
         task = keras_lm.tasks.TextClassifier.from_preset(SOURCE, num_classes=2)
         keras_lm.training.load_lora(task, "reviews.safetensors")
     """
-    path = pathlib.Path(path).expanduser()
-    settings, arrays = _read(path)
-    if settings["backbone"] != _digest(task):
-        raise ValueError(
-            f"{path} was trained over a backbone with other weights: load it into a task from the "
-            "preset or checkpoint that the training began with."
-        )
-    layers = [layer for layer in _dense_layers(task) if layer.name in settings["layers"]]
-    expected = {name: tuple(variable.shape) for name, variable in _head(task).items()}
-    for layer in layers:
-        (rows, columns), beside = layer._kernel.shape, layer._kernel.path.removesuffix("kernel")
-        expected[f"{beside}lora_kernel_a"] = (rows, settings["rank"])
-        expected[f"{beside}lora_kernel_b"] = (settings["rank"], columns)
-    found = {name: array.shape for name, array in arrays.items()}
-    if found != expected:
-        wrong = next(n for n in [*expected, *found] if found.get(n) != expected.get(n))
-        raise ValueError(
-            f"{path} is of a {settings['task']} in which {wrong!r} is {found.get(wrong)}, and in "
-            f"this {type(task).__name__} it is {expected.get(wrong)}: make the task as it was."
-        )
+
+    def shapes(settings):
+        found = {}
+        for layer in [each for each in _dense_layers(task) if each.name in settings["layers"]]:
+            (rows, columns), beside = layer._kernel.shape, layer._kernel.path.removesuffix("kernel")
+            found[f"{beside}lora_kernel_a"] = (rows, settings["rank"])
+            found[f"{beside}lora_kernel_b"] = (settings["rank"], columns)
+        return found
+
+    settings, arrays = updates.load(task, path, FORMAT, "save_lora", _is_learnt, shapes)
     enable_lora(task, settings["rank"], settings["alpha"], settings["layers"])
-    for name, variable in _learnt(task).items():
-        variable.assign(arrays[name])
+    updates.assign(task, arrays, _is_learnt)
 
 
-def _read(path):
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist: pass a file by keras_lm.training.save_lora."
-        )
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") == FORMAT:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return json.loads(metadata["lora"]), arrays
-    except (safetensors.SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
-        raise CheckpointError(
-            f"{path} is damaged or incomplete: {error}. Copy it again."
-        ) from error
-    raise CheckpointError(
-        f"{path} was not written by keras_lm.training.save_lora: pass one that was."
-    )
+def _is_learnt(path):
+    return path.endswith(("/lora_kernel_a", "/lora_kernel_b"))
 
 
 def _dense_layers(task):
@@ -166,28 +121,3 @@ def _dense_layers(task):
 
 def _lora_layers(task):
     return [layer for layer in _dense_layers(task) if layer.lora_enabled]
-
-
-def _updates(task):
-    layers = _lora_layers(task)
-    return {v.path: v for layer in layers for v in (layer.lora_kernel_a, layer.lora_kernel_b)}
-
-
-def _learnt(task):
-    return _head(task) | _updates(task)
-
-
-def _head(task):
-    below = {id(variable) for variable in task.backbone.weights}
-    return {v.path: v for v in task.trainable_variables if id(v) not in below}
-
-
-def _digest(task):
-    """Return the SHA-256 of the backbone's weights, without updates."""
-    updates = _updates(task)
-    digest = hashlib.sha256()
-    for variable in sorted(task.backbone.weights, key=lambda v: v.path):
-        if variable.path not in updates and "seed_generator" not in variable.path:
-            digest.update(f"{variable.path} {variable.dtype} {tuple(variable.shape)}\n".encode())
-            digest.update(np.ascontiguousarray(variable.numpy()).view(np.uint8).data)
-    return digest.hexdigest()

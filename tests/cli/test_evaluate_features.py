@@ -197,3 +197,16 @@ def test_features_refuse(fail, tiny, tmp_path):
     assert "2 hidden states" in fail("features", tiny, "x", *output, "--layers", "7")
     assert "2 hidden states" in fail("features", tiny, "x", *output, "--layers", "0,7")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_ensemble_is_measured_and_several_tasks_are_not(run, fail, task, labelled, tmp_path):
+    data = labelled(["good", "bad", "good", "good", "bad", "good"])
+    other = tasks.TextClassifier(task.backbone, tokenizer=task.tokenizer, num_classes=2)
+    both = tasks.Ensemble([task, other])
+    both.save_to_preset(tmp_path / "both")
+    found = json.loads(run("evaluate", tmp_path / "both", data, "--json"))
+    right = both.classify(TEXTS)["labels"] == ["good", "bad", "good", "good", "bad", "good"]
+    assert found["accuracy"] == pytest.approx(np.mean(right))
+    tasks.MultiTask({"a": task, "b": other}).save_to_preset(tmp_path / "several")
+    assert "not compared with labels" in fail("evaluate", tmp_path / "several", data)
+    assert "holds several tasks" in fail("predict", tmp_path / "several", data)

@@ -58,3 +58,21 @@ def test_lora_trains_few_weights(run, write, tiny, tmp_path):
     )
     changed = {path for path in before if not np.array_equal(before[path], after[path])}
     assert changed == {path for path in before if path.endswith("query_key_value/kernel")}
+
+
+@pytest.mark.slow
+def test_adapters_train_few_weights(run, write, tiny, tmp_path):
+    arguments = ["finetune", tiny, write("train.csv", CSV), "--output", tmp_path / "new"]
+    run(*arguments, "--adapters", 2, "--learning-rate", 0.05, "--epochs", 2)
+    before, after = (
+        {v.path: v.numpy() for v in tasks.FeatureExtractor.from_preset(source).backbone.weights}
+        for source in (tiny, tmp_path / "new")
+    )
+    assert {path for path in after.keys() - before.keys() if "/adapter/" not in path} == set()
+    changed = {path for path in before if not np.array_equal(before[path], after[path])}
+    assert changed == {path for path in before if path.endswith(("/gamma", "/beta"))}
+
+
+def test_lora_or_adapters(fail, write, tiny, tmp_path):
+    arguments = ["finetune", tiny, write("train.csv", CSV), "--output", tmp_path / "new"]
+    assert "drop one" in fail(*arguments, "--lora", 2, "--adapters", 2)

@@ -15,8 +15,9 @@ from keras_lm.models import (
     ElectraBackbone,
     ElmoBackbone,
     GPT2Backbone,
+    MarianBackbone,
 )
-from keras_lm.tasks import CausalLM, TextClassifier
+from keras_lm.tasks import CausalLM, MultiTask, Seq2SeqLM, TextClassifier
 from keras_lm.tokenizers import WordTokenizer
 from keras_lm.training import (
     AdamW,
@@ -102,6 +103,28 @@ def test_groups_of_elmo():
         ["layer_1"],
         ["classifier"],
     ]
+
+
+def test_groups_of_two_stacks():
+    backbone = MarianBackbone(20, 2, 2, 8, 8)
+    assert names(layer_groups(Seq2SeqLM(backbone))) == [
+        ["decoder_block_0", "encoder_block_0"],
+        ["decoder_block_1", "encoder_block_1"],
+        ["token_embedding"],
+    ]
+
+
+def test_heads_of_several_tasks_are_one_group(tokenizer):
+    backbone = recurrent(tokenizer)
+    made = {"backbone": backbone, "tokenizer": tokenizer, "num_classes": 2}
+    task = MultiTask({"a": TextClassifier(**made), "b": TextClassifier(**made)})
+    task.compile(run_eagerly=True)
+    groups = layer_groups(task)
+    assert names(groups)[1:] == [["lstm_0"], ["lstm_1"], ["classifier"]]
+    assert sum(map(len, groups)) == len(task.trainable_variables)
+    before = [variable.numpy() for variable in backbone.weights]
+    task.fit({"a": (OPINIONS, [1, 0])}, callbacks=[GradualUnfreezing()], verbose=0)
+    assert all(map(np.array_equal, before, [variable.numpy() for variable in backbone.weights]))
 
 
 def test_groups_of_ulmfit(tokenizer):

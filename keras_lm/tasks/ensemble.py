@@ -1,0 +1,224 @@
+"""Several models that answer as one. Shapes: B batch, C classes."""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_lm import presets
+from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.signatures import TextSignatures, frozen, trace
+from keras_lm.tasks.task import Task
+from keras_lm.tasks.text_classifier import TextClassifier
+from keras_lm.tasks.text_regressor import TextRegressor
+
+
+class Ensemble(Task):
+    """Answer with the mean of what several models of one task answer.
+
+    Of classifiers it is the mean of the probabilities, of regressors that of the numbers. Members
+    may be any models and have any tokenizers: each reads the same strings by its own. They are
+    trained before, each by its own `fit`. An ensemble of classifiers is a `TextClassifier` to
+    whatever takes one, one of regressors a `TextRegressor`: it evaluates, answers, teaches a
+    `Distiller`, has a preset, and goes into one artefact with all members.
+
+    Args:
+        members: list of two or more trained `TextClassifier` with the same classes, or of
+            `TextRegressor`; all with tokenizers.
+
+    Call: `task(inputs)` takes what `preprocess` returns. Of classifiers it returns the logits of
+    the mean probabilities (B, C), of regressors the mean (B, 1), float32.
+
+    Raises:
+        ValueError: if there are fewer than two members, they are of other tasks or of different
+            ones, differ in their classes or in whether they read pairs, or one has no tokenizer.
+
+    Example:
+
+        seeds = [keras_lm.tasks.TextClassifier.from_preset(f"critic-{i}") for i in range(3)]
+        task = keras_lm.tasks.Ensemble(seeds)
+        task.evaluate(texts, labels)
+        task.export("exported")
+
+    Source: Devlin et al. 2018, https://arxiv.org/abs/1810.04805, table 2; the mean of
+    probabilities: Lakshminarayanan et al. 2017, https://arxiv.org/abs/1612.01474, section 2.4.
+    """
+
+    def __new__(cls, members=(), name=None):
+        if cls is Ensemble:
+            return super().__new__(_kind_of(members), members, name=name)
+        return super().__new__(cls, members, name=name)
+
+    def __init__(self, members, name=None):
+        require_tensorflow("An ensemble")
+        _check(members)
+        first = members[0]
+        # Not `Task.__init__`: tokenizers and packers are those of the members.
+        super(Task, self).__init__(name=name, dtype=first.dtype_policy)
+        self.members = list(members)
+        self.backbone = first.backbone
+        self.tokenizer = first.tokenizer
+        # Lists of words are for ensembles all of whose members take them.
+        strictest = min(members, key=lambda member: member.packer.takes_words)
+        self.rows, self.packer, self.packing = strictest.rows, strictest.packer, strictest.packing
+        self.text_pair = next((m.text_pair for m in members if m.text_pair is not None), None)
+        self.is_pair_stated = True
+        self._graphs = {}
+        self.built = True
+
+    def call(self, inputs, training=None):
+        outputs = []
+        for number, member in enumerate(self.members):
+            prefix = _prefix(number)
+            mine = {k.removeprefix(prefix): v for k, v in inputs.items() if k.startswith(prefix)}
+            outputs.append(ops.cast(member(mine, training=training), "float32"))
+        return self.mean(ops.stack(outputs))
+
+    def mean(self, outputs):
+        """Return the outputs of the ensemble (B, C) for those of its members (members, B, C)."""
+        return ops.mean(outputs, axis=0)
+
+    def is_packed(self, x):
+        return isinstance(x, dict) and any(name.startswith(_prefix(0)) for name in x)
+
+    def preprocess(self, columns, tokenize=None):
+        """Return the packed inputs of all members, under names that begin with `member_0_`, ….
+
+        `tokenize` is not read: each member has its own.
+        """
+        return self._packed(columns, [member.tokenize for member in self.members])
+
+    def answer_lite(self, columns):
+        packed = self._packed(columns, [m.tokenizer.tokenize_lite for m in self.members])
+        return self.decode(self(packed, training=False), packed)
+
+    def _packed(self, columns, tokenizers):
+        if not isinstance(columns, dict) or not all(map(tf.is_tensor, columns.values())):
+            columns = self.columns(columns)
+        return {
+            f"{_prefix(number)}{name}": value
+            for number, member in enumerate(self.members)
+            for name, value in member.preprocess(columns, tokenizers[number]).items()
+        }
+
+    def fit(self, *args, **kwargs):
+        """Raise a ValueError: members learn by themselves, which is what makes them differ."""
+        raise ValueError(
+            "An ensemble is not trained: call fit of each member, perhaps with other seeds, and "
+            "make the Ensemble of them."
+        )
+
+    # === From and to files ===
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels):
+        return None  # nobody publishes several
+
+    def save_to_preset(self, folder, overwrite=True):
+        """Write a preset with a preset of each member in it; see `Task.save_to_preset`."""
+        presets.save_ensemble(folder, self, overwrite)
+
+    def get_config(self):
+        raise NotImplementedError("An ensemble has no .keras file: call save_to_preset.")
+
+    # === Exports ===
+
+    @property
+    def signatures(self):
+        return EnsembleSignatures(self)
+
+    @property
+    def lookups(self):
+        return [lookup for member in self.members for lookup in member.lookups]
+
+    @contextlib.contextmanager
+    def padded(self, padding):
+        with contextlib.ExitStack() as stack:
+            for member in self.members:
+                stack.enter_context(member.padded(padding))
+            yield
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ClassifierEnsemble(Ensemble, TextClassifier):
+    """The mean of the probabilities of several `TextClassifier`; see `Ensemble`."""
+
+    def __init__(self, members, name=None):
+        super().__init__(members, name=name)
+        first = members[0]
+        self.num_classes, self.multi_label = first.num_classes, first.multi_label
+        self.class_names = next((m.class_names for m in members if m.class_names), None)
+        self.compile()
+
+    def mean(self, outputs):
+        if self.multi_label:
+            yes, no = (ops.mean(ops.sigmoid(x), axis=0) for x in (outputs, -outputs))
+            return _log(yes) - _log(no)
+        return _log(ops.mean(ops.softmax(outputs), axis=0))
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class RegressorEnsemble(Ensemble, TextRegressor):
+    """The mean of the numbers of several `TextRegressor`; see `Ensemble`."""
+
+    def __init__(self, members, name=None):
+        super().__init__(members, name=name)
+        self.compile()
+
+
+class EnsembleSignatures(TextSignatures):
+    """Those of `TextSignatures` about texts: members have pieces and inputs of their own."""
+
+    def functions(self):
+        texts = self.texts()
+        others = {n: s for n, s in self.task.other_signatures().items() if s != texts}
+        answer = trace(self.answer(), texts)
+        words = {name: trace(self.answer(), specs) for name, specs in others.items()}
+        return {"serving_default": answer} | self.of_examples(answer) | words
+
+    def frozen_functions(self):
+        answer = frozen(trace(self.answer(), self.texts()))
+        return {"serving_default": answer} | self.of_examples(answer)
+
+    def requests(self, batch_sizes):
+        requests = super().requests(batch_sizes)
+        return [request for request in requests if request[0] != "tokenize"]
+
+    def require_lite(self):
+        for member in self.task.members:
+            member.signatures.require_lite()
+
+
+def _prefix(number):
+    return f"member_{number}_"
+
+
+def _log(probabilities):
+    return ops.log(ops.maximum(probabilities, 1e-37))
+
+
+def _kind_of(members):
+    for kind, ensemble in (
+        (TextClassifier, ClassifierEnsemble),
+        (TextRegressor, RegressorEnsemble),
+    ):
+        if members and all(isinstance(member, kind) for member in members):
+            return ensemble
+    given = ", ".join(dict.fromkeys(type(member).__name__ for member in members)) or "none"
+    raise ValueError(
+        f"members are {given}: pass a list of TextClassifier, or a list of TextRegressor."
+    )
+
+
+def _check(members):
+    if len(members) < 2:
+        raise ValueError(f"members has {len(members)}: pass two or more.")
+    for name in ("num_classes", "class_names", "multi_label", "text_pair"):
+        known = [getattr(member, name, None) for member in members]
+        values = [value for value in known if value is not None]
+        if any(value != values[0] for value in values):
+            raise ValueError(f"members differ in {name}, {known}: pass some that were made alike.")
+    for number, member in enumerate(members):
+        if member.tokenizer is None:
+            raise ValueError(f"members[{number}] has no tokenizer: all read raw strings.")

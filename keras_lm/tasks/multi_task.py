@@ -1,0 +1,370 @@
+"""Several tasks over one encoder, trained together and shipped as one artefact."""
+
+import re
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm import export, presets
+from keras_lm.registry import TASKS, register
+from keras_lm.tasks.backend_steps import StepModel, require_tensorflow
+from keras_lm.tasks.task import Task
+from keras_lm.training import AdamW, schedules
+
+
+class MultiTask(StepModel):
+    """Train several tasks over one backbone together, and ship them as one artefact.
+
+    Each has its own head, labels, loss and metrics, and stays a task like any other, in `tasks`: to
+    predict with, to evaluate, to train on alone. In `fit` a batch belongs to one task; an epoch is
+    all batches of all tasks, shuffled, so that tasks count by the sizes of their data. Only the
+    weights that a batch's task reads are updated, by one optimizer for all.
+
+    A preset holds the backbone once, and so does a SavedModel, whose signatures begin with the
+    task's name: `sentiment` answers texts, `sentiment_tokenize`, `sentiment_classify` and the like
+    are as `keras_lm.export` has them of a task alone. For LiteRT, export the tasks one by one.
+
+    Args:
+        tasks: dict of name → `keras_lm.tasks.Task`. All are over the same backbone and have the
+            same tokenizer, the very same objects: make the first from a preset, and the others of
+            its `backbone` and `tokenizer`. A name is of small letters, digits and `_`.
+
+    Raises:
+        ValueError: if there are no tasks, one is there twice or writes with a decoder, a name is
+            of other characters, a backbone or a tokenizer is another object, or this is in the
+            scope of a strategy with several replicas.
+
+    Example:
+
+        sentiment = keras_lm.tasks.TextClassifier.from_preset(SOURCE, class_names=["bad", "good"])
+        shared = {"backbone": sentiment.backbone, "tokenizer": sentiment.tokenizer}
+        similarity = keras_lm.tasks.TextRegressor(**shared)
+        task = keras_lm.tasks.MultiTask({"sentiment": sentiment, "similarity": similarity})
+        task.fit({"sentiment": (texts, labels), "similarity": (pairs, scores)}, epochs=3)
+        sentiment.classify(["I laughed"])
+        task.export("exported")  # signatures sentiment, similarity, …
+
+    Source: MT-DNN, Liu et al. 2019, https://arxiv.org/abs/1901.11504, algorithm 1.
+    """
+
+    has_decoder = False
+    pretraining_head = None
+    text_pair = None
+
+    def __init__(self, tasks, name=None):
+        require_tensorflow("Training of several tasks together")
+        _check_tasks(tasks)
+        first = next(iter(tasks.values()))
+        super().__init__(name=name, dtype=first.dtype_policy)
+        if self.distribute_strategy.num_replicas_in_sync > 1:
+            raise ValueError(
+                "tasks are trained together on one device only: make them and the MultiTask outside"
+                " of strategy.scope()."
+            )
+        self.tasks = dict(tasks)
+        self.backbone = first.backbone
+        self.tokenizer = first.tokenizer
+        self._batches = {}  # name of a task → iterator of its batches, while it trains
+        self.built = True
+        self.compile()
+
+    # === Training ===
+
+    @property
+    def trainable_weights(self):
+        weights = {id(v): v for task in self.tasks.values() for v in task.trainable_weights}
+        return list(weights.values())
+
+    trainable_variables = property(lambda self: self.trainable_weights)
+
+    def compile(self, optimizer="auto", run_eagerly=False):
+        """Set the optimizer; losses, metrics and `micro_batch_size` are those of each task.
+
+        After a task is compiled again, compile this, too.
+        """
+        optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
+        super().compile(optimizer, run_eagerly=run_eagerly)
+
+    def fit(
+        self,
+        data,
+        batch_size=None,
+        epochs=1,
+        verbose="auto",
+        callbacks=None,
+        validation_data=None,
+        initial_epoch=0,
+    ):
+        """Train on batches of all tasks, shuffled, as `keras.Model.fit` on raw strings.
+
+        Args:
+            data: dict of a task's name → `(x, y)` or `(x, y, sample_weight)` as its own `fit` takes
+                them, or a `tf.data.Dataset` of batches whose number is known. Tasks that are not
+                named rest.
+            validation_data: the same, for `evaluate` after each epoch.
+            batch_size, epochs, verbose, callbacks, initial_epoch: as `Task.fit`.
+
+        Returns:
+            Keras's `History`, with the logs of each task under its name: `sentiment_loss`, ….
+
+        Raises:
+            ValueError: if there is no data or no such task, a dataset's length is unknown, or as
+                the task's own `fit` does.
+        """
+        batches = {
+            name: self.tasks[name].first_batches(*given, batch_size, True, True)
+            for name, given in self._by_task(data).items()
+        }
+        sizes = {name: int(dataset.cardinality()) for name, dataset in batches.items()}
+        for name in [name for name, size in sizes.items() if size < 1]:
+            raise ValueError(
+                f"data[{name!r}] has an unknown number of batches, or no end: state it with "
+                "tf.data.experimental.assert_cardinality, or cut it by .take(n)."
+            )
+        turns = np.repeat([*sizes], [*sizes.values()])
+        steps = len(turns)
+        schedules.plan(self, -initial_epoch * steps, epochs * steps)
+        if validation_data is not None:
+            validation = _EachEvaluated(self, self._by_task(validation_data), batch_size)
+            callbacks = [validation, *keras.tree.flatten(callbacks or [])]
+        # Without an end, so that an epoch takes each task's batches once, newly shuffled.
+        self._batches = {name: iter(dataset.repeat()) for name, dataset in batches.items()}
+        try:
+            return super().fit(
+                tf.data.Dataset.from_tensor_slices(turns).shuffle(steps),
+                epochs=epochs,
+                verbose=verbose,
+                callbacks=callbacks,
+                shuffle=False,  # done above
+                initial_epoch=initial_epoch,
+            )
+        finally:
+            self._batches = {}
+
+    def make_train_function(self, force=False):
+        """Make the step: whose turn it is → that task's own step, on its next batch."""
+        if self.train_function is not None and not force:
+            return
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+
+        def step_of(task):
+            def step(batches):
+                return task.train_by(self.optimizer, next(batches))
+
+            return step if self.run_eagerly else tf.function(step, reduce_retracing=True)
+
+        steps = {name: step_of(task) for name, task in self.tasks.items()}
+
+        def train_function(turns):
+            name = next(turns).numpy().decode()
+            steps[name](self._batches[name])
+            return self.get_metrics_result()
+
+        self.train_function = train_function
+
+    @property
+    def metrics(self):
+        return [metric for task in self.tasks.values() for metric in task.metrics]
+
+    def get_metrics_result(self):
+        """Return the logs of the tasks that have had a batch, and `loss`, the mean of all rows."""
+        seen = {n: t for n, t in self.tasks.items() if float(t._loss_tracker.count)}
+        logs = {name: task.get_metrics_result() for name, task in seen.items()}
+        rows = sum(float(task._loss_tracker.count) for task in seen.values())
+        total = sum(float(task._loss_tracker.total) for task in seen.values())
+        return {"loss": total / max(rows, 1.0)} | _joined(logs)
+
+    def evaluate(self, data, batch_size=None, verbose="auto"):
+        """Return a dict of what each task's own `evaluate` returns, under its name.
+
+        Args:
+            data, batch_size: see `fit`.
+            verbose: see `Task.evaluate`.
+        """
+        return _joined(
+            {
+                name: self.tasks[name].evaluate(
+                    x, y, batch_size, verbose, sample_weight=weight, return_dict=True
+                )
+                for name, (x, y, weight) in self._by_task(data).items()
+            }
+        )
+
+    def predict(self, data, batch_size=None, verbose="auto"):
+        """Return a dict of a task's name → the outputs of its own `predict`, for texts by name."""
+        self._check_names(data)
+        return {name: self.tasks[name].predict(x, batch_size, verbose) for name, x in data.items()}
+
+    def _by_task(self, data):
+        """Return name → (x, y, sample_weight)."""
+        self._check_names(data)
+        return {
+            name: (*given, None)[:3] if isinstance(given, tuple) else (given, None, None)
+            for name, given in data.items()
+        }
+
+    def _check_names(self, data):
+        if not isinstance(data, dict) or not data or not set(data) <= set(self.tasks):
+            given = sorted(data) if isinstance(data, dict) else type(data).__name__
+            raise ValueError(
+                f"data is {given}: pass a dict with data for some of the tasks {[*self.tasks]}."
+            )
+
+    # === From and to files ===
+
+    @classmethod
+    def from_preset(cls, source, load_weights=True, **arguments):
+        """Load the tasks of a preset, compiled; see `Task.from_preset`."""
+        return presets.load_task(source, cls, load_weights=load_weights, **arguments)
+
+    @classmethod
+    def arguments_from_checkpoint(cls, labels):
+        return None  # nobody publishes several
+
+    @classmethod
+    def from_parts(cls, backbone, tokenizer=None, tasks=None):
+        """Return the tasks that `get_arguments` describes, over a backbone."""
+        if tasks is None:
+            raise ValueError(
+                f"It holds no {cls.__name__}: load one task by its own from_preset, make others of "
+                f"its backbone and tokenizer, and pass them to {cls.__name__}."
+            )
+        return cls(
+            {
+                name: TASKS[stated["class"]](backbone, tokenizer=tokenizer, **stated["arguments"])
+                for name, stated in tasks.items()
+            }
+        )
+
+    def get_arguments(self):
+        return {
+            "tasks": {
+                name: {"class": type(task).__name__, "arguments": task.get_arguments()}
+                for name, task in self.tasks.items()
+            }
+        }
+
+    def save_to_preset(self, folder, overwrite=True):
+        """Write a preset of all tasks, atomically; see `Task.save_to_preset`."""
+        presets.save(folder, backbone=self.backbone, task=self, overwrite=overwrite)
+
+    def missing_tokens(self):
+        return []
+
+    def with_fine_tuning_tokens(self):
+        return self
+
+    # === Exports ===
+
+    def export(self, path, format="saved_model", **options):
+        """Write all tasks as one SavedModel; see `keras_lm.export.export`.
+
+        `texts` is a dict of a task's name → texts to compare its answers on.
+        """
+        return export.export(self, path, format, **options)
+
+    @property
+    def signatures(self):
+        return MultiTaskSignatures(self.tasks)
+
+    @property
+    def lookups(self):
+        return [lookup for task in self.tasks.values() for lookup in task.lookups]
+
+
+class MultiTaskSignatures:
+    """The signatures of several tasks, under their names; see `TextSignatures`."""
+
+    def __init__(self, tasks):
+        self.parts = {name: task.signatures for name, task in tasks.items()}
+
+    def texts(self):
+        return {name: part.texts() for name, part in self.parts.items()}
+
+    def functions(self):
+        return self._named(lambda part: part.functions())
+
+    def methods(self):
+        return self._named(lambda part: part.methods())
+
+    def defaults(self):
+        return self._named(lambda part: part.defaults())
+
+    def files(self):
+        return {}
+
+    def frozen_functions(self):
+        raise ValueError(
+            "freeze=True would put the weights into the graph once for each task: leave it out, or "
+            "export the tasks one by one."
+        )
+
+    def lite_functions(self):
+        raise ValueError(
+            f"a .tflite is for one task: export those of {[*self.parts]} one by one, or all as a "
+            "SavedModel."
+        )
+
+    def requests(self, batch_sizes):
+        for name, part in self.parts.items():
+            for signature, arrays in part.requests(batch_sizes):
+                yield _name_of(name, signature), arrays
+
+    def _named(self, of_part):
+        named = {}
+        for name, part in self.parts.items():
+            mine = {_name_of(name, signature): each for signature, each in of_part(part).items()}
+            for both in mine.keys() & named.keys():
+                raise ValueError(
+                    f"two tasks of {[*self.parts]} have a signature {both!r}: rename one of them."
+                )
+            named |= mine
+        return named
+
+
+class _EachEvaluated(keras.callbacks.Callback):
+    """Adds what `evaluate` returns to an epoch's logs, before other callbacks read these."""
+
+    def __init__(self, task, data, batch_size):
+        super().__init__()
+        self.task, self.data, self.batch_size = task, data, batch_size
+
+    def on_epoch_end(self, epoch, logs=None):
+        found = self.task.evaluate(self.data, self.batch_size, verbose=0)
+        logs.update({f"val_{name}": value for name, value in found.items()})
+
+
+def _name_of(task, signature):
+    return task if signature == "serving_default" else f"{task}_{signature}"
+
+
+def _joined(logs):
+    return {f"{name}_{key}": v for name, found in logs.items() for key, v in found.items()}
+
+
+def _check_tasks(tasks):
+    if not isinstance(tasks, dict) or not tasks:
+        raise ValueError(f"tasks is {tasks!r}: pass a dict of a name → task, one or more.")
+    first_name, first = next(iter(tasks.items()))
+    for name, task in tasks.items():
+        if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
+            raise ValueError(f"tasks has the name {name!r}: use small letters, digits and _.")
+        if not isinstance(task, Task) or task.has_decoder:
+            raise ValueError(
+                f"tasks[{name!r}] is a {type(task).__name__}: pass tasks over an encoder, or over "
+                "one stack of a decoder."
+            )
+        for part in ("backbone", "tokenizer"):
+            if getattr(task, part) is not getattr(first, part):
+                raise ValueError(
+                    f"tasks[{name!r}] has another {part} than tasks[{first_name!r}]: make it of "
+                    f"the same object, {type(task).__name__}(first.backbone, "
+                    "tokenizer=first.tokenizer, …)."
+                )
+    if len({id(task) for task in tasks.values()}) < len(tasks):
+        raise ValueError("tasks has the same task twice: make one for each name.")
+
+
+register(MultiTask, TASKS)

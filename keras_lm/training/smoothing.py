@@ -1,0 +1,129 @@
+"""Adversarial smoothing: answers that small changes of the embeddings do not change.
+
+Shapes: B batch, S sequence, D width of an embedding, C classes.
+"""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+EMBEDDINGS = ("token_embedding", "word_embedding")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class AdversarialSmoothing:
+    """A term of the training loss: how far an answer moves if the embeddings move against it.
+
+    From random noise, the embeddings of each text take one step in the direction in which the
+    answer changes most, of length `radius`; the term is what it changes there: the symmetric
+    divergence of a classifier's probabilities, the squared difference of a regressor's numbers. A
+    training step computes three forward passes instead of one. With `micro_batch_size` the term is
+    that of the whole batch.
+
+    This is the regularisation of SMART, with a step of given length (L2, over a text) in place of
+    its projection into a cube, and without its proximal updates.
+
+    Args:
+        weight: float, 0 or more. Weight of the term in the loss.
+        radius: float above 0. Length of the change, over all tokens of a text.
+        noise: float above 0. Standard deviation of the change from which the step starts.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+
+        smoothing = keras_lm.training.AdversarialSmoothing(weight=1.0, radius=0.3)
+        task.compile(smoothing=smoothing)
+        task.fit(texts, labels)
+
+    Source: SMART, Jiang et al. 2020, https://arxiv.org/abs/1911.03437, section 3.1; the step as in
+    virtual adversarial training, Miyato et al. 2017, https://arxiv.org/abs/1704.03976, section 3.2.
+    """
+
+    def __init__(self, weight=1.0, radius=0.3, noise=1e-3):
+        if weight < 0:
+            raise ValueError(f"weight={weight} is negative: use 0 for none.")
+        for name, value in (("radius", radius), ("noise", noise)):
+            if not value > 0:
+                raise ValueError(f"{name}={value} is not positive.")
+        self.weight, self.radius, self.noise = weight, radius, noise
+
+    def get_config(self):
+        return {"weight": self.weight, "radius": self.radius, "noise": self.noise}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+    def check(self, task):
+        """Raise a ValueError if a task cannot be smoothed."""
+        if not hasattr(task, "divergence"):
+            raise ValueError(
+                f"smoothing compares the answers to whole texts, and {type(task).__name__} has "
+                "none: it is for classifiers, regressors and multiple choice."
+            )
+        if not _embeddings(task):
+            raise ValueError(
+                f"smoothing moves the embeddings of tokens, of which {type(task.backbone).__name__}"
+                " has no layer: leave it out."
+            )
+        if task.distribute_strategy.num_replicas_in_sync > 1:
+            raise ValueError(
+                "smoothing is computed on one device only: leave it out inside of strategy.scope()."
+            )
+
+    def __call__(self, task, inputs, outputs):
+        """Return the term for a batch, a float32 scalar, from its inputs and the task's outputs."""
+        (embedding,) = _embeddings(task)
+        fixed = ops.stop_gradient(outputs)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            start = _Change(lambda shape: self.noise * tf.random.normal(shape), tape)
+            with start.of(embedding):
+                moved = task(inputs, training=True)
+            change = ops.sum(task.divergence(moved, fixed))
+        direction = tape.gradient(change, start.value)  # (B, S, D)
+        length = ops.sqrt(ops.sum(ops.square(direction), axis=(1, 2), keepdims=True))
+        step = self.radius * tf.math.divide_no_nan(direction, length)
+        with _Change(lambda shape: ops.stop_gradient(step)).of(embedding):
+            moved = task(inputs, training=True)
+        return self.weight * ops.mean(task.divergence(moved, outputs))
+
+
+def symmetric_divergence(logits, others):
+    """Return the two Kullback-Leibler divergences between softmaxes (…, C), summed: (…,)."""
+    p, q = (ops.log_softmax(ops.cast(each, "float32"), axis=-1) for each in (logits, others))
+    return ops.sum((ops.exp(p) - ops.exp(q)) * (p - q), axis=-1)
+
+
+class _Change:
+    """Adds a value to what an embedding returns; `make` makes it, for its shape (B, S, D)."""
+
+    def __init__(self, make, tape=None):
+        self.make, self.tape, self.value = make, tape, None
+
+    @contextlib.contextmanager
+    def of(self, embedding):
+        original = embedding.call
+
+        def call(token_ids, *args, **kwargs):
+            x = original(token_ids, *args, **kwargs)
+            if args or kwargs.get("reverse"):  # as a language model's head
+                return x
+            self.value = self.make(ops.shape(x))
+            if self.tape is not None:
+                self.tape.watch(self.value)
+            return x + ops.cast(self.value, x.dtype)
+
+        embedding.call = call
+        try:
+            yield
+        finally:
+            del embedding.call
+
+
+def _embeddings(task):
+    layers = {id(layer): layer for layer in task.backbone._flatten_layers()}.values()
+    return [e for e in layers if isinstance(e, keras.layers.Embedding) and e.name in EMBEDDINGS][:1]

@@ -1,0 +1,137 @@
+"""Several models that answer as one: the mean of members with tokenizers of their own."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.converters import CheckpointError
+from keras_lm.models import Backbone, LSTMBackbone
+from keras_lm.tasks import (
+    Distiller,
+    Ensemble,
+    Task,
+    TextClassifier,
+    TextRegressor,
+    TokenClassifier,
+)
+from keras_lm.tokenizers import WordTokenizer
+
+WORDS = ["<UNK>", "<S>", "</S>", "good", "bad", "film", "story", "the", "was"]
+
+
+@pytest.fixture
+def lstm():
+    tokenizer = WordTokenizer(WORDS, unknown_token="<UNK>", bos_token="<S>", eos_token="</S>")
+    backbone = LSTMBackbone(len(WORDS), num_layers=1, hidden_dim=6, bidirectional=True)
+    return {"backbone": backbone, "tokenizer": tokenizer}
+
+
+def shaken(task):
+    for variable in task.trainable_variables:
+        variable.assign_add(keras.random.normal(variable.shape, stddev=0.5))
+    return task
+
+
+@pytest.fixture
+def members(make, lstm):
+    """A BERT and an LSTM over other words, which disagree."""
+    bert = make(TextClassifier, class_names=["bad", "good"])
+    return [shaken(bert), shaken(make(TextClassifier, **lstm, num_classes=2))]
+
+
+def softmax(logits):
+    exp = np.exp(logits - logits.max(-1, keepdims=True))
+    return exp / exp.sum(-1, keepdims=True)
+
+
+def test_the_mean_of_probabilities(members, texts, labels):
+    task = Ensemble(members)
+    task.compile(run_eagerly=True)
+    assert isinstance(task, TextClassifier)
+    expected = np.mean([softmax(each.predict(texts, verbose=0)) for each in members], axis=0)
+    answer = task.classify(texts, batch_size=3)
+    np.testing.assert_allclose(answer["scores"], expected, atol=1e-6)
+    names = np.array(["bad", "good"])
+    assert answer["labels"].tolist() == names[expected.argmax(-1)].tolist()
+    np.testing.assert_allclose(softmax(task.predict(texts, verbose=0)), expected, atol=1e-6)
+    found = task.evaluate(texts, labels, verbose=0, return_dict=True)
+    assert found["accuracy"] == pytest.approx(np.mean(expected.argmax(-1) == labels))
+    loss = -np.mean(np.log(expected[np.arange(len(labels)), labels]))
+    assert found["loss"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_several_labels(make, texts):
+    members = [shaken(make(TextClassifier, num_classes=3, multi_label=True)) for _ in range(2)]
+    task = Ensemble(members)
+    expected = np.mean([each.classify(texts[:4])["scores"] for each in members], axis=0)
+    np.testing.assert_allclose(task.classify(texts[:4])["scores"], expected, atol=1e-6)
+
+
+def test_preset(make, texts, tmp_path):
+    pairs = (texts[:3], texts[1:4])
+    members = [shaken(make(TextRegressor, text_pair=True)) for _ in range(3)]
+    Ensemble(members).save_to_preset(tmp_path / "preset")
+    expected = np.mean([each.regress(pairs)["scores"] for each in members], axis=0)
+    for cls in (Task, Ensemble, TextRegressor):
+        loaded = cls.from_preset(tmp_path / "preset")
+        assert isinstance(loaded, Ensemble)
+        assert len(loaded.members) == 3
+    np.testing.assert_allclose(loaded.regress(pairs)["scores"], expected, atol=1e-6)
+    with pytest.raises(ValueError, match="and no TextClassifier"):
+        TextClassifier.from_preset(tmp_path / "preset")
+    with pytest.raises(CheckpointError, match="such as member_0"):
+        Backbone.from_preset(tmp_path / "preset")
+    file = tmp_path / "preset" / "keras_lm.json"
+    file.write_text(file.read_text().replace('"members": 3', '"members": "../other"'))
+    with pytest.raises(CheckpointError, match=r"'members' is \.\./other"):
+        Task.from_preset(tmp_path / "preset")
+
+
+def test_one_artefact(members, texts, tmp_path):
+    task = Ensemble(members)
+    folder = task.export(tmp_path / "exported")
+    serve = tf.saved_model.load(str(folder)).signatures
+    assert set(serve) == {"serving_default", "classify"}
+    expected = task.classify(texts)
+    found = serve["serving_default"](text=tf.constant(texts))
+    np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-5)
+    example = tf.train.Example()
+    example.features.feature["text"].bytes_list.value.append(texts[0].encode())
+    found = serve["classify"](inputs=tf.constant([example.SerializeToString()]))
+    np.testing.assert_allclose(found["scores"], expected["scores"][:1], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_litert_and_constants(members, texts, tmp_path):
+    task = Ensemble(members)
+    task.export(tmp_path / "model.tflite", format="litert", texts=texts)
+    task.export(tmp_path / "frozen", freeze=True, texts=texts)
+
+
+@pytest.mark.slow
+def test_it_teaches(members, make, texts):
+    student = make(TextClassifier, num_classes=2)
+    distiller = Distiller(student, Ensemble(members))
+    losses = distiller.fit(texts, epochs=4, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    assert student.class_names == ["bad", "good"]
+
+
+def test_members_that_do_not_go_together(members, make):
+    with pytest.raises(ValueError, match="members are none"):
+        Ensemble([])
+    with pytest.raises(ValueError, match="two or more"):
+        Ensemble(members[:1])
+    with pytest.raises(ValueError, match="members are TextClassifier, TextRegressor"):
+        Ensemble([members[0], make(TextRegressor)])
+    with pytest.raises(ValueError, match="members are TokenClassifier"):
+        Ensemble([make(TokenClassifier, num_classes=2)] * 2)
+    with pytest.raises(ValueError, match=r"differ in num_classes, \[2, 3\]"):
+        Ensemble([members[0], make(TextClassifier, num_classes=3)])
+    with pytest.raises(ValueError, match="differ in class_names"):
+        Ensemble([members[0], make(TextClassifier, class_names=["good", "bad"])])
+    with pytest.raises(ValueError, match=r"members\[1\] has no tokenizer"):
+        Ensemble([members[0], make(TextClassifier, num_classes=2, tokenizer=None)])
+    with pytest.raises(ValueError, match="fit of each member"):
+        Ensemble(members).fit(["a"], [0])
