@@ -119,6 +119,11 @@ def callbacks(tensorboard=None, early_stopping=None):
 
 def check_data(train, options):
     """Refuse files and options that do not fit, before TensorFlow is imported."""
+    if options["format"] == "lambada":
+        raise click.UsageError(
+            "lambada's passages lack their last words, which keras-lm evaluate asks for. Train on "
+            "plain lines."
+        )
     if options["validation"] and options["validation_split"]:
         raise click.UsageError("--validation and --validation-split are both given: choose one.")
     if options["early_stopping"] and not (options["validation"] or options["validation_split"]):
