@@ -131,6 +131,11 @@ def check_data(train, options):
             "--early-stopping looks at the validation loss: give --validation FILE or "
             "--validation-split SHARE."
         )
+    if options.get("seeds", 1) > 1 and not (options["validation"] or options["validation_split"]):
+        raise click.UsageError(
+            "--seeds keeps the best by the validation loss: give --validation FILE or "
+            "--validation-split SHARE."
+        )
     if options.get("validation_targets") and not options["validation"]:
         raise click.UsageError("--validation-targets has targets for the lines of --validation.")
     columns = {role: options[role] for role in ("text", "text_pair", "labels")}
@@ -209,10 +214,15 @@ def say_data(data, held_out, class_names):
     say_rows([("texts", texts), ("labels", labels)])
 
 
+def kept_epoch(history, early_stopping):
+    """Return the place in a history of the epoch whose weights are kept: the best, or the last."""
+    losses = history["val_loss"] if early_stopping else []
+    return losses.index(min(losses)) if losses else -1
+
+
 def say_results(history, early_stopping, output, exported):
     """Print the metrics of the last epoch, or of the best one, and what was written."""
-    losses = history["val_loss"] if early_stopping else []
-    best = losses.index(min(losses)) if losses else -1
+    best = kept_epoch(history, early_stopping)
     say_rows(
         [
             ("kept", f"epoch {best + 1} of {len(history['loss'])}" if early_stopping else None),
