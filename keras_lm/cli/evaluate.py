@@ -101,7 +101,8 @@ def evaluate_command(
                      of both ends of answers, over windows of the contexts;
       a masked LM    loss and accuracy on masked tokens, the same ones every time;
       a causal LM    loss, perplexity and accuracy on each next token, the perplexity per word
-                     (split at white space), and the numbers of tokens and words;
+                     (split at white space), and the numbers of tokens and words; with --format
+                     lambada accuracy and perplexity of each passage's last word;
       a seq2seq LM   loss, perplexity and accuracy on each next token of the targets, and of the
                      texts that it writes BLEU and chrF with sacreBLEU's signatures, from 0 to
                      100, or ROUGE's F1 from 0 to 1, and that of each source's first three

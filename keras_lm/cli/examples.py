@@ -9,6 +9,7 @@ from keras_lm.cli.labels import class_indices, read_labels, read_number
 from keras_lm.cli.parallel_files import open_parallel
 from keras_lm.cli.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.cli.shared_options import UNLABELLED
+from keras_lm.published import PUBLISHED
 
 
 @dataclasses.dataclass
@@ -98,7 +99,7 @@ def read_examples(
     """
     if task == "token-classifier" and format is None and find_format(path) == "lines":
         format = "conll"
-    with open_rows(path, format) if targets is None else open_parallel(path, targets) as rows:
+    with _open(path, format, targets) as rows:
         if needs_labels and task not in UNLABELLED:
             rows.leave_out_unlabelled()
         if task == "token-classifier":
@@ -116,9 +117,13 @@ def read_examples(
     return examples
 
 
+def _open(path, format, targets):
+    return open_parallel(path, targets, format) if targets else open_rows(path, format)
+
+
 def _read_texts(rows, columns, task, separator, pairs, needs_labels):
     writes = task == "seq2seq-lm"
-    if writes and rows.columns == ["text"]:
+    if writes and (rows.columns == ["text"] or (rows.published and "labels" not in rows.columns)):
         raise click.UsageError(
             f"{rows.name} has lines without targets: name the file of these with --targets."
         )
@@ -127,7 +132,7 @@ def _read_texts(rows, columns, task, separator, pairs, needs_labels):
         pair = rows.find("text_pair", columns["text_pair"], required=bool(pairs))
         found |= {"text_pair": pair} if pair else {}
     labels_column = None
-    if task not in UNLABELLED:
+    if task not in UNLABELLED or rows.published is PUBLISHED["lambada"]:
         role = "target" if writes else "labels"
         labels_column = rows.find(role, columns["labels"], needs_labels)
     texts, labels, lines = {role: [] for role in found}, [], []
@@ -141,7 +146,7 @@ def _read_texts(rows, columns, task, separator, pairs, needs_labels):
 
 
 def _read_target(rows, line, row, column, task, separator):
-    if task == "seq2seq-lm":
+    if task in ("seq2seq-lm", "causal-lm"):
         return rows.text(line, row, column)
     value = rows.value(line, row, column)
     if task == "text-regressor":

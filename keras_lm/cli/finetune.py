@@ -125,6 +125,14 @@ ONLY_FOR = {
     help="Train the head, the norms, and layers of so many units after each part of a block, "
     "instead of all weights; also at a higher rate.",
 )
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Train so many times, with --seed and the numbers after it, and keep the best by the "
+    "validation loss; says what each reaches, their mean and deviation.",
+)
 @training_options
 @config_option
 @overwrite_option
@@ -166,7 +174,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     run.toml holds all options; with it, --config repeats the run. For
     causal-lm, texts are concatenated and cut into full windows of tokens, and an interrupted run
     can be continued: until it has ended, OUTPUT.unfinished holds its state, and the same command
-    continues it. Several processes train together by keras-lm launch, or where TF_CONFIG is set.
+    continues it; one of several --seeds does not repeat those that are done. Several processes
+    train together by keras-lm launch, or where TF_CONFIG is set.
     """
     if options["lora"] and options["adapters"]:
         raise click.UsageError("--lora and --adapters are two ways to train few weights: drop one.")
@@ -177,13 +186,15 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     check_data(train, options)
     import keras
 
-    from keras_lm import objectives, presets, tasks, training
-    from keras_lm.cli.runs import without_blank
+    from keras_lm import presets, tasks
+    from keras_lm.cli.seeds import SeveralSeeds, settings_of
     from keras_lm.cli.sources import load_task, open_source, stated_task
     from keras_lm.training.distribution import workers_of
 
     strategy = strategy_of_workers()
     is_chief = workers_of(strategy).is_chief
+    if options["seeds"] > 1 and workers_of(strategy).number > 1:
+        raise click.UsageError("--seeds is for one process: start one command for each --seed.")
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
     checkpoint = open_source(source)
@@ -220,41 +231,28 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     weights = class_weights(options["class_weight"], class_names, y)
     say_data(data, held_out, class_names)
 
-    keras.utils.set_random_seed(options["seed"])
-    with strategy.scope():
-        task = load_task(source, cls, **arguments)
-        if options["lora"]:
-            training.enable_lora(task, options["lora"])
-        if options["adapters"]:
-            training.enable_adapters(task, options["adapters"])
-        options["learning_rate"] = options["learning_rate"] or task.backbone.learning_rate
-        loss = "auto"
-        if options["label_smoothing"]:
-            loss = objectives.MaskedCrossentropy(label_smoothing=options["label_smoothing"])
-        task.compile(optimizer=training.AdamW(options["learning_rate"]), loss=loss)
-    fitting = {key: options[key] for key in ("batch_size", "epochs")}
-    fitting["verbose"] = 1 if sys.stdout.isatty() else 2
-    tensorboard = options["tensorboard"] if is_chief else None
-    fitting["callbacks"] = callbacks(tensorboard, options["early_stopping"])
-    run = None
-    if name == "causal-lm":
-        run = _start_run(output, data, held_out, options, source, strategy)
-    with naming_memory():
-        if run:
-            texts = [part and without_blank(part.texts["text"]) for part in (data, held_out)]
-            history = run.fit(task, *texts, seed=options["seed"], **fitting)
-        else:
-            fitting["callbacks"].append(keras.callbacks.TerminateOnNaN())
-            history = task.fit(
-                data.texts, y, validation_data=validation, class_weight=weights, **fitting
-            ).history
-            check_loss(history, options["learning_rate"])
+    def train(seed, output):
+        """Return a task trained with a seed, its history, and its `Run` if it has one."""
+        keras.utils.set_random_seed(seed)
+        with strategy.scope():
+            task = _compiled(load_task(source, cls, **arguments), options)
+        rows = {"x": data.texts, "y": y, "validation_data": validation, "class_weight": weights}
+        return task, *_fit(task, seed, output, data, held_out, rows, source, strategy, options)
+
+    if options["seeds"] > 1:
+        run = SeveralSeeds(output, settings_of(source, data, held_out, options))
+        seeds = range(options["seed"], options["seed"] + options["seeds"])
+        best, history = run.best(train, seeds, options["early_stopping"])
+        task = load_task(best)
+    else:
+        task, history, run = train(options["seed"], output)
     if not is_chief:
         return
     if name == "question-answerer" and held_out:
         _tune(task, held_out)
     task.save_to_preset(output)
-    write_config(output, task=name, learning_rate=options["learning_rate"])
+    rate = options["learning_rate"] or task.backbone.learning_rate
+    write_config(output, task=name, learning_rate=rate)
     if run:
         run.remove()
     exported = export_too(task, export_path)
@@ -265,6 +263,50 @@ def _check_options(name, options):
     for option, names in ONLY_FOR.items():
         if options[option] and name not in names:
             raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
+
+
+def _compiled(task, options):
+    """Return a task, ready to be trained as the options say."""
+    from keras_lm import objectives, training
+
+    if options["lora"]:
+        training.enable_lora(task, options["lora"])
+    if options["adapters"]:
+        training.enable_adapters(task, options["adapters"])
+    loss = "auto"
+    if options["label_smoothing"]:
+        loss = objectives.MaskedCrossentropy(label_smoothing=options["label_smoothing"])
+    rate = options["learning_rate"] or task.backbone.learning_rate
+    task.compile(optimizer=training.AdamW(rate), loss=loss)
+    return task
+
+
+def _fit(task, seed, output, data, held_out, rows, source, strategy, options):
+    """Train a task on rows as `fit` takes them; return the history, and the `Run` or None."""
+    import keras
+
+    from keras_lm import tasks
+    from keras_lm.cli.runs import without_blank
+    from keras_lm.training.distribution import workers_of
+
+    rate = options["learning_rate"] or task.backbone.learning_rate
+    options = options | {"seed": seed, "learning_rate": rate}
+    fitting = {key: options[key] for key in ("batch_size", "epochs")}
+    fitting["verbose"] = 1 if sys.stdout.isatty() else 2
+    tensorboard = options["tensorboard"] if workers_of(strategy).is_chief else None
+    if options["seeds"] > 1:  # of each only what it reaches is told
+        fitting["verbose"] = 0
+        tensorboard = tensorboard and tensorboard / output.name
+    fitting["callbacks"] = callbacks(tensorboard, options["early_stopping"])
+    with naming_memory():
+        if isinstance(task, tasks.CausalLM):
+            run = _start_run(output, data, held_out, options, source, strategy)
+            texts = [part and without_blank(part.texts["text"]) for part in (data, held_out)]
+            return run.fit(task, *texts, seed=seed, **fitting), run
+        fitting["callbacks"].append(keras.callbacks.TerminateOnNaN())
+        history = task.fit(**rows, **fitting).history
+        check_loss(history, rate)
+        return history, None
 
 
 def _start_run(output, data, held_out, options, source, strategy):

@@ -118,11 +118,21 @@ def callbacks(tensorboard=None, early_stopping=None):
 
 def check_data(train, options):
     """Refuse files and options that do not fit, before TensorFlow is imported."""
+    if options["format"] == "lambada":
+        raise click.UsageError(
+            "lambada's passages lack their last words, which keras-lm evaluate asks for. Train on "
+            "plain lines."
+        )
     if options["validation"] and options["validation_split"]:
         raise click.UsageError("--validation and --validation-split are both given: choose one.")
     if options["early_stopping"] and not (options["validation"] or options["validation_split"]):
         raise click.UsageError(
             "--early-stopping looks at the validation loss: give --validation FILE or "
+            "--validation-split SHARE."
+        )
+    if options.get("seeds", 1) > 1 and not (options["validation"] or options["validation_split"]):
+        raise click.UsageError(
+            "--seeds keeps the best by the validation loss: give --validation FILE or "
             "--validation-split SHARE."
         )
     if options.get("validation_targets") and not options["validation"]:
@@ -203,10 +213,15 @@ def say_data(data, held_out, class_names):
     say_rows([("texts", texts), ("labels", labels)])
 
 
+def kept_epoch(history, early_stopping):
+    """Return the place in a history of the epoch whose weights are kept: the best, or the last."""
+    losses = history["val_loss"] if early_stopping else []
+    return losses.index(min(losses)) if losses else -1
+
+
 def say_results(history, early_stopping, output, exported):
     """Print the metrics of the last epoch, or of the best one, and what was written."""
-    losses = history["val_loss"] if early_stopping else []
-    best = losses.index(min(losses)) if losses else -1
+    best = kept_epoch(history, early_stopping)
     say_rows(
         [
             ("kept", f"epoch {best + 1} of {len(history['loss'])}" if early_stopping else None),

@@ -4,14 +4,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm import data, metrics, tasks
+from keras_lm import data, metrics, prompting, tasks
 from keras_lm.cli.runs import without_blank
 from keras_lm.objectives import IGNORED
+from keras_lm.prompting.recipes import first_word
 from keras_lm.tag_schemes import entity_spans
 
 
 def measure(task, examples, batch_size):
     """Return a dict of measures of a task on `keras_lm.cli.examples.Examples`."""
+    if isinstance(task, tasks.CausalLM) and examples.labels:
+        return _measure_last_words(task, examples, batch_size)
     if isinstance(task, tasks.CausalLM):
         return _measure_language_model(task, examples.texts["text"], batch_size)
     results = {"texts": len(examples.lines)}
@@ -74,6 +77,20 @@ def _measure_language_model(task, texts, batch_size):
         "word_perplexity": float(np.exp(loss * tokens / max(words, 1))),
         "tokens": int(tokens),
         "words": words,
+    }
+
+
+def _measure_last_words(task, examples, batch_size):
+    """How often the word that a model writes is the last one of a passage, and its perplexity."""
+    texts, words = examples.texts["text"], examples.labels
+    found = prompting.predict_last_words(task, texts)
+    choices = [[f" {word}"] for word in words]
+    scores = task.score_continuations(texts, choices, batch_size=batch_size)["scores"]
+    right = [first_word(word) == answer for word, answer in zip(words, found, strict=True)]
+    return {
+        "texts": len(texts),
+        "last_word_accuracy": float(np.mean(right)),
+        "last_word_perplexity": float(np.exp(-np.mean(scores, dtype="float64"))),
     }
 
 

@@ -246,11 +246,11 @@ def _rows(name, stream, format, **options):
 
 def _rows_of_folder(path, format):
     """Return the `Rows` of all files of a folder, as RACE is published."""
-    if format != "race":
+    if format not in PUBLISHED or not PUBLISHED[format].in_folder:
         raise click.UsageError(f"{path} is a folder: give a file.")
     lines = (line for file in files_of(path) for line in _rows_of_file(file, format))
     rows = Rows(path, ((n, row) for n, (_, row) in enumerate(lines, start=1)))
-    rows.published, rows.unit = PUBLISHED[format], "question"
+    rows.published, rows.unit = PUBLISHED[format], PUBLISHED[format].unit
     return rows
 
 
@@ -259,7 +259,7 @@ def _rows_of_file(file, format):
         yield from _parse(str(file), stream, format)[0]
 
 
-def _as_messages(lines):
+def as_messages(lines):
     """Yield numbers and rows; what is wrong with the file or a line is a `ClickException`."""
     try:
         for line, row in lines:
@@ -282,14 +282,14 @@ def _parse(name, stream, format):
     In the place of a row may stand an exception, if lines after it can be read all the same.
     """
     if format in PUBLISHED:
-        return _as_messages(PUBLISHED[format].rows(name, stream)), None
+        return as_messages(PUBLISHED[format].rows(name, stream)), None
     if format == "jsonl":
-        return _as_messages(json_rows(name, undecoded(name, stream))), None
+        return as_messages(json_rows(name, undecoded(name, stream))), None
     text = decoded(name, stream, "replace" if format == "lines" else "strict")
     if format == "lines":
-        return _as_messages((line, {"text": chomp(value)}) for line, value in text), ["text"]
+        return as_messages((line, {"text": chomp(value)}) for line, value in text), ["text"]
     try:
         rows, header = table_rows(name, csv_rows(name, text, DELIMITERS[format]))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    return _as_messages(rows), header
+    return as_messages(rows), header

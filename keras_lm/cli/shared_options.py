@@ -177,14 +177,15 @@ def together(*decorators):
 
 
 class InputFile(click.Path):
-    """A file, `-` for standard input, or with `--format race` a folder of files."""
+    """A file, `-` for standard input, or a folder of files with `--format race` and the like."""
 
     def __init__(self):
         super().__init__(exists=True, allow_dash=True)
 
     def convert(self, value, param, ctx):
         """Return the path as it was given, or fail."""
-        self.dir_okay = ctx is not None and ctx.params.get("format") == "race"
+        published = ctx and PUBLISHED.get(ctx.params.get("format"))
+        self.dir_okay = bool(published and published.in_folder)
         return super().convert(value, param, ctx)
 
 

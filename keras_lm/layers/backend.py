@@ -5,6 +5,7 @@ from keras import ops
 
 if keras.backend.backend() == "tensorflow":
     from keras_lm.layers.tensorflow import (
+        computed_again,
         draw_seed,
         dropout,
         in_blocks,
@@ -19,6 +20,7 @@ else:
     from keras.ops import scan
 
     in_blocks = None  # never called
+    computed_again = keras.remat
 
     def dropout(x, rate, seed):
         """See `keras_lm.layers.tensorflow.dropout`."""
@@ -54,6 +56,7 @@ def softmax(x, axis=-1):
 
 
 __all__ = [
+    "computed_again",
     "draw_seed",
     "dropout",
     "in_blocks",

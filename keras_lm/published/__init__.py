@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 from pathlib import Path
 
+from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.known_sets import PUBLISHED
 from keras_lm.registry import advice
 
@@ -17,8 +18,8 @@ class PublishedRows:
     Args:
         x: dict of `text`, and perhaps `text_pair`, `choices` or `predicate`; or of `question` and
             `context`: lists, with an entry per row.
-        labels: list of class names, positions, floats, lists of tags or lists of answers; None if
-            the file has none.
+        labels: list of class names, positions, floats, lists of tags, lists of answers or texts;
+            None if the file has none.
         ids: list of str; None if the file has none.
         class_names: list of str, for `class_names` of the task; None where there are no classes.
         left_out: int, how many rows have no label, where others have one, or are damaged as
@@ -32,18 +33,24 @@ class PublishedRows:
     left_out: int
 
 
-def read_published(path, name):
+def read_published(path, name, targets=None):
     """Return the rows of a file of a published data set.
 
     Args:
-        path: str or path of a file, perhaps `.gz`, or of a folder of them (RACE).
+        path: str or path of a file, perhaps `.gz`, or of a folder of them (RACE, CNN/DailyMail).
         name: str, of the data set:
             `"cola"`, `"sst2"`, `"mrpc"`, `"qqp"`, `"stsb"`, `"mnli"`, `"qnli"`, `"rte"`, `"wnli"`,
-            `"ax"`, `"snli"`, `"scitail"`, `"sst5"`: texts and pairs;
-            `"swag"`, `"codah"`, `"commonsenseqa"`, `"race"`, `"storycloze"`: choices;
+            `"ax"`, `"boolq"`, `"cb"`, `"multirc"`, `"wic"`, `"wsc"`, `"ax-b"`, `"ax-g"`, `"snli"`,
+            `"scitail"`, `"sst5"`: texts and pairs;
+            `"copa"`, `"swag"`, `"codah"`, `"commonsenseqa"`, `"race"`, `"storycloze"`: choices;
             `"conll2003"`, `"conll2000"`, `"wikiann"`, `"conll"`, `"ontonotes-srl"`: words; and by
             `"conll2003-pos"`, `"conll2003-chunk"`, `"conll2000-pos"` by other columns;
-            `"squad"`: questions.
+            `"squad"`, `"record"`, `"coqa"`: questions;
+            `"cnn-dailymail"`, `"wmt"`: a text for a text;
+            `"lambada"`: passages, and the last word of each as its label, for
+            `keras_lm.prompting.predict_last_words`.
+        targets: str or path of the file that has a line or a segment for each of `path`, of WMT
+            and CNN/DailyMail.
 
     Returns:
         `PublishedRows`. Rows whose gold label is `-`, on which annotators did not agree, are left
@@ -51,7 +58,7 @@ def read_published(path, name):
 
     Raises:
         ValueError: if the file is cut off or of another format, or a label is unknown; names the
-            file and the line. If there is no such data set.
+            file and the line. If there is no such data set, or it has no file of targets.
 
     Example:
 
@@ -64,7 +71,14 @@ def read_published(path, name):
             f"name={name!r} is none of {', '.join(PUBLISHED)}.{advice(name, PUBLISHED)}"
         )
     found = PUBLISHED[name]
-    rows = [row for file in files_of(path) for row in _rows_of(file, found)]
+    if targets is None:
+        numbered = (row for file in files_of(path) for row in _rows_of(Path(file), found))
+    elif found.in_pairs:
+        files = [Path(path), Path(targets)]
+        numbered = aligned(*(_rows_of(file, found) for file in files), [*map(str, files)])
+    else:
+        raise ValueError(f"targets={str(targets)!r}: a file of {name} has its own labels.")
+    rows = [row for _, row in numbered]
     kept = [row for row in rows if row is not None]
     if not kept:
         raise ValueError(f"{path} has no rows.")
@@ -96,7 +110,7 @@ def files_of(path):
 def _rows_of(file, found):
     with open(file, "rb") as packed:
         stream = gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed
-        for _, row in found.rows(str(file), stream):
+        for number, row in found.rows(str(file), stream):
             if isinstance(row, Exception):
                 raise row
-            yield row
+            yield number, row

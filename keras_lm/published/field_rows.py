@@ -105,16 +105,28 @@ class FieldRows:
                     row[role] = found[0]
                 elif role == "text" or (role == "text_pair" and self.text_pair):
                     raise KeyError(names[0])
-        for role in ("text", "text_pair"):
-            if not isinstance(row.get(role, ""), str):
-                raise ValueError(f"the {role} is {json.dumps(row[role])[:40]}, and not a string.")
+        for role in ("text", "text_pair", "choices"):
+            texts = row.get(role, "")
+            for text in texts if isinstance(texts, list) else [texts]:
+                if not isinstance(text, str):
+                    raise ValueError(f"the {role} is {json.dumps(text)[:40]}, and not a string.")
         if "id" in row:
             row["id"] = str(row["id"])
-        if "labels" in row and not isinstance(row["labels"], (int, float)):
+        if "labels" in row:
             row["labels"] = self._label(row["labels"])
         return row
 
     def _label(self, label):
+        if isinstance(label, bool):
+            label = str(label).lower()
+        elif isinstance(label, (int, float)):
+            if self.class_names and label == -1:  # as Hugging Face marks no label
+                return None
+            if self.class_names and label not in range(len(self.class_names)):
+                raise ValueError(
+                    f"the label {label} is no position in {', '.join(self.class_names)}."
+                )
+            return label
         label = str(label or "").strip()
         if label in NO_LABEL:
             return None

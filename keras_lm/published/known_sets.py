@@ -4,13 +4,25 @@ import dataclasses
 import re
 from collections.abc import Callable
 
+from keras_lm.published.aligned_texts import news_rows, wmt_rows
 from keras_lm.published.field_rows import FieldRows
-from keras_lm.published.text_lines import chomp, decoded, json_rows, undecoded
+from keras_lm.published.passages import (
+    coqa,
+    json_data,
+    json_lines,
+    last_words,
+    multirc,
+    position,
+    race,
+    record,
+)
+from keras_lm.published.text_lines import chomp, decoded
 from keras_lm.published.word_columns import WordColumns, role_rows, without_language
 from keras_lm.squad_files import squad_rows
 
 CLASSIFIER, CHOICES = "text-classifier", "multiple-choice"
 TAGGER, QUESTIONS = "token-classifier", "question-answerer"
+WRITER = "seq2seq-lm"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +37,16 @@ class PublishedSet:
             left out, and a label None, where there is none; an error may stand in its place.
         class_names: tuple of str, in the order of the labels if these are numbers.
         unit: str, what the numbers of rows count.
+        in_folder: bool. Whether the set is published as a folder of files.
+        in_pairs: bool. Whether a second file may have the labels, in the same order.
     """
 
     task: str
     rows: Callable
     class_names: tuple = ()
     unit: str = "line"
+    in_folder: bool = False
+    in_pairs: bool = False
 
 
 def _classes(**columns):
@@ -44,16 +60,22 @@ def _choices(text, make, headless=()):
 
 # === Multiple choice ===
 
+# As the authors ask: Gordon et al. 2012, https://aclanthology.org/S12-1052.
+COPA_QUESTIONS = {
+    "cause": "What was the cause of this?",
+    "effect": "What happened as a result?",
+}
+
 
 def _swag(fields):
     choices = [f"{fields['sent2']} {fields[f'ending{n}']}".strip() for n in range(4)]
     row = {"id": fields.get("", ""), "text": fields["sent1"], "choices": choices}
-    return row | _position(fields.get("label"), 4)
+    return row | position(fields.get("label"), 4)
 
 
 def _codah(fields):
     choices = [fields[f"choice{n}"] for n in range(4)]
-    return {"text": fields["prompt"], "choices": choices} | _position(fields["label"], 4)
+    return {"text": fields["prompt"], "choices": choices} | position(fields["label"], 4)
 
 
 def _commonsense_qa(fields):
@@ -61,59 +83,50 @@ def _commonsense_qa(fields):
     letters = [choice["label"] for choice in question["choices"]]
     choices = [choice["text"] for choice in question["choices"]]
     row = {"id": fields["id"], "text": question["stem"], "choices": choices}
-    return row | _position(fields.get("answerKey"), letters)
+    return row | position(fields.get("answerKey"), letters)
 
 
 def _story_cloze(fields):
     text = " ".join(fields[f"InputSentence{n}"] for n in range(1, 5))
     choices = [fields[f"RandomFifthSentenceQuiz{n}"] for n in (1, 2)]
     row = {"id": fields["InputStoryid"], "text": text, "choices": choices}
-    return row | _position(fields.get("AnswerRightEnding"), ["1", "2"])
+    return row | position(fields.get("AnswerRightEnding"), ["1", "2"])
 
 
-def _position(label, known):
-    """Return `labels`, the position of a label among those known, or nothing if there is none."""
-    if label in (None, ""):
-        return {}
-    known = [*map(str, range(known))] if isinstance(known, int) else known
-    if str(label) not in known:
-        raise ValueError(f"the label {str(label)!r} is none of {', '.join(known)}.")
-    return {"labels": known.index(str(label))}
+def _copa(fields):
+    if fields["question"] not in COPA_QUESTIONS:
+        raise ValueError(
+            f"the question is {fields['question']!r}, not {' or '.join(COPA_QUESTIONS)}."
+        )
+    text = f"{fields['premise']} {COPA_QUESTIONS[fields['question']]}"
+    choices = [fields["choice1"], fields["choice2"]]
+    row = {"id": fields.get("idx", ""), "text": text, "choices": choices}
+    return row | position(fields.get("label"), 2)
 
 
-def _race_rows(name, stream):
-    """Yield the questions of RACE's passages, a JSON object each.
+# === Pairs that need marks ===
 
-    A choice is the question and an option, or the question with the option in its blank.
+
+def _wic(fields):
+    """Return two sentences, the second with the word whose meanings are compared, as T5 has it."""
+    pair = f"{fields['sentence2']} word: {fields['word']}"
+    row = {"id": fields["idx"], "text": fields["sentence1"], "text_pair": pair}
+    return row | {"labels": fields.get("label")}
+
+
+def _wsc(fields):
+    """Return a text with its pronoun between asterisks, as T5 and GPT-3 have it, and the noun.
+
+    Source: T5, https://arxiv.org/abs/1910.10683, appendix D; GPT-3, https://arxiv.org/abs/2005.14165,
+    appendix G.
     """
-    number = 0
-    for line, passage in json_rows(name, undecoded(name, stream)):
-        try:
-            if isinstance(passage, Exception):
-                raise passage
-            questions = list(_race_questions(passage))
-        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-            number += 1
-            reason = reason.removeprefix(f"{name}, line {line}: ")
-            yield number, ValueError(f"{name}, line {line}: {reason}")
-            continue
-        for row in questions:
-            number += 1
-            yield number, row
-
-
-def _race_questions(passage):
-    answers = passage.get("answers")
-    questions = zip(passage["questions"], passage["options"], strict=True)
-    for n, (question, options) in enumerate(questions):
-        choices = [
-            question.replace("_", option) if "_" in question else f"{question} {option}"
-            for option in options
-        ]
-        row = {"id": f"{passage['id']}-{n}", "text": passage["article"], "choices": choices}
-        letters = [chr(ord("A") + i) for i in range(len(options))]
-        yield row | _position(answers and answers[n], letters)
+    text, target = fields["text"], fields["target"]
+    word = list(re.finditer(r"\S+", text))[target["span2_index"]]
+    pronoun = re.search(re.escape(target["span2_text"].rstrip(".")), word[0], re.IGNORECASE)
+    # Some published rows have another pronoun there.
+    start, end = (word.start() + place for place in pronoun.span()) if pronoun else word.span()
+    row = {"id": fields["idx"], "text": f"{text[:start]}*{text[start:end]}*{text[end:]}"}
+    return row | {"text_pair": target["span1_text"], "labels": fields.get("label")}
 
 
 # === Sentences with a grade ===
@@ -151,6 +164,7 @@ def _squad_rows(name, stream):
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")
 TWO_WAYS = ("entailment", "not_entailment")
+YES_OR_NO = ("false", "true")
 PREMISES = {
     "text": ("sentence1", "premise", "Premise"),
     "text_pair": ("sentence2", "hypothesis", "Hypothesis"),
@@ -199,6 +213,16 @@ PUBLISHED = {
         **PREMISES, headless=PAIR, class_names=("not_entailment", "entailment"), numbered=True
     ),
     "ax": _classes(**PREMISES, class_names=ENTAILMENT),
+    # SuperGLUE, https://arxiv.org/abs/1905.00537, but for RTE, which is as GLUE's
+    "boolq": _classes(text="question", text_pair="passage", class_names=YES_OR_NO),
+    "cb": _classes(**PREMISES, class_names=("entailment", "contradiction", "neutral")),
+    "copa": _choices("premise", _copa),
+    "multirc": PublishedSet(CLASSIFIER, json_lines(multirc), YES_OR_NO, unit="answer"),
+    "record": PublishedSet(QUESTIONS, json_lines(record), unit="question"),
+    "wic": _classes(text="sentence1", make=_wic, class_names=YES_OR_NO),
+    "wsc": _classes(text="text", make=_wsc, class_names=YES_OR_NO),
+    "ax-b": _classes(**PREMISES, class_names=TWO_WAYS),
+    "ax-g": _classes(**PREMISES, class_names=TWO_WAYS),
     # https://arxiv.org/abs/1508.05326 and https://ojs.aaai.org/index.php/AAAI/article/view/12022
     "snli": _classes(**PREMISES, class_names=ENTAILMENT),
     "scitail": _classes(
@@ -217,7 +241,7 @@ PUBLISHED = {
         ("category", "prompt", "choice0", "choice1", "choice2", "choice3", "label"),
     ),
     "commonsenseqa": _choices((), _commonsense_qa),
-    "race": PublishedSet(CHOICES, _race_rows, unit="question"),
+    "race": PublishedSet(CHOICES, json_lines(race), unit="question", in_folder=True),
     "storycloze": _choices("InputSentence1", _story_cloze),
     # Words with a label each
     "conll": PublishedSet(TAGGER, WordColumns().rows),
@@ -229,4 +253,9 @@ PUBLISHED = {
     "wikiann": PublishedSet(TAGGER, WordColumns(fields=2, clean=without_language).rows),
     "ontonotes-srl": PublishedSet(TAGGER, role_rows, unit="predicate"),
     "squad": PublishedSet(QUESTIONS, _squad_rows, unit="question"),
+    "coqa": PublishedSet(QUESTIONS, json_data(coqa), unit="question"),
+    # Texts to write, https://arxiv.org/abs/1704.04368 and https://www.statmt.org
+    "cnn-dailymail": PublishedSet(WRITER, news_rows, unit="text", in_folder=True, in_pairs=True),
+    "wmt": PublishedSet(WRITER, wmt_rows, in_pairs=True),
+    "lambada": PublishedSet("causal-lm", last_words),  # https://arxiv.org/abs/1606.06031
 }

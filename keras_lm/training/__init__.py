@@ -7,6 +7,7 @@ from keras_lm.training.fine_tuning import DiscriminativeAdamW, GradualUnfreezing
 from keras_lm.training.lora import enable_lora, load_lora, save_lora
 from keras_lm.training.optimizers import AdamW, Lamb
 from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
+from keras_lm.training.rematerialization import enable_rematerialization
 from keras_lm.training.schedules import (
     InverseSquareRoot,
     SlantedTriangular,
@@ -34,6 +35,7 @@ __all__ = [
     "WarmupPolynomialDecay",
     "enable_adapters",
     "enable_lora",
+    "enable_rematerialization",
     "fit_sentences",
     "fit_streams",
     "fit_windows",

@@ -2,10 +2,15 @@
 
 import json
 
+import click
+import numpy as np
 import pytest
 
 from keras_lm import tasks
 from keras_lm.cli.examples import check_file, read_examples
+from keras_lm.cli.measures import measure
+from keras_lm.cli.parallel_files import check_parallel
+from keras_lm.models import GPT2Backbone
 
 COLUMNS = dict.fromkeys(["text", "text_pair", "labels", "choices"])
 SNLI = [
@@ -96,3 +101,52 @@ def test_predictions_keep_ids(write, critic, make_backbone, tokenizer, tmp_path,
     path = write("wikiann", "en:a\tO\nen:film\tO\n\nen:song\tB-X\n")
     found = answers(run("predict", tagger, "--input", path, "--format", "wikiann"))
     assert [row["answer"]["tokens"][0] for row in found] == ["a", "song"]
+
+
+def test_texts_for_texts(write, tmp_path):
+    def read(path, name, targets=None):
+        found = read_examples(str(path), name, COLUMNS, "seq2seq-lm", None, targets=targets)
+        return found.texts, found.labels
+
+    source = write("src.sgm", '<srcset><doc docid="a"><seg id="1">a film</seg></doc></srcset>')
+    target = write("ref.sgm", '<refset><doc docid="a"><seg id="1">good</seg></doc></refset>')
+    check_parallel(str(source), str(target), "wmt")
+    assert read(source, "wmt", str(target)) == ({"text": ["a film"]}, ["good"])
+    with pytest.raises(click.UsageError, match=r"src.sgm has lines without targets.*--targets"):
+        read(source, "wmt")
+    with pytest.raises(click.ClickException, match=r"ref.sgm: cut off, the last tag closes no"):
+        read(source, "wmt", str(write("ref.sgm", "<refset><doc>")))
+    with pytest.raises(click.UsageError, match="and --format is snli: leave one out"):
+        check_parallel(str(source), str(target), "snli")
+
+    folder = write("stories/1.story", "A film\n\n@highlight\n\ngood").parent
+    check_file(str(folder), "cnn-dailymail", COLUMNS)
+    assert read(folder, "cnn-dailymail") == ({"text": ["A film."]}, ["good."])
+    write("stories/2.story", "A film\n\n@highlight")
+    with pytest.raises(click.ClickException, match=r"2.story: no text after @highlight"):
+        read(folder, "cnn-dailymail")
+
+
+def test_questions_of_other_sets(write):
+    turn = {"turn_id": 1, "input_text": "good", "span_start": 2, "span_end": 6}
+    story = {"id": "s", "story": "a film", "questions": [turn], "answers": [turn]}
+    path = str(write("coqa.json", json.dumps({"data": [story]})))
+    found = read_examples(path, "coqa", COLUMNS, "question-answerer", None)
+    assert found.texts == {"question": ["good"], "context": ["a film"]}
+    assert found.labels == [[{"text": "film", "start": 2}]]
+
+
+def test_last_words(write, tokenizer, fail, tiny, tmp_path, eagerly, monkeypatch):
+    path = write("lambada.txt", "the film was loud . good film\na song is good\n")
+    message = fail("finetune", tiny, path, "--format", "lambada", "--output", tmp_path / "x")
+    assert "keras-lm evaluate asks for" in message
+    backbone = GPT2Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=16)
+    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    examples = read_examples(str(path), "lambada", COLUMNS, "causal-lm", None)
+    assert examples.labels == ["film", "good"]
+    monkeypatch.setattr(type(task), "generate", lambda self, texts, **_: [" film .", " film"])
+    found = measure(task, examples, batch_size=2)
+    texts = examples.texts["text"]
+    scores = task.score_continuations(texts, [[" film"], [" good"]])["scores"]
+    assert found["last_word_perplexity"] == pytest.approx(np.exp(-scores.mean()), rel=1e-5)
+    assert (found["texts"], found["last_word_accuracy"]) == (2, 0.5)

@@ -80,8 +80,177 @@ ROLES = "".join(
     )
 )
 ADA = ["Ada", "wrote", "the", "notes", "and", "left"]
+MULTIRC = {
+    "idx": 3,
+    "passage": {
+        "text": "It rained.",
+        "questions": [
+            {
+                "question": "What fell?",
+                "idx": 5,
+                "answers": [
+                    {"text": "rain", "idx": 0, "label": 1},
+                    {"text": "snow", "idx": 1, "label": 0},
+                ],
+            }
+        ],
+    },
+}
+RECORD = {
+    "idx": 2,
+    "passage": {"text": "Ada met Bob.", "entities": [{"start": 0, "end": 2}]},
+    "qas": [
+        {
+            "query": "@placeholder was met.",
+            "idx": 9,
+            "answers": [{"start": 8, "end": 10, "text": "Bob"}],
+        }
+    ],
+}
+WIC = {"word": "dance", "sentence1": "They danced.", "sentence2": "A dance ended.", "idx": 4}
+WSC = {
+    "text": 'Ada told Eve that "she" sings.',
+    "target": {"span1_index": 0, "span1_text": "Ada", "span2_index": 4, "span2_text": "she"},
+    "idx": 1,
+    "label": True,
+}
+COPA = {"premise": "It rained.", "choice1": "I got wet.", "choice2": "I sang.", "idx": 8}
+STORY_OF_ADA = "Ada lives in Oslo. She has a red cat, called Tom. It sleeps all day."
+TURNS = [  # question, answer, rationale
+    ("Who lives there?", "Ada", "Ada lives in Oslo."),
+    ("Has she a pet?", "yes", "She has a red cat,"),
+    ("Which one?", "A cat, a red one", "has a red cat, called Tom"),
+    ("How old is it?", "unknown", None),
+]
+COQA = {
+    "id": "s7",
+    "story": STORY_OF_ADA,
+    "questions": [{"turn_id": n, "input_text": q} for n, (q, _, _) in enumerate(TURNS, start=1)],
+    "answers": [
+        {
+            "turn_id": n,
+            "input_text": answer,
+            "span_start": STORY_OF_ADA.index(span) if span else -1,
+            "span_end": STORY_OF_ADA.index(span) + len(span) if span else -1,
+            "span_text": span or "unknown",
+        }
+        for n, (_, answer, span) in enumerate(TURNS, start=1)
+    ],
+}
+COQA_ROWS = (
+    {
+        "question": [
+            "Who lives there?",
+            "Who lives there? Ada Has she a pet?",
+            "Who lives there? Ada Has she a pet? yes Which one?",
+            "Has she a pet? yes Which one? A cat, a red one How old is it?",
+        ],
+        "context": [STORY_OF_ADA] * 4,
+    },
+    [
+        [{"text": "Ada", "start": 0}],
+        [{"text": "She has a red cat,", "start": 19}],
+        [{"text": "a red cat", "start": 27}],
+        [],
+    ],
+    [f"s7-{n}" for n in range(1, 5)],
+)
 # Data set, content, x, labels, ids.
 FILES = [
+    (
+        "boolq",
+        objects({"question": "is it a", "passage": "It is.", "idx": 6, "label": True}),
+        {"text": ["is it a"], "text_pair": ["It is."]},
+        ["true"],
+        ["6"],
+    ),
+    (
+        "cb",
+        objects({"premise": "a", "hypothesis": "b", "label": "neutral", "idx": 0}),
+        {"text": ["a"], "text_pair": ["b"]},
+        ["neutral"],
+        ["0"],
+    ),
+    (
+        "copa",
+        objects(COPA | {"question": "effect", "label": 0}, COPA | {"question": "cause"}),
+        {
+            "text": ["It rained. What happened as a result?"],
+            "choices": [["I got wet.", "I sang."]],
+        },
+        [0],
+        ["8"],
+    ),
+    (
+        "multirc",
+        objects(MULTIRC),
+        {"text": ["It rained."] * 2, "text_pair": ["What fell? rain", "What fell? snow"]},
+        [1, 0],
+        ["3-5-0", "3-5-1"],
+    ),
+    (
+        "record",
+        objects(RECORD),
+        {"question": ["@placeholder was met."], "context": ["Ada met Bob."]},
+        [[{"text": "Bob", "start": 8}]],
+        ["2-9"],
+    ),
+    (
+        "rte",  # of SuperGLUE
+        objects({"premise": "a", "hypothesis": "b", "label": "not_entailment", "idx": 1}),
+        {"text": ["a"], "text_pair": ["b"]},
+        ["not_entailment"],
+        ["1"],
+    ),
+    (
+        "wic",
+        objects(WIC | {"label": False}),
+        {"text": ["They danced."], "text_pair": ["A dance ended. word: dance"]},
+        ["false"],
+        ["4"],
+    ),
+    (
+        "wsc",
+        objects(WSC, WSC | {"target": WSC["target"] | {"span2_text": "they"}, "label": False}),
+        {
+            "text": [
+                'Ada told Eve that "*she*" sings.',
+                'Ada told Eve that *"she"* sings.',
+            ],
+            "text_pair": ["Ada", "Ada"],
+        },
+        ["true", "false"],
+        ["1", "1"],
+    ),
+    (
+        "ax-b",
+        objects({"sentence1": "a", "sentence2": "b", "idx": 0, "label": "entailment"}),
+        {"text": ["a"], "text_pair": ["b"]},
+        ["entailment"],
+        ["0"],
+    ),
+    (
+        "ax-g",
+        objects({"premise": "a", "hypothesis": "b", "idx": 0, "label": "not_entailment"}),
+        {"text": ["a"], "text_pair": ["b"]},
+        ["not_entailment"],
+        ["0"],
+    ),
+    ("coqa", json.dumps({"data": [COQA]}, indent=1), *COQA_ROWS),
+    (
+        "lambada",
+        "`` ada , '' he said , and looked at ada\n\nit rained on the cat \n",
+        {"text": ["`` ada , '' he said , and looked at", "it rained on the"]},
+        ["ada", "cat"],
+        None,
+    ),
+    (
+        "lambada",
+        objects({"text": "It rained, and she saw\nher cat"}),
+        {"text": ["It rained, and she saw\nher"]},
+        ["cat"],
+        None,
+    ),
     ("cola", table(f"gj04|1||{QUOTED}", "cj99|0|*|b"), {"text": [QUOTED, "b"]}, [1, 0], None),
     ("cola", table("index|sentence", "7|a"), {"text": ["a"]}, None, ["7"]),
     ("sst2", "sentence\tlabel\r\nfine \t1\r\n", {"text": ["fine "]}, [1], None),
@@ -214,15 +383,16 @@ FILES = [
 def test_rows_as_fit_takes_them(write, name, content, x, labels, ids):
     found = read_published(write(content), name)
     assert (found.x, found.labels, found.ids) == (x, labels, ids)
-    assert found.left_out == (name in ("snli", "qqp"))
+    assert found.left_out == (name in ("snli", "qqp", "copa"))
     if PUBLISHED[name].class_names:
         assert found.class_names == list(PUBLISHED[name].class_names)
-    elif labels and isinstance(labels[0], list):
+    elif PUBLISHED[name].task == "token-classifier":
         assert found.class_names == sorted({tag for tags in labels for tag in tags})
 
 
 def test_every_set_is_read():
-    assert {row[0] for row in FILES} | {"conll", "conll2003-pos", "squad"} == set(PUBLISHED)
+    elsewhere = {"conll", "conll2003-pos", "squad", "wmt", "cnn-dailymail"}
+    assert {row[0] for row in FILES} | elsewhere == set(PUBLISHED)
 
 
 def test_questions_of_squad(write):
@@ -260,6 +430,39 @@ def test_folders_and_packed_files(write):
         ("commonsenseqa", objects({"id": "1"}), "line 1: no 'question'"),
         ("race", objects(RACE | {"options": [["a"]]}), "line 1: "),
         ("race", json.dumps(RACE)[:-3], "line 1: not JSON"),
+        ("boolq", objects({"question": "a", "passage": True}), "line 1: the text_pair is true"),
+        ("boolq", objects({"question": "a", "passage": "b", "label": 2}), "label 2 is no position"),
+        ("boolq", objects({"passage": "b"}), "line 1: no 'question'"),
+        ("cb", objects({"premise": "a", "hypothesis": "b", "label": "yes"}), "label 'yes' is none"),
+        ("copa", objects(COPA | {"question": "I sang."}), "line 1: .* not cause or effect"),
+        ("copa", objects(COPA | {"question": "cause", "choice2": 1}), "line 1: the choices is 1"),
+        ("multirc", objects(MULTIRC, MULTIRC)[:-9], "line 2: not JSON"),
+        ("multirc", objects(RECORD), "line 1: no 'questions'"),
+        ("record", objects(MULTIRC), "line 1: no 'qas'"),
+        ("record", json.dumps(RECORD).replace("8", '"x"'), "line 1: invalid literal"),
+        ("wic", objects({"word": "a", "sentence1": "b", "idx": 0}), "line 1: no 'sentence2'"),
+        ("wsc", objects(WSC | {"text": "Ada sings."}), "line 1: fields are missing"),
+        ("coqa", json.dumps({"data": [COQA]})[:-50], "file: not JSON, or cut off"),
+        ("coqa", json.dumps([COQA]), "file: {'data'.*} is needed"),
+        ("coqa", json.dumps({"data": [COQA, {"id": "2"}]}), r"data\[1\]: no 'story'"),
+        (
+            "coqa",
+            json.dumps({"data": [COQA | {"story": "Ada"}]}),
+            "goes from 0 to 18, and the story",
+        ),
+        (
+            "coqa",
+            json.dumps({"data": [COQA | {"answers": COQA["answers"][::-1]}]}),
+            r"data\[0\]: turn 1 has the answer of another",
+        ),
+        (
+            "coqa",
+            json.dumps({"data": [COQA | {"answers": COQA["answers"][1:]}]}),
+            r"data\[0\]: turn 1 has the answer|shorter",
+        ),
+        ("lambada", "it rained\nrain\n", "line 2: no `text` of several words"),
+        ("lambada", objects({"word": "rain"}), "line 1: no `text`"),
+        ("lambada", objects({"text": "it rained"})[:-5], "line 1: not JSON"),
         ("conll2003", "Ada N NP O\nruns V\n", "line 2: 'runs V' is not a word and its label in 4"),
         ("wikiann", "en:\tO\n", "line 1: 'en:\\\\tO' is not a word"),
         ("ontonotes-srl", ROLES.replace("notes X", "notes"), "line 4: 13 columns"),

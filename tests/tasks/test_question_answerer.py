@@ -370,6 +370,7 @@ def test_workers_train_on_every_window_once(tokenizer, monkeypatch, shuffle):
         (["a"], "'question' and 'context' are needed"),
         ({"question": ["a"]}, "'question' and 'context' are needed"),
         ({"question": ["a"], "context": [None]}, r"context\[0\] is None"),
+        ({"question": ["a", None], "context": ["a", "b"]}, r"question\[1\] is None"),
         ({"question": ["a", "b"], "context": ["a"]}, "columns of different lengths"),
         (("a", "b"), "is a single example"),
     ],
