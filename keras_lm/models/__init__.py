@@ -17,6 +17,7 @@ from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
+from keras_lm.models.pair_cbow import PairCBOWBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
 from keras_lm.models.rnn_encoder_decoder import RNNEncoderBackbone, RNNEncoderDecoderBackbone
 from keras_lm.models.roberta import RobertaBackbone
@@ -49,6 +50,7 @@ __all__ = [
     "LSTMBackbone",
     "MarianBackbone",
     "MarianEncoderBackbone",
+    "PairCBOWBackbone",
     "PairLSTMBackbone",
     "RNNEncoderBackbone",
     "RNNEncoderDecoderBackbone",

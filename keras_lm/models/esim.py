@@ -9,8 +9,8 @@ Shapes: B batch, S words of both texts, E width of a word, D both directions of 
 import keras
 from keras import ops
 
-from keras_lm.layers import Dense, PooledClassifier
-from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest
+from keras_lm.layers import Dense
+from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest, mean
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -57,7 +57,7 @@ class EsimBackbone(PairBackbone):
         dtype=None,
         name="esim_backbone",
     ):
-        super().__init__(vocabulary_size, embedding_dim, hidden_dim, language_model, dtype, name)
+        super().__init__(vocabulary_size, embedding_dim, language_model, dtype, name)
         self.encode = TwoWayLSTM(hidden_dim, dropout, dtype=dtype, name="encoding")
         self.align = LocalInference(dtype=dtype)
         self.narrow = Dense(hidden_dim // 2, activation="relu", dtype=dtype, name="projection")
@@ -65,7 +65,7 @@ class EsimBackbone(PairBackbone):
         self.pool = PoolPair(dtype=dtype)
         self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.pooler = Dense(hidden_dim // 2, activation="tanh", dtype=dtype, name="pooler")
-        self.finish({"dropout": dropout})
+        self.finish({"hidden_dim": hidden_dim, "dropout": dropout})
 
     def forward(self, segment_ids, padding_mask, training=None, **words):
         x, first, second = self.read(segment_ids, padding_mask, **words)
@@ -83,12 +83,6 @@ class EsimBackbone(PairBackbone):
             "pooled_output": self.pooler(pooled),
             "hidden_states": [x, encoded, a + b],
         }
-
-    def make_head(self, kind, **options):
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return PooledClassifier(name="classifier", **options)
-        return super().make_head(kind, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -110,8 +104,7 @@ class PoolPair(keras.layers.Layer):
     def call(self, first, second, first_mask, second_mask):
         pooled = []
         for x, mask in ((first, first_mask), (second, second_mask)):
-            number = ops.cast(ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1), x.dtype)
-            pooled += [ops.sum(x, axis=1) / number, largest(x, mask)]  # x is zero in padding
+            pooled += [mean(x, mask), largest(x, mask)]
         return ops.concatenate(pooled, axis=-1)
 
     def compute_output_spec(self, first, *_):

@@ -6,7 +6,7 @@ Shapes: B batch, S words of both texts, E width of a word, D both directions of 
 import keras
 from keras import ops
 
-from keras_lm.layers import Dense, PooledClassifier
+from keras_lm.layers import Dense
 from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest
 
 
@@ -61,7 +61,7 @@ class PairLSTMBackbone(PairBackbone):
         dtype=None,
         name="pair_lstm_backbone",
     ):
-        super().__init__(vocabulary_size, embedding_dim, hidden_dim, language_model, dtype, name)
+        super().__init__(vocabulary_size, embedding_dim, language_model, dtype, name)
         self.lstms = [
             TwoWayLSTM(hidden_dim, dropout, dtype=dtype, name=f"pair_lstm_{i}")
             for i in range(num_layers + 1)
@@ -69,7 +69,14 @@ class PairLSTMBackbone(PairBackbone):
         self.attend = AttendAcross(dtype=dtype)
         self.compare = ComparePair(dtype=dtype)
         self.pooler = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")
-        self.finish({"num_layers": num_layers, "pooled_dim": pooled_dim, "dropout": dropout})
+        self.finish(
+            {
+                "hidden_dim": hidden_dim,
+                "num_layers": num_layers,
+                "pooled_dim": pooled_dim,
+                "dropout": dropout,
+            }
+        )
 
     def forward(self, segment_ids, padding_mask, training=None, **words):
         x, first, second = self.read(segment_ids, padding_mask, **words)
@@ -86,12 +93,6 @@ class PairLSTMBackbone(PairBackbone):
             "pooled_output": self.pooler(self.compare(u, v, first, second)),
             "hidden_states": hidden_states,
         }
-
-    def make_head(self, kind, **options):
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return PooledClassifier(name="classifier", **options)
-        return super().make_head(kind, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -6,7 +6,7 @@ Shapes: B batch, S words of both texts, E width of a word, D both directions of 
 import keras
 from keras import ops
 
-from keras_lm.layers import LSTM, Frozen, ScalarMix
+from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import softmax
 from keras_lm.layers.masks import MASKED
 from keras_lm.models.backbone import Backbone, Input
@@ -23,10 +23,11 @@ class PairCharacterPacker(CharacterPacker):
 
 
 class PairBackbone(Backbone):
-    """A recurrent reader of pairs: a subclass makes its layers, its `forward`, and calls `finish`.
+    """A reader of pairs: a subclass makes its layers, its `forward`, and calls `finish`.
 
     Words come from an embedding, or from a frozen language model: the learned mix of its hidden
-    states if these are equally wide (ELMo), else all of them concatenated (word vectors and CoVe).
+    states if these are equally wide (ELMo), else all of them concatenated (word vectors and CoVe);
+    of word vectors alone, these.
 
     Args:
         vocabulary_size: int. Words in the embedding; None with a language model.
@@ -34,13 +35,10 @@ class PairBackbone(Backbone):
         Other arguments: see the subclasses.
 
     Raises:
-        ValueError: if `hidden_dim` is odd, or not exactly one of `vocabulary_size` and
-            `language_model` is given.
+        ValueError: if not exactly one of `vocabulary_size` and `language_model` is given.
     """
 
-    def __init__(self, vocabulary_size, embedding_dim, hidden_dim, language_model, dtype, name):
-        if hidden_dim % 2:
-            raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
+    def __init__(self, vocabulary_size, embedding_dim, language_model, dtype, name):
         if (vocabulary_size is None) == (language_model is None):
             raise ValueError(
                 f"vocabulary_size={vocabulary_size} and language_model={language_model!r}: pass "
@@ -61,16 +59,18 @@ class PairBackbone(Backbone):
             )
         else:
             states = language_model.hidden_states
+            if len(states) == 1:
+                states, join = states[0], keras.layers.Identity
+            else:
+                is_even = len({state.shape[-1] for state in states}) == 1
+                join = ScalarMix if is_even else keras.layers.Concatenate
             self.frozen = Frozen(keras.Model(language_model.input, states), name="frozen")
-            is_even = len({state.shape[-1] for state in states}) == 1
-            join = ScalarMix if is_even else keras.layers.Concatenate
             self.join = join(dtype=dtype, name="pair_words")
         self.masks = [TextMask(segment) for segment in (0, 1)]
         serialized = language_model and keras.saving.serialize_keras_object(language_model)
         self.arguments = {
             "vocabulary_size": vocabulary_size,
             "embedding_dim": embedding_dim,
-            "hidden_dim": hidden_dim,
             "language_model": serialized,
         }
 
@@ -112,6 +112,12 @@ class PairBackbone(Backbone):
     def tokenizer_class(self):
         return self.language_model.tokenizer_class if self.language_model else WordTokenizer
 
+    def make_head(self, kind, **options):
+        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
+        if kind == "classification":
+            return PooledClassifier(name="classifier", **options)
+        return super().make_head(kind, **options)
+
     def get_config(self):
         return super().get_config() | self.arguments
 
@@ -136,6 +142,8 @@ class TwoWayLSTM(keras.layers.Layer):
     """A bidirectional LSTM: `layer(x, padding_mask)` returns (B, S, D), zero in padding."""
 
     def __init__(self, hidden_dim, dropout=0.0, **kwargs):
+        if hidden_dim % 2:
+            raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
         super().__init__(**kwargs)
         dtype = self.dtype_policy
         self.hidden_dim = hidden_dim
@@ -179,3 +187,9 @@ def largest(x, mask):
     mask = ops.expand_dims(mask, -1) > 0  # (B, S, 1)
     found = ops.max(ops.where(mask, x, MASKED), axis=1)
     return ops.where(ops.any(mask, axis=1), found, ops.zeros_like(found))
+
+
+def mean(x, mask):
+    """Return the mean (B, D) over the words of a text, zero if there are none."""
+    mask = ops.expand_dims(ops.cast(mask, x.dtype), -1)  # (B, S, 1)
+    return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1)

@@ -55,6 +55,7 @@ def test_it_learns_what_neither_text_says_alone(tmp_path):
     assert task.evaluate((FIRST, SECOND), LABELS, verbose=0, return_dict=True)["accuracy"] == 1.0
 
 
+@pytest.mark.slow
 def test_over_elmo_it_is_saved_and_a_single_text_is_read(tmp_path):
     elmo = ElmoBackbone(
         num_layers=1, hidden_dim=8, cell_dim=8, filters=[(1, 4), (2, 4)], characters_per_word=6

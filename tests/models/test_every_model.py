@@ -81,6 +81,7 @@ MODELS = {
         "words",
         lambda n: models.PairLSTMBackbone(n, 6, hidden_dim=8, num_layers=1, pooled_dim=8),
     ),
+    "PairCBOWBackbone": ("words", lambda n: models.PairCBOWBackbone(n, 6, pooled_dim=8)),
     "EsimBackbone": ("words", lambda n: models.EsimBackbone(n, 6, hidden_dim=8)),
     "TagLMBackbone": (
         "words",
@@ -118,7 +119,8 @@ ENCODERS = {
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
 # The tasks for which only some models have a head.
 READERS = {*MODELS} - ENCODER_DECODERS
-POOLED = {"AWDLSTMBackbone", "EsimBackbone", "PairLSTMBackbone"}  # have no head for each word
+# Have no head for each word.
+POOLED = {"AWDLSTMBackbone", "EsimBackbone", "PairCBOWBackbone", "PairLSTMBackbone"}
 ONLY = {
     **dict.fromkeys(("TextClassifier", "TextRegressor", "FeatureExtractor"), READERS),
     "MultipleChoice": ENCODERS | GPTS,
