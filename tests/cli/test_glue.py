@@ -12,6 +12,8 @@ from keras_lm.cli.glue.glue_board import Setting
 from keras_lm.cli.glue.glue_command import GRIDS, list_settings
 from keras_lm.cli.glue.glue_published import PUBLISHED_ROWS, ScoredRow
 from keras_lm.cli.glue.glue_tasks import TASKS, find_tasks
+from keras_lm.cli.glue.glue_vectors import learn_vectors, write_vectors
+from keras_lm.converters import read_word_vectors
 
 SENTENCES = ["the film was good", "the song was bad", "a good song !", "a loud film ."] * 2
 NAMES = ("entailment", "neutral", "contradiction")
@@ -109,6 +111,40 @@ def test_a_small_board_by_a_grid(run, tiny, data, tmp_path):
     assert json.loads(path.read_text())["rows"] == 3
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
+def test_baselines_stand_in_the_same_table(run, tiny, data, tmp_path):
+    board = tmp_path / "board"
+    line = ("glue", tiny, "--data", data, "--output", board, "--rows", 4, "--tasks", "STS-B")
+    said = run(*line, "--epochs", 1, "--baselines")
+    assert "word vectors: learned from 16 texts" in said and "ELMo: learned from 16 texts" in said
+    rows = json.loads((board / "scores.json").read_text())["rows"]
+    own = {row["name"]: row for row in rows if "4 rows of each file" in row["note"]}
+    words, contexts = ("CBoW", "BiLSTM + attention", "ESIM"), ("BiLSTM + attention", "ESIM")
+    assert {*words, *(f"{name} + ELMo" for name in contexts)} < {*own}
+    assert all("learned from the board's own texts" in own[name]["note"] for name in words)
+    assert "learned" not in run(*line, "--epochs", 1, "--baselines").partition("# GLUE")[0]
+
+
+def test_words_that_stand_for_each_other_have_vectors_alike(tmp_path):
+    random = np.random.default_rng(0)
+    people, things = ["she", "he", "bob"], ["tea", "milk", "soup"]
+    texts = [
+        f"{random.choice(people)} drank {random.choice(['hot', 'cold'])} {random.choice(things)} ."
+        for _ in range(200)
+    ]
+    words, vectors = learn_vectors(texts, embedding_dim=4, window=2)
+    write_vectors(tmp_path / "vectors.txt", words, vectors)
+    again, read = read_word_vectors(tmp_path / "vectors.txt")
+    assert again == words
+    np.testing.assert_allclose(read, vectors, atol=1e-3)
+    unit = read / np.maximum(np.linalg.norm(read, axis=1, keepdims=True), 1e-9)
+    near = {one: {two: unit[words.index(one)] @ unit[words.index(two)] for two in words}
+            for one in ("tea", "she")}  # fmt: skip
+    assert near["tea"]["milk"] > 0.9 > near["tea"]["she"]
+    assert near["she"]["bob"] > 0.9 > near["she"]["hot"]
+
+
 def test_grids_are_those_of_the_papers():
     none = dict.fromkeys(("batch_size", "epochs", "learning_rate"))
     sizes = {grid: len(list_settings(grid, 0, none)) for grid in GRIDS}
@@ -120,6 +156,7 @@ def test_what_cannot_be_is_refused(fail, write, tiny, data, tmp_path):
     line = ("glue", tiny, "--data", data, "--output", tmp_path / "board")
     assert "Did you mean cola?" in fail(*line, "--tasks", "CoLa,Colla")
     assert "has its own --epochs" in fail(*line, "--grid", "bert", "--epochs", 2)
+    assert "--elmo is for --baselines" in fail(*line, "--elmo", tiny)
     assert "cannot be the name of a folder" in fail(*line, "--name", "a/b")
     assert "has nothing to train on" in fail(*line, "--tasks", "RTE")
     (data / "CoLA" / "train.tsv").write_text("no table")

@@ -93,7 +93,7 @@ class Board:
             best = {task: self.best(model, task) for task in tasks}
             best = {task: run for task, run in best.items() if run}
             about = json.loads((self.folder / "runs" / model / "about.json").read_text("utf-8"))
-            note = about.get("note") or f"{about['source']}; {_told(best, self.rows)}"
+            note = f"{about['source']}; {_told(best, self.rows)}"
             scores = {task: run["scores"] for task, run in best.items()}
             rows += [ScoredRow(model, "dev", scores, note)] if scores else []
         return rows

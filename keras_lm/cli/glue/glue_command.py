@@ -111,13 +111,29 @@ def parse_name(ctx, param, value):
     type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
     help="What to compute in.  [default: as PRESET]",
 )
-def glue_command(preset, data, output, name, tasks, grid, restarts, seed, rows, **options):
+@click.option(
+    "--baselines",
+    is_flag=True,
+    help="Train models from before BERT, too: CBoW, BiLSTM + attention and ESIM, on word vectors, "
+    "and the last two on ELMo. These are learned from the board's own texts, unless given:",
+)
+@click.option(
+    "--word-vectors",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of GloVe, word2vec or fastText for --baselines.",
+)
+@click.option("--elmo", type=Source(), help="An ELMo for --baselines.")
+@click.option("--cove", type=Source(), help="A CoVe with its word vectors for more --baselines.")
+def glue_command(
+    preset, data, output, name, tasks, grid, restarts, seed, rows, baselines, **options
+):
     """Fine-tune a model on the tasks of GLUE, and set its scores beside published ones.
 
     \b
       keras-lm glue bert-base --data glue_data --output board
       keras-lm glue bert-base --data glue_data --output board --grid bert --restarts 5
       keras-lm glue minilm --data glue_data --output small-board --tasks CoLA,RTE --rows 300
+      keras-lm glue bert-base --data glue_data --output board --baselines
 
     PRESET is a preset, a published checkpoint, or hf://OWNER/NAME. DATA is GLUE as it is
     downloaded, or a part of it: tasks without a training file or without a dev set are left out,
@@ -130,10 +146,15 @@ def glue_command(preset, data, output, name, tasks, grid, restarts, seed, rows, 
       runs/MODEL/TASK/                     each run's settings and scores: a command that was
                                            interrupted goes on after them, and one with other
                                            settings or another model adds to the same table
+      baselines/                           word vectors and an ELMo, if they were learned
       presets/MODEL/TASK                   the best run's task, for predict, evaluate, export
       submission/MODEL/                    the leaderboard's files, and all in submission.zip
     """
     settings = list_settings(grid, seed, options)
+    sources = {key: options[key] for key in ("word_vectors", "elmo", "cove")}
+    for key, source in sources.items():
+        if source and not baselines:
+            raise click.UsageError(f"--{key.replace('_', '-')} is for --baselines.")
     found, skipped = find_tasks(data, tasks)
     for each, reason in skipped.items():
         click.echo(f"{each} is left out: {reason}.")
@@ -162,6 +183,10 @@ def glue_command(preset, data, output, name, tasks, grid, restarts, seed, rows, 
         run_settings(board, name, each, seeded, make, keeps=True)
         if rows is None:
             answer_tests(board, name, each)
+    if baselines:
+        from keras_lm.cli.glue.glue_baselines import run_baselines
+
+        run_baselines(board, found, sources, seed)
     names = [each.task.name for each in found]
     frequent = {each.task.name: most_frequent(each, rows) for each in found}
     note = "the class that most rows of the training file have, or the mean of its numbers"
