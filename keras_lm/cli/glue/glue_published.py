@@ -41,6 +41,7 @@ def _row(name, measured_on, scores, note):
 
 GLUE_PAPER = "Wang et al. 2018, https://arxiv.org/abs/1804.07461, table 4, {}"
 LEADERBOARD = "the leaderboard in March 2019, https://gluebenchmark.com/leaderboard"
+A_YEAR_LATER = LEADERBOARD.replace("2019", "2020")
 BERT_PAPER = "Devlin et al. 2018, https://arxiv.org/abs/1810.04805, table 1, which has one measure"
 ALBERT_PAPER = "Lan et al. 2019, https://arxiv.org/abs/1909.11942, table 9, single models"
 
@@ -77,6 +78,12 @@ PUBLISHED_ROWS = [
         f"{LEADERBOARD}, one model for all tasks; QNLI from BERT's paper",
     ),
     _row(
+        "the best of each before GPT",
+        "test",
+        "35.0 93.2 86.0/- -/81.0 66.1/- 80.6/80.1 82.3 61.7 -",
+        BERT_PAPER,
+    ),
+    _row(
         "GPT",
         "test",
         "45.4 91.3 82.3/75.7 82.0/80.0 70.3/88.5 82.1/81.4 87.4 56.0 53.4",
@@ -88,6 +95,18 @@ PUBLISHED_ROWS = [
         "test",
         "60.5 94.9 89.3/85.4 87.6/86.5 72.1/89.3 86.7/85.9 92.7 70.1 65.1",
         LEADERBOARD,
+    ),
+    _row(
+        "ELECTRA",
+        "test",
+        "71.7 97.1 93.1/90.7 92.9/92.5 75.6/90.8 91.3/90.8 95.8 89.8 91.8",
+        A_YEAR_LATER,
+    ),
+    _row(
+        "T5",
+        "test",
+        "71.6 97.5 92.8/90.4 93.1/92.8 75.1/90.6 92.2/91.9 96.9 92.8 94.5",
+        A_YEAR_LATER,
     ),
     _row(
         "people",
