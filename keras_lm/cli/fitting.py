@@ -11,7 +11,6 @@ from keras_lm.cli.parallel_files import check_parallel
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     ExportPath,
-    batch_size_option,
     export_format,
     tensorboard_option,
     together,
@@ -29,7 +28,7 @@ held_out_options = together(
 )
 training_options = together(
     click.option("--epochs", type=click.IntRange(1), default=3, show_default=True),
-    batch_size_option,
+    click.option("--batch-size", type=click.IntRange(1), default=16, show_default=True),
     click.option(
         "--early-stopping",
         type=click.IntRange(1),

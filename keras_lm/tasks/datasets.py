@@ -10,6 +10,9 @@ from keras_lm.tasks import lengths, replicas
 from keras_lm.tasks.user_data import check_names, labels_from_user
 from keras_lm.training.distribution import common_seed, gather
 
+# Half of Keras's: few examples teach more in more steps, see the table in docs/tasks.md.
+TRAINING_BATCH_SIZE = 16
+
 
 def batches(
     task,
@@ -42,11 +45,12 @@ def batches(
             )
         return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
     data = _arrays(task, x, y, sample_weight)
+    batch_size = batch_size or TRAINING_BATCH_SIZE
     if shuffle:
         counts = task.row_lengths(*data[:2]) if group else None
-        dataset = lengths.shuffled_batches(data, batch_size or 32, counts, common_seed(strategy))
+        dataset = lengths.shuffled_batches(data, batch_size, counts, common_seed(strategy))
     else:
-        dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size or 32)
+        dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size)
     return _prepared(task, dataset, whole, labels_are_ready=True)
 
 

@@ -156,7 +156,7 @@ class Distiller(StepModel):
         self,
         x,
         y=None,
-        batch_size=32,
+        batch_size=datasets.TRAINING_BATCH_SIZE,
         epochs=1,
         verbose="auto",
         callbacks=None,

@@ -155,7 +155,7 @@ class QuestionAnswerer(Task):
             return replicas.parts(strategy, batches)  # packed by the user
         if isinstance(x, tf.data.Dataset) and batch_size is None:
             batch_size = tf.nest.flatten(next(iter(x)))[0].shape[0]
-        batch_size = batch_size or 32
+        batch_size = batch_size or datasets.TRAINING_BATCH_SIZE
         seed = common_seed(strategy)
         windows = window_batches(batches, batch_size, self.packer, shuffle, group, seed)
         if not isinstance(x, tf.data.Dataset) and not hasattr(x, "__next__"):

@@ -135,10 +135,11 @@ class TextModel(StepModel):
     ):
         """As `keras.Model.fit`, on raw strings.
 
-        `class_weight` may have class names as keys; a tagger's weighs each word by its own class.
-        Where lists or arrays of texts are shuffled, `group_by_length` has those of like lengths
-        come in one batch, which saves the time of padding: rows are shuffled, sorted in blocks of
-        up to 50 batches, and the batches shuffled again.
+        `batch_size` is 16 by default, half of Keras's: few examples then teach more, as they make
+        more steps. `class_weight` may have class names as keys; a tagger's weighs each word by its
+        own class. Where lists or arrays of texts are shuffled, `group_by_length` has those of like
+        lengths come in one batch, which saves the time of padding: rows are shuffled, sorted in
+        blocks of up to 50 batches, and the batches shuffled again.
 
         A learning-rate schedule of `keras_lm.training` without a length gets the steps of this
         call.
