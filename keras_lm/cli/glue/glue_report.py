@@ -73,7 +73,7 @@ def _draw(rows, names, path):
     """Draw bars: for each task one's own rows, and lines for some of the published ones."""
     Figure = require("matplotlib.figure", "a picture of the scores").Figure
 
-    figure = Figure(figsize=(2 + 1.2 * len(names), 4.5), layout="constrained")
+    figure = Figure(figsize=(max(9, 2 + 1.2 * len(names)), 5), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(rows)
     places = np.arange(len(names))
