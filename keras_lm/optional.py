@@ -5,6 +5,7 @@ import importlib
 EXTRAS = {
     "ai_edge_litert": "litert",
     "apache_beam": "beam",
+    "matplotlib": "plot",
     "rouge_score": "translation",
     "sacrebleu": "translation",
     "sentencepiece": "vocab",

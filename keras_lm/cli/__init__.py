@@ -17,6 +17,7 @@ from keras_lm.cli.evaluate import evaluate_command
 from keras_lm.cli.export import export_command
 from keras_lm.cli.features import features_command
 from keras_lm.cli.finetune import finetune_command
+from keras_lm.cli.glue import glue_command
 from keras_lm.cli.group import Commands
 from keras_lm.cli.inspect import inspect_command
 from keras_lm.cli.list_models import models_command
@@ -73,6 +74,7 @@ for command in (
     vocab_command,
     prepare_command,
     pretrain_command,
+    glue_command,
     launch_command,
     demo_command,
 ):

@@ -10,7 +10,7 @@ SECTIONS = {
     "From weights to answers": ["convert", "finetune", "evaluate", "export", "serve", "predict"],
     "Besides": [
         *("translate", "features", "distill", "inspect", "models", "vocab", "prepare"),
-        *("pretrain", "launch", "demo"),
+        *("pretrain", "glue", "launch", "demo"),
     ],
 }
 

@@ -29,7 +29,12 @@ def quiet():
 
 @contextlib.contextmanager
 def notes():
-    """Print what the library warns of as one line each, without the place in the code."""
+    """Print what the library warns of as one line each, without the place in the code.
+
+    A command that loads the same source several times prints it once.
+    """
+    context = click.get_current_context(silent=True)
+    said = context.meta.setdefault(__name__, set()) if context else set()
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", category=UserWarning)
         yield
@@ -37,7 +42,9 @@ def notes():
         if warning.category is UserWarning:
             # What was called in Python means nothing here, but the source does.
             message = re.sub(r"^\w+\.from_preset\('(.*?)'\):", r"\1:", str(warning.message))
-            click.echo(f"Note: {message}", err=True)
+            if message not in said:
+                click.echo(f"Note: {message}", err=True)
+            said.add(message)
 
 
 @contextlib.contextmanager

@@ -10,12 +10,14 @@ from keras_lm.models.electra import ElectraBackbone, ElectraGeneratorBackbone
 from keras_lm.models.elmo import ElmoBackbone
 from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.esim import EsimBackbone
 from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
 from keras_lm.models.gpt3 import GPT3Backbone
 from keras_lm.models.gpt_neo import GPTNeoBackbone
 from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
+from keras_lm.models.pair_cbow import PairCBOWBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
 from keras_lm.models.rnn_encoder_decoder import RNNEncoderBackbone, RNNEncoderDecoderBackbone
 from keras_lm.models.roberta import RobertaBackbone
@@ -41,6 +43,7 @@ __all__ = [
     "ElmoBackbone",
     "ElmoForwardBackbone",
     "EncoderDecoderBackbone",
+    "EsimBackbone",
     "GPT2Backbone",
     "GPT3Backbone",
     "GPTBackbone",
@@ -48,6 +51,7 @@ __all__ = [
     "LSTMBackbone",
     "MarianBackbone",
     "MarianEncoderBackbone",
+    "PairCBOWBackbone",
     "PairLSTMBackbone",
     "RNNEncoderBackbone",
     "RNNEncoderDecoderBackbone",

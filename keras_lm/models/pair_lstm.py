@@ -6,24 +6,12 @@ Shapes: B batch, S words of both texts, E width of a word, D both directions of 
 import keras
 from keras import ops
 
-from keras_lm.layers import LSTM, Dense, Frozen, PooledClassifier, ScalarMix
-from keras_lm.layers.backend import softmax
-from keras_lm.layers.masks import MASKED
-from keras_lm.models.backbone import Backbone, Input
-from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
-from keras_lm.tokenizers.words import WordTokenizer
-
-
-class PairCharacterPacker(CharacterPacker):
-    """A `CharacterPacker` that adds `segment_ids` (B, S): 0 in the first text, 1 in the second."""
-
-    @property
-    def inputs(self):
-        return super().inputs | {"segment_ids": PackedInput()}
+from keras_lm.layers import Dense
+from keras_lm.models.pairs import AttendAcross, PairBackbone, TwoWayLSTM, largest
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class PairLSTMBackbone(Backbone):
+class PairLSTMBackbone(PairBackbone):
     """A BiLSTM over each text, attention between them, a second BiLSTM and max pooling.
 
     Words come from an embedding, or from a frozen language model: the learned mix of its hidden
@@ -73,33 +61,7 @@ class PairLSTMBackbone(Backbone):
         dtype=None,
         name="pair_lstm_backbone",
     ):
-        if hidden_dim % 2:
-            raise ValueError(f"hidden_dim={hidden_dim} is odd: each direction has half of it.")
-        if (vocabulary_size is None) == (language_model is None):
-            raise ValueError(
-                f"vocabulary_size={vocabulary_size} and language_model={language_model!r}: pass "
-                "one of them."
-            )
-        if isinstance(language_model, dict):
-            language_model = keras.saving.deserialize_keras_object(language_model)
-
-        words = {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")}
-        if language_model is not None:
-            words = {name: language_model.input_fields[name] for name in language_model.input_names}
-        segments = Input(default=0, like=next(iter(words)))
-        super().__init__(words | {"segment_ids": segments}, dtype=dtype, name=name)
-        self.language_model = language_model
-        if language_model is None:
-            self.embedding = keras.layers.Embedding(
-                vocabulary_size, embedding_dim, dtype=dtype, name="pair_embedding"
-            )
-        else:
-            states = language_model.hidden_states
-            self.frozen = Frozen(keras.Model(language_model.input, states), name="frozen")
-            is_even = len({state.shape[-1] for state in states}) == 1
-            join = ScalarMix if is_even else keras.layers.Concatenate
-            self.join = join(dtype=dtype, name="pair_words")
-        self.masks = [TextMask(segment) for segment in (0, 1)]
+        super().__init__(vocabulary_size, embedding_dim, language_model, dtype, name)
         self.lstms = [
             TwoWayLSTM(hidden_dim, dropout, dtype=dtype, name=f"pair_lstm_{i}")
             for i in range(num_layers + 1)
@@ -107,26 +69,17 @@ class PairLSTMBackbone(Backbone):
         self.attend = AttendAcross(dtype=dtype)
         self.compare = ComparePair(dtype=dtype)
         self.pooler = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")
-        serialized = language_model and keras.saving.serialize_keras_object(language_model)
-        self.arguments = {
-            "vocabulary_size": vocabulary_size,
-            "embedding_dim": embedding_dim,
-            "hidden_dim": hidden_dim,
-            "num_layers": num_layers,
-            "language_model": serialized,
-            "pooled_dim": pooled_dim,
-            "dropout": dropout,
-        }
-        if language_model is not None:  # what a task asks for
-            vocabulary_size = language_model.config["vocabulary_size"]
-        self.finish(self.arguments | {"vocabulary_size": vocabulary_size})
+        self.finish(
+            {
+                "hidden_dim": hidden_dim,
+                "num_layers": num_layers,
+                "pooled_dim": pooled_dim,
+                "dropout": dropout,
+            }
+        )
 
     def forward(self, segment_ids, padding_mask, training=None, **words):
-        if self.language_model is None:
-            x = self.embedding(words["token_ids"])  # (B, S, E)
-        else:
-            x = self.join(self.frozen(words | {"padding_mask": padding_mask}))
-        first, second = (mask(segment_ids, padding_mask) for mask in self.masks)
+        x, first, second = self.read(segment_ids, padding_mask, **words)
         u, v, hidden_states = x, x, [x]
         for lstm in self.lstms[:-1]:
             u, v = lstm(u, first, training=training), lstm(v, second, training=training)
@@ -141,104 +94,14 @@ class PairLSTMBackbone(Backbone):
             "hidden_states": hidden_states,
         }
 
-    @property
-    def max_sequence_length(self):
-        return self.language_model.max_sequence_length if self.language_model else None
-
-    @property
-    def TEMPLATE(self):
-        """The two texts, with the language model's separator between them."""
-        between = ""
-        if self.language_model is not None:
-            pair = [text for text, _ in self.language_model.TEMPLATE.pieces("pair")]
-            special = pair[pair.index("$A") + 1 : pair.index("$B")]
-            between = "".join(f"{piece}:0 " for piece in special)
-        return Template(single="$A:0", pair=f"$A:0 {between}$B:1")
-
-    @property
-    def packer_class(self):
-        return PairCharacterPacker if "character_ids" in self.input_names else Packer
-
-    @property
-    def tokenizer_class(self):
-        return self.language_model.tokenizer_class if self.language_model else WordTokenizer
-
-    def get_config(self):
-        return super().get_config() | self.arguments
-
-    def make_head(self, kind, **options):
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return PooledClassifier(name="classifier", **options)
-        return super().make_head(kind, **options)
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class TextMask(keras.layers.Layer):
-    """Mask the words of one text: `layer(segment_ids, padding_mask)`, (B, S) int32 each."""
-
-    def __init__(self, segment, **kwargs):
-        super().__init__(**kwargs)
-        self.segment = segment
-
-    def call(self, segment_ids, padding_mask):
-        return ops.cast(ops.equal(segment_ids, self.segment), "int32") * padding_mask
-
-    def compute_output_spec(self, segment_ids, padding_mask):
-        return keras.KerasTensor(padding_mask.shape, "int32")
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class TwoWayLSTM(keras.layers.Layer):
-    """A bidirectional LSTM: `layer(x, padding_mask)` returns (B, S, D), zero in padding."""
-
-    def __init__(self, hidden_dim, dropout=0.0, **kwargs):
-        super().__init__(**kwargs)
-        dtype = self.dtype_policy
-        self.hidden_dim = hidden_dim
-        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
-        self.ahead = LSTM(hidden_dim // 2, dtype=dtype, name="forward")
-        self.back = LSTM(hidden_dim // 2, reverse=True, dtype=dtype, name="backward")
-
-    def build(self, x_shape, *_):
-        self.ahead.build(x_shape)
-        self.back.build(x_shape)
-
-    def call(self, x, padding_mask, training=None):
-        x = self.dropout(x, training=training)
-        outputs = [lstm(x, padding_mask=padding_mask)[0] for lstm in (self.ahead, self.back)]
-        return ops.concatenate(outputs, axis=-1)
-
-    def compute_output_spec(self, x, padding_mask, training=None):
-        return keras.KerasTensor((*x.shape[:-1], self.hidden_dim), self.compute_dtype)
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class AttendAcross(keras.layers.Layer):
-    """Concatenate a text's words with what they attend to in the other text: (B, S, 2D)."""
-
-    def call(self, own, other, mask):
-        scores = ops.matmul(own, ops.transpose(other, (0, 2, 1)))  # (B, S, S)
-        bias = (1.0 - ops.cast(ops.expand_dims(mask, 1), "float32")) * MASKED
-        weights = ops.cast(softmax(ops.cast(scores, "float32") + bias), own.dtype)
-        return ops.concatenate([own, ops.matmul(weights, other)], axis=-1)
-
-    def compute_output_spec(self, own, other, mask):
-        return keras.KerasTensor((*own.shape[:-1], 2 * own.shape[-1]), self.compute_dtype)
-
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ComparePair(keras.layers.Layer):
     """Max-pool both texts to u and v, and combine them as [u; v; |u - v|; u · v], (B, 4D)."""
 
     def call(self, first, second, first_mask, second_mask):
-        u, v = self._largest(first, first_mask), self._largest(second, second_mask)
+        u, v = largest(first, first_mask), largest(second, second_mask)
         return ops.concatenate([u, v, ops.abs(u - v), u * v], axis=-1)
-
-    def _largest(self, x, mask):
-        mask = ops.expand_dims(mask, -1) > 0  # (B, S, 1)
-        largest = ops.max(ops.where(mask, x, MASKED), axis=1)
-        return ops.where(ops.any(mask, axis=1), largest, ops.zeros_like(largest))
 
     def compute_output_spec(self, first, *_):
         return keras.KerasTensor((first.shape[0], 4 * first.shape[-1]), self.compute_dtype)

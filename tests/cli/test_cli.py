@@ -21,7 +21,7 @@ COMMAND = Path(sys.executable).with_name("keras-lm")
 COMMANDS = [
     *("convert", "finetune", "evaluate", "export", "serve", "predict"),
     *("translate", "features", "distill", "inspect", "models", "vocab", "prepare"),
-    *("pretrain", "launch"),
+    *("pretrain", "glue", "launch"),
 ]
 
 
@@ -69,6 +69,7 @@ def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
         (["finetune", "film-critic", "titles.csv", *new], "Name the column: --text NAME"),
         (["finetune", "film-critic", "my.tflite", *new], "say what it is with --format"),
         (["finetune", "film-critic", "train.csv", *new, "--early-stopping", "1"], "--validation"),
+        (["glue", "film-critic", *new, "--data", ".", "--tasks", "RTE"], "has nothing to train on"),
         (["distill", "train.csv", *new, "--teacher", "film-critc", "--student", "film-critic"],
          "Did you mean film-critic?"),
         (["distill", "titles.csv", *new, "--teacher", "film-critic", "--student", "film-critic"],

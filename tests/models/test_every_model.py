@@ -81,6 +81,8 @@ MODELS = {
         "words",
         lambda n: models.PairLSTMBackbone(n, 6, hidden_dim=8, num_layers=1, pooled_dim=8),
     ),
+    "PairCBOWBackbone": ("words", lambda n: models.PairCBOWBackbone(n, 6, pooled_dim=8)),
+    "EsimBackbone": ("words", lambda n: models.EsimBackbone(n, 6, hidden_dim=8)),
     "TagLMBackbone": (
         "words",
         lambda n: models.TagLMBackbone(cove(n), embedding_dim=6, hidden_dim=8, dropout=0.0),
@@ -120,11 +122,13 @@ ENCODERS = {
 GPTS = {"GPTBackbone", "GPT2Backbone", "GPT3Backbone", "GPTNeoBackbone"}
 # The tasks for which only some models have a head.
 READERS = {*MODELS} - ENCODER_DECODERS
+# Have no head for each word.
+POOLED = {"AWDLSTMBackbone", "EsimBackbone", "PairCBOWBackbone", "PairLSTMBackbone"}
 ONLY = {
     **dict.fromkeys(("TextClassifier", "TextRegressor", "FeatureExtractor"), READERS),
     "MultipleChoice": ENCODERS | GPTS,
-    "TokenClassifier": READERS - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
-    "QuestionAnswerer": READERS - GPTS - {"AWDLSTMBackbone", "PairLSTMBackbone"},
+    "TokenClassifier": READERS - GPTS - POOLED,
+    "QuestionAnswerer": READERS - GPTS - POOLED,
     "MaskedLM": ENCODERS,
     "CausalLM": GPTS | {"LSTMBackbone", "AWDLSTMBackbone"},
     "Seq2SeqLM": ENCODER_DECODERS,
@@ -222,6 +226,7 @@ def test_every_model_is_listed():
     ours = {name for name, cls in BACKBONES.items() if cls.__module__.startswith("keras_lm.models")}
     parts = {"Backbone", "CachedBackbone", "CausalBackbone", "EncoderDecoderBackbone"}
     parts |= {"CachedEncoderDecoderBackbone", "EncoderHalf", "WordBackbone", "FeatureBackbone"}
+    parts |= {"PairBackbone"}
     assert ours - parts == set(MODELS)
 
 
