@@ -17,20 +17,21 @@ AT_ONCE = 2
 
 def answer_all(task, x, batch_size, answer, verbose=0):
     """See `Task.answer_all`."""
+    order, number = [], None
     if isinstance(x, tf.data.Dataset):
-        number = max(int(x.cardinality()), 0) or None
         windows = _joined_batches(x.map(lambda *batch: datasets.named(task, batch[0])))
+        windows = ((c, lengths.batches_by_length(task, c, size)) for c, size in windows)
     else:
         columns = task.columns(x)
-        number = -(-next(iter(columns.values())).shape[0] // batch_size)
-        windows = [(columns, batch_size)]
-    order = []
+        rows = lengths.batches_by_length(task, columns, batch_size)
+        windows, number = [(columns, rows)], len(rows)
 
     def batches():
-        for columns, batch_size in windows:
-            here = lengths.longest_first(task, columns, batch_size)
-            order.extend(len(order) + here)
-            yield from batches_of(lengths.take(columns, here), batch_size)
+        for columns, rows_of_batches in windows:
+            first = len(order)
+            for rows in rows_of_batches:
+                order.extend(first + rows)
+                yield lengths.take(columns, rows)
 
     def compute(batch):
         return {key: value.numpy() for key, value in answer(batch).items()}

@@ -65,8 +65,16 @@ def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None, steps=N
         return batches(task, x, y, sample_weight, batch_size), None
     data = _arrays(task, x, y, sample_weight)
     batch_size = batch_size or 32
-    order = lengths.longest_first(task, data[0], batch_size)
-    dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size)
+    if task.distribute_strategy.num_replicas_in_sync > 1:  # each has rows of every batch
+        order = lengths.longest_first(task, data[0], batch_size)
+        dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size)
+    else:
+        rows = lengths.batches_by_length(task, data[0], batch_size)
+        order = np.concatenate(rows)
+        rows = tf.RaggedTensor.from_row_lengths(order, [len(each) for each in rows])
+        dataset = tf.data.Dataset.from_tensor_slices(rows).map(
+            lambda rows: lengths.take(data, rows)
+        )
     return _prepared(task, dataset, labels_are_ready=True), np.argsort(order)
 
 

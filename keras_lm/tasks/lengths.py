@@ -13,6 +13,9 @@ import tensorflow as tf
 BATCHES_SORTED = 50
 WINDOWS = 4  # of a small data set, so that its batches are not the same in every epoch
 COUNTED_TOGETHER = 1024  # texts
+# Of a batch of answers on a CPU. More bring nothing, and what they pass from operation to operation
+# does not stay in the caches of all processors; see benchmarks/README.md.
+MOST_TOKENS = 1024
 
 
 def count_tokens(task, columns, tokenize=None):
@@ -51,6 +54,26 @@ def longest_first(task, columns, batch_size):
     if size <= batch_size:
         return np.arange(size)
     return np.argsort(-count_tokens(task, columns), kind="stable")
+
+
+def batches_by_length(task, columns, batch_size):
+    """Return the places of the rows of each batch that answers them, the longest rows first.
+
+    A batch has `batch_size` rows or, on a CPU, as few as have `MOST_TOKENS`, and one at least.
+    """
+    size = next(iter(columns.values())).shape[0]
+    if size <= 1 or tf.config.list_logical_devices("GPU"):
+        order = longest_first(task, columns, batch_size)
+        return [order[start : start + batch_size] for start in range(0, size, batch_size)]
+    counts = count_tokens(task, columns)
+    order = np.argsort(-counts, kind="stable")
+    most = np.clip(counts[order], 1, task.packing["sequence_length"])
+    batches, start = [], 0
+    while start < size:
+        end = start + max(1, min(batch_size, MOST_TOKENS // most[start]))
+        batches.append(order[start:end])
+        start = end
+    return batches
 
 
 def take(data, rows):

@@ -103,6 +103,24 @@ def test_answers_are_in_the_order_of_the_texts(make):
         np.testing.assert_allclose(scores, np.asarray(softmax(expected)), rtol=1e-4, atol=1e-5)
 
 
+def test_batches_of_long_texts_have_fewer_rows(make, monkeypatch):
+    monkeypatch.setattr(lengths, "MOST_TOKENS", 20)
+    task = make(TextClassifier, num_classes=3, sequence_length=24)
+    texts = [*TEXTS, "good " * 500]
+    batches = lengths.batches_by_length(task, {"text": tf.constant(texts)}, 5)
+    assert sorted(np.concatenate(batches)) == list(range(41))
+    sizes = [(len(rows), max(len(texts[row].split()) for row in rows)) for rows in batches]
+    assert sizes[:2] == [(1, 500), (1, 11)]  # one at least
+    assert all(rows == 1 or rows * longest <= 20 for rows, longest in sizes)
+    assert max(rows for rows, _ in sizes) == 5
+    expected = task.predict_on_batch(texts)
+    logits = task.predict(texts, batch_size=5, verbose=0)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+    assert task.evaluate(texts, [0] * 41, 5, verbose=0) == pytest.approx(
+        task.test_on_batch(texts, [0] * 41), rel=1e-4
+    )
+
+
 def test_evaluate_takes_labels_along(make):
     task = make(TextClassifier, num_classes=3)
     labels = task.classify(TEXTS)["scores"].argmax(-1)
