@@ -56,7 +56,7 @@ STATES = {
     scope="module",
     params=[
         pytest.param(lstm, marks=pytest.mark.thorough),
-        pytest.param(awd_lstm, marks=pytest.mark.slow),
+        pytest.param(awd_lstm, marks=pytest.mark.thorough),
         elmo,
     ],
 )
