@@ -58,7 +58,7 @@ def load_torch(folder):
         attention = backbone.decoder_blocks[layer].cross_attention
         for dense, part in zip((attention.query, attention.key_value), parts, strict=True):
             getattr(dense, leaf).assign(part.T)
-    missing, unused = torch_names().load(backbone.weights, tensors)
+    missing, unused = torch_names().load({w.path: w for w in backbone.weights}, tensors)
     assert not unused
     assert {path.split("/")[2] for path in missing} == {"query", "key_value"}
     return backbone

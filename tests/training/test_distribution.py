@@ -441,7 +441,7 @@ def check(found):
             assert here < tolerance, (case, options, kind, here, where)
 
 
-@pytest.mark.parametrize("strategy", QUICK)
+@pytest.mark.parametrize("strategy", [pytest.param("mirrored", marks=pytest.mark.slow), "workers"])
 def test_two_replicas_train_as_one(strategy):
     check(run(strategy, QUICK[strategy]))
 
