@@ -286,7 +286,7 @@ def test_files_by_a_runner(run, fail, critic, exported, write, answers, expect, 
     assert answers(run("predict", critic, "--", "--text"))[0]["input"] == {"text": "--text"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_one_process_and_several_answer_the_same(installed, exported, write, tmp_path):
     pytest.importorskip("apache_beam", reason="needs: pip install keras-lm[beam]")
     files = [

@@ -111,7 +111,7 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_same_of_a_tflite(task, exported, texts, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = tmp_path / "model.tflite"

@@ -193,7 +193,7 @@ np.testing.assert_allclose(both, one, rtol=1e-4)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_replicas_train_as_one(tmp_path):
     script = tmp_path / "mirrored.py"
     script.write_text(MIRRORED)
