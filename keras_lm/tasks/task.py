@@ -360,8 +360,10 @@ class Task(TextModel):
     def answer_all(self, x, batch_size=32, answer=None, verbose=0):
         """Return the answers for raw strings in any form that `predict` takes, as numpy arrays.
 
-        There is a row per example, and strings are `str`. `answer` maps a dict of string tensors to
-        one of tensors; by default it is the task's. `verbose=1` draws Keras's progress bar.
+        There is a row per example, and strings are `str`. `batch_size` rows are answered at a time,
+        on a CPU fewer of long texts: as many as have 1,024 tokens. `answer` maps a dict of string
+        tensors to one of tensors; by default it is the task's. `verbose=1` draws Keras's progress
+        bar.
         """
         self.require_tokenizer()
         answer = answer or (lambda columns: self.in_graph("answer", columns))

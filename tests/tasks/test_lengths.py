@@ -74,9 +74,10 @@ def test_few_batches_are_shuffled_only():
 
 
 def test_fit_groups_what_it_shuffles_unless_told_otherwise(make, monkeypatch):
-    given, shuffled = [], lengths.shuffled_batches
+    sizes, given, shuffled = [], [], lengths.shuffled_batches
 
     def spy(data, batch_size, counts=None, seed=None):
+        sizes.append(batch_size)
         given.append(counts)
         return shuffled(data, batch_size, counts)
 
@@ -88,6 +89,8 @@ def test_fit_groups_what_it_shuffles_unless_told_otherwise(make, monkeypatch):
     task.fit(TEXTS, labels, 20, verbose=0, shuffle=False)
     assert given[0].tolist() == [len(text.split()) for text in TEXTS]
     assert given[1:] == [None]
+    task.fit(TEXTS, labels, verbose=0)
+    assert sizes == [20, 20, 16]  # the default, half of Keras's
 
 
 def test_answers_are_in_the_order_of_the_texts(make):
@@ -113,12 +116,18 @@ def test_batches_of_long_texts_have_fewer_rows(make, monkeypatch):
     assert sizes[:2] == [(1, 500), (1, 11)]  # one at least
     assert all(rows == 1 or rows * longest <= 20 for rows, longest in sizes)
     assert max(rows for rows, _ in sizes) == 5
+    inputs, places = datasets.sorted_batches(task, texts, batch_size=5)
+    assert [len(packed["token_ids"]) for (packed,) in inputs] == [rows for rows, _ in sizes]
+    assert np.argsort(places).tolist() == np.concatenate(batches).tolist()
     expected = task.predict_on_batch(texts)
     logits = task.predict(texts, batch_size=5, verbose=0)
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
     assert task.evaluate(texts, [0] * 41, 5, verbose=0) == pytest.approx(
         task.test_on_batch(texts, [0] * 41), rel=1e-4
     )
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])  # a GPU
+    batches = lengths.batches_by_length(task, {"text": tf.constant(texts)}, 5)
+    assert [len(rows) for rows in batches] == [5] * 8 + [1]
 
 
 def test_evaluate_takes_labels_along(make):
