@@ -4,7 +4,7 @@ A preset folder holds `keras_lm.json` (classes and their arguments), `model.safe
 shards and their index) and `assets/` (the vocabulary in its published form).
 """
 
-from keras_lm.presets.loading import load_backbone, load_task, load_tokenizer
+from keras_lm.presets.loading import innermost_backbone, load_backbone, load_task, load_tokenizer
 from keras_lm.presets.recognition import (
     read_arguments,
     recognise,
@@ -14,6 +14,7 @@ from keras_lm.presets.recognition import (
 from keras_lm.presets.saving import save, save_ensemble
 
 __all__ = [
+    "innermost_backbone",
     "load_backbone",
     "load_task",
     "load_tokenizer",

@@ -223,9 +223,9 @@ def _load_weights(checkpoint, names, model, fresh):
     `fresh` lists the paths of variables that keep their random values.
     """
     variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
-    needed = {v.path for v in _network(model).weights}
+    needed = {v.path for v in innermost_backbone(model).weights}
     missing, unused = names.load(variables, checkpoint.weights)
-    unused = [name for name in unused if not re.search(_network(model).LEFT_OUT, name)]
+    unused = [name for name in unused if not re.search(innermost_backbone(model).LEFT_OUT, name)]
     broken = [path for path in missing if path in needed]
     if broken:
         raise CheckpointError(
@@ -240,8 +240,8 @@ def _load_weights(checkpoint, names, model, fresh):
         warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
 
 
-def _network(model):
-    """The innermost backbone: that of a task may be a feature extractor."""
+def innermost_backbone(model):
+    """Return the network of a `model`, a task or a backbone, which may be a feature extractor."""
     while hasattr(model, "backbone"):
         model = model.backbone
     return model
@@ -256,7 +256,7 @@ def _load_tokenizer(checkpoint, backbone, converter):
     if checkpoint.format == "keras_lm":
         config = checkpoint.config.get("tokenizer")
         return None if config is None else _tokenizer_from_config(checkpoint.folder, config)
-    backbone = _network(backbone)
+    backbone = innermost_backbone(backbone)
     try:
         tokenizer = backbone.tokenizer_class.from_files(checkpoint.folder, **converter.vocabulary)
     except FileNotFoundError:

@@ -1,5 +1,6 @@
 """Adapters: train small layers between those of a frozen backbone."""
 
+from keras_lm.presets import innermost_backbone
 from keras_lm.training import updates
 
 FORMAT = "keras_lm.adapters.1"
@@ -32,7 +33,7 @@ def enable_adapters(task, adapter_dim=64):
 
     Source: Houlsby et al. 2019, https://arxiv.org/abs/1902.00751, section 2.
     """
-    network = _network(task)
+    network = innermost_backbone(task)
     network.check_adapters(adapter_dim)
     updates.freeze(task, "enable_adapters")
     network.add_adapters(adapter_dim)
@@ -52,7 +53,7 @@ def save_adapters(task, path):
     Raises:
         ValueError: if the task has no adapters.
     """
-    adapter_dim = _network(task).adapter_dim
+    adapter_dim = innermost_backbone(task).adapter_dim
     if adapter_dim is None:
         raise ValueError(
             "The task has no adapters: call keras_lm.training.enable_adapters before fit."
@@ -82,7 +83,7 @@ def load_adapters(task, path):
     def shapes(settings):
         norms = updates.of_backbone(task, lambda path: path.endswith(NORMS))
         found = {name: tuple(variable.shape) for name, variable in norms.items()}
-        for layer in _network(task).adapted_layers():
+        for layer in innermost_backbone(task).adapted_layers():
             path, bottleneck = layer._kernel.path.removesuffix("kernel"), settings["adapter_dim"]
             found[f"{path}adapter/down/kernel"] = (layer.units, bottleneck)
             found[f"{path}adapter/down/bias"] = (bottleneck,)
@@ -97,10 +98,3 @@ def load_adapters(task, path):
 
 def _is_learnt(path):
     return "/adapter/" in path or path.endswith(NORMS)
-
-
-def _network(task):
-    network = task.backbone
-    while hasattr(network, "backbone"):  # a feature extractor has a backbone of its own
-        network = network.backbone
-    return network

@@ -5,6 +5,7 @@ import weakref
 
 import keras
 
+from keras_lm.presets import innermost_backbone
 from keras_lm.training.optimizers import AdamW
 
 NUMBER = re.compile(r"^[^/]*_(\d+)/")  # of a layer of the backbone, not of parts inside one
@@ -23,9 +24,7 @@ def layer_groups(task):
     Args:
         task: `keras_lm.tasks.Task` or `MultiTask`, over any model.
     """
-    backbone = task.backbone
-    while hasattr(backbone, "backbone"):  # a feature extractor has a backbone of its own
-        backbone = backbone.backbone
+    backbone = innermost_backbone(task)
     below = {variable.path for variable in backbone.trainable_variables}
     head = getattr(task, "head", None)
     tied = set() if head is None else {variable.path for variable in head.trainable_variables}
