@@ -241,7 +241,11 @@ def _load_weights(checkpoint, names, model, fresh):
 
 
 def innermost_backbone(model):
-    """Return the network of a `model`, a task or a backbone, which may be a feature extractor."""
+    """Return the network that has the checkpoint's weights.
+
+    Args:
+        model: a task or a backbone; that of a task may be a feature extractor.
+    """
     while hasattr(model, "backbone"):
         model = model.backbone
     return model
