@@ -6,7 +6,6 @@ Commands import TensorFlow only once they run, so that `keras-lm --help` answers
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read by TensorFlow's C++ side when it loads
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # what it does anyway, minus the notice
 
 import click
 
