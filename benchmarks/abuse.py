@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import argparse
 import collections
+import contextlib
 import http.client
 import json
 import random
@@ -83,7 +84,7 @@ def strings(arguments):
         some = source.randrange(LINES_AT_ONCE - 10)
         alone = tokenizer(lines[some : some + 10])
         failures += alone.to_list() != ids[some : some + 10].to_list()
-        if hasattr(tokenizer, "tokenize_with_offsets"):
+        with contextlib.suppress(NotImplementedError):  # not every tokenizer has offsets
             _, starts, ends = tokenizer.tokenize_with_offsets(lines)
             lengths = np.repeat([len(line) for line in lines], starts.row_lengths().numpy())
             starts, ends = starts.flat_values.numpy(), ends.flat_values.numpy()
