@@ -62,6 +62,7 @@ def test_any_values(value, key):
 def test_any_examples(example, context):
     try:
         document = {"examples": [example], "context": context}
+        document = json_requests.parse(json.dumps(document).encode())
         (record,) = json_requests.read_examples(document)
     except ServingError:
         return
