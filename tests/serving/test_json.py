@@ -58,6 +58,7 @@ def test_any_values(value, key):
 
 
 @hypothesis.given(strategies.dictionaries(strategies.text(), VALUES), VALUES)
+@hypothesis.example({}, {"a": -(2**63) - 1})  # a decimal, as of TF Serving's parser
 @hypothesis.settings(max_examples=100, deadline=None)
 def test_any_examples(example, context):
     try:
