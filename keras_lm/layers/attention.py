@@ -3,7 +3,14 @@
 import keras
 from keras import ops
 
-from keras_lm.layers.backend import draw_seed, dropout, in_blocks, is_long, softmax
+from keras_lm.layers.backend import (
+    draw_seed,
+    dropout,
+    in_blocks,
+    is_long,
+    matmul_transposed,
+    softmax,
+)
 from keras_lm.layers.basic import Dense, truncated_normal
 from keras_lm.layers.masks import as_tensor
 
@@ -75,7 +82,7 @@ class Attention(keras.layers.Layer):
 
         An override may take more keyword arguments, such as positions, which `attend` passes on.
         """
-        return ops.matmul(query * self.scale, ops.swapaxes(key, -1, -2))
+        return matmul_transposed(query * self.scale, key)
 
     def biased_scores(self, query, key, bias=None, **more):
         """Return the scores (B, N, S, T) before the softmax, float32."""

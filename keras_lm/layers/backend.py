@@ -10,6 +10,7 @@ if keras.backend.backend() == "tensorflow":
         dropout,
         in_blocks,
         is_long,
+        matmul_transposed,
         num_replicas,
         require,
         scan,
@@ -33,6 +34,10 @@ else:
     def is_long(queries, columns):
         """Return False: other backends compute attention as a whole."""
         return False
+
+    def matmul_transposed(x, y):
+        """See `keras_lm.layers.tensorflow.matmul_transposed`."""
+        return ops.matmul(x, ops.swapaxes(y, -1, -2))
 
     def require(condition, message, *values):
         """Check nothing: other backends have no errors in compiled code."""
@@ -61,6 +66,7 @@ __all__ = [
     "dropout",
     "in_blocks",
     "is_long",
+    "matmul_transposed",
     "num_replicas",
     "require",
     "scan",

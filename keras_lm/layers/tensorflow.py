@@ -113,6 +113,15 @@ def write_slots(old, new, indices):
     return tf.tensor_scatter_nd_update(old, indices, new)
 
 
+def matmul_transposed(x, y):
+    """Return the product (…, S, T) of `x` (…, S, H) and `y` (…, T, H), transposed.
+
+    In one operation: from a product, a transposition, a scale and a bias in a loop, TensorFlow's
+    optimiser for oneDNN makes a tensor without elements.
+    """
+    return tf.matmul(x, y, transpose_b=True)
+
+
 def draw_seed(generator):
     """Return the next seed of a `keras.random.SeedGenerator`, as `keras.layers.Dropout` draws it.
 

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
-from keras_lm.layers.backend import softmax
+from keras_lm.layers.backend import matmul_transposed, softmax
 from keras_lm.layers.masks import MASKED
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
@@ -173,7 +173,7 @@ class AttendAcross(keras.layers.Layer):
 
     def attended(self, own, other, mask):
         """Return what each word attends to in the other text (B, S, D); `mask` is the other's."""
-        scores = ops.matmul(own, ops.transpose(other, (0, 2, 1)))  # (B, S, S)
+        scores = matmul_transposed(own, other)  # (B, S, S)
         bias = (1.0 - ops.cast(ops.expand_dims(mask, 1), "float32")) * MASKED
         weights = ops.cast(softmax(ops.cast(scores, "float32") + bias), own.dtype)
         return ops.matmul(weights, other)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers import CausalLMHead, Dense
-from keras_lm.layers.backend import scan, softmax
+from keras_lm.layers.backend import matmul_transposed, scan, softmax
 from keras_lm.layers.recurrent import GRU, LSTM
 
 CELLS = {"lstm": LSTM, "gru": GRU}
@@ -53,7 +53,7 @@ class SourceAttention(keras.layers.Layer):
             vector = ops.cast(self.vector, both.dtype)
             scores = ops.matmul(ops.tanh(both), vector)[:, :, :, 0]  # (B, T, S)
         else:
-            scores = ops.matmul(queries, ops.swapaxes(keys, 1, 2))
+            scores = matmul_transposed(queries, keys)
         return softmax(ops.cast(scores, "float32") + ops.cast(bias, "float32"))
 
     def call(self, queries, keys, values, bias):

@@ -358,6 +358,19 @@ def test_blocks_of_attention_to_another_sequence(compute):
     close(found, expected)
 
 
+@pytest.mark.parametrize("kind", [SelfAttention, CrossAttention])
+def test_attention_in_a_loop_of_ones_own(kind):
+    """Where oneDNN is on, TensorFlow once made it empty: scale, product and bias in one."""
+    layer = randomised(kind(num_heads=2), *[(None, None, 10)] * (2 if kind is CrossAttention else 1))
+    x, bias = random(3, 2, 5, 10), tf.constant(BIAS)
+
+    def attend(text):
+        return layer(text, text, bias=bias) if kind is CrossAttention else layer(text, bias=bias)
+
+    found = tf.function(lambda texts: tf.map_fn(attend, texts), autograph=False)(tf.constant(x))
+    close(found, [attend(text) for text in x])
+
+
 def test_blocks_in_float16(compute):
     layer = randomised(SelfAttention(num_heads=2, dtype="mixed_float16"))
     bias = CausalBias().visible(PADDING)
