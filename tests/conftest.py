@@ -8,6 +8,7 @@ import sys
 import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as keras_lm, also where TensorFlow is first
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -27,6 +27,20 @@ def test_the_server_is_there_without_an_import_and_not_before():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.parametrize("given", [None, "0"])
+def test_onednn_is_on_unless_the_environment_says_otherwise(monkeypatch, given):
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if given:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", given)
+    program = (
+        "import keras_lm_command, keras_lm, os, sys\n"
+        "assert 'tensorflow' not in sys.modules\n"  # which reads it when it is imported
+        "print(os.environ['TF_ENABLE_ONEDNN_OPTS'])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert run.stdout.decode().strip() == (given or "1")
+
+
 @pytest.mark.parametrize(
     "package, extra, use",
     [

@@ -234,7 +234,8 @@ class DockerServer(ChildServer):
             fields = [f"source={source}", f"target={target}"]
             quoted = ['"' + field.replace('"', '""') + '"' for field in fields]  # a line of CSV
             command += ["--mount", ",".join(["type=bind", *quoted, "readonly"])]
-        command += ["--env=TF_CPP_MIN_LOG_LEVEL=1", f"--entrypoint={BINARY}", IMAGE]
+        command += ["--env=TF_CPP_MIN_LOG_LEVEL=1", "--env=TF_ENABLE_ONEDNN_OPTS"]  # as it is here
+        command += [f"--entrypoint={BINARY}", IMAGE]
         return command + self._flags("/config/models.config", 8501, 8500)
 
     def failure(self, exit_code, last_words):

@@ -167,4 +167,4 @@ def test_lite_steps_as_the_task(task, tmp_path):
     assert until_end(task, ids) == task.generate(PROMPTS[:2], **NEW)
     read = np.concatenate([tokens["token_ids"][1:], ids[1:]], axis=1)[:, :-1]
     expected = np.asarray(task({"token_ids": read}))[:, -6:]
-    np.testing.assert_allclose(logits[1:], expected, atol=1e-4)
+    np.testing.assert_allclose(logits[1:], expected, rtol=1e-5, atol=1e-4)  # of up to 33

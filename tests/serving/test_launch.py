@@ -114,6 +114,7 @@ def test_docker_is_next_with_folders_read_only(fakes, model, start):
     words = call["words"]
     assert words[:2] == ["run", "--rm"]
     assert "--init" in words
+    assert "--env=TF_ENABLE_ONEDNN_OPTS" in words
     rest_port, grpc_port = server.rest_url.split(":")[-1], server.grpc_address.split(":")[-1]
     assert f"--publish=127.0.0.1:{rest_port}:8501" in words
     assert f"--publish=127.0.0.1:{grpc_port}:8500" in words
