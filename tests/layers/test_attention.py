@@ -361,7 +361,8 @@ def test_blocks_of_attention_to_another_sequence(compute):
 @pytest.mark.parametrize("kind", [SelfAttention, CrossAttention])
 def test_attention_in_a_loop_of_ones_own(kind):
     """Where oneDNN is on, TensorFlow once made it empty: scale, product and bias in one."""
-    layer = randomised(kind(num_heads=2), *[(None, None, 10)] * (2 if kind is CrossAttention else 1))
+    shapes = [(None, None, 10)] * (2 if kind is CrossAttention else 1)
+    layer = randomised(kind(num_heads=2), *shapes)
     x, bias = random(3, 2, 5, 10), tf.constant(BIAS)
 
     def attend(text):
