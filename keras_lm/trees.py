@@ -85,7 +85,9 @@ def read_tree(text):
             found[is_open.pop()][2] = len(words)
         elif before != "(":  # a word, after its tag
             if before in ("", ")") or parts[place - 2] != "(" or after != [")"]:
-                raise ValueError(f"{part!r} is not a word in brackets of its own, such as (NN dog).")
+                raise ValueError(
+                    f"{part!r} is not a word in brackets of its own, such as (NN dog)."
+                )
             tag = found[is_open[-1]][0]
             found[is_open[-1]][0] = None  # no constituent
             if tag != "-NONE-":
@@ -113,35 +115,9 @@ def escaped(word):
     """Return a word of a text as it can stand in a tree: without brackets and white space."""
     for escape, bracket in ESCAPES.items():
         word = word.replace(bracket, escape) if bracket in "()" else word
-    return "".join(word.split())
+    return "".join(word.split()) or "_"
 
 
 def labels_of_trees(trees):
     """Return the labels of the spans of trees in brackets, sorted: a parser's `class_names`."""
     return sorted({label for text in trees for label, *_ in read_tree(text).spans()})
-
-
-def trees_of_lines(lines):
-    """Yield (number of the line where it begins, text) of each tree of numbered lines.
-
-    Lines between trees may be empty, or notes that begin with `*`, as in the Penn Treebank's files.
-
-    Raises:
-        ValueError: if text stands outside of brackets, or the last tree is cut off; begins with the
-            number of the line.
-    """
-    first, parts, depth = None, [], 0
-    for number, line in lines:
-        if not depth and line.startswith("*"):
-            continue
-        for part in re.findall(r"[()]|[^\s()]+", line):
-            if not depth and part != "(":
-                raise ValueError(f"line {number}: {part[:40]!r} stands outside of brackets.")
-            first = first if depth else number
-            depth += (part == "(") - (part == ")")
-            parts.append(part)
-            if not depth:
-                yield first, " ".join(parts)
-                parts = []
-    if depth:
-        raise ValueError(f"line {first}: a bracket is not closed: the tree is cut off.")

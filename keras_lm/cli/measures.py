@@ -33,7 +33,7 @@ def measure(task, examples, batch_size):
                 metrics.SpearmanCorrelation(),
             )
         }
-    if isinstance(task, (tasks.MultipleChoice, tasks.QuestionAnswerer)):
+    if isinstance(task, (tasks.MultipleChoice, tasks.QuestionAnswerer, tasks.ConstituencyParser)):
         values = task.evaluate(
             examples.texts, examples.labels, batch_size=batch_size, verbose=0, return_dict=True
         )

@@ -14,12 +14,12 @@ ALIKE = {"PRT": "ADVP"}
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ConstituentF1(keras.metrics.Metric):
-    """The labelled F1 of constituents, from 0 to 1, as EVALB counts with COLLINS.prm; it prints
-    percents.
+    """The labelled F1 of constituents, from 0 to 1, as EVALB counts with COLLINS.prm.
 
     A constituent is right if one of the same label has the same words; each of several with the
     same words counts. Punctuation, by the tags of the right trees, is no word, what consists of it
-    no constituent, and `PRT` is `ADVP`. It is the micro-average over all sentences.
+    no constituent, and `PRT` is `ADVP`. It is the micro-average over all sentences that have other
+    words.
 
     Call: `update_state(labels, trees)`: right trees and others of the same words, lists of strings;
     see `keras_lm.data.read_tree`. It is computed in Python, so it is not for `compile`.
@@ -58,9 +58,10 @@ class ConstituentF1(keras.metrics.Metric):
                     f"{len(right.words)}: parse the words of the right tree."
                 )
             is_word = [tag not in LEFT_OUT for tag in right.tags]
-            right, found = _counted(right, is_word), _counted(found, is_word)
-            both = (right & found).total()
-            counts += [both, found.total(), right.total(), right == found, 1]
+            if any(is_word):
+                right, found = _counted(right, is_word), _counted(found, is_word)
+                both = (right & found).total()
+                counts += [both, found.total(), right.total(), right == found, 1]
         names = (self.right, self.found, self.marked, self.complete, self.sentences)
         for count, number in zip(names, counts, strict=True):
             count.assign_add(number)

@@ -21,6 +21,5 @@ __all__ = [
     "Texts",
     "Windows",
     "WordEnds",
-    "WordEnds",
     "Words",
 ]

@@ -238,7 +238,7 @@ class ConstituencyParser(Task):
         )
 
     def parse(self, x, batch_size=32, verbose=0, tags=None):
-        """Return the tree of each of raw texts, in brackets: strings or lists of words, in any form.
+        """Return the trees of raw texts, strings or lists of words, in any form: in brackets.
 
         Args:
             x, batch_size, verbose: see `Task.answer_all`.
