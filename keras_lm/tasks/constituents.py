@@ -59,15 +59,13 @@ def constituents_in_graph(tree, scores, class_names, words, places):
         start = tf.gather(places["start"].values, first + start)
         end = tf.gather(places["end"].values, first + end - 1)
 
-    def by_text(x):
-        return tf.RaggedTensor.from_value_rowids(x, row, words.nrows(tf.int64)).to_tensor()
-
+    by_text = tf.RaggedTensor.from_value_rowids(names, row, words.nrows(), validate=False)
     return {
         "text": text,
-        "labels": by_text(names),
-        "scores": by_text(best),
-        "start": by_text(tf.cast(start, tf.int32)),
-        "end": by_text(tf.cast(end, tf.int32)),
+        "labels": by_text.to_tensor(),
+        "scores": by_text.with_values(best).to_tensor(),
+        "start": by_text.with_values(tf.cast(start, tf.int32)).to_tensor(),
+        "end": by_text.with_values(tf.cast(end, tf.int32)).to_tensor(),
     }
 
 
