@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 
 from keras_lm.published.aligned_texts import news_rows, wmt_rows
+from keras_lm.published.coreference_columns import coreference_rows
 from keras_lm.published.field_rows import FieldRows
 from keras_lm.published.passages import (
     coqa,
@@ -252,6 +253,8 @@ PUBLISHED = {
     "conll2000-pos": PublishedSet(TAGGER, WordColumns(1, fields=3).rows),
     "wikiann": PublishedSet(TAGGER, WordColumns(fields=2, clean=without_language).rows),
     "ontonotes-srl": PublishedSet(TAGGER, role_rows, unit="predicate"),
+    # Documents with clusters of mentions
+    "ontonotes-coref": PublishedSet("coreference-resolver", coreference_rows, unit="document"),
     "squad": PublishedSet(QUESTIONS, _squad_rows, unit="question"),
     "coqa": PublishedSet(QUESTIONS, json_data(coqa), unit="question"),
     # Texts to write, https://arxiv.org/abs/1704.04368 and https://www.statmt.org
