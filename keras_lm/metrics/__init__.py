@@ -1,4 +1,4 @@
-"""Metrics: of entities, clusters of mentions, answers, labels and written text, beside Keras's own."""
+"""Metrics: of entities, mentions, answers, labels and written text, beside Keras's own."""
 
 from keras_lm.metrics.coreference_f1 import CoreferenceF1
 from keras_lm.metrics.entity_f1 import EntityF1

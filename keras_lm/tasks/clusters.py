@@ -28,14 +28,14 @@ def mentions_of_rows(labels):
 def mentions_of(clusters):
     """Return the mentions of a text's clusters: start, end, and the cluster's number from 1."""
     found = {}
-    if not isinstance(clusters, (list, tuple, np.ndarray)):
+    clusters = clusters.tolist() if hasattr(clusters, "tolist") else clusters  # of numpy
+    if not isinstance(clusters, (list, tuple)):
         raise ValueError(f"{clusters!r} is no list of clusters; for none it is [].")
     for number, cluster in enumerate(clusters, start=1):
-        is_list = isinstance(cluster, (list, tuple, np.ndarray))
-        for mention in cluster if is_list else [cluster]:
+        for mention in cluster if isinstance(cluster, (list, tuple)) else [cluster]:
             if isinstance(mention, dict) and {"start", "end"} <= set(mention):
                 mention = mention["start"], mention["end"]
-            is_pair = isinstance(mention, (list, tuple, np.ndarray)) and len(mention) == 2
+            is_pair = isinstance(mention, (list, tuple)) and len(mention) == 2
             if not is_pair or not all(isinstance(n, (int, np.integer)) for n in mention):
                 raise ValueError(
                     f"{mention!r} is no mention. A cluster is a list of pairs, (start, end), such "

@@ -1,4 +1,4 @@
-"""Coreference resolution. Shapes: B documents, C windows, S sequence, W words, K spans, M mentions."""
+"""Coreference resolution. Shapes: B documents, C windows, S sequence, W words, M mentions."""
 
 import keras
 import tensorflow as tf
@@ -147,9 +147,15 @@ class CoreferenceResolver(Task):
         if isinstance(labels, tf.RaggedTensor):
             labels = labels.to_tensor(shape=[None, None, 3])
         labels = tf.cast(labels, tf.int32)
-        _, places = self.rows.words(columns["text"])
-        labels = in_words(labels, places) if places else labels
-        return self.preprocess(columns), labels
+        _, places, packed = self._packed(columns)
+        return packed, in_words(labels, places) if places else labels
+
+    def _packed(self, columns, tokenize=None):
+        """Return words, ragged (B, W), their places if these are strings, and the packed dict."""
+        self.require_tokenizer()
+        words, places = self.rows.words(columns["text"])
+        pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)
+        return words, places, self.rows.pack_windows(self.packer, words, pieces)
 
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
@@ -187,8 +193,8 @@ class CoreferenceResolver(Task):
         numbered from 1: (B, M) each, padded with empty strings and zeros.
         """
         text = columns["text"]
-        words, places = self.rows.words(text)
-        found = clusters_of(self(self.preprocess(columns, tokenize), training=False))
+        words, places, packed = self._packed(columns, tokenize)
+        found = clusters_of(self(packed, training=False))
         start, last = found["start"], tf.maximum(found["end"] - 1, 0)
         if not places:
             text = ragged.join(words, " ")
