@@ -174,15 +174,14 @@ class CoreferenceHead(keras.layers.Layer):
         distance = self.dropout(self.distance_embedding(bucket(distance)), training=training)
         is_there = coarse > LOWEST / 2
         for left in range(self.num_rounds, -1, -1):
-            others = take_rows(x, antecedents)  # (B, K, A, G)
-            own = ops.broadcast_to(x[:, :, None], ops.shape(others))
-            pairs = ops.concatenate([own, others, own * others, distance], axis=-1)
-            scores = coarse + self.pair_score(pairs, training=training)
+            others, own = take_rows(x, antecedents), x[:, :, None]  # (B, K, A, G), (B, K, 1, G)
+            pairs = own, others, own * others, distance
+            scores = coarse + self.pair_score.of_parts(pairs, training)
             scores = ops.where(is_there, scores, LOWEST)
             scores = ops.pad(scores, [[0, 0], [0, 0], [1, 0]])  # the score of none is 0
             if left:
-                likely = ops.softmax(scores)[:, :, :, None]
-                expected = likely[:, :, 0] * x + ops.sum(likely[:, :, 1:] * others, axis=2)
+                likely = ops.softmax(scores)[:, :, None]  # (B, K, 1, 1 + A)
+                expected = likely[..., 0] * x + ops.matmul(likely[..., 1:], others)[:, :, 0]
                 gate = self.gate(ops.concatenate([x, expected], axis=-1))
                 x = gate * x + (1.0 - gate) * expected
         return scores
@@ -215,9 +214,20 @@ class Score(keras.layers.Layer):
             input_shape = (None, layer.units)
 
     def call(self, x, training=None):
-        for layer in self.hidden:
-            x = self.dropout(layer(x), training=training)
-        return self.score(x)[..., 0]
+        return self._after(self.hidden[0](x), training)
+
+    def of_parts(self, parts, training=None):
+        """Return the score of parts joined, which broadcast: in less memory than if they were."""
+        kernel, x, begin = self.hidden[0].kernel, self.hidden[0].bias, 0
+        for part in parts:
+            end = begin + part.shape[-1]
+            x = x + ops.tensordot(part, kernel[begin:end], axes=1)
+            begin = end
+        return self._after(ops.relu(x), training)
+
+    def _after(self, x, training):
+        x = self.hidden[1](self.dropout(x, training=training))
+        return self.score(self.dropout(x, training=training))[..., 0]
 
 
 BUCKETS = (2, 3, 4, 5, 8, 16, 32, FARTHEST)  # where those of distances begin, after that of 1
