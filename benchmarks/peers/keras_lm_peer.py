@@ -13,6 +13,8 @@ from pathlib import Path
 import inputs
 from protocol import num_cores, serve, timed
 
+import keras_lm  # before TensorFlow, as the README's examples have it: it turns oneDNN on
+
 
 def forward(batch, length, dtype, calls, variant):
     """The encoder as users call it in a `tf.function`; or exported, with constants for weights."""
@@ -33,8 +35,6 @@ def growth(minilm, points, calls, variant):
     """MiniLM's network at several sizes, (batch, length) each, in one traced function."""
     import tensorflow as tf
 
-    import keras_lm
-
     backbone = keras_lm.models.Backbone.from_preset(minilm)
     names = ("token_ids", "segment_ids", "padding_mask")
     run = tf.function(lambda x: backbone(x, training=False)["sequence_output"], autograph=False)
@@ -54,8 +54,6 @@ def growth(minilm, points, calls, variant):
 
 def make_backbone(dtype="float32"):
     """BERT-base with random weights."""
-    import keras_lm
-
     return keras_lm.models.Backbone.from_preset(
         "bert_base_en_uncased", load_weights=False, dtype=dtype
     )
@@ -85,8 +83,6 @@ def freeze(dtype, path):
         convert_variables_to_constants_v2,
     )
 
-    import keras_lm
-
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"]
     wordpiece = keras_lm.tokenizers.WordPieceTokenizer(vocabulary, lowercase=True)
     task = keras_lm.tasks.TextClassifier(make_backbone(dtype), tokenizer=wordpiece, num_classes=2)
@@ -99,8 +95,6 @@ def freeze(dtype, path):
 
 def training(batch, length, dtype, calls, variant):
     """A step of the task as it comes compiled."""
-    import keras_lm
-
     names = ("token_ids", "segment_ids", "padding_mask")
     packed = dict(zip(names, inputs.packed_batch(batch, length)))
     task = keras_lm.tasks.TextClassifier.from_preset(
@@ -112,7 +106,6 @@ def training(batch, length, dtype, calls, variant):
 
 def pretraining(model, batch, length, dtype, calls, variant):
     """A step of pretraining, with new masks (and samples) in each."""
-    import keras_lm
     from keras_lm.objectives import MaskedLanguageModel, ReplacedByGenerator
 
     size, shares = {
@@ -178,8 +171,6 @@ def import_(calls, variant):
 
 def make_task(model, minilm):
     """Return a classifier: MiniLM as published, or BERT-base with random weights."""
-    import keras_lm
-
     names = {"class_names": ["negative", "positive"]}
     if model == "minilm":
         return keras_lm.tasks.TextClassifier.from_preset(minilm, **names)
@@ -217,8 +208,6 @@ def latency(short, minilm, model, batch, calls, variant):
 
 def corpus(mixed, minilm, batch, length, calls, variant):
     """From strings of mixed lengths to labels."""
-    import keras_lm
-
     texts = inputs.read_texts(mixed)
     task = keras_lm.tasks.TextClassifier.from_preset(minilm, num_classes=2, sequence_length=length)
     return timed(lambda: task.classify(texts, batch_size=batch)["labels"], calls)
@@ -226,8 +215,6 @@ def corpus(mixed, minilm, batch, length, calls, variant):
 
 def generate(batch, length, new_tokens, calls, variant):
     """Greedy decoding with a cache, in the dtype that `variant` names, or by the SavedModel."""
-    import keras_lm
-
     if variant == "exported":
         run = load_generator(batch, length)
         return inputs.generating(run, new_tokens, calls)
@@ -268,7 +255,6 @@ def load_generator(batch, length):
 
 def export_generator(folder):
     """Export a GPT-2 that takes each digit for a token; return the SavedModel's path."""
-    import keras_lm
     from keras_lm.tokenizers.byte_pair import byte_pair_files
 
     symbols = byte_pair_files.BYTES
@@ -288,8 +274,6 @@ def export_generator(folder):
 def elmo(elmo, short, batch, calls, variant):
     """ELMo as users call it in a `tf.function`; perhaps it computed the words before."""
     import tensorflow as tf
-
-    import keras_lm
 
     sentences = [text.split() for text in inputs.text_batches(short, batch)[0]]
     backbone = keras_lm.models.Backbone.from_preset(elmo)
