@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import inputs
+import numpy as np
 from protocol import num_cores, serve, timed
 
 import keras_lm  # before TensorFlow, as the README's examples have it: it turns oneDNN on
@@ -128,6 +129,45 @@ def pretraining(model, batch, length, dtype, calls, variant):
         objective = ReplacedByGenerator(generator, masking=objective)
     task = keras_lm.tasks.Pretrainer(backbone, objectives=[objective])
     return timed(lambda: task.train_on_batch(packed), calls)
+
+
+def seq2seq(model, batch, length, dtype, calls, variant):
+    """A step of an encoder-decoder as it comes compiled, with T5's or Vaswani's sizes."""
+    size = {"t5": "t5_small_multi", "transformer": "transformer_base_en_de"}[model]
+    task = keras_lm.tasks.Seq2SeqLM.from_preset(size, load_weights=False, dtype=dtype, dropout=0.1)
+    (source, mask), (target, target_mask) = inputs.source_and_target(batch, length)
+    packed = {"encoder_token_ids": source, "encoder_padding_mask": mask}
+    # Moved by one: token 0 begins a target in both models.
+    packed |= {"decoder_token_ids": np.roll(target, 1, axis=1), "decoder_padding_mask": target_mask}
+    packed["decoder_token_ids"][:, 0] = 0
+    labels = np.where(target_mask > 0, target, -100)
+    return timed(lambda: task.train_on_batch(packed, labels), calls)
+
+
+def translation(batch, length, new_tokens, beams, calls, variant):
+    """T5 of its small size writes tokens for tokens, greedily or by beam search.
+
+    Its output matrix is one of its own, as in T5 1.1: with random weights, a shared one would write
+    what it has just read, the padding token that targets begin with.
+    """
+    words = ["<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(3, inputs.T5_VOCABULARY_SIZE))]
+    tokenizer = keras_lm.tokenizers.WordTokenizer(
+        words, unknown_token="<unk>", pad_token="<pad>", eos_token="</s>", splitter="whitespace"
+    )
+    task = keras_lm.tasks.Seq2SeqLM.from_preset(
+        "t5_small_multi",
+        load_weights=False,
+        tie_embeddings=False,
+        tokenizer=tokenizer,
+        sequence_length=length,
+    )
+    texts = [" ".join(f"w{i}" for i in row) for row in inputs.sources(batch, length)]
+
+    def run(number):
+        found = task.generate(texts, max_new_tokens=number, num_beams=beams, batch_size=batch)
+        return min(len(text.split()) for text in found)
+
+    return inputs.generating(run, new_tokens, calls)
 
 
 def tokenizer(reviews, minilm, batch, calls, variant):
@@ -294,6 +334,8 @@ FUNCTIONS = {
     "growth": growth,
     "training": training,
     "pretraining": pretraining,
+    "seq2seq": seq2seq,
+    "translation": translation,
     "tokenizer": tokenizer,
     "import": import_,
     "export": export,
