@@ -81,7 +81,7 @@ def check_place(mention, size, unit="words", where=""):
 
 
 def in_words(mentions, places):
-    """Return mentions (B, M, 3) in characters as mentions in words; what is none as zeros."""
+    """Return mentions (B, M, 3) in characters as mentions in words; padding as it is, zeros."""
     start, end, cluster = (mentions[:, :, n] for n in range(3))
 
     def word(at, place):  # (B, M)
@@ -90,9 +90,15 @@ def in_words(mentions, places):
         return tf.argmax(same, axis=2, output_type=tf.int32), tf.reduce_any(same, axis=2)
 
     (first, begins), (last, ends) = word(start, places["start"]), word(end, places["end"])
-    found = tf.stack([first, last + 1, cluster], axis=2)
-    is_mention = begins & ends & (cluster > 0)
-    return tf.where(is_mention[:, :, tf.newaxis], found, 0)
+    is_padding = cluster <= 0
+    are_words = tf.debugging.assert_equal(
+        begins & ends | is_padding,
+        True,
+        "labels: mentions must begin and end with words of their texts",
+    )
+    with tf.control_dependencies([are_words] if are_words is not None else []):
+        found = tf.stack([first, last + 1, cluster], axis=2)
+    return tf.where(is_padding[:, :, tf.newaxis], 0, found)
 
 
 def clusters_of(outputs):

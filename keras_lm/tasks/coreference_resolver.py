@@ -44,7 +44,8 @@ class CoreferenceResolver(Task):
     what `resolve` returns, which may also be labels. In a `tf.data.Dataset` and with packed inputs,
     labels are (B, M, 3) integers, start, end and the number of the cluster, from 1, with rows of
     zeros as padding; with packed inputs they are in words. The loss leaves mentions out that are
-    too long. Documents take much memory: `fit` them in batches of one or a few.
+    too long. Documents take much memory: `fit` them in batches of one or a few, and in parts if
+    they are very long.
 
     Call: `task(inputs)` takes packed inputs (B, C, S) and `word_positions` (B, W), and returns what
     `keras_lm.layers.CoreferenceHead` does.

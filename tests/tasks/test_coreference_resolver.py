@@ -121,6 +121,9 @@ def test_bad_labels_of_strings(task):
     for mention in ((0, 8), (1, 9), (9, 14)):
         with pytest.raises(ValueError, match=r"does not begin and end with a word of text\[0\]"):
             task.fit([STRING], [[[mention]]])
+    one_of_none = tf.RaggedTensor.from_tensor(tf.constant([[[0, 8, 1]]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must begin and end with words"):
+        task.preprocess_with_labels({"text": tf.constant([STRING])}, one_of_none)
     with pytest.raises(ValueError, match="inputs has no word_positions"):
         task({"token_ids": np.ones((1, 1, 4), "int32")})
 
@@ -162,12 +165,14 @@ def test_over_elmo_and_over_features(make_backbone, tokenizer, tmp_path):
         task.compile(optimizer=keras.optimizers.Adam(1e-2), run_eagerly=True)
         losses = [task.train_on_batch([WORDS], [LABELS]) for _ in range(4)]
         assert losses[-1] < losses[0]
-        assert len(task.resolve([STRING, "", WORDS[0]])) == 3
+        assert task.resolve([WORDS, []])[1] == []
     features.save_to_preset(tmp_path / "preset")
     again = Task.from_preset(tmp_path / "preset")
     assert type(again) is CoreferenceResolver
     assert again.get_arguments() == features.get_arguments()
-    assert again.resolve([STRING, WORDS[0]]) == features.resolve([STRING, WORDS[0]])
+    features.save(tmp_path / "task.keras")
+    for each in (again, keras.saving.load_model(tmp_path / "task.keras")):
+        assert each.resolve([WORDS, LONG]) == features.resolve([WORDS, LONG])
 
 
 # === Learning: who is "he", and who is "she"? ===
