@@ -39,6 +39,7 @@ class CoreferenceF1(keras.metrics.Metric):
     """
 
     def __init__(self, name="conll_f1", **kwargs):
+        self._align = require("scipy.optimize", "CoreferenceF1").linear_sum_assignment
         super().__init__(name=name, **kwargs)
         # Of each part, what is right and of how many: of the labels', and of what was found.
         self.counts = self.add_weight((len(PARTS), 2, 2), "zeros", dtype="float64", name="counts")
@@ -50,7 +51,7 @@ class CoreferenceF1(keras.metrics.Metric):
             raise ValueError(f"labels has {len(labels)} documents, and clusters {len(clusters)}.")
         for gold, found in zip(labels, clusters, strict=True):
             gold, found = _sets("labels", gold), _sets("clusters", found)
-            similar = _ceaf_phi4(gold, found)
+            similar = _ceaf_phi4(gold, found, self._align)
             parts = [
                 [_muc(gold, found), _muc(found, gold)],
                 [_b_cubed(gold, found), _b_cubed(found, gold)],
@@ -107,11 +108,10 @@ def _b_cubed(clusters, others):
     return right, sum(map(len, clusters))
 
 
-def _ceaf_phi4(clusters, others):
+def _ceaf_phi4(clusters, others, align):
     """Return the sum of the similarities of clusters in their best alignment."""
     if not clusters or not others:
         return 0.0
-    align = require("scipy.optimize", "CoreferenceF1").linear_sum_assignment
     alike = [[2 * len(a & b) / (len(a) + len(b)) for b in others] for a in clusters]
     alike = np.array(alike)
     return alike[align(alike, maximize=True)].sum()
