@@ -15,11 +15,11 @@ TASKS = {
     "text-regressor": "TextRegressor",
     "multiple-choice": "MultipleChoice",
     "token-classifier": "TokenClassifier",
-    "coreference-resolver": "CoreferenceResolver",
     "question-answerer": "QuestionAnswerer",
     "masked-lm": "MaskedLM",
     "causal-lm": "CausalLM",
     "seq2seq-lm": "Seq2SeqLM",
+    "coreference-resolver": "CoreferenceResolver",
     "feature-extractor": "FeatureExtractor",
     "pretrainer": "Pretrainer",
 }

@@ -45,8 +45,8 @@ def read_published(path, name, targets=None):
             `"copa"`, `"swag"`, `"codah"`, `"commonsenseqa"`, `"race"`, `"storycloze"`: choices;
             `"conll2003"`, `"conll2000"`, `"wikiann"`, `"conll"`, `"ontonotes-srl"`: words; and by
             `"conll2003-pos"`, `"conll2003-chunk"`, `"conll2000-pos"` by other columns;
-            `"ontonotes-coref"`: documents as words, and clusters of mentions;
             `"squad"`, `"record"`, `"coqa"`: questions;
+            `"ontonotes-coref"`: documents as words, and clusters of mentions;
             `"cnn-dailymail"`, `"wmt"`: a text for a text;
             `"lambada"`: passages, and the last word of each as its label, for
             `keras_lm.prompting.predict_last_words`.

@@ -253,10 +253,10 @@ PUBLISHED = {
     "conll2000-pos": PublishedSet(TAGGER, WordColumns(1, fields=3).rows),
     "wikiann": PublishedSet(TAGGER, WordColumns(fields=2, clean=without_language).rows),
     "ontonotes-srl": PublishedSet(TAGGER, role_rows, unit="predicate"),
-    # Documents with clusters of mentions
-    "ontonotes-coref": PublishedSet("coreference-resolver", coreference_rows, unit="document"),
     "squad": PublishedSet(QUESTIONS, _squad_rows, unit="question"),
     "coqa": PublishedSet(QUESTIONS, json_data(coqa), unit="question"),
+    # Documents with clusters of mentions
+    "ontonotes-coref": PublishedSet("coreference-resolver", coreference_rows, unit="document"),
     # Texts to write, https://arxiv.org/abs/1704.04368 and https://www.statmt.org
     "cnn-dailymail": PublishedSet(WRITER, news_rows, unit="text", in_folder=True, in_pairs=True),
     "wmt": PublishedSet(WRITER, wmt_rows, in_pairs=True),

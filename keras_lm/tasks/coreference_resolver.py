@@ -255,7 +255,7 @@ class CoreferenceSignatures(TextSignatures):
     """Also `tokens`, which takes the places of words beside the packed windows."""
 
     def raw_specs(self):
-        words = tf.TensorSpec([None, None], tf.int32, "word_positions")
+        words = tf.TensorSpec([None], tf.int32, "word_positions")  # of one document
         return super().raw_specs() | {words.name: words}
 
 
