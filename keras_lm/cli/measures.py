@@ -33,7 +33,8 @@ def measure(task, examples, batch_size):
                 metrics.SpearmanCorrelation(),
             )
         }
-    if isinstance(task, (tasks.MultipleChoice, tasks.QuestionAnswerer)):
+    with_own = (tasks.MultipleChoice, tasks.QuestionAnswerer, tasks.CoreferenceResolver)
+    if isinstance(task, with_own):  # measures, in `evaluate`
         values = task.evaluate(
             examples.texts, examples.labels, batch_size=batch_size, verbose=0, return_dict=True
         )

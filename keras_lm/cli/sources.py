@@ -8,7 +8,10 @@ from keras_lm.cli.terminal import notes
 from keras_lm.converters import open_checkpoint
 
 # Tasks that do nothing of use before they are trained.
-TRAINED = ("text-classifier", "text-regressor", "token-classifier", "multiple-choice")
+TRAINED = (
+    *("text-classifier", "text-regressor", "token-classifier", "multiple-choice"),
+    "coreference-resolver",
+)
 
 
 def open_source(source):

@@ -1,5 +1,6 @@
-"""Metrics: of entities, answers, labels and written text, beside Keras's own."""
+"""Metrics: of entities, mentions, answers, labels and written text, beside Keras's own."""
 
+from keras_lm.metrics.coreference_f1 import CoreferenceF1
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.metrics.label_metrics import (
     BestThresholdAccuracy,
@@ -18,6 +19,7 @@ __all__ = [
     "BinaryF1",
     "Bleu",
     "ChrF",
+    "CoreferenceF1",
     "EntityF1",
     "ExactMatch",
     "ExpectedCalibrationError",

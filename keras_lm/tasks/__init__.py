@@ -4,6 +4,7 @@
 from keras_lm import models, tokenizers  # noqa: F401
 from keras_lm.tasks.bidirectional_lm import BidirectionalLM
 from keras_lm.tasks.causal_lm import CausalLM
+from keras_lm.tasks.coreference_resolver import CoreferenceResolver
 from keras_lm.tasks.distiller import Distiller
 from keras_lm.tasks.ensemble import Ensemble
 from keras_lm.tasks.feature_extractor import FeatureExtractor
@@ -21,6 +22,7 @@ from keras_lm.tasks.token_classifier import TokenClassifier
 __all__ = [
     "BidirectionalLM",
     "CausalLM",
+    "CoreferenceResolver",
     "Distiller",
     "Ensemble",
     "FeatureExtractor",

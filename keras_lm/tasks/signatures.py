@@ -145,9 +145,12 @@ class TextSignatures:
             outputs = outputs if isinstance(outputs, dict) else {task.output_name: outputs}
             return plain_floats(outputs)
 
-        inputs = keras.tree.flatten(task.backbone.input)
-        specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in inputs}
-        return trace(raw, task.packer.row_specs(specs))
+        return trace(raw, task.packer.row_specs(self.raw_specs()))
+
+    def raw_specs(self):
+        """Return the `tf.TensorSpec`s of packed rows by name."""
+        inputs = keras.tree.flatten(self.task.backbone.input)
+        return {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in inputs}
 
     def pieces(self, tokenize=None):
         """Return the function of `tokenize`: named strings → the pieces that the model reads."""
