@@ -305,7 +305,7 @@ def export_generator(folder):
     merges = list(map(" ".join, itertools.islice(pairs, number)))
     vocabulary = [*symbols.values(), *(merge.replace(" ", "") for merge in merges), end]
     tokenizer = keras_lm.tokenizers.BytePairTokenizer(
-        {token: i for i, token in enumerate(vocabulary)}, merges, bos_token=end, eos_token=end
+        vocabulary, merges, bos_token=end, eos_token=end
     )
     backbone = keras_lm.models.Backbone.from_preset("gpt2_base_en", load_weights=False)
     return str(keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer).export(folder))
