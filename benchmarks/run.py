@@ -28,6 +28,9 @@ def commands_of(row, environments, settings):
     """Return (dict of contender → command that starts its program, dict of contender → why not)."""
     commands, left_out = {}, {}
     for contender in row.contenders:
+        if not can_run(contender.variant):
+            left_out[contender.name] = "the processor has nothing for bfloat16"
+            continue
         try:
             python = python_of(contender.peer, environments)
         except InstallError as error:
@@ -37,6 +40,14 @@ def commands_of(row, environments, settings):
         arguments = json.dumps(settings | {"variant": contender.variant})
         commands[contender.name] = [python, str(program), row.kind, arguments]
     return commands, left_out
+
+
+def can_run(dtype):
+    """Return whether the processor has what a number format needs.
+
+    Without bfloat16 in hardware it takes many times as long, and the figures say nothing.
+    """
+    return "bfloat16" not in dtype or bool(report.half_precision())
 
 
 def parse_environments(context, parameter, values):
@@ -77,19 +88,17 @@ def main(rows, rounds, quick, write, environments):
         except FileNotFoundError as error:
             raise click.ClickException(str(error)) from error
         for row in make_rows(megabytes):
-            if rows and row.kind not in rows:
+            if (rows and row.kind not in rows) or not can_run(row.settings.get("dtype", "")):
                 continue
             click.echo(row.title, err=True)
             if "elmo" in row.needs and "elmo" not in files:
                 files["elmo"] = materials.write_elmo(Path(folder))
             settings = row.settings | {key: files[key] for key in row.needs}
-            # Without bfloat16 in hardware a call takes many times as long, and says little.
-            is_slow = "bfloat16" in row.settings.get("dtype", "") and not report.half_precision()
-            settings["calls"] = 1 if quick or is_slow else row.calls
+            settings["calls"] = 1 if quick else row.calls
             commands, left_out = commands_of(row, environments, settings)
             result = measure(
                 commands,
-                min(rounds, 3) if is_slow else rounds,
+                rounds,
                 left_out,
                 say=lambda line: click.echo(f"  {line}", err=True),
                 pause=PAUSE,

@@ -2,11 +2,13 @@
 
 import importlib
 import os
+import platform
 import sys
 
 # TensorFlow reads this when it is imported. By itself it leaves oneDNN off on processors without
 # the newer parts of AVX-512, where it brings some 20 % in training; see benchmarks/README.md.
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+if platform.machine() in ("x86_64", "AMD64"):
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 from keras_lm.version import __version__
 

@@ -8,6 +8,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "rouge_score": "translation",
     "sacrebleu": "translation",
+    "scipy": "coreference",
     "sentencepiece": "vocab",
     "sklearn": "sklearn",
     "starlette": "serving",

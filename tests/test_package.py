@@ -27,18 +27,23 @@ def test_the_server_is_there_without_an_import_and_not_before():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize("given", [None, "0"])
-def test_onednn_is_on_unless_the_environment_says_otherwise(monkeypatch, given):
+@pytest.mark.parametrize(
+    "machine, given, expected",
+    [("x86_64", None, "1"), ("x86_64", "0", "0"), ("aarch64", None, "None")],
+)
+def test_onednn_is_on_unless_the_environment_says_otherwise(monkeypatch, machine, given, expected):
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     if given:
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", given)
     program = (
-        "import keras_lm_command, keras_lm, os, sys\n"
+        "import os, platform, sys\n"
+        f"platform.machine = lambda: {machine!r}\n"
+        "import keras_lm_command, keras_lm\n"
         "assert 'tensorflow' not in sys.modules\n"  # which reads it when it is imported
-        "print(os.environ['TF_ENABLE_ONEDNN_OPTS'])\n"
+        "print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))\n"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-    assert run.stdout.decode().strip() == (given or "1")
+    assert run.stdout.decode().strip() == expected
 
 
 @pytest.mark.parametrize(

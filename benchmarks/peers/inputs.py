@@ -12,6 +12,7 @@ from protocol import timed
 
 VOCABULARY_SIZE, NUM_LAYERS, NUM_HEADS, HIDDEN_DIM, INTERMEDIATE_DIM = 30522, 12, 12, 768, 3072
 GPT2_VOCABULARY_SIZE = 50257
+T5_VOCABULARY_SIZE, TRANSFORMER_VOCABULARY_SIZE = 32128, 37000
 # Pretraining: the mask's id, the share of tokens it masks, the width of ELECTRA-small's generator.
 MASK_ID, MASKED, GENERATOR = 103, 0.15, 1 / 4
 
@@ -27,6 +28,14 @@ def packed_batch(batch, length):
     return token_ids * padding_mask, np.zeros_like(token_ids), padding_mask
 
 
+def source_and_target(batch, length):
+    """Return (ids, mask) of sources, and of targets, each (B, S) int32, padded as above."""
+    source, _, mask = packed_batch(batch, length)
+    target = np.random.default_rng(1).integers(1000, 30000, (batch, length), dtype="int32")
+    target_mask = mask[::-1].copy()  # a long source may have a short target
+    return (source, mask), (target * target_mask, target_mask)
+
+
 def at_points(functions, calls):
     """Return a round that times a function of each point, (batch, length), under its own name."""
 
@@ -38,6 +47,11 @@ def at_points(functions, calls):
         return times
 
     return run_round
+
+
+def sources(batch, length):
+    """Return the ids of sources with an end of theirs to come, (B, S - 1) int32."""
+    return np.random.default_rng(0).integers(1000, 30000, (batch, length - 1), dtype="int32")
 
 
 def prompts(batch, length):

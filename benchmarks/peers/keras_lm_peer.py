@@ -11,7 +11,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import inputs
+import numpy as np
 from protocol import num_cores, serve, timed
+
+import keras_lm  # before TensorFlow, as the README's examples have it: it turns oneDNN on
 
 
 def forward(batch, length, dtype, calls, variant):
@@ -33,8 +36,6 @@ def growth(minilm, points, calls, variant):
     """MiniLM's network at several sizes, (batch, length) each, in one traced function."""
     import tensorflow as tf
 
-    import keras_lm
-
     backbone = keras_lm.models.Backbone.from_preset(minilm)
     names = ("token_ids", "segment_ids", "padding_mask")
     run = tf.function(lambda x: backbone(x, training=False)["sequence_output"], autograph=False)
@@ -54,8 +55,6 @@ def growth(minilm, points, calls, variant):
 
 def make_backbone(dtype="float32"):
     """BERT-base with random weights."""
-    import keras_lm
-
     return keras_lm.models.Backbone.from_preset(
         "bert_base_en_uncased", load_weights=False, dtype=dtype
     )
@@ -85,8 +84,6 @@ def freeze(dtype, path):
         convert_variables_to_constants_v2,
     )
 
-    import keras_lm
-
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"]
     wordpiece = keras_lm.tokenizers.WordPieceTokenizer(vocabulary, lowercase=True)
     task = keras_lm.tasks.TextClassifier(make_backbone(dtype), tokenizer=wordpiece, num_classes=2)
@@ -99,8 +96,6 @@ def freeze(dtype, path):
 
 def training(batch, length, dtype, calls, variant):
     """A step of the task as it comes compiled."""
-    import keras_lm
-
     names = ("token_ids", "segment_ids", "padding_mask")
     packed = dict(zip(names, inputs.packed_batch(batch, length)))
     task = keras_lm.tasks.TextClassifier.from_preset(
@@ -112,7 +107,6 @@ def training(batch, length, dtype, calls, variant):
 
 def pretraining(model, batch, length, dtype, calls, variant):
     """A step of pretraining, with new masks (and samples) in each."""
-    import keras_lm
     from keras_lm.objectives import MaskedLanguageModel, ReplacedByGenerator
 
     size, shares = {
@@ -135,6 +129,45 @@ def pretraining(model, batch, length, dtype, calls, variant):
         objective = ReplacedByGenerator(generator, masking=objective)
     task = keras_lm.tasks.Pretrainer(backbone, objectives=[objective])
     return timed(lambda: task.train_on_batch(packed), calls)
+
+
+def seq2seq(model, batch, length, dtype, calls, variant):
+    """A step of an encoder-decoder as it comes compiled, with T5's or Vaswani's sizes."""
+    size = {"t5": "t5_small_multi", "transformer": "transformer_base_en_de"}[model]
+    task = keras_lm.tasks.Seq2SeqLM.from_preset(size, load_weights=False, dtype=dtype, dropout=0.1)
+    (source, mask), (target, target_mask) = inputs.source_and_target(batch, length)
+    packed = {"encoder_token_ids": source, "encoder_padding_mask": mask}
+    # Moved by one: token 0 begins a target in both models.
+    packed |= {"decoder_token_ids": np.roll(target, 1, axis=1), "decoder_padding_mask": target_mask}
+    packed["decoder_token_ids"][:, 0] = 0
+    labels = np.where(target_mask > 0, target, -100)
+    return timed(lambda: task.train_on_batch(packed, labels), calls)
+
+
+def translation(batch, length, new_tokens, beams, calls, variant):
+    """T5 of its small size writes tokens for tokens, greedily or by beam search.
+
+    Its output matrix is one of its own, as in T5 1.1: with random weights, a shared one would write
+    what it has just read, the padding token that targets begin with.
+    """
+    words = ["<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(3, inputs.T5_VOCABULARY_SIZE))]
+    tokenizer = keras_lm.tokenizers.WordTokenizer(
+        words, unknown_token="<unk>", pad_token="<pad>", eos_token="</s>", splitter="whitespace"
+    )
+    task = keras_lm.tasks.Seq2SeqLM.from_preset(
+        "t5_small_multi",
+        load_weights=False,
+        tie_embeddings=False,
+        tokenizer=tokenizer,
+        sequence_length=length,
+    )
+    texts = [" ".join(f"w{i}" for i in row) for row in inputs.sources(batch, length)]
+
+    def run(number):
+        found = task.generate(texts, max_new_tokens=number, num_beams=beams, batch_size=batch)
+        return min(len(text.split()) for text in found)
+
+    return inputs.generating(run, new_tokens, calls)
 
 
 def tokenizer(reviews, minilm, batch, calls, variant):
@@ -178,8 +211,6 @@ def import_(calls, variant):
 
 def make_task(model, minilm):
     """Return a classifier: MiniLM as published, or BERT-base with random weights."""
-    import keras_lm
-
     names = {"class_names": ["negative", "positive"]}
     if model == "minilm":
         return keras_lm.tasks.TextClassifier.from_preset(minilm, **names)
@@ -217,8 +248,6 @@ def latency(short, minilm, model, batch, calls, variant):
 
 def corpus(mixed, minilm, batch, length, calls, variant):
     """From strings of mixed lengths to labels."""
-    import keras_lm
-
     texts = inputs.read_texts(mixed)
     task = keras_lm.tasks.TextClassifier.from_preset(minilm, num_classes=2, sequence_length=length)
     return timed(lambda: task.classify(texts, batch_size=batch)["labels"], calls)
@@ -226,8 +255,6 @@ def corpus(mixed, minilm, batch, length, calls, variant):
 
 def generate(batch, length, new_tokens, calls, variant):
     """Greedy decoding with a cache, in the dtype that `variant` names, or by the SavedModel."""
-    import keras_lm
-
     if variant == "exported":
         run = load_generator(batch, length)
         return inputs.generating(run, new_tokens, calls)
@@ -268,7 +295,6 @@ def load_generator(batch, length):
 
 def export_generator(folder):
     """Export a GPT-2 that takes each digit for a token; return the SavedModel's path."""
-    import keras_lm
     from keras_lm.tokenizers.byte_pair import byte_pair_files
 
     symbols = byte_pair_files.BYTES
@@ -279,7 +305,7 @@ def export_generator(folder):
     merges = list(map(" ".join, itertools.islice(pairs, number)))
     vocabulary = [*symbols.values(), *(merge.replace(" ", "") for merge in merges), end]
     tokenizer = keras_lm.tokenizers.BytePairTokenizer(
-        {token: i for i, token in enumerate(vocabulary)}, merges, bos_token=end, eos_token=end
+        vocabulary, merges, bos_token=end, eos_token=end
     )
     backbone = keras_lm.models.Backbone.from_preset("gpt2_base_en", load_weights=False)
     return str(keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer).export(folder))
@@ -288,8 +314,6 @@ def export_generator(folder):
 def elmo(elmo, short, batch, calls, variant):
     """ELMo as users call it in a `tf.function`; perhaps it computed the words before."""
     import tensorflow as tf
-
-    import keras_lm
 
     sentences = [text.split() for text in inputs.text_batches(short, batch)[0]]
     backbone = keras_lm.models.Backbone.from_preset(elmo)
@@ -310,6 +334,8 @@ FUNCTIONS = {
     "growth": growth,
     "training": training,
     "pretraining": pretraining,
+    "seq2seq": seq2seq,
+    "translation": translation,
     "tokenizer": tokenizer,
     "import": import_,
     "export": export,

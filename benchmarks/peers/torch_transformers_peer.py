@@ -3,8 +3,10 @@
 import itertools
 import math
 import os
+import tempfile
 
 import inputs
+import numpy as np
 from protocol import num_cores, serve, timed
 
 
@@ -177,6 +179,113 @@ def electra(packed):
     return model, loss
 
 
+def seq2seq(model, batch, length, dtype, calls, variant):
+    """A step of an encoder-decoder, with T5's or Vaswani's sizes."""
+    import torch
+
+    network = {"t5": t5_small, "transformer": transformer_base}[model]()
+    (source, mask), (target, target_mask) = inputs.source_and_target(batch, length)
+    packed = {"input_ids": source, "attention_mask": mask}
+    packed |= {"labels": np.where(target_mask > 0, target, -100)}
+    packed = {name: torch.from_numpy(array).long() for name, array in packed.items()}
+    return timed(make_step(network, lambda: network(**packed).loss, dtype), calls)
+
+
+def t5_small(**options):
+    """Return T5 of its small size, with random weights."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    options |= {"vocab_size": inputs.T5_VOCABULARY_SIZE, "decoder_start_token_id": 0}
+    return T5ForConditionalGeneration(T5Config(**options))
+
+
+def transformer_base():
+    """Return Vaswani's base size: Marian is it, but for a bias of the logits."""
+    from transformers import MarianConfig, MarianMTModel
+
+    sizes = {"encoder_layers": 6, "encoder_attention_heads": 8, "encoder_ffn_dim": 2048}
+    sizes |= {name.replace("encoder", "decoder"): size for name, size in sizes.items()}
+    return MarianMTModel(
+        MarianConfig(
+            vocab_size=inputs.TRANSFORMER_VOCABULARY_SIZE,
+            d_model=512,
+            max_position_embeddings=512,
+            activation_function="relu",
+            scale_embedding=True,
+            dropout=0.1,
+            attention_dropout=0.1,
+            pad_token_id=0,
+            eos_token_id=1,
+            decoder_start_token_id=0,
+            **sizes,
+        )
+    )
+
+
+def translation(batch, length, new_tokens, beams, calls, variant):
+    """T5 of its small size by transformers' `generate`, or by CTranslate2."""
+    import torch
+
+    use_all_cores()
+    ids = np.pad(inputs.sources(batch, length), ((0, 0), (0, 1)), constant_values=1)
+    model = t5_small(tie_word_embeddings=False).eval()
+    if variant == "ctranslate2":
+        return inputs.generating(ctranslate2_of(model, ids, beams), new_tokens, calls)
+    ids = torch.from_numpy(ids).long()
+
+    def run(number):
+        numbers = {"max_new_tokens": number, "min_new_tokens": number}
+        with torch.inference_mode():
+            found = model.generate(
+                ids, attention_mask=ids.ne(0).long(), num_beams=beams, do_sample=False, **numbers
+            )
+        return found.shape[1] - 1
+
+    return inputs.generating(run, new_tokens, calls)
+
+
+def ctranslate2_of(model, ids, beams):
+    """Return a callable from a number of tokens to how many CTranslate2 writes, in float32."""
+    import ctranslate2
+
+    names = ["<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(3, inputs.T5_VOCABULARY_SIZE))]
+
+    class Converter(ctranslate2.converters.TransformersConverter):
+        """Takes the model and names for its tokens instead of files."""
+
+        def load_model(self, model_class, path, **arguments):
+            return model
+
+        def load_tokenizer(self, tokenizer_class, path, **arguments):
+            return Names()
+
+    class Names:
+        """What the converter asks a tokenizer for."""
+
+        pad_token, eos_token, unk_token, bos_token = "<pad>", "</s>", "<unk>", None
+
+        def get_vocab(self):
+            return {name: i for i, name in enumerate(names)}
+
+        def convert_ids_to_tokens(self, i):
+            return names[i]
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.config.architectures = ["T5ForConditionalGeneration"]
+        model.config.save_pretrained(folder)
+        path = Converter(folder).convert(f"{folder}/converted")
+        translator = ctranslate2.Translator(path, intra_threads=num_cores(), compute_type="float32")
+    tokens = [[names[i] for i in row] for row in ids]
+
+    def run(number):
+        found = translator.translate_batch(
+            tokens, beam_size=beams, max_decoding_length=number, min_decoding_length=number
+        )
+        return min(len(result.hypotheses[0]) for result in found)
+
+    return run
+
+
 def at(states, positions):
     """Return the states (B, M, D) at positions (B, M)."""
     return states.gather(1, positions[:, :, None].expand(-1, -1, states.shape[-1]))
@@ -303,6 +412,8 @@ FUNCTIONS = {
     "growth": growth,
     "training": training,
     "pretraining": pretraining,
+    "seq2seq": seq2seq,
+    "translation": translation,
     "tokenizer": tokenizer,
     "import": import_,
     "latency": latency,

@@ -112,6 +112,8 @@ def read_examples(
             examples = _read_choices(rows, columns, needs_labels)
         elif task == "question-answerer":
             examples = _read_questions(rows, columns, needs_labels)
+        elif task == "coreference-resolver":
+            examples = _read_documents(rows, columns, needs_labels)
         else:
             examples = _read_texts(rows, columns, task, separator, pairs, needs_labels)
     if not examples.lines:
@@ -246,6 +248,26 @@ def _read_questions(rows, columns, needs_labels):
             texts[role].append(rows.text(line, row, column))
         labels.append(_answers(rows, line, row.get(answers_column)))
     return Examples(rows, texts, labels if answers_column else None, lines)
+
+
+def _read_documents(rows, columns, needs_labels):
+    """Read documents, lists of words, and their clusters, lists of lists of places in words."""
+    from keras_lm.tasks.clusters import check_place, mentions_of  # imports TensorFlow
+
+    words_column = rows.find("words", columns["text"])
+    labels_column = rows.find("labels", columns["labels"], needs_labels)
+    texts, labels, lines = [], [], []
+    for line, row in rows:
+        texts.append(rows.strings(line, row, words_column))
+        lines.append(line)
+        if labels_column is not None:
+            labels.append(rows.value(line, row, labels_column))
+            try:
+                for *mention, _ in mentions_of(labels[-1]):
+                    check_place(tuple(mention), len(texts[-1]))
+            except ValueError as error:
+                raise rows.error(line, str(error)) from error
+    return Examples(rows, {"text": texts}, labels if labels_column else None, lines)
 
 
 def _answers(rows, line, value):

@@ -42,6 +42,7 @@ from keras_lm.trees import labels_of_trees
 FINETUNED = [
     *("text-classifier", "text-regressor", "multiple-choice", "token-classifier"),
     *("question-answerer", "masked-lm", "causal-lm", "seq2seq-lm", "constituency-parser"),
+    "coreference-resolver",
 ]
 SEARCH = ("num_beams", "length_penalty")
 # Options that are for some tasks only.
@@ -160,6 +161,9 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     empty line after a sentence) and lists in JSONL, {"words": […], "labels": […]}. multiple-choice
     reads {"text": "…", "choices": […], "label": 0}, or a CSV with numbered columns, choice0,
     choice1, …, or those of SWAG; a label is a position.
+
+    coreference-resolver reads JSONL, {"words": […], "labels": [[[0, 2], [5, 6]]]}: clusters of
+    mentions, of which each is its first word and the one after its last, counted from 0.
 
     question-answerer reads SQuAD's JSON, and JSONL with the columns question, context and answers
     (others are named with --text, --text-pair and --labels), where answers are [{"text": "…",

@@ -20,6 +20,7 @@ TASKS = {
     "masked-lm": "MaskedLM",
     "causal-lm": "CausalLM",
     "seq2seq-lm": "Seq2SeqLM",
+    "coreference-resolver": "CoreferenceResolver",
     "feature-extractor": "FeatureExtractor",
     "pretrainer": "Pretrainer",
 }

@@ -11,6 +11,7 @@ from keras_lm.converters import open_checkpoint
 TRAINED = (
     *("text-classifier", "text-regressor", "token-classifier", "multiple-choice"),
     "constituency-parser",
+    "coreference-resolver",
 )
 
 

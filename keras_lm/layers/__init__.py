@@ -14,6 +14,7 @@ from keras_lm.layers.basic import (
 )
 from keras_lm.layers.causal_heads import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.character_cnn import CharacterCNN
+from keras_lm.layers.coreference import CoreferenceHead
 from keras_lm.layers.crf import CRF
 from keras_lm.layers.frozen import Frozen
 from keras_lm.layers.heads import (
@@ -49,6 +50,7 @@ __all__ = [
     "CausalPreNormBlock",
     "CausalSelfAttention",
     "CharacterCNN",
+    "CoreferenceHead",
     "CrossAttention",
     "DecoderPostNormBlock",
     "DecoderPreNormBlock",

@@ -1,6 +1,7 @@
-"""Metrics: of entities, answers, labels and written text, beside Keras's own."""
+"""Metrics: of entities, mentions, answers, labels and written text, beside Keras's own."""
 
 from keras_lm.metrics.constituent_f1 import ConstituentF1
+from keras_lm.metrics.coreference_f1 import CoreferenceF1
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.metrics.label_metrics import (
     BestThresholdAccuracy,
@@ -20,6 +21,7 @@ __all__ = [
     "Bleu",
     "ChrF",
     "ConstituentF1",
+    "CoreferenceF1",
     "EntityF1",
     "ExactMatch",
     "ExpectedCalibrationError",

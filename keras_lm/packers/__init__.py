@@ -8,6 +8,7 @@ from keras_lm.packers.overlapping_windows import Windows
 from keras_lm.packers.packer import PackedInput, Packer
 from keras_lm.packers.rows import BothOrders, Choices, Template, Texts
 from keras_lm.packers.seq2seq import Seq2SeqPacker
+from keras_lm.packers.word_windows import WordWindows
 from keras_lm.packers.words import WordEnds, Words
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "Texts",
     "Windows",
     "WordEnds",
+    "WordWindows",
     "Words",
 ]

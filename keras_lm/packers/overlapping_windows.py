@@ -56,12 +56,12 @@ class Windows(Texts):
         length = tf.minimum(room, number - begin)
         first = tf.gather(_row_starts(ids), example) + begin
         texts = {
-            "text": _parts(
+            "text": parts_of_rows(
                 questions,
                 tf.gather(_row_starts(questions), example),
                 tf.gather(of_question, example),
             ),
-            "text_pair": _parts(ids, first, length),
+            "text_pair": parts_of_rows(ids, first, length),
         }
         packed = packer.pack(**texts)
         column, kept = packer.spans(**texts)["text_pair"]
@@ -145,7 +145,7 @@ def _places_in_rows(lengths):
     return row, numbers.values - tf.gather(splits, row)
 
 
-def _parts(texts, first, lengths):
+def parts_of_rows(texts, first, lengths):
     """Return the rows of values of a ragged tensor that begin at these places in its values."""
     row, place = _places_in_rows(lengths)
     splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)

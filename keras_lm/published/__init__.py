@@ -19,8 +19,8 @@ class PublishedRows:
     Args:
         x: dict of `text`, and perhaps `text_pair`, `choices` or `predicate`; or of `question` and
             `context`: lists, with an entry per row.
-        labels: list of class names, positions, floats, lists of tags, lists of answers or texts;
-            None if the file has none.
+        labels: list of class names, positions, floats, lists of tags, of clusters or of answers, or
+            texts; None if the file has none.
         ids: list of str; None if the file has none.
         class_names: list of str, for `class_names` of the task; None where there are no classes.
         left_out: int, how many rows have no label, where others have one, or are damaged as
@@ -49,6 +49,7 @@ def read_published(path, name, targets=None):
             `"conll2003-pos"`, `"conll2003-chunk"`, `"conll2000-pos"` by other columns;
             `"penn"`: words with a tree, in the brackets of the Penn Treebank;
             `"squad"`, `"record"`, `"coqa"`: questions;
+            `"ontonotes-coref"`: documents as words, and clusters of mentions;
             `"cnn-dailymail"`, `"wmt"`: a text for a text;
             `"lambada"`: passages, and the last word of each as its label, for
             `keras_lm.prompting.predict_last_words`.

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 
 from keras_lm.published.aligned_texts import news_rows, wmt_rows
+from keras_lm.published.coreference_columns import coreference_rows
 from keras_lm.published.field_rows import FieldRows
 from keras_lm.published.passages import (
     coqa,
@@ -258,6 +259,8 @@ PUBLISHED = {
     "penn": PublishedSet(PARSER, tree_rows, in_folder=True),
     "squad": PublishedSet(QUESTIONS, _squad_rows, unit="question"),
     "coqa": PublishedSet(QUESTIONS, json_data(coqa), unit="question"),
+    # Documents with clusters of mentions
+    "ontonotes-coref": PublishedSet("coreference-resolver", coreference_rows, unit="document"),
     # Texts to write, https://arxiv.org/abs/1704.04368 and https://www.statmt.org
     "cnn-dailymail": PublishedSet(WRITER, news_rows, unit="text", in_folder=True, in_pairs=True),
     "wmt": PublishedSet(WRITER, wmt_rows, in_pairs=True),

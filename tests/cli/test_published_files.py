@@ -76,6 +76,38 @@ def test_a_set_decides_task_and_classes(snli, tiny, tmp_path, run, fail, eagerly
     assert "line 1" in fail("evaluate", output, snli, "--format", "race")
 
 
+def test_documents_with_clusters(write):
+    rows = [{"words": ["a", "film", "it"], "labels": [[[0, 2], [2, 3]]]}, {"words": ["a"]}]
+    path = write("a.jsonl", "".join(json.dumps({"labels": []} | row) + "\n" for row in rows))
+    found = read_examples(str(path), None, COLUMNS, "coreference-resolver", None)
+    assert (found.texts["text"], found.labels[1]) == ([["a", "film", "it"], ["a"]], [])
+    for labels, message in (
+        ([[[0, 9]]], r"line 1: the mention \(0, 9\) is no part of a text of 3 words"),
+        ([[0, 2]], "line 1: 0 is no mention"),
+    ):
+        wrong = str(write("wrong.jsonl", json.dumps(rows[0] | {"labels": labels})))
+        with pytest.raises(click.ClickException, match=message):
+            read_examples(wrong, None, COLUMNS, "coreference-resolver", None)
+
+
+@pytest.mark.slow
+def test_coreference_by_commands(write, tiny, tmp_path, run, fail, eagerly, answers):
+    cells = ["(0", "0)", "(0)"]
+    lines = [f"d 0 {n} film X * - - - - * {cell}" for n, cell in enumerate(cells)]
+    lines = ["#begin document (d); part 000", *lines, "#end document", ""]
+    path, output = write("v4_gold_conll", "\n".join(lines)), tmp_path / "resolver"
+    run("finetune", tiny, path, "--format", "ontonotes-coref", "--output", output, "--epochs", 1)
+    measures = json.loads(run("evaluate", output, path, "--format", "ontonotes-coref", "--json"))
+    assert {"texts", "loss", "muc", "b_cubed", "ceaf_phi4", "conll_f1"} == set(measures)
+    (found,) = answers(run("predict", output, "--input", path, "--format", "ontonotes-coref"))
+    assert found["input"]["id"] == "d/0"
+    assert set(found["answer"]) == {"text", "start", "end", "cluster"}
+    message = fail(
+        "evaluate", output, write("cut", "\n".join(lines[:3])), "--format", "ontonotes-coref"
+    )
+    assert "cut off, the document of line 1" in message
+
+
 def test_what_is_refused(write, critic, tiny, fail, tmp_path):
     write("folder/a.csv", "text,label\nx,a\n")
     folder = tmp_path / "folder"

@@ -79,6 +79,26 @@ ROLES = "".join(
         ]
     )
 )
+# The same, with clusters of mentions: nested ones, one that is within itself, and one of a part.
+MENTIONS = [
+    ("Ada", "(3|(0)"),
+    ("and", "-"),
+    ("her", "(12)|(0)"),
+    ("dog", "3)"),
+    ("saw", "-"),
+    ("it", "(12)|(7"),
+    ("all", "(7)|7)"),
+]
+COREFERENCE = "".join(
+    [
+        "#begin document (bc/d); part 001\n",
+        *(f"bc/d 1 {n} {word} X * - - - - * {c}\n" for n, (word, c) in enumerate(MENTIONS[:4])),
+        "\n",
+        *(f"bc/d 1 {n} {word} X * - - - - * * {c}\n" for n, (word, c) in enumerate(MENTIONS[4:])),
+        "\n#end document\n",
+    ]
+)
+HEARD = [word for word, _ in MENTIONS]
 ADA = ["Ada", "wrote", "the", "notes", "and", "left"]
 MULTIRC = {
     "idx": 3,
@@ -374,6 +394,13 @@ FILES = [
         [["B-ARG0", "B-V", "B-ARG1", "I-ARG1", "O", "O"], ["B-ARG0", *["O"] * 4, "B-V"]],
         ["d/0/2/0", "d/0/2/1"],
     ),
+    (
+        "ontonotes-coref",
+        COREFERENCE + "#begin document (e); part 000\ne 0 0 Hm X * - - - - * -\n#end document\n",
+        {"text": [HEARD, ["Hm"]]},
+        [[[(0, 1), (2, 3)], [(0, 4)], [(2, 3), (5, 6)], [(5, 7), (6, 7)]], []],
+        ["bc/d/1", "e/0"],
+    ),
 ]
 
 
@@ -442,6 +469,27 @@ def test_folders_and_packed_files(write):
         ("record", json.dumps(RECORD).replace("8", '"x"'), "line 1: invalid literal"),
         ("wic", objects({"word": "a", "sentence1": "b", "idx": 0}), "line 1: no 'sentence2'"),
         ("wsc", objects(WSC | {"text": "Ada sings."}), "line 1: fields are missing"),
+        (
+            "ontonotes-coref",
+            COREFERENCE[:-15],
+            "file: cut off, the document of line 1 has no '#end",
+        ),
+        ("ontonotes-coref", COREFERENCE[1:], "line 1: 'begin document .* is before a '#begin"),
+        ("ontonotes-coref", COREFERENCE * 2 + "#end document", "line 23: .* but none has begun"),
+        ("ontonotes-coref", COREFERENCE[:-15] + COREFERENCE, "but the one of line 1 has not ended"),
+        (
+            "ontonotes-coref",
+            COREFERENCE.replace("(7)|7)", "(7)"),
+            r"line 8: .* '\(7' is not closed",
+        ),
+        (
+            "ontonotes-coref",
+            COREFERENCE.replace(" 3)", " 4)"),
+            r"line 5: '4\)' ends a mention that",
+        ),
+        ("ontonotes-coref", COREFERENCE.replace("(3|", "(3,"), "line 2: .* is no bracket of a men"),
+        ("ontonotes-coref", COREFERENCE.replace("- - * 3)", "- 3)"), "line 5: 10 columns, and"),
+        ("ontonotes-coref", "#begin document (e)\n\n#end document\n", "line 1: .* has no words"),
         ("coqa", json.dumps({"data": [COQA]})[:-50], "file: not JSON, or cut off"),
         ("coqa", json.dumps([COQA]), "file: {'data'.*} is needed"),
         ("coqa", json.dumps({"data": [COQA, {"id": "2"}]}), r"data\[1\]: no 'story'"),

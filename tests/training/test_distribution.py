@@ -38,6 +38,11 @@ TAGS[0] = TAGS[5] = [-100] * len(TAGS[0])
 TAGS[5] = [-100] * len(TEXTS[5].split())
 TREES = [f"(S {' '.join(f'(NP (NN {word}))' for word in text.split())})" for text in TEXTS]
 LABELS_OF_SPANS = ["NP", "S", "S::NP"]
+# The first and the last word of a text are the same, if it has several.
+CLUSTERS = [
+    [[(0, text.index(" ")), (text.rindex(" ") + 1, len(text))]] if " " in text else []
+    for text in TEXTS
+]
 # Of the windows of a context not all hold its answer, and of some questions none.
 ANSWERS = [
     {"text": text.split()[-1], "start": text.rindex(" ") + 1} if " " in text else None
@@ -167,6 +172,7 @@ CASES = {
         task(tasks.ConstituencyParser, class_names=LABELS_OF_SPANS, hidden_dim=8),
         TREES,
     ),
+    "coreference": (task(tasks.CoreferenceResolver, max_span_width=2, hidden_dim=4), CLUSTERS),
     "gpt": (task(tasks.TextClassifier, models.GPTBackbone, num_classes=3), CLASSES),
     "ulmfit": (ulmfit, CLASSES),
     "causal_lm": (task(tasks.CausalLM, models.GPT2Backbone), None),
@@ -415,6 +421,7 @@ SLOW = {
         # it is with all places of an answer.
         ["choices", {"optimizer": "sgd"}],
         ["questions", {"optimizer": "sgd"}],
+        ["coreference", {"optimizer": "sgd"} | PARTS],
         ["classifier", {"optimizer": "lamb"}],
         ["bert", PARTS],
         ["masked_lm", {"dtype": "float64"}],

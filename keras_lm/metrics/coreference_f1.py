@@ -1,0 +1,117 @@
+"""Scores of clusters of mentions, as the CoNLL-2012 shared task has them."""
+
+import collections
+
+import keras
+import numpy as np
+
+from keras_lm.optional import require
+
+PARTS = ("muc", "b_cubed", "ceaf_phi4")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CoreferenceF1(keras.metrics.Metric):
+    """The CoNLL F1 of clusters of mentions: the mean of the F1 of MUC, B³ and CEAF-φ4, from 0 to 1.
+
+    MUC counts the links that keep a cluster together, B³ for each mention the share of its cluster
+    that is right, CEAF-φ4 how alike clusters are, each with one other at most, in the best
+    alignment. All counts are summed over documents. Clusters of one mention count as others do; in
+    OntoNotes there are none. It is computed in Python, with scipy (the extra `coreference`).
+
+    Call: `update_state(labels, clusters)`, the right clusters and those that were found: a list of
+    clusters for each document, which are lists of mentions, pairs `(start, end)` or dicts that
+    have both.
+
+    Raises:
+        ImportError: if scipy is missing.
+        ValueError: if there are not as many documents, or a mention is in two clusters.
+
+    Example:
+
+        metric = keras_lm.metrics.CoreferenceF1()
+        metric.update_state([[[(0, 1), (3, 4)]]], [[[(0, 1), (3, 4), (6, 7)]]])
+        metric.result()  # 0.755…
+
+    Source: Pradhan et al. 2014, https://aclanthology.org/P14-2006; Vilain et al. 1995,
+    https://aclanthology.org/M95-1005; Bagga and Baldwin 1998, B³; Luo 2005,
+    https://aclanthology.org/H05-1004.
+    """
+
+    def __init__(self, name="conll_f1", **kwargs):
+        self._align = require("scipy.optimize", "CoreferenceF1").linear_sum_assignment
+        super().__init__(name=name, **kwargs)
+        # Of each part, what is right and of how many: of the labels', and of what was found.
+        self.counts = self.add_weight((len(PARTS), 2, 2), "zeros", dtype="float64", name="counts")
+
+    def update_state(self, labels, clusters, sample_weight=None):
+        if sample_weight is not None:
+            raise ValueError("CoreferenceF1 takes no weights.")
+        if len(labels) != len(clusters):
+            raise ValueError(f"labels has {len(labels)} documents, and clusters {len(clusters)}.")
+        for gold, found in zip(labels, clusters, strict=True):
+            gold, found = _sets("labels", gold), _sets("clusters", found)
+            similar = _ceaf_phi4(gold, found, self._align)
+            parts = [
+                [_muc(gold, found), _muc(found, gold)],
+                [_b_cubed(gold, found), _b_cubed(found, gold)],
+                [(similar, len(gold)), (similar, len(found))],
+            ]
+            self.counts.assign_add(np.array(parts, "float64"))
+
+    def result(self):
+        return self.scores()["conll_f1"]
+
+    def scores(self):
+        """Return `conll_f1`, and of each part a dict of `precision`, `recall` and `f1`, by name."""
+        right, number = np.moveaxis(self.counts.numpy(), 2, 0)
+        ratios = np.divide(right, number, out=np.zeros_like(right), where=number > 0)
+        found = {}
+        for name, (recall, precision) in zip(PARTS, ratios.tolist(), strict=True):
+            both = recall + precision
+            f1 = 2 * recall * precision / both if both else 0.0
+            found[name] = {"precision": precision, "recall": recall, "f1": f1}
+        mean = sum(found[name]["f1"] for name in PARTS) / len(PARTS)
+        return found | {"conll_f1": mean}
+
+
+def _sets(name, clusters):
+    """Return clusters as sets of pairs, without empty ones."""
+    found = []
+    for cluster in clusters:
+        pairs = [(m["start"], m["end"]) if isinstance(m, dict) else tuple(m) for m in cluster]
+        found += [set(pairs)] if pairs else []
+    if sum(map(len, found)) > len(set().union(*found)):
+        raise ValueError(f"{name}: a mention is in two clusters of a document.")
+    return found
+
+
+def _cluster_of(clusters):
+    return {mention: number for number, cluster in enumerate(clusters) for mention in cluster}
+
+
+def _muc(clusters, others):
+    """Return how many links of clusters the others have, and of how many."""
+    there, right = _cluster_of(others), 0
+    for cluster in clusters:
+        parts = {there.get(mention, mention) for mention in cluster}
+        right += len(cluster) - len(parts)
+    return right, sum(len(cluster) - 1 for cluster in clusters)
+
+
+def _b_cubed(clusters, others):
+    """Return the sum over mentions of the share of their cluster that others have with them."""
+    there, right = _cluster_of(others), 0.0
+    for cluster in clusters:
+        parts = collections.Counter(there[mention] for mention in cluster if mention in there)
+        right += sum(count**2 for count in parts.values()) / len(cluster)
+    return right, sum(map(len, clusters))
+
+
+def _ceaf_phi4(clusters, others, align):
+    """Return the sum of the similarities of clusters in their best alignment."""
+    if not clusters or not others:
+        return 0.0
+    alike = [[2 * len(a & b) / (len(a) + len(b)) for b in others] for a in clusters]
+    alike = np.array(alike)
+    return alike[align(alike, maximize=True)].sum()

@@ -1,0 +1,278 @@
+"""Coreference resolution. Shapes: B documents, C windows, S sequence, W words, M mentions."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_lm.layers import CoreferenceHead
+from keras_lm.layers.batch_parts import count_in_batch
+from keras_lm.layers.coreference import antecedent_losses, take_rows
+from keras_lm.layers.tensorflow import num_replicas
+from keras_lm.metrics import CoreferenceF1
+from keras_lm.packers import WordWindows
+from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, mentions_of_rows
+from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tasks.task import Task
+from keras_lm.tokenizers import offsets, ragged, splitting
+from keras_lm.tokenizers.places import substrings
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CoreferenceResolver(Task):
+    """Find which parts of a document speak of the same: clusters of names, nouns and pronouns.
+
+    All spans of at most `max_span_width` words are candidates, and the best become mentions, each
+    of which goes back to an earlier one or to none. A word's vector is that of its first piece. A
+    document that is too long for the model is read in windows that do not overlap; spans and their
+    antecedents may be in different ones.
+
+    Args:
+        max_span_width: int. No mention has more words; 30 for OntoNotes.
+        span_ratio: float. How many spans are compared for each word, above 0 and at most 1.
+        max_antecedents: int. With how many earlier spans each is compared.
+        num_rounds: int. How often spans take in what their antecedents are: 1 as in the papers, 0
+            for first-order inference.
+        hidden_dim, feature_dim: int. Widths of the head's hidden layers and embeddings.
+        dropout: float, of the head.
+        splitter: how strings are split into words, see `TokenClassifier`.
+        sequence_length: int, of a window.
+        backbone, **arguments: see `Task`; any that `TokenClassifier` takes.
+
+    Raw data are strings, or lists of words. The label of a document is a list of clusters, each a
+    list of mentions, and these are pairs `(start, end)`: in words of a list, in characters of a
+    string, where they must begin and end with words; an end is that of the last one plus 1, as in
+    what `resolve` returns, which may also be labels. In a `tf.data.Dataset` and with packed inputs,
+    labels are (B, M, 3) integers, start, end and the number of the cluster, from 1, with rows of
+    zeros as padding; with packed inputs they are in words. The loss leaves mentions out that are
+    too long. Documents take much memory: `fit` them in batches of one or a few, and in parts if
+    they are very long.
+
+    Call: `task(inputs)` takes packed inputs (B, C, S) and `word_positions` (B, W), and returns what
+    `keras_lm.layers.CoreferenceHead` does.
+
+    Raises:
+        ValueError: if a number is out of range, or words have no vectors in the backbone.
+
+    Example:
+
+        task = keras_lm.tasks.CoreferenceResolver.from_preset(SOURCE)
+        words = ["Ada", "Lovelace", "said", "she", "slept"]
+        task.fit([words], [[[(0, 2), (3, 4)]]], batch_size=1)
+        task.resolve(["Ada Lovelace said she slept"])
+        # [[[{"text": "Ada Lovelace", "start": 0, "end": 12}, {"text": "she", …}]]]
+
+    Source: Lee et al. 2017, https://arxiv.org/abs/1707.07045; Lee et al. 2018,
+    https://arxiv.org/abs/1804.05392; over BERT: Joshi et al. 2019,
+    https://arxiv.org/abs/1908.09091, "independent". Without speakers, genres and their distances
+    in windows; BiLSTMs over word vectors are those of a `FeatureExtractor`.
+    """
+
+    predicts_sequences = True
+    FRESH = ("coreference_head/",)
+    uses_pooler = False
+
+    def __init__(
+        self,
+        backbone,
+        max_span_width=10,
+        span_ratio=0.4,
+        max_antecedents=50,
+        num_rounds=1,
+        hidden_dim=150,
+        feature_dim=20,
+        dropout=0.3,
+        splitter="conll",
+        **arguments,
+    ):
+        splitting.check_word_splitter(splitter)
+        self.head_arguments = {
+            "max_span_width": max_span_width,
+            "span_ratio": span_ratio,
+            "max_antecedents": max_antecedents,
+            "num_rounds": num_rounds,
+            "hidden_dim": hidden_dim,
+            "feature_dim": feature_dim,
+            "dropout": dropout,
+        }
+        _check_arguments(**self.head_arguments)
+        super().__init__(backbone, **arguments)
+        self.splitter = splitter
+        self.rows = WordWindows(splitter)
+        # Whatever labels words can tell how they refer; this raises if there is none.
+        self.backbone.make_head("token_classification", num_classes=1)
+        self.head = CoreferenceHead(**self.head_arguments, name="coreference_head")
+        self.head.build(self.backbone.output["sequence_output"].shape)
+        self._finish()
+
+    def get_arguments(self):
+        return super().get_arguments() | self.head_arguments | {"splitter": self.splitter}
+
+    # === Training ===
+
+    def call(self, inputs, training=None):
+        if "word_positions" not in inputs:
+            raise ValueError("inputs has no word_positions: pass what preprocess(texts) returns.")
+        positions = ops.cast(inputs["word_positions"], "int32")  # (B, W)
+        rows = self.packer.flatten(self._backbone_inputs(inputs))  # (B · C, S)
+        x = self._encode(self.backbone.complete(rows), training)["sequence_output"]
+        x = ops.reshape(x, (ops.shape(positions)[0], -1, x.shape[-1]))  # (B, C · S, D)
+        mask = ops.cast(positions > 0, "int32")
+        words = take_rows(x, ops.maximum(positions - 1, 0))  # (B, W, D)
+        return self.head(words, mask, training=training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """The mean over documents of `keras_lm.layers.coreference.antecedent_losses`."""
+        if self._compile_loss is not None:
+            raise ValueError("loss: CoreferenceResolver has its own, so leave it at 'auto'.")
+        losses = antecedent_losses(y_pred, ops.cast(y, "int32"))
+        weights = _weights(y, sample_weight)
+        # The replicas' losses are summed: see `keras_lm.objectives.MeanLoss`.
+        loss = ops.sum(weights * losses)
+        loss = ops.divide_no_nan(loss, count_in_batch(self.head, ops.sum(weights)))
+        return loss + sum(self.losses) / num_replicas()
+
+    def label_counts(self, labels, sample_weight):
+        return {id(self.head): ops.sum(_weights(labels, sample_weight))}
+
+    def prepare_labels(self, labels):
+        return mentions_of_rows(labels)
+
+    def matched_labels(self, columns, labels):
+        if "text" in columns:
+            words, places = self.rows.words(columns["text"])
+            check_mentions(labels, columns["text"], words, places)
+            return labels
+        return labels.to_tensor(shape=[None, None, 3])
+
+    def preprocess_with_labels(self, columns, labels):
+        if isinstance(labels, tf.RaggedTensor):
+            labels = labels.to_tensor(shape=[None, None, 3])
+        labels = tf.cast(labels, tf.int32)
+        _, places, packed = self._packed(columns)
+        return packed, in_words(labels, places) if places else labels
+
+    def _packed(self, columns, tokenize=None):
+        """Return words, ragged (B, W), their places if these are strings, and the packed dict."""
+        self.require_tokenizer()
+        words, places = self.rows.words(columns["text"])
+        pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)
+        return words, places, self.rows.pack_windows(self.packer, words, pieces)
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
+    ):
+        """As `keras.Model.evaluate`, and the scores of raw texts' clusters; see `score`."""
+        logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
+        is_raw = y is not None and not self.is_packed(x)
+        if is_raw and not kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
+            logs |= self.score(x, y, batch_size or 32)
+        return logs if return_dict else list(logs.values())
+
+    def score(self, x, y, batch_size=32, verbose=0):
+        """Compare the clusters of raw texts with their labels.
+
+        Args:
+            x, y: raw texts and their clusters, as in `fit`, no dataset.
+            batch_size, verbose: see `resolve`.
+
+        Returns:
+            dict of the F1 of `muc`, `b_cubed` and `ceaf_phi4`, and `conll_f1`, their mean, from 0
+            to 1; see `keras_lm.metrics.CoreferenceF1`.
+        """
+        metric = CoreferenceF1()
+        metric.update_state(list(y), self.resolve(x, batch_size, verbose))
+        scores = metric.scores()
+        f1 = {name: found["f1"] for name, found in scores.items() if name != "conll_f1"}
+        return f1 | {"conll_f1": scores["conll_f1"]}
+
+    # === Answers ===
+
+    def answer(self, columns, tokenize=None):
+        """Return the mentions of clusters in strings (B,) or words (B, W), in the graph.
+
+        `text`, `start` and `end`, in characters of strings, in words of words, and `cluster`,
+        numbered from 1: (B, M) each, padded with empty strings and zeros.
+        """
+        text = columns["text"]
+        words, places, packed = self._packed(columns, tokenize)
+        found = clusters_of(self(packed, training=False))
+        start, last = found["start"], tf.maximum(found["end"] - 1, 0)
+        if not places:
+            text = ragged.join(words, " ")
+            ends = tf.strings.length(words.values, "UTF8_CHAR") + 1
+            ends = tf.cumsum(words.with_values(ends).to_tensor(), axis=1)
+            places = {"start": tf.pad(ends, [[0, 0], [1, 0]]), "end": ends - 1}
+        else:
+            places = {name: tf.cast(x, tf.int32).to_tensor() for name, x in places.items()}
+            text = offsets.valid_utf8(text)
+        # One more, where no text has words.
+        first, end = (
+            tf.gather(tf.pad(places[name], [[0, 0], [0, 1]]), index, batch_dims=1)
+            for name, index in (("start", start), ("end", last))
+        )
+        is_mention = found["cluster"] > 0
+        first, end = (tf.where(is_mention, x, 0) for x in (first, end))
+        found["text"] = substrings(text, first, end)
+        if columns["text"].shape.rank == 1:
+            found |= {"start": first, "end": end}
+        return found
+
+    def answer_lite(self, columns):
+        raise ValueError(
+            "CoreferenceResolver chooses among spans by operations that LiteRT lacks: export as a "
+            "SavedModel instead."
+        )
+
+    def resolve(self, x, batch_size=32, verbose=0):
+        """Find the clusters of documents, strings or lists of words, in any form.
+
+        Args:
+            x: raw texts.
+            batch_size: int. Documents at a time, on a CPU fewer; see `answer_all`.
+            verbose: 1 draws a progress bar.
+
+        Returns:
+            list of clusters for each document, in the order of their first mentions: lists of
+            dicts, `text` (a part of the string, or the words joined by spaces), `start` and `end`,
+            in characters of a string, as Python counts them, or in words of a list.
+        """
+        answer = self.answer_all(x, batch_size, verbose=verbose)
+        found = []
+        for texts, *rows in zip(*(answer[n] for n in ("text", "start", "end", "cluster"))):
+            clusters = [[] for _ in range(rows[-1].max(initial=0))]
+            for text, start, end, cluster in zip(texts, *(row.tolist() for row in rows)):
+                if cluster:
+                    clusters[cluster - 1].append({"text": text, "start": start, "end": end})
+            found.append(clusters)
+        return found
+
+    @property
+    def signatures(self):
+        return CoreferenceSignatures(self)
+
+
+class CoreferenceSignatures(TextSignatures):
+    """Also `tokens`, which takes the places of words beside the packed windows."""
+
+    def raw_specs(self):
+        words = tf.TensorSpec([None], tf.int32, "word_positions")  # of one document
+        return super().raw_specs() | {words.name: words}
+
+
+def _weights(labels, sample_weight):
+    """Return the weight of each document, (B,) float32."""
+    if sample_weight is not None:
+        return ops.cast(sample_weight, "float32")
+    return ops.ones((ops.shape(labels)[0],), "float32")
+
+
+def _check_arguments(max_span_width, span_ratio, num_rounds, dropout, **sizes):
+    for name, value in {"max_span_width": max_span_width, **sizes}.items():
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name}={value!r}: pass an integer of 1 or more.")
+    if not isinstance(num_rounds, int) or num_rounds < 0:
+        raise ValueError(f"num_rounds={num_rounds!r}: pass 0 or more, 1 as in the papers.")
+    if not 0 < span_ratio <= 1:
+        raise ValueError(f"span_ratio={span_ratio}: pass a number above 0, and at most 1.")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout}: pass a number from 0 up to, not including, 1.")
