@@ -95,6 +95,8 @@ def evaluate_command(
       a tagger       loss, accuracy over words; precision, recall and F1 of whole entities as
                      conlleval counts them, for each type too, or of each label if labels are
                      no B-X and I-X;
+      a parser       loss; precision, recall and F1 of constituents as EVALB counts them, from 0 to
+                     1, and the share of sentences that are wholly right;
       multiple choice   loss and accuracy;
       questions      exact match and F1 of the best answers as SQuAD's script counts them, from 0
                      to 1; the share that is rightly answered or left without; loss and accuracy

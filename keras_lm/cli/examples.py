@@ -10,6 +10,7 @@ from keras_lm.cli.parallel_files import open_parallel
 from keras_lm.cli.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.cli.shared_options import UNLABELLED
 from keras_lm.published import PUBLISHED
+from keras_lm.trees import read_tree
 
 
 @dataclasses.dataclass
@@ -18,7 +19,8 @@ class Examples:
 
     `texts` is a dict of `"text"`, perhaps `"text_pair"`, → list of str; or of `"text"` → list of
     words, or of `"text"` and `"choices"`, a list of str each, or of `"question"` and `"context"`.
-    `labels` is a list of strings, lists of strings, floats, positions or lists of answers, or None.
+    `labels` is a list of strings, lists of strings, floats, positions, lists of answers or trees in
+    brackets, or None.
     `lines` says where the rows stand in the file.
     """
 
@@ -104,6 +106,8 @@ def read_examples(
             rows.leave_out_unlabelled()
         if task == "token-classifier":
             examples = _read_words(rows, columns, needs_labels)
+        elif task == "constituency-parser":
+            examples = _read_trees(rows, columns, needs_labels)
         elif task == "multiple-choice":
             examples = _read_choices(rows, columns, needs_labels)
         elif task == "question-answerer":
@@ -180,6 +184,23 @@ def _read_words(rows, columns, needs_labels):
         lines.append(line)
     texts = {"text": sentences} | ({"predicate": predicates} if predicates else {})
     return Examples(rows, texts, labels if tags_column else None, lines)
+
+
+def _read_trees(rows, columns, needs_labels):
+    """Read lists of words, or strings, and a tree in brackets for each."""
+    words_column = rows.find("words", columns["text"])
+    trees_column = rows.find("labels", columns["labels"], needs_labels)
+    sentences, trees, lines = [], [], []
+    for line, row in rows:
+        sentences.append(rows.text_or_list(line, row, words_column))
+        if trees_column is not None:
+            trees.append(rows.text(line, row, trees_column))
+            try:
+                read_tree(trees[-1])
+            except ValueError as error:
+                raise rows.error(line, f"{trees_column!r} is no tree: {error}") from error
+        lines.append(line)
+    return Examples(rows, {"text": sentences}, trees if trees_column else None, lines)
 
 
 def _read_choices(rows, columns, needs_labels):

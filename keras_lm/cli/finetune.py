@@ -36,17 +36,18 @@ from keras_lm.cli.shared_options import (
 )
 from keras_lm.cli.workers import strategy_of_workers
 from keras_lm.published import PUBLISHED
+from keras_lm.trees import labels_of_trees
 
 # The first is the default.
 FINETUNED = [
     *("text-classifier", "text-regressor", "multiple-choice", "token-classifier"),
-    *("question-answerer", "masked-lm", "causal-lm", "seq2seq-lm"),
+    *("question-answerer", "masked-lm", "causal-lm", "seq2seq-lm", "constituency-parser"),
     "coreference-resolver",
 ]
 SEARCH = ("num_beams", "length_penalty")
 # Options that are for some tasks only.
 ONLY_FOR = {
-    "class_names": ("text-classifier", "token-classifier"),
+    "class_names": ("text-classifier", "token-classifier", "constituency-parser"),
     "multi_label": ("text-classifier",),
     "class_weight": ("text-classifier", "token-classifier"),
     "choices": ("multiple-choice",),
@@ -170,6 +171,9 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     none. If all questions of TRAIN have answers, the preset always
     answers; otherwise held-out rows decide how sure it must be.
 
+    constituency-parser reads trees in brackets, --format penn, and words with a tree in JSONL,
+    {"words": […], "labels": "(S …)"}.
+
     seq2seq-lm reads columns, too: text, and labels (or target, translation, summary) with the text
     to write for it; or two files of plain lines, TRAIN and --targets.
 
@@ -219,7 +223,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         arguments["text_pair"] = "text_pair" in data.texts
     class_names = None
     if name in ONLY_FOR["class_names"]:
-        class_names = _class_names(train, data, options["class_names"], stated, multi_label)
+        labels = [labels_of_trees(data.labels)] if name == "constituency-parser" else data.labels
+        class_names = _class_names(train, data, labels, options["class_names"], stated, multi_label)
         arguments["class_names"] = class_names
     if name == "text-classifier":
         arguments["multi_label"] = multi_label
@@ -230,8 +235,9 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     if name == "seq2seq-lm":
         given = {key: options[key] for key in ("target_length", *SEARCH)}
         arguments |= {key: value for key, value in given.items() if value is not None}
-    y = data.targets(class_names, multi_label)
-    validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
+    classes = None if name == "constituency-parser" else class_names  # a tree is no number
+    y = data.targets(classes, multi_label)
+    validation = held_out and (held_out.texts, held_out.targets(classes, multi_label))
     weights = class_weights(options["class_weight"], class_names, y)
     say_data(data, held_out, class_names)
 
@@ -339,7 +345,7 @@ def _task_of(stated):
     return names.pop() if names else FINETUNED[0]
 
 
-def _class_names(train, data, given, stated, multi_label):
+def _class_names(train, data, labels, given, stated, multi_label):
     """Return names: the user's, the checkpoint's if they fit, the data set's, those found."""
     from keras_lm.cli.labels import all_names, fits
 
@@ -350,11 +356,11 @@ def _class_names(train, data, given, stated, multi_label):
     if published and len(published) != len(known or []):
         return published
     known = known or [str(i) for i in range(stated.get("num_classes") or 0)]
-    if known and fits(data.labels, known):
+    if known and fits(labels, known):
         return known
     if published:
         return published
-    found = all_names(data.labels)
+    found = all_names(labels)
     if len(found) < (1 if multi_label else 2):
         raise click.ClickException(
             f"{train} has only the label {found[0]!r}: a classifier needs two classes. "

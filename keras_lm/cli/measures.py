@@ -33,8 +33,11 @@ def measure(task, examples, batch_size):
                 metrics.SpearmanCorrelation(),
             )
         }
-    with_own = (tasks.MultipleChoice, tasks.QuestionAnswerer, tasks.CoreferenceResolver)
-    if isinstance(task, with_own):  # measures, in `evaluate`
+    with_own = (  # measures, in `evaluate`
+        *(tasks.MultipleChoice, tasks.QuestionAnswerer),
+        *(tasks.ConstituencyParser, tasks.CoreferenceResolver),
+    )
+    if isinstance(task, with_own):
         values = task.evaluate(
             examples.texts, examples.labels, batch_size=batch_size, verbose=0, return_dict=True
         )

@@ -15,6 +15,7 @@ TASKS = {
     "text-regressor": "TextRegressor",
     "multiple-choice": "MultipleChoice",
     "token-classifier": "TokenClassifier",
+    "constituency-parser": "ConstituencyParser",
     "question-answerer": "QuestionAnswerer",
     "masked-lm": "MaskedLM",
     "causal-lm": "CausalLM",

@@ -10,6 +10,7 @@ from keras_lm.converters import open_checkpoint
 # Tasks that do nothing of use before they are trained.
 TRAINED = (
     *("text-classifier", "text-regressor", "token-classifier", "multiple-choice"),
+    "constituency-parser",
     "coreference-resolver",
 )
 

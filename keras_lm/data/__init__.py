@@ -18,14 +18,17 @@ from keras_lm.files import find_files
 from keras_lm.published import PublishedRows, read_published
 from keras_lm.squad_files import read_squad
 from keras_lm.tag_schemes import convert_tags
+from keras_lm.trees import Tree, labels_of_trees, read_tree
 
 __all__ = [
     "TEXT_TO_TEXT",
     "PublishedRows",
+    "Tree",
     "augment_texts",
     "convert_tags",
     "epoch_batches",
     "find_files",
+    "labels_of_trees",
     "mix_tasks",
     "mixing_rates",
     "pretraining_rows",
@@ -34,6 +37,7 @@ __all__ = [
     "read_squad",
     "read_token_index",
     "read_token_shards",
+    "read_tree",
     "split_sentences",
     "text_to_text",
     "token_windows",

@@ -28,6 +28,7 @@ from keras_lm.layers.heads import (
 from keras_lm.layers.masks import CausalBias, PaddingBias
 from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
+from keras_lm.layers.span_chart import SpanScorer
 from keras_lm.layers.transformer import (
     CausalPostNormBlock,
     CausalPreNormBlock,
@@ -71,6 +72,7 @@ __all__ = [
     "SelfAttention",
     "SinusoidalPositionEmbedding",
     "SpanHead",
+    "SpanScorer",
     "WordSoftmax",
     "embedding_layers",
     "gelu_tanh",

@@ -1,5 +1,6 @@
 """Metrics: of entities, mentions, answers, labels and written text, beside Keras's own."""
 
+from keras_lm.metrics.constituent_f1 import ConstituentF1
 from keras_lm.metrics.coreference_f1 import CoreferenceF1
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.metrics.label_metrics import (
@@ -19,6 +20,7 @@ __all__ = [
     "BinaryF1",
     "Bleu",
     "ChrF",
+    "ConstituentF1",
     "CoreferenceF1",
     "EntityF1",
     "ExactMatch",

@@ -37,6 +37,7 @@ from keras_lm.objectives.replaced_tokens import (
 from keras_lm.objectives.sentence_order import SentenceOrder
 from keras_lm.objectives.span_boundary import SpanBoundary, SpanCrossentropy
 from keras_lm.objectives.span_corruption import SpanCorruption, span_corruption_lengths
+from keras_lm.objectives.tree_hinge import TreeHinge
 
 __all__ = [
     "IGNORED",
@@ -68,6 +69,7 @@ __all__ = [
     "SpanCorruption",
     "SpanCrossentropy",
     "TeacherMeanSquares",
+    "TreeHinge",
     "pretraining_objectives",
     "register_objective",
     "span_corruption_lengths",

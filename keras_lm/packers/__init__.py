@@ -9,7 +9,7 @@ from keras_lm.packers.packer import PackedInput, Packer
 from keras_lm.packers.rows import BothOrders, Choices, Template, Texts
 from keras_lm.packers.seq2seq import Seq2SeqPacker
 from keras_lm.packers.word_windows import WordWindows
-from keras_lm.packers.words import Words
+from keras_lm.packers.words import WordEnds, Words
 
 __all__ = [
     "BothOrders",
@@ -21,6 +21,7 @@ __all__ = [
     "Template",
     "Texts",
     "Windows",
+    "WordEnds",
     "WordWindows",
     "Words",
 ]

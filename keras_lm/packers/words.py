@@ -97,3 +97,36 @@ class Words(Texts):
             inside = (place >= first[:, tf.newaxis]) & (place < end[:, tf.newaxis])
             packed["segment_ids"] = tf.where(inside, 1, packed["segment_ids"])
         return packed, tf.where(has_place, places, -1)
+
+
+class WordEnds(Words):
+    """A row that also knows where each of its words ends: `word_positions`, (B, W) int32.
+
+    A word's position is 1 + the column of its last piece, or of the last one before if it has none;
+    it is 0 after the last word. Words without any piece inside of the row have none: the last ones
+    of a text that was truncated.
+    """
+
+    def words(self, text):
+        if not isinstance(text, tf.RaggedTensor) and text.shape.rank == 2:
+            text = tf.RaggedTensor.from_tensor(text, padding="")
+        return super().words(text)
+
+    def pack_words(self, packer, words, pieces, marked=None):
+        packed, places = super().pack_words(packer, words, pieces, marked)
+        splits = tf.cast(pieces.row_splits, tf.int64)
+        text_splits = tf.gather(splits, words.row_splits)
+        ids = tf.RaggedTensor.from_row_splits(pieces.values, text_splits, validate=False)
+        row = ragged.row_ids(words)
+        start, length = (
+            tf.gather(tf.cast(x, tf.int64), row) for x in packer.spans(text=ids)["text"]
+        )
+        first, end = (x - tf.gather(text_splits, row) for x in (splits[:-1], splits[1:]))
+        is_seen = (first < length) | (end <= length)
+        position = words.with_values(tf.maximum(start + tf.minimum(end, length), 1))
+        position = tf.cast(tf.ragged.boolean_mask(position, words.with_values(is_seen)), tf.int32)
+        is_fixed = packer.padding == "fixed"
+        width = packer.sequence_length if is_fixed else tf.reduce_max(position.row_lengths())
+        shape = tf.stack([position.nrows(), tf.maximum(tf.cast(width, tf.int64), 1)])
+        packed["word_positions"] = position.to_tensor(shape=shape)
+        return packed, places

@@ -7,6 +7,7 @@ from pathlib import Path
 from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.known_sets import PUBLISHED
 from keras_lm.registry import advice
+from keras_lm.trees import labels_of_trees
 
 __all__ = ["PUBLISHED", "PublishedRows", "read_published"]
 
@@ -37,7 +38,8 @@ def read_published(path, name, targets=None):
     """Return the rows of a file of a published data set.
 
     Args:
-        path: str or path of a file, perhaps `.gz`, or of a folder of them (RACE, CNN/DailyMail).
+        path: str or path of a file, perhaps `.gz`, or of a folder of them (RACE, CNN/DailyMail,
+            `.mrg`).
         name: str, of the data set:
             `"cola"`, `"sst2"`, `"mrpc"`, `"qqp"`, `"stsb"`, `"mnli"`, `"qnli"`, `"rte"`, `"wnli"`,
             `"ax"`, `"boolq"`, `"cb"`, `"multirc"`, `"wic"`, `"wsc"`, `"ax-b"`, `"ax-g"`, `"snli"`,
@@ -45,6 +47,7 @@ def read_published(path, name, targets=None):
             `"copa"`, `"swag"`, `"codah"`, `"commonsenseqa"`, `"race"`, `"storycloze"`: choices;
             `"conll2003"`, `"conll2000"`, `"wikiann"`, `"conll"`, `"ontonotes-srl"`: words; and by
             `"conll2003-pos"`, `"conll2003-chunk"`, `"conll2000-pos"` by other columns;
+            `"penn"`: words with a tree, in the brackets of the Penn Treebank;
             `"squad"`, `"record"`, `"coqa"`: questions;
             `"ontonotes-coref"`: documents as words, and clusters of mentions;
             `"cnn-dailymail"`, `"wmt"`: a text for a text;
@@ -96,6 +99,8 @@ def read_published(path, name, targets=None):
     classes = list(found.class_names) or None
     if labels and found.task == "token-classifier":
         classes = sorted({tag for tags in labels for tag in tags})
+    if labels and found.task == "constituency-parser":
+        classes = labels_of_trees(labels)
     return PublishedRows(x, labels, ids, classes, len(rows) - len(kept))
 
 

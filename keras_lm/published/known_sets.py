@@ -18,12 +18,14 @@ from keras_lm.published.passages import (
     record,
 )
 from keras_lm.published.text_lines import chomp, decoded
+from keras_lm.published.treebanks import tree_rows
 from keras_lm.published.word_columns import WordColumns, role_rows, without_language
 from keras_lm.squad_files import squad_rows
 
 CLASSIFIER, CHOICES = "text-classifier", "multiple-choice"
 TAGGER, QUESTIONS = "token-classifier", "question-answerer"
 WRITER = "seq2seq-lm"
+PARSER = "constituency-parser"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,6 +255,8 @@ PUBLISHED = {
     "conll2000-pos": PublishedSet(TAGGER, WordColumns(1, fields=3).rows),
     "wikiann": PublishedSet(TAGGER, WordColumns(fields=2, clean=without_language).rows),
     "ontonotes-srl": PublishedSet(TAGGER, role_rows, unit="predicate"),
+    # Sentences with a tree each, https://aclanthology.org/J93-2004
+    "penn": PublishedSet(PARSER, tree_rows, in_folder=True),
     "squad": PublishedSet(QUESTIONS, _squad_rows, unit="question"),
     "coqa": PublishedSet(QUESTIONS, json_data(coqa), unit="question"),
     # Documents with clusters of mentions

@@ -4,6 +4,7 @@
 from keras_lm import models, tokenizers  # noqa: F401
 from keras_lm.tasks.bidirectional_lm import BidirectionalLM
 from keras_lm.tasks.causal_lm import CausalLM
+from keras_lm.tasks.constituency_parser import ConstituencyParser
 from keras_lm.tasks.coreference_resolver import CoreferenceResolver
 from keras_lm.tasks.distiller import Distiller
 from keras_lm.tasks.ensemble import Ensemble
@@ -22,6 +23,7 @@ from keras_lm.tasks.token_classifier import TokenClassifier
 __all__ = [
     "BidirectionalLM",
     "CausalLM",
+    "ConstituencyParser",
     "CoreferenceResolver",
     "Distiller",
     "Ensemble",

@@ -36,6 +36,8 @@ CLASSES = random.integers(0, 3, ROWS)
 TAGS = [[(len(word) + n) % 3 for n, word in enumerate(text.split())] for text in TEXTS]
 TAGS[0] = TAGS[5] = [-100] * len(TAGS[0])
 TAGS[5] = [-100] * len(TEXTS[5].split())
+TREES = [f"(S {' '.join(f'(NP (NN {word}))' for word in text.split())})" for text in TEXTS]
+LABELS_OF_SPANS = ["NP", "S", "S::NP"]
 # The first and the last word of a text are the same, if it has several.
 CLUSTERS = [
     [[(0, text.index(" ")), (text.rindex(" ") + 1, len(text))]] if " " in text else []
@@ -166,6 +168,10 @@ CASES = {
     ),
     "tagger": (task(tasks.TokenClassifier, num_classes=3), TAGS),
     "crf": (task(tasks.TokenClassifier, num_classes=3, crf=True), TAGS),
+    "parser": (
+        task(tasks.ConstituencyParser, class_names=LABELS_OF_SPANS, hidden_dim=8),
+        TREES,
+    ),
     "coreference": (task(tasks.CoreferenceResolver, max_span_width=2, hidden_dim=4), CLUSTERS),
     "gpt": (task(tasks.TextClassifier, models.GPTBackbone, num_classes=3), CLASSES),
     "ulmfit": (ulmfit, CLASSES),
@@ -405,7 +411,8 @@ QUICK = {
     "workers": [["classifier", {}]],
 }
 SLOW = {
-    "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "ulmfit"],
+    "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "ulmfit"]
+    + ["parser"],
     "texts": ["seq2seq"],
     "language models": ["causal_lm", "awd_lstm", "bidirectional_lm", "masked_lm", "bert"],
     "objectives": ["albert", "spanbert", "electra", "distilbert", "tinybert", "distiller"],

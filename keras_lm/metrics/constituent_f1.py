@@ -1,0 +1,98 @@
+"""F1 of constituents, as the program EVALB counts them."""
+
+import collections
+
+import keras
+import numpy as np
+
+from keras_lm.trees import read_tree
+
+# EVALB's parameters COLLINS.prm: what is left out, of tags and of labels, and what is the same.
+LEFT_OUT = ("TOP", ",", ":", "``", "''", ".")
+ALIKE = {"PRT": "ADVP"}
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ConstituentF1(keras.metrics.Metric):
+    """The labelled F1 of constituents, from 0 to 1, as EVALB counts with COLLINS.prm.
+
+    A constituent is right if one of the same label has the same words; each of several with the
+    same words counts. Punctuation, by the tags of the right trees, is no word, what consists of it
+    no constituent, and `PRT` is `ADVP`. It is the micro-average over all sentences that have other
+    words.
+
+    Call: `update_state(labels, trees)`: right trees and others of the same words, lists of strings;
+    see `keras_lm.data.read_tree`. It is computed in Python, so it is not for `compile`.
+
+    Raises:
+        ValueError: if two trees have another number of words, or one is not a tree; names the row.
+
+    Example:
+
+        metric = keras_lm.metrics.ConstituentF1()
+        metric.update_state(["(S (NP (NN it)) (VP (VB is)))"], ["(S (NP (NN it)) (NP (VB is)))"])
+        metric.result()  # 0.667
+        metric.scores()["complete_match"]  # 0.0, the share of sentences without any error
+
+    Source: Black et al. 1991, https://aclanthology.org/H91-1060; Collins 1997,
+    https://aclanthology.org/P97-1003, section 4; https://nlp.cs.nyu.edu/evalb.
+    """
+
+    def __init__(self, name="f1", **kwargs):
+        super().__init__(name=name, **kwargs)
+        # Numbers of constituents, and of sentences.
+        self.right, self.found, self.marked, self.complete, self.sentences = (
+            self.add_weight((), "zeros", name=name)
+            for name in ("right", "found", "marked", "complete", "sentences")
+        )
+
+    def update_state(self, labels, trees, sample_weight=None):
+        if sample_weight is not None:
+            raise ValueError("ConstituentF1 takes no weights: every constituent counts the same.")
+        counts = np.zeros(5)
+        for row, (label, text) in enumerate(zip(labels, trees, strict=True)):
+            right, found = (_tree(x, row, name) for x, name in ((label, "labels"), (text, "trees")))
+            if len(right.words) != len(found.words):
+                raise ValueError(
+                    f"trees[{row}] has {len(found.words)} words, but labels[{row}] has "
+                    f"{len(right.words)}: parse the words of the right tree."
+                )
+            is_word = [tag not in LEFT_OUT for tag in right.tags]
+            if any(is_word):
+                right, found = _counted(right, is_word), _counted(found, is_word)
+                both = (right & found).total()
+                counts += [both, found.total(), right.total(), right == found, 1]
+        names = (self.right, self.found, self.marked, self.complete, self.sentences)
+        for count, number in zip(names, counts, strict=True):
+            count.assign_add(number)
+
+    def result(self):
+        return keras.ops.divide_no_nan(2 * self.right, self.found + self.marked)
+
+    def scores(self):
+        """Return `precision`, `recall`, `f1` and `complete_match`, from 0 to 1."""
+        ratios = {
+            "precision": (self.right, self.found),
+            "recall": (self.right, self.marked),
+            "f1": (2 * self.right, self.found + self.marked),
+            "complete_match": (self.complete, self.sentences),
+        }
+        return {name: float(keras.ops.divide_no_nan(*ratio)) for name, ratio in ratios.items()}
+
+
+def _tree(text, row, name):
+    text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    try:
+        return read_tree(text or "()")
+    except ValueError as error:
+        raise ValueError(f"{name}[{row}]={text[:60]!r}: {error}") from error
+
+
+def _counted(tree, is_word):
+    """Return how often each (label, start, end) counts, in words that are no punctuation."""
+    places = np.concatenate([[0], np.cumsum(is_word, dtype=int)])
+    spans = ((ALIKE.get(n, n), int(places[start]), int(places[end])) for n, start, end in
+             tree.constituents)  # fmt: skip
+    return collections.Counter(
+        span for span in spans if span[1] < span[2] and span[0] not in LEFT_OUT
+    )

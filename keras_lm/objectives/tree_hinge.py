@@ -1,0 +1,58 @@
+"""The loss of a parser. Shapes: B batch, F places between words, L labels."""
+
+import keras
+from keras import ops
+
+from keras_lm.layers.masks import IGNORED
+from keras_lm.layers.span_chart import best_trees
+from keras_lm.objectives.objective import MeanLoss, label_weights
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class TreeHinge(MeanLoss):
+    """How far the right tree's score is from being above every other tree's by their difference.
+
+    Trees differ by the number of spans in the other one that have another label in the right one,
+    or are none there (Hamming). The other tree is the best by its score and this difference, so
+    that the loss is 0 only if no tree comes too close. It is the mean over the sentences of the
+    batch that have words.
+
+    Call: `loss(labels, scores, sample_weight=None)`: (B, F, F) int, the label of each span from its
+    first place to its last, 0 for no constituent, `IGNORED` where there is no span; and
+    (B, F, F, L) float, label 0 with the score 0. See `keras_lm.layers.SpanScorer`.
+
+    Source: Kitaev and Klein 2018, https://arxiv.org/abs/1805.01052, section 2; Stern et al. 2017,
+    https://arxiv.org/abs/1705.03919, section 4.
+    """
+
+    def __init__(self, name="tree_hinge"):
+        super().__init__(name)
+
+    def sum_and_count(self, labels, scores, sample_weight=None):
+        scores = ops.convert_to_tensor(scores, "float32")
+        is_span, labels = ops.not_equal(labels, IGNORED), ops.maximum(labels, 0)
+        is_right = ops.one_hot(labels, scores.shape[-1], dtype="float32")
+        scores_and_cost = scores + 1.0 - is_right
+        in_tree, found = best_trees(scores_and_cost, _lengths(is_span))
+        other = _sum(in_tree, scores_and_cost, found)
+        losses = ops.relu(other - _sum(is_span, scores, labels))
+        weight = self._weights(is_span, sample_weight)
+        return ops.sum(losses * weight), ops.sum(weight)
+
+    def count(self, labels, sample_weight=None):
+        return ops.sum(self._weights(ops.not_equal(labels, IGNORED), sample_weight))
+
+    @staticmethod
+    def _weights(is_span, sample_weight):
+        return label_weights(ops.where(_lengths(is_span) > 0, 0, IGNORED), sample_weight)
+
+
+def _lengths(is_span):
+    """Return the number of words of each sentence, (B,): of the spans from its first place."""
+    return ops.sum(ops.cast(is_span[:, 0], "int32"), axis=-1)
+
+
+def _sum(is_in, scores, labels):
+    """Return the sum of the scores of chosen spans' labels, (B,)."""
+    chosen = ops.take_along_axis(scores, ops.expand_dims(labels, -1), axis=-1)[..., 0]
+    return ops.sum(ops.where(is_in, chosen, 0.0), axis=(1, 2))

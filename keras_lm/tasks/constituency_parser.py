@@ -1,0 +1,314 @@
+"""The constituents of a sentence. Shapes: B batch, W words, F = W + 1 places, K constituents."""
+
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.layers import SpanScorer
+from keras_lm.layers.span_chart import best_trees
+from keras_lm.metrics import ConstituentF1
+from keras_lm.objectives import TreeHinge
+from keras_lm.packers import WordEnds
+from keras_lm.tasks.classes import check_classes, class_numbers, names_of_classes, text_of
+from keras_lm.tasks.constituents import chart_of_spans, constituents_in_graph
+from keras_lm.tasks.signatures import TextSignatures
+from keras_lm.tasks.task import Task
+from keras_lm.tokenizers import splitting
+from keras_lm.trees import NO_TAG, read_tree, unescaped
+
+LONGEST = 256  # tokens; a chart takes memory by the square
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ConstituencyParser(Task):
+    """Find the constituents of sentences: noun phrases, clauses, as in the Penn Treebank.
+
+    A linear layer on the vectors of each word's last piece, then a score for each label of each
+    span (`keras_lm.layers.SpanScorer`), of which the best tree is found exactly (CKY). A text is a
+    sentence. Of one longer than `sequence_length`, the last words are in no constituent.
+
+    Args:
+        num_classes, class_names: see `TextClassifier`; the labels of spans, `["NP", "S", "S::VP"]`,
+            where a chain of constituents over the same words has one label. See
+            `keras_lm.data.labels_of_trees`.
+        splitter: how strings are split into words, see `TokenClassifier`.
+        hidden_dim: int, the width of the span scorer's hidden layer.
+        sequence_length: see `Task`; None for the backbone's limit, but at most 256.
+        backbone, **arguments: see `Task`.
+
+    Raw data are lists of words, or strings. Labels are a tree for each, a string in brackets as
+    `keras_lm.data.read_tree` reads it, over the same words. Trees whose label is none of
+    `class_names` count as if they lacked this constituent, with a warning.
+
+    Call: `task(inputs)` returns scores (B, F, F, 1 + classes) float32, of label i + 1 for the words
+    from one place to another; label 0 is no constituent. Packed inputs need `word_positions`,
+    (B, W) int32, 1 + the column of each word's last piece, 0 after the last word, and labels are
+    (B, F, F) numbers; see `keras_lm.objectives.TreeHinge`.
+
+    Raises:
+        ValueError: if neither `num_classes` nor `class_names` is given, or they disagree.
+
+    Example:
+
+        trees = ["(S (NP (NNP Ada)) (VP (VBZ speaks)))", "(S (VP (VB Speak)))"]
+        words = [["Ada", "speaks"], ["Speak"]]
+        names = keras_lm.data.labels_of_trees(trees)
+        task = keras_lm.tasks.ConstituencyParser.from_preset(SOURCE, class_names=names)
+        task.fit(words, trees)
+        task.parse(["Ada speaks"])  # ["(TOP (S (NP (XX Ada)) (VP (XX speaks))))"]
+        task.constituents(["Ada speaks"])[0][1]  # {"text": "Ada", "label": "NP", "start": 0, …}
+
+    An export answers strings with `text`, the tree in brackets, and `labels`, `scores`, `start` and
+    `end` of its constituents in pre-order, (B, K), in characters. LiteRT cannot answer.
+
+    Source: Kitaev and Klein 2018, https://arxiv.org/abs/1805.01052; Kitaev et al. 2019,
+    https://arxiv.org/abs/1812.11760, without the layers of attention and the tagger over BERT.
+    """
+
+    predicts_sequences = True
+    FRESH = ("classifier/", "span_scorer/")
+    uses_pooler = False
+
+    def __init__(
+        self,
+        backbone,
+        num_classes=None,
+        class_names=None,
+        splitter="conll",
+        hidden_dim=250,
+        sequence_length=None,
+        **arguments,
+    ):
+        splitting.check_word_splitter(splitter)
+        num_classes, class_names = check_classes(num_classes, class_names)
+        if sequence_length is None:
+            limit = getattr(backbone, "features", backbone).max_sequence_length
+            sequence_length = min(limit or LONGEST, LONGEST)
+        super().__init__(backbone, sequence_length=sequence_length, **arguments)
+        self.num_classes = num_classes
+        self.class_names = class_names
+        self.splitter = splitter
+        self.hidden_dim = hidden_dim
+        self.rows = WordEnds(splitter)
+        self._validation = None  # rows of `fit` whose trees are compared after each epoch
+        self.head = self.add_head("token_classification", num_classes=2 * hidden_dim)
+        self.scorer = SpanScorer(num_classes, hidden_dim, name="span_scorer")
+        self.scorer.build()
+        self._finish()
+
+    def get_arguments(self):
+        return super().get_arguments() | {
+            "num_classes": self.num_classes,
+            "class_names": self.class_names,
+            "splitter": self.splitter,
+            "hidden_dim": self.hidden_dim,
+        }
+
+    def call(self, inputs, training=None):
+        if "word_positions" not in inputs:
+            raise ValueError(
+                "inputs lacks word_positions, (B, W) int32, 1 + the column of each word's last "
+                "piece: preprocess makes them of texts."
+            )
+        return self.scorer(super().call(inputs, training), inputs["word_positions"])
+
+    # === Training ===
+
+    def default_loss(self):
+        return TreeHinge()
+
+    def prepare_labels(self, labels):
+        if labels.dtype.kind in "iu":
+            return labels.astype("int32")
+        return [_tree(label, row) for row, label in enumerate(labels)]
+
+    def prepare_label_tensor(self, labels):
+        if labels.dtype == tf.string:
+            raise ValueError(
+                "x is a tf.data.Dataset with trees as strings: let it yield what "
+                "task.label_spans(trees) returns for them."
+            )
+        return labels
+
+    def matched_labels(self, columns, labels):
+        if not isinstance(labels, list):
+            return labels
+        if "text" not in columns:
+            raise ValueError("labels are trees, and x is packed: pass numbers, (B, F, F).")
+        words, _ = self.rows.words(columns["text"])
+        for row, (found, tree) in enumerate(zip(words.to_list(), labels, strict=True)):
+            found = [unescaped(word.decode("utf-8", "replace")) for word in found]
+            if found != list(tree.words):
+                pairs = zip([*found, None], [*tree.words, None])
+                place, pair = next((i, pair) for i, pair in enumerate(pairs) if len({*pair}) > 1)
+                raise ValueError(
+                    f"word {place} of text[{row}] is {pair[0]!r}, and of the tree labels[{row}] "
+                    f"{pair[1]!r}: pass the tree's words, as a list to part them yourself."
+                )
+        return self.label_spans(labels)
+
+    def label_spans(self, trees):
+        """Return start, end and number of the label of trees' constituents, ragged (N, K, 3).
+
+        These are the labels that a `tf.data.Dataset` yields for texts. A task without `class_names`
+        learns them here.
+        """
+        trees = [_tree(tree, row) for row, tree in enumerate(trees)]
+        rows = [tree.spans() for tree in trees]
+        spans = [span for row in rows for span in row]
+        if self.class_names is None:
+            class_numbers(self, [label for label, *_ in spans], lambda _: "")
+        numbers = {name: number for number, name in enumerate(self.class_names, start=1)}
+        unknown = [label for label, *_ in spans if label not in numbers]
+        if unknown:
+            warnings.warn(
+                f"{len(unknown)} of {len(spans)} constituents have a label that is none of "
+                f"class_names, such as {unknown[0]!r}: to the loss they are no constituents.",
+                stacklevel=2,
+            )
+        found = [(start, end, numbers.get(label, 0)) for label, start, end in spans]
+        found = np.array(found, "int32").reshape(-1, 3)
+        return tf.RaggedTensor.from_row_lengths(found, [len(row) for row in rows])
+
+    def preprocess_with_labels(self, columns, labels):
+        packed = self.preprocess(columns)
+        size = tf.shape(packed["word_positions"])[1] + 1
+        lengths = _lengths(packed)
+        return packed, tf.nest.map_structure(
+            lambda spans: chart_of_spans(spans, lengths, size), labels
+        )
+
+    def validation_batches(self, data, batch_size, steps):
+        batches = super().validation_batches(data, batch_size, steps)
+        x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
+        self._validation = x, y, batch_size
+        return batches
+
+    def fit(self, *args, **kwargs):
+        """As `TextModel.fit`; of `validation_data` there are also the scores of `evaluate`."""
+        try:
+            return super().fit(*args, **kwargs)
+        finally:
+            self._validation = None
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
+    ):
+        """As `keras.Model.evaluate`, and the scores of raw texts' trees, of lists; see `score`."""
+        logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
+        if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
+            x, y, batch_size = self._validation
+        if y is not None and not self.is_packed(x):
+            logs |= self.score(x, y, batch_size or 32)
+        return logs if return_dict else list(logs.values())
+
+    def score(self, x, y, batch_size=32, verbose=0):
+        """Compare the trees of raw texts with the right ones, `y`, as EVALB does.
+
+        Returns:
+            dict of `precision`, `recall`, `f1` and `complete_match`, from 0 to 1; see
+            `keras_lm.metrics.ConstituentF1`.
+        """
+        metric = ConstituentF1()
+        metric.update_state(y, self.parse(x, batch_size, verbose))
+        return metric.scores()
+
+    # === Answers ===
+
+    def answer(self, columns, tokenize=None):
+        """Return the constituents of strings (B,) or words (B, W), in the graph.
+
+        See `keras_lm.tasks.constituents.constituents_in_graph`.
+        """
+        self.require_tokenizer()
+        words, places = self.rows.words(columns["text"])
+        pieces = self.rows.pieces(self.packer, words.values, tokenize)
+        packed, _ = self.rows.pack_words(self.packer, words, pieces)
+        scores = self(packed, training=False)
+        names = names_of_classes(self.class_names, self.num_classes)
+        tree = best_trees(scores, _lengths(packed))
+        return constituents_in_graph(tree, scores, names, words, places)
+
+    def answer_lite(self, columns):
+        raise ValueError(
+            "A ConstituencyParser writes trees with string operations that LiteRT lacks: export it "
+            "as a SavedModel instead."
+        )
+
+    def parse(self, x, batch_size=32, verbose=0, tags=None):
+        """Return the trees of raw texts, strings or lists of words, in any form: in brackets.
+
+        Args:
+            x, batch_size, verbose: see `Task.answer_all`.
+            tags: the parts of speech of each text's words, a list of lists of str; None for `XX`.
+        """
+        trees = self.answer_all(x, batch_size, verbose=verbose)["text"].tolist()
+        if tags is None:
+            return trees
+        parts = [tree.split(f"({NO_TAG} ") for tree in trees]
+        for row, (part, own) in enumerate(zip(parts, tags, strict=True)):
+            if len(part) != len(own) + 1:
+                raise ValueError(f"tags[{row}] has {len(own)} tags for {len(part) - 1} words.")
+        return [
+            part[0] + "".join(f"({tag} {rest}" for tag, rest in zip(own, part[1:], strict=True))
+            for part, own in zip(parts, tags, strict=True)
+        ]
+
+    def constituents(self, x, batch_size=32, verbose=0):
+        """Return the constituents of raw texts, strings or lists of words, but no dataset.
+
+        Returns a list for each text, in pre-order, of dicts: `text` (the part of the string, or the
+        words joined by spaces), `label`, `score` (how far it is above no constituent, not a
+        probability), `start` and `end`: in characters of a string, as Python counts them; in words
+        of a list.
+        """
+        texts = self.columns(x)["text"]
+        answer = self.answer_all(x, batch_size, verbose=verbose)
+        is_list, found = isinstance(texts, tf.RaggedTensor), []
+        for row, text in enumerate(texts):
+            if is_list:
+                text = [word.decode("utf-8", "replace") for word in text.numpy()]
+            else:
+                text = text.numpy().decode("utf-8", "replace")
+            columns = (answer[name][row].tolist() for name in ("labels", "scores", "start", "end"))
+            found.append(
+                [
+                    {
+                        "text": " ".join(text[start:end]) if is_list else text[start:end],
+                        **{"label": label, "score": score, "start": start, "end": end},
+                    }
+                    for label, score, start, end in zip(*columns, strict=True)
+                    if label
+                ]
+            )
+        return found
+
+    @property
+    def signatures(self):
+        return ParserSignatures(self)
+
+
+class ParserSignatures(TextSignatures):
+    """Those of texts; packed rows also have the words' positions."""
+
+    def raw_specs(self):
+        positions = tf.TensorSpec([None, None], tf.int32, "word_positions")
+        return super().raw_specs() | {"word_positions": positions}
+
+
+def _lengths(packed):
+    """Return the number of words of packed rows, (B,) int32."""
+    return tf.math.count_nonzero(packed["word_positions"], axis=1, dtype=tf.int32)
+
+
+def _tree(label, row):
+    """Return a label as a `Tree`; ValueError if it is none."""
+    if not isinstance(label, (str, bytes)):
+        return label
+    text = text_of(label)
+    try:
+        return read_tree(text or "()")
+    except ValueError as error:
+        raise ValueError(f"labels[{row}]={text[:60]!r} is no tree: {error}") from error

@@ -1,0 +1,123 @@
+"""Constituency trees in the Penn Treebank's brackets. Importing this imports no TensorFlow."""
+
+import dataclasses
+import itertools
+import re
+
+# What the root that a treebank puts over a sentence is called.
+ROOTS = ("", "TOP", "ROOT", "S1")
+# Joins the labels of a unary chain, outermost first.
+CHAIN = "::"
+# The tag of a word whose part of speech is not known.
+NO_TAG = "XX"
+# What brackets are written as, which cannot stand in a tree.
+ESCAPES = {
+    **{"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"},
+    **{"``": '"', "''": '"'},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """The constituents of a sentence; see `read_tree`.
+
+    Args:
+        words, tags: tuples of str: the words as in a text, and their parts of speech.
+        constituents: tuple of (label, start, exclusive end), in words, in pre-order: one before
+            those inside of it. The root that has no label of its own is left out.
+    """
+
+    words: tuple
+    tags: tuple
+    constituents: tuple
+
+    def __str__(self):
+        """Return the tree in brackets on one line, the root `TOP` around it; "" without words."""
+        if not self.words:
+            return ""
+        parts, ends = ["(TOP"], [*(end for _, _, end in self.constituents)]
+        for place, (word, tag) in enumerate(zip(self.words, self.tags, strict=True)):
+            parts += [f"({label}" for label, start, _ in self.constituents if start == place]
+            parts.append(f"({tag} {escaped(word)}){')' * ends.count(place + 1)}")
+        return " ".join(parts) + ")"
+
+    def spans(self):
+        """Return the constituents as a list with one for each span: unary chains have one label.
+
+        The labels of a chain are joined, outermost first: `S::VP`.
+        """
+        by_span = itertools.groupby(self.constituents, key=lambda found: found[1:])
+        return [(CHAIN.join(label for label, *_ in chain), *span) for span, chain in by_span]
+
+
+def read_tree(text):
+    """Return the `Tree` of one sentence in brackets, on one line or several.
+
+    Empty elements (`-NONE-`) and what consists of them are left out, as are function tags and
+    indices (`NP-SBJ-1` is `NP`) and a root without a label, or called `TOP`, `ROOT` or `S1`. In
+    words, `-LRB-` is `(`, `` and '' are `"`, and `\\/` is `/`.
+
+    Raises:
+        ValueError: if brackets do not match, or a word has no tag.
+
+    Example:
+
+        read_tree("( (S (NP-SBJ (DT the) (NN dog)) (VP (VBZ barks))))").spans()
+        # [("S", 0, 3), ("NP", 0, 2), ("VP", 2, 3)]
+
+    Source: Marcus et al. 1993, https://aclanthology.org/J93-2004.
+    """
+    words, tags, found, is_open = [], [], [], []
+    parts = re.findall(r"[()]|[^\s()]+", text)
+    for place, part in enumerate(parts):
+        before, after = parts[place - 1] if place else "", parts[place + 1 : place + 2]
+        if part == "(":
+            if place and not is_open:
+                raise ValueError("there is more after the last bracket.")
+            is_open.append(len(found))
+            label = "" if after in (["("], [")"]) else "".join(after)
+            if label and parts[place + 2 : place + 3] == [")"]:
+                raise ValueError(f"({label}) has no word in it.")
+            found.append([label, len(words), None])
+        elif not is_open:
+            raise ValueError(f"{part!r} stands outside of brackets.")
+        elif part == ")":
+            found[is_open.pop()][2] = len(words)
+        elif before != "(":  # a word, after its tag
+            if before in ("", ")") or parts[place - 2] != "(" or after != [")"]:
+                raise ValueError(
+                    f"{part!r} is not a word in brackets of its own, such as (NN dog)."
+                )
+            tag = found[is_open[-1]][0]
+            found[is_open[-1]][0] = None  # no constituent
+            if tag != "-NONE-":
+                words.append(unescaped(part))
+                tags.append(tag)
+    if is_open or not parts:
+        raise ValueError("a bracket is not closed: the tree is cut off.")
+    while found and found[0][0] in ROOTS:
+        found = found[1:]
+    kept = [(clean(label), start, end) for label, start, end in found if label and start < end]
+    return Tree(tuple(words), tuple(tags), tuple(kept))
+
+
+def clean(label):
+    """Return a label without function tags and indices."""
+    return re.split("(?<=.)[-=|]", label, maxsplit=1)[0]
+
+
+def unescaped(word):
+    """Return a word of a tree as it stands in a text."""
+    return ESCAPES.get(word, word.replace("\\/", "/").replace("\\*", "*"))
+
+
+def escaped(word):
+    """Return a word of a text as it can stand in a tree: without brackets and white space."""
+    for escape, bracket in ESCAPES.items():
+        word = word.replace(bracket, escape) if bracket in "()" else word
+    return "".join(word.split()) or "_"
+
+
+def labels_of_trees(trees):
+    """Return the labels of the spans of trees in brackets, sorted: a parser's `class_names`."""
+    return sorted({label for text in trees for label, *_ in read_tree(text).spans()})
