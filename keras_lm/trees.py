@@ -57,6 +57,9 @@ def read_tree(text):
     indices (`NP-SBJ-1` is `NP`) and a root without a label, or called `TOP`, `ROOT` or `S1`. In
     words, `-LRB-` is `(`, `` and '' are `"`, and `\\/` is `/`.
 
+    Args:
+        text: str.
+
     Raises:
         ValueError: if brackets do not match, or a word has no tag.
 
@@ -119,5 +122,13 @@ def escaped(word):
 
 
 def labels_of_trees(trees):
-    """Return the labels of the spans of trees in brackets, sorted: a parser's `class_names`."""
+    """Return the labels of the spans of trees, sorted: a parser's `class_names`.
+
+    Args:
+        trees: list of str, see `read_tree`.
+
+    Example:
+
+        labels_of_trees(["(S (VP (VB Speak)))", "(S (NP (NN it)))"])  # ["S::NP", "S::VP"]
+    """
     return sorted({label for text in trees for label, *_ in read_tree(text).spans()})
