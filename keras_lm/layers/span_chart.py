@@ -38,7 +38,7 @@ class SpanScorer(keras.layers.Layer):
         self.num_classes = num_classes
         self.hidden_dim = hidden_dim
 
-    def build(self, tokens_shape=None, positions_shape=None):
+    def build(self, tokens_shape=None, word_positions_shape=None):
         size, part = self.hidden_dim, {"dtype": "float32"}
         self.edge = self.add_weight(name="edge", shape=(2 * size,), initializer="zeros")
         self.bias = self.add_weight(name="bias", shape=(size,), initializer="zeros")
