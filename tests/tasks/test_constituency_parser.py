@@ -149,9 +149,10 @@ def test_frozen_elmo():
     names = {weight.path.split("/")[0] for weight in task.trainable_weights}
     assert names == {"scalar_mix", "classifier", "span_scorer"}
     task.compile(optimizer=keras.optimizers.Adam(0.01))
-    losses = task.fit(words_of(SHORT), SHORT, batch_size=3, epochs=15, verbose=0).history["loss"]
-    # The features of a random ELMo differ little, so that it learns slowly at first.
-    assert losses[-1] < 0.7 * losses[0]
+    before = task.score(words_of(SHORT), SHORT)["f1"]
+    # Slowly at first: the features of a random ELMo differ little.
+    task.fit(words_of(SHORT), SHORT, batch_size=3, epochs=60, verbose=0)
+    assert task.score(words_of(SHORT), SHORT)["f1"] > max(0.7, before)
 
 
 # === Answers ===
