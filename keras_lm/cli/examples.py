@@ -10,7 +10,7 @@ from keras_lm.cli.parallel_files import open_parallel
 from keras_lm.cli.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.cli.shared_options import UNLABELLED
 from keras_lm.published import PUBLISHED
-from keras_lm.trees import read_tree
+from keras_lm.trees import labels_of_trees, read_tree
 
 
 @dataclasses.dataclass
@@ -19,15 +19,18 @@ class Examples:
 
     `texts` is a dict of `"text"`, perhaps `"text_pair"`, → list of str; or of `"text"` → list of
     words, or of `"text"` and `"choices"`, a list of str each, or of `"question"` and `"context"`.
-    `labels` is a list of strings, lists of strings, floats, positions, lists of answers or trees in
-    brackets, or None.
-    `lines` says where the rows stand in the file.
+    `labels` is a list of strings, lists of strings, floats, positions, lists of answers or of
+    clusters, or None. `lines` says where the rows stand in the file.
     """
 
     rows: Rows
     texts: dict
     labels: list | None
     lines: list
+
+    def class_labels(self):
+        """Return a class name, or a list of them, for each row."""
+        return self.labels
 
     def targets(self, class_names=None, multi_label=False):
         """Return what `fit` takes as `y`; see `class_indices`. Without class names, as they are.
@@ -61,12 +64,22 @@ class Examples:
         def pick(column):
             return [column[i] for i in order]
 
-        return Examples(
-            self.rows,
-            {role: pick(column) for role, column in self.texts.items()},
-            None if self.labels is None else pick(self.labels),
-            pick(self.lines),
+        return dataclasses.replace(
+            self,
+            texts={role: pick(column) for role, column in self.texts.items()},
+            labels=None if self.labels is None else pick(self.labels),
+            lines=pick(self.lines),
         )
+
+
+class TreeExamples(Examples):
+    """Sentences and trees in brackets, which a parser takes as they are; classes are in them."""
+
+    def class_labels(self):
+        return [labels_of_trees([tree]) for tree in self.labels]
+
+    def targets(self, class_names=None, multi_label=False):
+        return self.labels
 
 
 def check_file(path, format, columns):
@@ -200,7 +213,7 @@ def _read_trees(rows, columns, needs_labels):
             except ValueError as error:
                 raise rows.error(line, f"{trees_column!r} is no tree: {error}") from error
         lines.append(line)
-    return Examples(rows, {"text": sentences}, trees if trees_column else None, lines)
+    return TreeExamples(rows, {"text": sentences}, trees if trees_column else None, lines)
 
 
 def _read_choices(rows, columns, needs_labels):

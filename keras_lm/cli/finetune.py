@@ -36,7 +36,6 @@ from keras_lm.cli.shared_options import (
 )
 from keras_lm.cli.workers import strategy_of_workers
 from keras_lm.published import PUBLISHED
-from keras_lm.trees import labels_of_trees
 
 # The first is the default.
 FINETUNED = [
@@ -223,8 +222,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         arguments["text_pair"] = "text_pair" in data.texts
     class_names = None
     if name in ONLY_FOR["class_names"]:
-        labels = [labels_of_trees(data.labels)] if name == "constituency-parser" else data.labels
-        class_names = _class_names(train, data, labels, options["class_names"], stated, multi_label)
+        class_names = _class_names(train, data, options["class_names"], stated, multi_label)
         arguments["class_names"] = class_names
     if name == "text-classifier":
         arguments["multi_label"] = multi_label
@@ -235,9 +233,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     if name == "seq2seq-lm":
         given = {key: options[key] for key in ("target_length", *SEARCH)}
         arguments |= {key: value for key, value in given.items() if value is not None}
-    classes = None if name == "constituency-parser" else class_names  # a tree is no number
-    y = data.targets(classes, multi_label)
-    validation = held_out and (held_out.texts, held_out.targets(classes, multi_label))
+    y = data.targets(class_names, multi_label)
+    validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
     weights = class_weights(options["class_weight"], class_names, y)
     say_data(data, held_out, class_names)
 
@@ -345,7 +342,7 @@ def _task_of(stated):
     return names.pop() if names else FINETUNED[0]
 
 
-def _class_names(train, data, labels, given, stated, multi_label):
+def _class_names(train, data, given, stated, multi_label):
     """Return names: the user's, the checkpoint's if they fit, the data set's, those found."""
     from keras_lm.cli.labels import all_names, fits
 
@@ -356,6 +353,7 @@ def _class_names(train, data, labels, given, stated, multi_label):
     if published and len(published) != len(known or []):
         return published
     known = known or [str(i) for i in range(stated.get("num_classes") or 0)]
+    labels = data.class_labels()
     if known and fits(labels, known):
         return known
     if published:

@@ -9,6 +9,7 @@ from keras_lm.cli.runs import without_blank
 from keras_lm.objectives import IGNORED
 from keras_lm.prompting.recipes import first_word
 from keras_lm.tag_schemes import entity_spans
+from keras_lm.tasks.scored_answers import ScoredAnswers
 
 
 def measure(task, examples, batch_size):
@@ -33,11 +34,7 @@ def measure(task, examples, batch_size):
                 metrics.SpearmanCorrelation(),
             )
         }
-    with_own = (  # measures, in `evaluate`
-        *(tasks.MultipleChoice, tasks.QuestionAnswerer),
-        *(tasks.ConstituencyParser, tasks.CoreferenceResolver),
-    )
-    if isinstance(task, with_own):
+    if isinstance(task, (tasks.MultipleChoice, ScoredAnswers)):
         values = task.evaluate(
             examples.texts, examples.labels, batch_size=batch_size, verbose=0, return_dict=True
         )

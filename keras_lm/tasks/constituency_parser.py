@@ -13,8 +13,8 @@ from keras_lm.objectives import TreeHinge
 from keras_lm.packers import WordEnds
 from keras_lm.tasks.classes import check_classes, class_numbers, names_of_classes, text_of
 from keras_lm.tasks.constituents import chart_of_spans, constituents_in_graph
+from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
-from keras_lm.tasks.task import Task
 from keras_lm.tokenizers import splitting
 from keras_lm.trees import NO_TAG, read_tree, unescaped
 
@@ -22,7 +22,7 @@ LONGEST = 256  # tokens; a chart takes memory by the square
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class ConstituencyParser(Task):
+class ConstituencyParser(ScoredAnswers):
     """Find the constituents of sentences: noun phrases, clauses, as in the Penn Treebank.
 
     A linear layer on the vectors of each word's last piece, then a score for each label of each
@@ -92,7 +92,6 @@ class ConstituencyParser(Task):
         self.splitter = splitter
         self.hidden_dim = hidden_dim
         self.rows = WordEnds(splitter)
-        self._validation = None  # rows of `fit` whose trees are compared after each epoch
         self.head = self.add_head("token_classification", num_classes=2 * hidden_dim)
         self.scorer = SpanScorer(num_classes, hidden_dim, name="span_scorer")
         self.scorer.build()
@@ -179,30 +178,6 @@ class ConstituencyParser(Task):
         return packed, tf.nest.map_structure(
             lambda spans: chart_of_spans(spans, lengths, size), labels
         )
-
-    def validation_batches(self, data, batch_size, steps):
-        batches = super().validation_batches(data, batch_size, steps)
-        x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
-        self._validation = x, y, batch_size
-        return batches
-
-    def fit(self, *args, **kwargs):
-        """As `TextModel.fit`; of `validation_data` there are also the scores of `evaluate`."""
-        try:
-            return super().fit(*args, **kwargs)
-        finally:
-            self._validation = None
-
-    def evaluate(
-        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
-    ):
-        """As `keras.Model.evaluate`, and the scores of raw texts' trees, of lists; see `score`."""
-        logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
-        if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
-            x, y, batch_size = self._validation
-        if y is not None and not self.is_packed(x):
-            logs |= self.score(x, y, batch_size or 32)
-        return logs if return_dict else list(logs.values())
 
     def score(self, x, y, batch_size=32, verbose=0):
         """Compare the trees of raw texts with the right ones, `y`, as EVALB does.

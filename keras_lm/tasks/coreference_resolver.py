@@ -11,14 +11,14 @@ from keras_lm.layers.tensorflow import num_replicas
 from keras_lm.metrics import CoreferenceF1
 from keras_lm.packers import WordWindows
 from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, mentions_of_rows
+from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
-from keras_lm.tasks.task import Task
 from keras_lm.tokenizers import offsets, ragged, splitting
 from keras_lm.tokenizers.places import substrings
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class CoreferenceResolver(Task):
+class CoreferenceResolver(ScoredAnswers):
     """Find which parts of a document speak of the same: clusters of names, nouns and pronouns.
 
     All spans of at most `max_span_width` words are candidates, and the best become mentions, each
@@ -158,15 +158,9 @@ class CoreferenceResolver(Task):
         pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)
         return words, places, self.rows.pack_windows(self.packer, words, pieces)
 
-    def evaluate(
-        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
-    ):
-        """As `keras.Model.evaluate`, and the scores of raw texts' clusters; see `score`."""
-        logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
-        is_raw = y is not None and not self.is_packed(x)
-        if is_raw and not kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
-            logs |= self.score(x, y, batch_size or 32)
-        return logs if return_dict else list(logs.values())
+    def validation_batches(self, data, batch_size, steps):
+        CoreferenceF1()  # raises before the first epoch if its extra is missing
+        return super().validation_batches(data, batch_size, steps)
 
     def score(self, x, y, batch_size=32, verbose=0):
         """Compare the clusters of raw texts with their labels.

@@ -15,7 +15,7 @@ from keras_lm.tasks import answer_labels, answer_spans, datasets, replicas
 from keras_lm.tasks.answers import batches_of
 from keras_lm.tasks.datasets import named
 from keras_lm.tasks.lengths import COUNTED_TOGETHER
-from keras_lm.tasks.task import Task
+from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.window_batches import window_batches
 from keras_lm.tokenizers import offsets
 from keras_lm.tokenizers.places import substrings, tokens_and_places_lite
@@ -26,7 +26,7 @@ WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class QuestionAnswerer(Task):
+class QuestionAnswerer(ScoredAnswers):
     """Answer questions by a part of a context, or say that it has no answer: SQuAD 1.1 and 2.0.
 
     A context that is too long for the model is read in overlapping windows, each together with the
@@ -93,7 +93,6 @@ class QuestionAnswerer(Task):
         self.max_answer_length = max_answer_length
         self.num_answers = num_answers
         self.null_threshold = null_threshold
-        self._validation = None  # rows of `fit` whose answers are compared after each epoch
         self.head = self.add_head("question_answering")
         self._finish()
 
@@ -166,37 +165,13 @@ class QuestionAnswerer(Task):
             windows = windows.apply(tf.data.experimental.assert_cardinality(number))
         return replicas.parts(strategy, windows)
 
-    def validation_batches(self, data, batch_size, steps):
-        batches = super().validation_batches(data, batch_size, steps)
-        x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
-        self._validation = x, y, batch_size
-        return batches
-
-    def fit(self, *args, **kwargs):
-        """As `TextModel.fit`; of `validation_data` there are also the scores of `evaluate`."""
-        try:
-            return super().fit(*args, **kwargs)
-        finally:
-            self._validation = None
-
-    def evaluate(
-        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
-    ):
-        """As `keras.Model.evaluate`, and the scores of raw texts' answers; see `score`.
-
-        The loss and the accuracies are means over windows.
-        """
-        logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
-        if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
-            x, y, batch_size = self._validation
-        if isinstance(x, tf.data.Dataset) and kwargs.get("steps"):
-            x = x.take(kwargs["steps"])
-        if _answers_of(x, y) is not None:
-            logs |= self.score(x, y, batch_size or 32)
-        return logs if return_dict else list(logs.values())
+    def has_answers(self, x, y):
+        return _answers_of(x, y) is not None
 
     def score(self, x, y=None, batch_size=32, verbose=0):
         """Compare the best answers of raw texts with their labels, as SQuAD's script does.
+
+        The loss and the accuracies that `evaluate` tells beside them are means over windows.
 
         Args:
             x, y: see `fit`; with several answers to a question, the most similar counts.

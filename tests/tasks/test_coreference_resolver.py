@@ -1,6 +1,7 @@
 """Coreference: labels in words and characters, long and short documents, learning, files."""
 
 import random
+import sys
 
 import keras
 import numpy as np
@@ -95,6 +96,22 @@ def test_parts_of_a_batch_teach_what_it_teaches_whole(make, make_backbone):
         steps.append([np.asarray(weight) for weight in task.trainable_weights])
     for whole, in_parts in zip(*steps, strict=True):
         np.testing.assert_allclose(in_parts, whole, atol=1e-5)
+
+
+def test_validation_data_has_its_scores(task, monkeypatch):
+    task.compile(run_eagerly=True)
+    data = [WORDS], [LABELS]
+    history = task.fit(*data, validation_data=data, verbose=0).history
+    logs = task.evaluate(*data, verbose=0, return_dict=True)
+    assert set(logs) == {"loss", "muc", "b_cubed", "ceaf_phi4", "conll_f1"}
+    for name, value in logs.items():
+        assert history[f"val_{name}"] == [pytest.approx(value, rel=1e-4)]
+    # What is missing is missed before the first epoch.
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    before = task.head.mention_score.weights[0].numpy()
+    with pytest.raises(ImportError, match=r"keras-lm\[coreference\]"):
+        task.fit(*data, validation_data=data, verbose=0)
+    np.testing.assert_array_equal(task.head.mention_score.weights[0].numpy(), before)
 
 
 @pytest.mark.parametrize(

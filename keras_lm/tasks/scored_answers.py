@@ -1,0 +1,44 @@
+"""Tasks whose answers are compared with the labels, beside the loss."""
+
+import tensorflow as tf
+
+from keras_lm.tasks.task import Task
+
+
+class ScoredAnswers(Task):
+    """A task whose measures need whole answers: `evaluate` and `fit`'s validation tell them too.
+
+    A subclass gives `score(x, y, batch_size)`, a dict of floats, and may override `has_answers`.
+    """
+
+    _validation = None  # rows of `fit` whose answers are compared after each epoch
+
+    def has_answers(self, x, y):
+        """Return whether `y` can be compared with the answers to `x`: both are raw."""
+        return y is not None and not self.is_packed(x)
+
+    def validation_batches(self, data, batch_size, steps):
+        batches = super().validation_batches(data, batch_size, steps)
+        x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
+        self._validation = x, y, batch_size
+        return batches
+
+    def fit(self, *args, **kwargs):
+        """As `TextModel.fit`; of `validation_data` there are also the scores of `evaluate`."""
+        try:
+            return super().fit(*args, **kwargs)
+        finally:
+            self._validation = None
+
+    def evaluate(
+        self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
+    ):
+        """As `keras.Model.evaluate`, and the scores of raw texts' answers; see `score`."""
+        logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
+        if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
+            x, y, batch_size = self._validation
+        if isinstance(x, tf.data.Dataset) and kwargs.get("steps"):
+            x = x.take(kwargs["steps"])
+        if self.has_answers(x, y):
+            logs |= self.score(x, y, batch_size or 32)
+        return logs if return_dict else list(logs.values())
