@@ -117,16 +117,8 @@ def read_examples(
     with _open(path, format, targets) as rows:
         if needs_labels and task not in UNLABELLED:
             rows.leave_out_unlabelled()
-        if task == "token-classifier":
-            examples = _read_words(rows, columns, needs_labels)
-        elif task == "constituency-parser":
-            examples = _read_trees(rows, columns, needs_labels)
-        elif task == "multiple-choice":
-            examples = _read_choices(rows, columns, needs_labels)
-        elif task == "question-answerer":
-            examples = _read_questions(rows, columns, needs_labels)
-        elif task == "coreference-resolver":
-            examples = _read_documents(rows, columns, needs_labels)
+        if task in READERS:
+            examples = READERS[task](rows, columns, needs_labels)
         else:
             examples = _read_texts(rows, columns, task, separator, pairs, needs_labels)
     if not examples.lines:
@@ -320,3 +312,13 @@ def _choice_columns(rows, given):
         if numbered:
             return sorted(numbered, key=lambda column: int(column.removeprefix(name).lstrip("_")))
     return rows.find("choices", given)  # raises
+
+
+# Of tasks whose rows are more than texts, a pair perhaps, and a label.
+READERS = {
+    "token-classifier": _read_words,
+    "constituency-parser": _read_trees,
+    "multiple-choice": _read_choices,
+    "question-answerer": _read_questions,
+    "coreference-resolver": _read_documents,
+}

@@ -38,11 +38,7 @@ from keras_lm.cli.workers import strategy_of_workers
 from keras_lm.published import PUBLISHED
 
 # The first is the default.
-FINETUNED = [
-    *("text-classifier", "text-regressor", "multiple-choice", "token-classifier"),
-    *("question-answerer", "masked-lm", "causal-lm", "seq2seq-lm", "constituency-parser"),
-    "coreference-resolver",
-]
+FINETUNED = [name for name in TASKS if name not in ("feature-extractor", "pretrainer")]
 SEARCH = ("num_beams", "length_penalty")
 # Options that are for some tasks only.
 ONLY_FOR = {

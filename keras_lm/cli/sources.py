@@ -7,12 +7,8 @@ from keras_lm.cli.shared_options import TASKS
 from keras_lm.cli.terminal import notes
 from keras_lm.converters import open_checkpoint
 
-# Tasks that do nothing of use before they are trained.
-TRAINED = (
-    *("text-classifier", "text-regressor", "token-classifier", "multiple-choice"),
-    "constituency-parser",
-    "coreference-resolver",
-)
+# What pretraining leaves ready; heads of other tasks do nothing of use before they are trained.
+PRETRAINED = ("masked-lm", "causal-lm", "seq2seq-lm", "feature-extractor", "pretrainer")
 
 
 def open_source(source):
@@ -49,7 +45,7 @@ def choose_task(checkpoint, name):
     if name is None:
         return stated_task(checkpoint)
     cls = getattr(tasks, TASKS[name])
-    if name in TRAINED and presets.stated_arguments(checkpoint, cls) is None:
+    if name not in PRETRAINED and presets.stated_arguments(checkpoint, cls) is None:
         raise click.ClickException(
             f"{checkpoint.source} has no head for {name}. Train one: keras-lm finetune "
             f"{checkpoint.source} TRAIN --task {name} --output PRESET"
