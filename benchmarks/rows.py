@@ -84,6 +84,7 @@ class Row:
 
 
 KERAS_LM = Contender(OURS, "keras_lm")
+BFLOAT16 = Contender("keras_lm, bfloat16", "keras_lm", "bfloat16")
 FROZEN = Contender("keras_lm, frozen export", "keras_lm", "frozen")
 KERAS_HUB = Contender("KerasHub", "keras_hub")
 KERAS_HUB_XLA = Contender("KerasHub, XLA", "keras_hub", "xla")
@@ -107,7 +108,7 @@ TRAINING = (KERAS_LM, KERAS_HUB, KERAS_HUB_XLA, TORCH)
 GENERATION = (
     KERAS_LM,
     Contender("keras_lm, SavedModel", "keras_lm", "exported"),
-    Contender("keras_lm, bfloat16", "keras_lm", "bfloat16"),
+    BFLOAT16,
     KERAS_HUB,
     KERAS_HUB_XLA,
     TORCH,
@@ -168,25 +169,31 @@ def latency(model, title, batch, calls):
     )
 
 
-def generation(batch):
-    """GPT-2 continues prompts, at one batch size."""
-    length, new_tokens = 32, 64
+def generation(batch, length=32, beams=1, contenders=(KERAS_LM, TORCH)):
+    """GPT-2 continues prompts, at one batch size, length of prompts and width of search."""
+    new_tokens = 64
+    title = f"GPT-2 124M, {new_tokens} tokens {search_of(beams)} after {length}, batch of {batch}"
+    targets = [Target(names(TORCH), speed=1.0)]
+    if BFLOAT16 in contenders:
+        targets.append(Target(names(TORCH), speed=1.5, contender=BFLOAT16.name))
     return Row(
         "generate",
-        f"GPT-2 124M, {new_tokens} tokens greedily after {length}, batch of {batch}",
-        GENERATION,
+        title,
+        contenders,
         (
             Measure("tokens/s", work=batch * new_tokens, format=",.1f"),
             Measure("first token, ms", key="prefill", scale=1000, format=",.0f"),
             Measure("first call, s", key="first_call", format=",.1f"),
             Measure("peak memory, GB", key="memory", scale=1e-9, format=",.2f"),
         ),
-        {"batch": batch, "length": length, "new_tokens": new_tokens},
-        targets=(
-            Target(names(TORCH), speed=1.0),
-            Target(names(TORCH), speed=1.5, contender="keras_lm, bfloat16"),
-        ),
+        {"batch": batch, "length": length, "new_tokens": new_tokens, "beams": beams},
+        targets=tuple(targets),
     )
+
+
+def search_of(beams):
+    """Return how tokens are searched for, in words."""
+    return f"by {beams} beams" if beams > 1 else "greedily"
 
 
 def seq2seq(model, title):
@@ -204,10 +211,10 @@ def seq2seq(model, title):
 def translation(batch, beams):
     """T5-small writes for sources, at one batch size and width of search."""
     length, new_tokens = 32, 32
-    search = f"{beams} beams" if beams > 1 else "greedily"
+    work = f"{new_tokens} tokens {search_of(beams)} for sources of {length}"
     return Row(
         "translation",
-        f"T5-small, {new_tokens} tokens {search} for sources of {length}, batch of {batch}",
+        f"T5-small, {work}, batch of {batch}",
         (KERAS_LM, TORCH, Contender("CTranslate2", "torch_transformers", "ctranslate2")),
         (
             Measure("tokens/s", work=batch * new_tokens, format=",.1f"),
@@ -300,8 +307,13 @@ def make_rows(megabytes):
             needs=("mixed", "minilm"),
             targets=(Target(names(LATENCY[1]), speed=1.8),),
         ),
-        generation(1),
-        generation(8),
+        generation(1, contenders=GENERATION),
+        generation(8, contenders=GENERATION),
+        generation(32, contenders=(KERAS_LM, KERAS_HUB, TORCH)),
+        generation(1, length=512),
+        generation(8, length=512),
+        generation(1, beams=4),
+        generation(8, beams=4),
         seq2seq("transformer", "Transformer-base"),
         seq2seq("t5", "T5-small"),
         translation(1, beams=1),

@@ -109,8 +109,8 @@ def export(short, minilm, scratch, calls, variant):
     return measure_export(folder, packed_inputs(1, 30), size, ideal)
 
 
-def generate(batch, length, new_tokens, calls, variant):
-    """Greedy decoding with a cache; compiled with XLA in the variant of that name."""
+def generate(batch, length, new_tokens, beams, calls, variant):
+    """Decoding with a cache; compiled with XLA in the variant of that name."""
     import keras_hub
     import numpy as np
 
@@ -123,7 +123,8 @@ def generate(batch, length, new_tokens, calls, variant):
         max_sequence_length=1024,
     )
     model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
-    model.compile(sampler="greedy", jit_compile=variant == "xla")
+    sampler = keras_hub.samplers.BeamSampler(beams) if beams > 1 else "greedy"
+    model.compile(sampler=sampler, jit_compile=variant == "xla")
     prompts = inputs.prompts(batch, length)
 
     def run(number):

@@ -253,8 +253,8 @@ def corpus(mixed, minilm, batch, length, calls, variant):
     return timed(lambda: task.classify(texts, batch_size=batch)["labels"], calls)
 
 
-def generate(batch, length, new_tokens, calls, variant):
-    """Greedy decoding with a cache, in the dtype that `variant` names, or by the SavedModel."""
+def generate(batch, length, new_tokens, beams, calls, variant):
+    """Decoding with a cache, in the dtype that `variant` names, or greedily by the SavedModel."""
     if variant == "exported":
         run = load_generator(batch, length)
         return inputs.generating(run, new_tokens, calls)
@@ -265,7 +265,8 @@ def generate(batch, length, new_tokens, calls, variant):
     packed = {"token_ids": inputs.prompts(batch, length)}
 
     def run(number):
-        return min(map(len, task.generate(packed, max_new_tokens=number)))
+        found = task.generate(packed, max_new_tokens=number, num_beams=beams)
+        return min(map(len, found))
 
     return inputs.generating(run, new_tokens, calls)
 

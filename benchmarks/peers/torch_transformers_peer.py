@@ -385,8 +385,8 @@ def corpus(mixed, minilm, batch, length, calls, variant):
     return timed(answer, calls)
 
 
-def generate(batch, length, new_tokens, calls, variant):
-    """Greedy decoding with a cache, as transformers offers it; `variant` may name a dtype."""
+def generate(batch, length, new_tokens, beams, calls, variant):
+    """Decoding with a cache, as transformers offers it; `variant` may name a dtype."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -400,7 +400,12 @@ def generate(batch, length, new_tokens, calls, variant):
         numbers = {"max_new_tokens": number, "min_new_tokens": number}
         with torch.inference_mode():
             found = model.generate(
-                token_ids, attention_mask=mask, do_sample=False, pad_token_id=0, **numbers
+                token_ids,
+                attention_mask=mask,
+                num_beams=beams,
+                do_sample=False,
+                pad_token_id=0,
+                **numbers,
             )
         return found.shape[1] - length
 
