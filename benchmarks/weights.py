@@ -45,7 +45,7 @@ def open_export(path):
 
     is_lite = path.suffix == ".tflite"
     load = fresh_process.load_tflite if is_lite else fresh_process.load_saved_model
-    serve, _ = load(str(path))
+    serve, _ = load(str(path), "serving_default")
     return lambda texts: serve(text=np.array([text.encode() for text in texts], object))
 
 
