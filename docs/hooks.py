@@ -1,4 +1,4 @@
-"""What mkdocs reads beside this folder: pages and notebooks that stand elsewhere in the tree."""
+"""What mkdocs reads beside this folder: pages, pictures, notebooks that stand elsewhere."""
 
 import re
 import shutil
@@ -35,7 +35,11 @@ def on_files(files, config):
             text = text.replace(f"]({other}", f"]({target}")
         text = re.sub(r"\]\(docs/", "](", text)
         files.append(File.generated(config, page, content=text))
-    for path in [*REPOSITORY.glob("colab/*.ipynb"), REPOSITORY / "LICENSE"]:
-        name = str(path.relative_to(REPOSITORY))
-        files.append(File.generated(config, name, abs_src_path=str(path)))
+    names = {path: path.relative_to(REPOSITORY) for path in REPOSITORY.glob("colab/*.ipynb")}
+    names[REPOSITORY / "LICENSE"] = "LICENSE"
+    # benchmarks/README.md is a page at the top of the site, and so are its pictures.
+    benchmarks = REPOSITORY / "benchmarks"
+    names |= {path: path.relative_to(benchmarks) for path in benchmarks.glob("pictures/*.svg")}
+    for path, name in names.items():
+        files.append(File.generated(config, str(name), abs_src_path=str(path)))
     return files
