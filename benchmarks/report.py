@@ -10,6 +10,8 @@ from rows import OURS
 
 START, END = "<!-- results: written by run.py --write -->", "<!-- end of results -->"
 BLOCK = "### On "  # the heading of a processor's figures, which are never mixed with others
+# Processors of one name differ in these, and so in speed; the widest counts.
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}
 HALF_PRECISION = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16"}
 
 
@@ -94,11 +96,12 @@ def machine_lines(command, date, load, rounds, versions):
         rounds: int.
         versions: dict from a distribution to its version.
     """
-    model, half = processor()[0], half_precision()
+    (model, flags), half = processor(), half_precision()
+    vectors = next((f" with {name}" for flag, name in VECTORS.items() if flag in flags), "")
     remark = " and ".join(half) or "neither AMX nor AVX512-BF16, so without rows of bfloat16"
     packages = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return [
-        f"{BLOCK}{model}, {os.cpu_count()} cores",
+        f"{BLOCK}{model}{vectors}, {os.cpu_count()} cores",
         "",
         f"    {command}",
         "",

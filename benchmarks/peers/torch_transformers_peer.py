@@ -85,7 +85,8 @@ def training(batch, length, dtype, calls, variant):
     model = BertForSequenceClassification(make_config(num_labels=2))
     packed = packed_inputs(batch, length)
     labels = torch.from_numpy(inputs.labels(batch)).long()
-    return timed(make_step(model, lambda: model(**packed, labels=labels).loss, dtype), calls)
+    network = torch.compile(model) if variant == "compiled" else model
+    return timed(make_step(model, lambda: network(**packed, labels=labels).loss, dtype), calls)
 
 
 def make_step(model, loss, dtype):

@@ -64,11 +64,12 @@ def test_machine_says_whether_bfloat16_means_anything(monkeypatch):
     arguments = ("python run.py", "2026-01-31", 0.1, 9, {"b": "2", "a": "1"})
     monkeypatch.setattr(report, "processor", lambda: ("A processor", {"avx512f"}))
     text = "\n".join(report.machine_lines(*arguments))
-    assert "A processor" in text
+    assert f"{report.BLOCK}A processor with AVX-512, " in text
     assert "without rows of bfloat16" in text
     assert "a 1, b 2" in text
     monkeypatch.setattr(report, "processor", lambda: ("A processor", {"amx_bf16"}))
     text = "\n".join(report.machine_lines(*arguments))
+    assert f"{report.BLOCK}A processor, " in text
     assert "AMX" in text
     assert "without rows" not in text
 
