@@ -140,8 +140,8 @@ def evaluate_command(
     }
     if name != "seq2seq-lm" and any(only.values()):
         raise click.UsageError(
-            f"{preset} holds a {cls.__name__}: --targets, --metric, --bleu-tokenizer, --num-beams "
-            "and --length-penalty are for a Seq2SeqLM, which writes texts."
+            f"{preset} holds a {cls.__name__}: --targets, --metric, --bleu-tokenizer, --num-beams, "
+            "--length-penalty and --coverage-penalty are for a Seq2SeqLM, which writes texts."
         )
     _check_files(preset, name, errors, confusion, stated.get("multi_label"))
     separator = label_separator if stated.get("multi_label") else None

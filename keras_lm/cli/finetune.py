@@ -39,7 +39,7 @@ from keras_lm.published import PUBLISHED
 
 # The first is the default.
 FINETUNED = [name for name in TASKS if name not in ("feature-extractor", "pretrainer")]
-SEARCH = ("num_beams", "length_penalty")
+SEARCH = ("num_beams", "length_penalty", "coverage_penalty")
 # Options that are for some tasks only.
 ONLY_FOR = {
     "class_names": ("text-classifier", "token-classifier", "constituency-parser"),

@@ -265,6 +265,13 @@ search_options = together(
         help="Beam search divides log-likelihoods by the number of tokens to this power.  "
         "[default: the model's]",
     ),
+    click.option(
+        "--coverage-penalty",
+        type=click.FloatRange(0),
+        metavar="BETA",
+        help="GNMT's: texts that leave parts of the source unread rank lower; --length-penalty is "
+        "then GNMT's alpha. Its authors take 0.2 for both.  [default: the model's, else none]",
+    ),
 )
 batch_size_option = click.option(
     "--batch-size", type=click.IntRange(1), default=32, show_default=True

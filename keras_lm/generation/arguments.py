@@ -45,6 +45,28 @@ def check_search(
         )
 
 
+def check_coverage(coverage_penalty, num_beams, backbone):
+    """Check `coverage_penalty`, a number or None, beside the number of beams and the model."""
+    if coverage_penalty is None:
+        return
+    is_number = isinstance(coverage_penalty, (int, float, np.number))
+    if not is_number or not 0 <= coverage_penalty < np.inf:
+        raise ValueError(
+            f"coverage_penalty={coverage_penalty!r} is out of range: it must be a number, 0 or "
+            "more, or None."
+        )
+    if num_beams == 1:
+        raise ValueError(
+            f"coverage_penalty={coverage_penalty} with num_beams=1: only beam search ranks texts. "
+            "Pass num_beams=2 or more."
+        )
+    if not backbone.has_cross_attention:
+        raise ValueError(
+            f"coverage_penalty={coverage_penalty}: this model has no attention over the source "
+            "that could tell what was read. Leave it out."
+        )
+
+
 def check_batch_size(batch_size):
     """Raise ValueError if this is no number of rows."""
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:

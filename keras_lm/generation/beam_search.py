@@ -13,6 +13,7 @@ from keras_lm.generation.options import repeat_rows
 from keras_lm.layers.state import map_state
 
 IMPOSSIBLE = -1e9
+GNMT_OFFSET = 5
 
 
 class Beams(NamedTuple):
@@ -29,20 +30,29 @@ class Beams(NamedTuple):
     done_numbers: tf.Tensor
 
 
-def search(model, token_ids, padding_mask, options, ending, num_beams, length_penalty, sequences=1):
+def search(
+    model,
+    token_ids,
+    padding_mask,
+    options,
+    ending,
+    num_beams,
+    length_penalty,
+    sequences=1,
+    length_offset=0,
+):
     """Continue prompts by beam search; return as `decoding.sample`, and scores (B · N,).
 
     The best continuation of a prompt comes first.
 
     At each step the likeliest 2 K continuations of all beams of a prompt are candidates. Those
     among the first K that end are finished texts; the likeliest K that do not are the next beams. A
-    text's score is its log-likelihood divided by its number of tokens, the ending one included, to
-    the power of `length_penalty`: above 0 it favours longer texts, below shorter. A prompt is done
-    when it has K finished texts and no beam, at its current length, scores better than the worst of
-    them. `num_beams` is K; `sequences`, at most K, is how many texts to return per prompt.
+    text's score is its log-likelihood divided by `penalty_divisor`. A prompt is done when it has K
+    finished texts and no beam, at its current length, scores better than the worst of them.
+    `num_beams` is K; `sequences`, at most K, is how many texts to return per prompt.
 
-    Source: https://arxiv.org/abs/1609.08144, section 7, without its coverage penalty; stopping is
-    that of Hugging Face's `generate` with `early_stopping=False`.
+    Source: https://arxiv.org/abs/1609.08144, section 7; stopping is that of Hugging Face's
+    `generate` with `early_stopping=False`. For the coverage penalty see `generation.coverage`.
     """
     begin, state, logits = decoding.start(
         model, token_ids, padding_mask, options.max_new_tokens, num_beams
@@ -55,7 +65,7 @@ def search(model, token_ids, padding_mask, options, ending, num_beams, length_pe
         done_ids=tf.zeros([prompts, num_beams, columns], tf.int32),
         done_numbers=tf.zeros([prompts, num_beams], tf.int32),
     )
-    step = _search_step(begin, options, ending, num_beams, length_penalty)
+    step = _search_step(begin, options, ending, num_beams, length_penalty, length_offset)
     state, beams = tf.cond(
         tf.reduce_all(state.is_done), lambda: (state, beams), lambda: step(logits, state, beams)
     )
@@ -71,7 +81,18 @@ def search(model, token_ids, padding_mask, options, ending, num_beams, length_pe
     return tf.reshape(new_ids, [tf.size(number), longest]), number, scores
 
 
-def _search_step(begin, options, ending, num_beams, length_penalty):
+def penalty_divisor(length, length_penalty, length_offset=0):
+    """Return what the log-likelihoods of texts of so many tokens are divided by, float32.
+
+    The tokens, the ending one included, to the power of `length_penalty`: above 0 it favours longer
+    texts, below shorter. An offset of `GNMT_OFFSET` makes it GNMT's, ((5 + length) / 6) to that
+    power, https://arxiv.org/abs/1609.08144, equation 14; 0 that of Hugging Face's `generate`.
+    """
+    length = tf.cast(length + length_offset, tf.float32) / (1 + length_offset)
+    return length**length_penalty
+
+
+def _search_step(begin, options, ending, num_beams, length_penalty, length_offset):
     options = repeat_rows(options, num_beams)
     most = tf.reshape(options.max_new_tokens, [-1, num_beams])[:, :1]  # (B, 1)
 
@@ -79,7 +100,7 @@ def _search_step(begin, options, ending, num_beams, length_penalty):
         was_done = tf.reshape(state.is_done, [-1, num_beams])[:, 0]  # (B,)
         # How many new tokens there are with the next one: all beams have equally many.
         length = tf.reshape(state.end, [-1, num_beams])[:, :1] + 1 - begin  # (B, 1)
-        divisor = tf.cast(length, tf.float32) ** length_penalty
+        divisor = penalty_divisor(length, length_penalty, length_offset)
 
         # The likeliest continuations of all beams of a prompt.
         scores = decoding.process(tf.nn.log_softmax(logits), state, options)

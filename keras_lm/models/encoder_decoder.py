@@ -53,6 +53,7 @@ class EncoderDecoderBackbone(Backbone):
     mask_name = "decoder_padding_mask"
     # Whether the token that the decoder starts with may be generated.
     generates_start = True
+    has_cross_attention = True
 
     def __init__(self, state_name="cache", dtype=None, name=None):
         inputs = {

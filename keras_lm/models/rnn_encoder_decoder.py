@@ -234,6 +234,10 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             "source_bias": bias,
         }
 
+    @property
+    def has_cross_attention(self):
+        return self.decoder.attention is not None
+
     def cross_attention_probabilities(self, inputs):
         """Return what target tokens read of the source: a list of one (B, 1, T, S) float32.
 
@@ -241,7 +245,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             ValueError: if the model has no attention.
         """
         attention = self.decoder.attention
-        if attention is None:
+        if not self.has_cross_attention:
             raise ValueError("attention=None: this model has no attention to look at.")
         computed = self.compute(inputs)
         keys = computed["states"][FIXED]["keys"]

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation import arguments, beam_search, decoding, stopping
+from keras_lm.generation.coverage import coverage
 from keras_lm.generation.logits import BANNED
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow import writing_in_place
@@ -36,7 +37,7 @@ class Seq2SeqLM(Task):
         target_length: int. Longer targets are truncated in training, and `generate` stops there by
             default. None for `sequence_length`.
         num_beams: int. The beams of `generate` and of the export where nothing else is said.
-        length_penalty: float. The same, see `generate`.
+        length_penalty, coverage_penalty: float. The same, see `generate`.
         **arguments: see `Task`.
 
     Call: `task(inputs)` returns logits (B, T, V), float32, for the packed `encoder_token_ids`,
@@ -44,7 +45,7 @@ class Seq2SeqLM(Task):
     `keras_lm.packers.Seq2SeqPacker`.
 
     Raises:
-        ValueError: if the backbone is no encoder-decoder.
+        ValueError: if the backbone is no encoder-decoder, or an argument is out of range.
 
     Example:
 
@@ -61,9 +62,16 @@ class Seq2SeqLM(Task):
     has_decoder = True
 
     def __init__(
-        self, backbone, target_length=None, num_beams=1, length_penalty=1.0, **task_arguments
+        self,
+        backbone,
+        target_length=None,
+        num_beams=1,
+        length_penalty=1.0,
+        coverage_penalty=None,
+        **task_arguments,
     ):
         arguments.check_search(None, None, None, num_beams, length_penalty, 1)
+        arguments.check_coverage(coverage_penalty, num_beams, backbone)
         if target_length is not None and target_length < 2:
             raise ValueError(
                 f"target_length={target_length} leaves no room for text: pass 2 or more."
@@ -71,6 +79,7 @@ class Seq2SeqLM(Task):
         self._target_length = target_length
         super().__init__(backbone, **task_arguments)
         self.num_beams, self.length_penalty = num_beams, length_penalty
+        self.coverage_penalty = coverage_penalty
         self.head = self.add_head("seq2seq_lm")
         self._finish()
 
@@ -89,6 +98,7 @@ class Seq2SeqLM(Task):
             "target_length": self._target_length,
             "num_beams": self.num_beams,
             "length_penalty": self.length_penalty,
+            "coverage_penalty": self.coverage_penalty,
         }
 
     @property
@@ -181,6 +191,7 @@ class Seq2SeqLM(Task):
         verbose=0,
         forbidden=None,
         return_scores=False,
+        coverage_penalty=None,
     ):
         """Write a text for each of the sources.
 
@@ -194,13 +205,17 @@ class Seq2SeqLM(Task):
             forbidden: list of str. No target has their tokens in a row; a word that is the
                 beginning of others forbids these, too, and other cases are other tokens.
             return_scores: bool. Return `(texts, scores)` of beam search.
+            coverage_penalty: float. GNMT's β, with `length_penalty` as its α: the log-likelihood is
+                divided by ((5 + tokens) / 6) ** α, and the texts that the search has found are
+                ranked with β times how much of the source the decoder's attention left unread; see
+                `keras_lm.generation.coverage`. The paper takes 0.2 for both. Default: the task's.
             temperature, top_k, top_p, repetition_penalty, no_repeat_ngram_size, stop,
             num_return_sequences, seed, batch_size, verbose: see `CausalLM.generate`.
 
         Returns:
             A list with the target of each source; with `num_return_sequences` > 1 a list of lists,
             the best first in beam search. With `return_scores` also their scores, (B,) or (B, N)
-            float32: the log-likelihood that `length_penalty` divides.
+            float32: the log-likelihood that `length_penalty` divides, and the coverage penalty.
 
         Raises:
             ValueError: if an argument is out of range or has no effect beside the others.
@@ -211,6 +226,9 @@ class Seq2SeqLM(Task):
         length_penalty = self.length_penalty if length_penalty is None else length_penalty
         number = num_return_sequences
         arguments.check_search(temperature, top_k, top_p, num_beams, length_penalty, number)
+        arguments.check_coverage(coverage_penalty, num_beams, self.backbone)
+        if coverage_penalty is None:
+            coverage_penalty = self.coverage_penalty
         if return_scores and num_beams == 1:
             raise ValueError(
                 "return_scores=True with num_beams=1: only beam search ranks texts. Pass "
@@ -247,6 +265,8 @@ class Seq2SeqLM(Task):
         if num_beams > 1:
             once["num_beams"] = tf.constant(num_beams)
             once["length_penalty"] = tf.constant(length_penalty, tf.float32)
+            if coverage_penalty is not None:
+                once["coverage_penalty"] = tf.constant(coverage_penalty, tf.float32)
         banned = arguments.forbidden_ids(forbidden or [], tokenizer)
         once |= {} if banned is None else {"forbidden": tf.constant(banned)}
         batched = columns | {name: _tensor(value) for name, value in options.items()}
@@ -277,6 +297,7 @@ class Seq2SeqLM(Task):
         stop_ids=(),
         num_beams=None,
         length_penalty=1.0,
+        coverage_penalty=None,
         num_return_sequences=1,
         tokenize=None,
         **options,
@@ -299,9 +320,16 @@ class Seq2SeqLM(Task):
         answer = {}
         if num_beams is None:
             token_ids, number = decoding.sample(*problem, num_return_sequences)
-        else:
+        elif coverage_penalty is None:
             token_ids, number, answer["scores"] = beam_search.search(
                 *problem, num_beams, length_penalty, num_return_sequences
+            )
+        else:
+            found = beam_search.search(
+                *problem, num_beams, length_penalty, num_beams, beam_search.GNMT_OFFSET
+            )
+            token_ids, number, answer["scores"] = self._best_covering(
+                model.packed, begin, found, num_beams, coverage_penalty, num_return_sequences
             )
         ids = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
         if prefix is not None:
@@ -312,6 +340,29 @@ class Seq2SeqLM(Task):
             "text": stopping.cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
             "num_tokens": number,
         } | answer
+
+    def _best_covering(self, packed, begin, found, num_beams, penalty, sequences):
+        """Return the best of the texts that a search has found, by their coverage, too.
+
+        `found` are tokens, numbers and scores of `num_beams` texts a source, after `begin`, ragged.
+        """
+        token_ids, number, scores = found
+        new = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
+        of_target = tf.repeat(tf.range(tf.shape(packed["encoder_token_ids"])[0]), num_beams)
+        read = tf.concat([tf.gather(begin, of_target), new], axis=1)
+        target_mask = tf.ones_like(read).to_tensor()
+        probabilities = self.backbone.cross_attention_probabilities(
+            {name: tf.gather(value, of_target) for name, value in packed.items()}
+            | {"decoder_token_ids": read.to_tensor(), "decoder_padding_mask": target_mask}
+        )
+        source_mask = tf.gather(packed["encoder_padding_mask"], of_target)
+        scores += penalty * coverage(probabilities, target_mask, source_mask)
+        by_source = tf.reshape(scores, [-1, num_beams])
+        best, places = tf.math.top_k(by_source, sequences)
+        places += num_beams * tf.range(tf.shape(by_source)[0])[:, tf.newaxis]
+        places = tf.reshape(places, [-1])
+        number = tf.gather(number, places)
+        return tf.gather(token_ids, places), number, tf.reshape(best, [-1])
 
     def read(self, token_ids, padding_mask, state):
         """Read target tokens (B, T) after those of a state with room for them."""
@@ -346,7 +397,11 @@ class Seq2SeqLM(Task):
     def answer(self, columns, tokenize=None):
         search = {}
         if self.num_beams > 1:
-            search = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
+            search = {
+                "num_beams": self.num_beams,
+                "length_penalty": self.length_penalty,
+                "coverage_penalty": self.coverage_penalty,
+            }
         return self.write(columns, tokenize=tokenize, **search)
 
     @property

@@ -88,12 +88,13 @@ def preset(writer, tmp_path_factory):
 def test_a_translator_is_trained(run, write, writer, tmp_path):
     file, targets = write("a.en", "\n".join(SOURCES) + "\n"), write("a.de", "\n".join(TARGETS))
     preset = tmp_path / "translator"
-    arguments = ["--epochs", 1, "--num-beams", 2, "--length-penalty", 0.5]
+    arguments = ["--epochs", 1, "--num-beams", 2, "--length-penalty", 0.5, "--coverage-penalty", 0]
     arguments += ["--sequence-length", 12, "--target-length", 5, "--label-smoothing", 0.1]
     files = ["--targets", targets, "--validation", file, "--validation-targets", targets]
     said = run("finetune", writer, file, *files, "--output", preset, *arguments)
     task = tasks.Seq2SeqLM.from_preset(preset)
     assert (task.num_beams, task.length_penalty, task.target_length) == (2, 0.5, 5)
+    assert task.coverage_penalty == 0
     rows = dict(line.split()[-3:-1] if "," in line else line.rsplit(maxsplit=1)
                 for line in said.splitlines()[-8:-1])  # fmt: skip
     expected = task.evaluate(SOURCES, TARGETS, verbose=0, return_dict=True)
@@ -108,11 +109,10 @@ def test_a_translator_is_measured(run, fail, write, preset, critic, asked):
         write("a.en", "\n".join(SOURCES) + "\n"),
         write("a.de", "\n".join(TARGETS[::-1])),
     )
-    search = ["--num-beams", 3, "--length-penalty", 0]
+    search = ["--num-beams", 3, "--length-penalty", 0, "--coverage-penalty", 0.2]
+    search_as_asked = {"num_beams": 3, "length_penalty": 0.0, "coverage_penalty": 0.2}
     found = json.loads(run("evaluate", preset, file, "--targets", targets, *search, "--json"))
-    assert asked == [
-        {"x": {"text": SOURCES}, "batch_size": 32, "num_beams": 3, "length_penalty": 0.0}
-    ]
+    assert asked == [{"x": {"text": SOURCES}, "batch_size": 32} | search_as_asked]
     bleu, chrf = sacrebleu.metrics.BLEU(force=True), sacrebleu.metrics.CHRF()
     assert found["bleu"] == pytest.approx(bleu.corpus_score(TARGETS, [TARGETS[::-1]]).score)
     assert found["chrf"] == pytest.approx(chrf.corpus_score(TARGETS, [TARGETS[::-1]]).score)

@@ -14,21 +14,23 @@ SOURCES.append("far more tokens than there is room for " * 9)
 LENGTH = 6
 
 
+def t5(rows):
+    return T5Backbone(rows, 1, 2, 16, 24, num_decoder_layers=2), {}
+
+
 def rnn(rows):
-    return RNNEncoderDecoderBackbone(rows, 1, 16, num_decoder_layers=2, input_feeding=True)
+    backbone = RNNEncoderDecoderBackbone(rows, 1, 16, num_decoder_layers=2, input_feeding=True)
+    return backbone, {"coverage_penalty": 0.2}
 
 
 @pytest.fixture(
     scope="module",
-    params=[
-        lambda rows: T5Backbone(rows, 1, 2, 16, 24, num_decoder_layers=2),
-        pytest.param(rnn, marks=pytest.mark.slow),
-    ],
+    params=[t5, pytest.param(rnn, marks=pytest.mark.slow)],
     ids=["T5Backbone", "RNNEncoderDecoderBackbone"],
 )
 def task(request, goldens):
     tokenizer = SentencePieceTokenizer.from_files(goldens("tokenizers") / "sentencepiece-t5")
-    backbone = request.param(tokenizer.vocabulary_size)
+    backbone, search = request.param(tokenizer.vocabulary_size)
     for weight in backbone.trainable_weights:
         weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
     return Seq2SeqLM(
@@ -38,6 +40,7 @@ def task(request, goldens):
         target_length=LENGTH,
         num_beams=2,
         text_pair=False,
+        **search,
     )
 
 

@@ -232,3 +232,9 @@ def test_it_learns_to_translate_and_beams_are_those_of_whole_passes():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         RNNEncoderDecoderBackbone(12, **arguments)
+
+
+def test_coverage_needs_attention():
+    backbone = RNNEncoderDecoderBackbone(12, 1, 8, attention=None)
+    with pytest.raises(ValueError, match=r"0\.2: this model has no attention"):
+        Seq2SeqLM(backbone, num_beams=2, coverage_penalty=0.2)

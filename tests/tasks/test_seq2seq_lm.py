@@ -138,15 +138,15 @@ def test_greedy_text_is_that_of_whole_passes(task):
     assert len(set(expected)) > 1
 
 
-def best_pairs(task, source, penalty, with_scores=False):
-    """All targets of up to two tokens, the likeliest first."""
+def best_pairs(task, source, divisor, with_scores=False):
+    """All targets of up to two tokens, the likeliest first; two are divided by `divisor`."""
     vocabulary = [i for i in range(task.backbone.config["vocabulary_size"]) if i != 3]
     first = log_probabilities(task, source, [])[0]
     second = log_probabilities(task, source, *[[a] for a in vocabulary])
     found = {(): first[3]}
     for a, row in zip(vocabulary, second, strict=True):
-        found[(a,)] = (first[a] + row[3]) / 2**penalty
-        found |= {(a, b): (first[a] + row[b]) / 2**penalty for b in vocabulary}
+        found[(a,)] = (first[a] + row[3]) / divisor
+        found |= {(a, b): (first[a] + row[b]) / divisor for b in vocabulary}
     best = sorted(found, key=found.get, reverse=True)
     return [(ids, found[ids]) for ids in best] if with_scores else best
 
@@ -160,7 +160,7 @@ def test_beams_wider_than_the_vocabulary_find_the_best(task, penalty):
         length_penalty=penalty,
         num_return_sequences=3,
     )
-    expected = [text_of(ids) for ids in best_pairs(task, "red green", penalty)[:3]]
+    expected = [text_of(ids) for ids in best_pairs(task, "red green", 2**penalty)[:3]]
     assert found == [expected]
 
 
@@ -195,7 +195,7 @@ def test_scores_are_those_of_the_search(task):
         ["red green", "blue"], num_return_sequences=3, return_scores=True, **options
     )
     for source, row, found in zip(["red green", "blue"], texts, scores, strict=True):
-        expected = best_pairs(task, source, 2.0, with_scores=True)[:3]
+        expected = best_pairs(task, source, 2**2.0, with_scores=True)[:3]
         assert row == [text_of(ids) for ids, _ in expected]
         np.testing.assert_allclose(found, [score for _, score in expected], rtol=1e-4)
     best, first = task.generate(["red green", "blue"], return_scores=True, **options)
@@ -203,6 +203,54 @@ def test_scores_are_those_of_the_search(task):
     np.testing.assert_allclose(first, scores[:, 0], rtol=1e-5)
     with pytest.raises(ValueError, match="return_scores=True with num_beams=1"):
         task.generate(["red"], return_scores=True)
+
+
+def unread(task, source, ids):
+    """GNMT's coverage of a target, computed alone: 0 if all was read, and else below."""
+    packed = task.preprocess([source]) | {"decoder_token_ids": np.array([[0, *ids]])}
+    found = np.stack(task.backbone.cross_attention_probabilities(packed))  # (blocks, 1, N, T, S)
+    return np.sum(np.log(np.minimum(found.mean(axis=(0, 2))[0].sum(axis=0), 1)))
+
+
+def test_coverage_is_that_of_gnmt():
+    task = make(target_length=3, num_beams=40, length_penalty=0.6, coverage_penalty=0.9)
+    sources = ["red green blue red", "blue", ""]  # of several lengths, so padded
+    options = {"num_return_sequences": 40, "return_scores": True}
+    texts, scores = task.generate(sources, 2, coverage_penalty=0, **options)
+    again, covering = task.generate(sources, 2, **options)
+    orders = 0
+    for source, row, plain, other, found in zip(
+        sources, texts, scores, again, covering, strict=True
+    ):
+        expected = best_pairs(task, source, (7 / 6) ** 0.6, with_scores=True)[:40]
+        assert row == [text_of(ids) for ids, _ in expected]
+        np.testing.assert_allclose(plain, [score for _, score in expected], rtol=1e-4)
+        with_coverage = {ids: score + 0.9 * unread(task, source, ids) for ids, score in expected}
+        best = sorted(with_coverage, key=with_coverage.get, reverse=True)
+        assert other == [text_of(ids) for ids in best]
+        np.testing.assert_allclose(found, [with_coverage[ids] for ids in best], rtol=1e-4)
+        orders += row != other
+    assert orders == 2  # where there is one token to read, nothing is left unread
+    first = task.generate(sources, 2)
+    assert first == [row[0] for row in again] == task.generate(sources, 2, batch_size=1)
+    options = {"coverage_penalty": 0.2, "num_beams": 3}
+    assert task.generate(sources, **options)  # the default is not in the way of others
+    assert task.generate(["red"], num_beams=1)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"coverage_penalty": -1, "num_beams": 2}, "coverage_penalty=-1 is out of range"),
+        ({"coverage_penalty": "0.2", "num_beams": 2}, "coverage_penalty='0.2'"),
+        ({"coverage_penalty": 0.2}, "coverage_penalty=0.2 with num_beams=1"),
+    ],
+)
+def test_coverage_that_is_refused(task, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        task.generate(SOURCES, **arguments)
+    with pytest.raises(ValueError, match=message):
+        make(**arguments)
 
 
 def test_forbidden_words_are_not_written(task):
