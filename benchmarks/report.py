@@ -10,29 +10,33 @@ from rows import OURS
 
 START, END = "<!-- results: written by run.py --write -->", "<!-- end of results -->"
 BLOCK = "### On "  # the heading of a processor's figures, which are never mixed with others
+TABLE = "#### "
 # Processors of one name differ in these, and so in speed; the widest counts.
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}
 HALF_PRECISION = {"amx_bf16": "AMX", "avx512_bf16": "AVX512-BF16"}
 
 
-def row_lines(row, result):
-    """Return the Markdown of one row: a table, its targets, who was left out.
+def row_lines(row, result, how):
+    """Return the Markdown of one row: a table, its targets, who was left out, how it was measured.
 
     Args:
         row: `rows.Row`.
         result: `rounds.Result`.
+        how: str, of `how_line`.
     """
     first = row.measures[0]
     of = "size" if first.key == "size" else "time"
     header = ["", *(measure.title for measure in row.measures), "middle half"]
     header += [f"{of} ÷ keras_lm's", "round by round"]
-    lines = [f"#### {row.title}", "", _line(header), _line(["---"] + ["---:"] * (len(header) - 1))]
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    lines = [f"{TABLE}{row.title}", "", _line(header), _line(rule)]
     for contender in row.contenders:
         if contender.name in result.samples:
             lines.append(_line(_cells(row, result, contender.name)))
     lines += ["", *(f"- {target_line(result, target)}" for target in row.targets)]
     lines += [f"- Left out: {name}: {why}" for name, why in result.left_out.items()]
-    return lines if lines[-1] == "" else [*lines, ""]
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items()))
+    return [*lines, f"- {how}; {packages}", ""]
 
 
 def _cells(row, result, name):
@@ -86,27 +90,27 @@ def target_line(result, target):
     return f"Target: {wish} {of}: {reached:.2f}, {'met' if met else '**missed**'}."
 
 
-def machine_lines(command, date, load, rounds, versions):
-    """Return what a reader has to know to judge the figures.
+def how_line(command, date, load, rounds):
+    """Return what a reader has to know to judge the figures of a row.
 
     Args:
         command: str, what was run.
         date: str.
         load: float. Load average before.
         rounds: int.
-        versions: dict from a distribution to its version.
     """
+    return f"{date}, {rounds} rounds, load average before: {load:.2f}: `{command}`"
+
+
+def machine_lines():
+    """Return the heading of a processor's block, and what it has."""
     (model, flags), half = processor(), half_precision()
     vectors = next((f" with {name}" for flag, name in VECTORS.items() if flag in flags), "")
     remark = " and ".join(half) or "neither AMX nor AVX512-BF16, so without rows of bfloat16"
-    packages = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return [
         f"{BLOCK}{model}{vectors}, {os.cpu_count()} cores",
         "",
-        f"    {command}",
-        "",
-        f"{date}; {rounds} rounds; {remark}; load average before: {load:.2f}. "
-        f"Python {platform.python_version()}, {packages}.",
+        f"With {remark}. Python {platform.python_version()}.",
         "",
     ]
 
@@ -131,12 +135,15 @@ def processor():
     )
 
 
-def write(path, lines):
-    """Put the block of a processor among the generated ones of a file, for its older one, if any.
+def write(path, head, tables):
+    """Put tables into the block of a processor among the generated ones of a file.
+
+    A table takes the place of its older one; others of the block stay, under the new head.
 
     Args:
         path: `Path` of a Markdown file, with the generated blocks between the two markers.
-        lines: list of str, of which the first is the block's heading.
+        head: list of str, of which the first is the block's heading.
+        tables: dict from a row's title to its lines.
 
     Raises:
         ValueError: if the file lacks the markers.
@@ -145,8 +152,16 @@ def write(path, lines):
     kept, end, after = rest.partition(END)
     if not start or not end:
         raise ValueError(f"{path} lacks the line {START!r} or {END!r}.")
-    blocks = re.split(f"^(?={BLOCK})", kept, flags=re.MULTILINE)
-    blocks = {text.partition("\n")[0]: text.strip() for text in blocks if text.strip()}
-    blocks[lines[0]] = "\n".join(lines).strip()
+    blocks = _parts(kept, BLOCK)
+    older = _parts(blocks.get(head[0], ""), TABLE)
+    older = {title: text for title, text in older.items() if title.startswith(TABLE)}
+    newer = {f"{TABLE}{title}": "\n".join(lines).strip() for title, lines in tables.items()}
+    blocks[head[0]] = "\n\n".join(["\n".join(head).strip(), *(older | newer).values()])
     text = "\n\n".join(blocks.values())
     path.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def _parts(text, heading):
+    """Return the parts of a text that begin with such headings, by their first lines."""
+    parts = re.split(f"^(?={heading})", text, flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part.strip() for part in parts if part.strip()}

@@ -100,10 +100,10 @@ def names(*contenders):
 
 
 BATCH = {"batch": 8, "length": 128}
-TOKENS = (Measure("tokens/s", work=8 * 128, format=",.0f"),)
+TOKENS = (Measure("tokens/s", work=1024, format=",.0f"),)  # whatever the length
 STEP = (Measure("s a step"),)
 FORWARD = (KERAS_HUB, KERAS_HUB_XLA, GARDEN, GARDEN_XLA, TORCH, TORCH_COMPILED)
-TRAINING = (KERAS_HUB, KERAS_HUB_XLA, TORCH, TORCH_COMPILED)
+LONG = TRAINING = (KERAS_HUB, KERAS_HUB_XLA, TORCH, TORCH_COMPILED)
 GENERATION = (
     KERAS_LM,
     Contender("keras_lm, SavedModel", "keras_lm", "exported"),
@@ -121,20 +121,20 @@ ELMO = (
 LATENCY = (KERAS_LM, Contender("tokenizers + PyTorch", "torch_transformers"))
 
 
-def forward(dtype, peers, targets):
-    """The encoder of BERT-base, in one number format."""
-    title = f"Forward, BERT-base, 8 × 128 tokens, {dtype}"
-    settings = BATCH | {"dtype": dtype}
+def forward(dtype, peers, targets, batch=8, length=128):
+    """The encoder of BERT-base, in one number format and at one size."""
+    title = f"Forward, BERT-base, {batch} × {length} tokens, {dtype}"
+    settings = {"batch": batch, "length": length, "dtype": dtype}
     contenders = (KERAS_LM, FROZEN, *peers)
     return Row("forward", title, contenders, TOKENS, settings, calls=3, targets=targets)
 
 
-def training(dtype):
-    """An optimisation step of BERT-base, in one number format."""
-    title = f"Training step with AdamW, BERT-base, 8 × 128 tokens, {dtype}"
+def training(dtype, batch=8, length=128):
+    """An optimisation step of BERT-base, in one number format and at one size."""
+    title = f"Training step with AdamW, BERT-base, {batch} × {length} tokens, {dtype}"
+    settings = {"batch": batch, "length": length, "dtype": dtype}
     targets = (Target(names(*TRAINING), speed=1.1),)
-    contenders = (KERAS_LM, *TRAINING)
-    return Row("training", title, contenders, STEP, BATCH | {"dtype": dtype}, targets=targets)
+    return Row("training", title, (KERAS_LM, *TRAINING), STEP, settings, targets=targets)
 
 
 def pretraining(model, title):
@@ -255,7 +255,13 @@ def make_rows(megabytes):
                 Target(names(TORCH, TORCH_COMPILED), speed=1.3, contender=FROZEN.name),
             ),
         ),
+        # As many tokens in longer texts.
+        *(
+            forward("float32", LONG, (Target(names(*LONG), speed=1.1),), 1024 // length, length)
+            for length in (256, 512)
+        ),
         training("float32"),
+        *(training("float32", 1024 // length, length) for length in (256, 512)),
         training("mixed_bfloat16"),
         pretraining("bert", "BERT-base's masked LM"),
         pretraining("electra", "ELECTRA-small with its generator"),

@@ -63,7 +63,7 @@ def parse_environments(context, parameter, values):
 @click.argument("rows", metavar="[ROW ...]", nargs=-1, type=click.Choice(KINDS))
 @click.option("--rounds", type=click.IntRange(1), default=9, show_default=True)
 @click.option("--quick", is_flag=True, help="Two short rounds, to see that everything works.")
-@click.option("--write", is_flag=True, help="Put the table into benchmarks/README.md.")
+@click.option("--write", is_flag=True, help="Put the tables into benchmarks/README.md.")
 @click.option(
     "--environment",
     "environments",
@@ -76,12 +76,11 @@ def main(rows, rounds, quick, write, environments):
     """Measure keras_lm side by side with its peers, in all rows or some of them."""
     if quick and write:
         raise click.UsageError("--quick is too short for figures to keep: drop it, or --write.")
-    if rows and write:
-        raise click.UsageError(
-            f"the table in README.md holds all rows of one run: drop {' '.join(rows)}, or --write."
-        )
-    load, rounds = os.getloadavg()[0], 2 if quick else rounds
-    lines, versions = [], {}
+    rounds = 2 if quick else rounds
+    command = shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]])
+    date = datetime.date.today().isoformat()
+    how = report.how_line(command, date, os.getloadavg()[0], rounds)
+    tables = {}
     with tempfile.TemporaryDirectory() as folder:
         try:
             files, megabytes = materials.prepare(Path(folder))
@@ -103,16 +102,12 @@ def main(rows, rounds, quick, write, environments):
                 say=lambda line: click.echo(f"  {line}", err=True),
                 pause=PAUSE,
             )
-            versions |= result.versions
-            table = report.row_lines(row, result)
-            click.echo("\n".join(table))
-            lines += table
-    command = shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]])
-    date = datetime.date.today().isoformat()
-    head = report.machine_lines(command, date, load, rounds, versions)
+            tables[row.title] = report.row_lines(row, result, how)
+            click.echo("\n".join(tables[row.title]))
+    head = report.machine_lines()
     click.echo("\n".join(head))
     if write:
-        report.write(HERE / "README.md", head + lines)
+        report.write(HERE / "README.md", head, tables)
 
 
 if __name__ == "__main__":

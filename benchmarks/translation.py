@@ -19,6 +19,7 @@ import keras
 import sacrebleu
 
 import keras_lm
+from keras_lm.models.sizes import estimate
 
 # Sizes at which 29,000 pairs of captions can be learnt in an hour on two cores.
 SIZE = {"num_layers": 3, "num_heads": 4, "hidden_dim": 256, "intermediate_dim": 512}
@@ -65,6 +66,7 @@ def main():
         task.save_to_preset(options.output)
     result = {"model": options.model, "parameters": backbone.count_params()}
     result |= {"epochs": options.epochs, "training_s": round(seconds)}
+    result["training_flops"] = options.epochs * flops_of_epoch(backbone, tokenizer, train)
     for beams in sorted({1, options.num_beams}):
         texts = task.generate(test[0], num_beams=beams, max_new_tokens=LENGTH - 1)
         bleu = sacrebleu.metrics.BLEU()
@@ -104,6 +106,15 @@ def read(folder, part, language):
         return path.read_text(encoding="utf-8").splitlines()
     with gzip.open(f"{path}.gz", "rt", encoding="utf-8") as file:
         return file.read().splitlines()
+
+
+def flops_of_epoch(backbone, tokenizer, train):
+    """Return the FLOPs of an epoch of training, without padding, as of Vaswani et al.'s table 2."""
+    sources, targets = (tokenizer(lines).row_lengths().numpy() + 1 for lines in train)
+    # For a token of a source and one of a target, each attending to as many as a mean text has.
+    both = (sources.sum() + targets.sum()) / 2
+    config = backbone.config | {"max_sequence_length": round(both / len(sources))}
+    return float(both) * estimate(type(backbone), **config)["flops_per_token"]["training"]
 
 
 def by_length(test, texts, most=(8, 12, 16, 24, 100)):

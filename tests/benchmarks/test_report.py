@@ -22,18 +22,19 @@ def result_of(**seconds):
 def test_table_shows_medians_spread_and_both_ratios():
     result = result_of(keras_lm=[0.5, 0.4, 0.6], Other=[1.0, 1.0, 0.9])
     result.left_out["Third"] = "not installed"
-    text = "\n".join(report.row_lines(ROW, result))
+    result.versions.update(b="2", a="1")
+    text = "\n".join(report.row_lines(ROW, result, "as you see"))
     assert "#### Forward" in text
     assert "| keras_lm | 2,000 | 580.00 | 1,818–2,222 |  |  |" in text
     assert "| Other | 1,000 | 1,000.00 | 1,000–1,053 | 2.00 | 2.00 (1.75–2.25) |" in text
-    assert "- Left out: Third: not installed" in text
+    assert "- Left out: Third: not installed\n- as you see; a 1, b 2\n" in text
     assert "the fastest peer: 2.00, met." in text
     widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(widths) == 1
 
 
 def test_table_without_keras_lm_has_no_ratios():
-    text = "\n".join(report.row_lines(ROW, result_of(Other=[1.0, 1.0])))
+    text = "\n".join(report.row_lines(ROW, result_of(Other=[1.0, 1.0]), ""))
     assert "| Other | 1,000 | 1,000.00 | 1,000–1,000 |  |  |" in text
     assert "not measured" in text
 
@@ -61,33 +62,34 @@ def test_target_says_what_was_reached(target, ours, verdict):
 
 
 def test_machine_says_whether_bfloat16_means_anything(monkeypatch):
-    arguments = ("python run.py", "2026-01-31", 0.1, 9, {"b": "2", "a": "1"})
     monkeypatch.setattr(report, "processor", lambda: ("A processor", {"avx512f"}))
-    text = "\n".join(report.machine_lines(*arguments))
+    text = "\n".join(report.machine_lines())
     assert f"{report.BLOCK}A processor with AVX-512, " in text
     assert "without rows of bfloat16" in text
-    assert "a 1, b 2" in text
     monkeypatch.setattr(report, "processor", lambda: ("A processor", {"amx_bf16"}))
-    text = "\n".join(report.machine_lines(*arguments))
+    text = "\n".join(report.machine_lines())
     assert f"{report.BLOCK}A processor, " in text
     assert "AMX" in text
     assert "without rows" not in text
 
 
-def test_write_replaces_the_block_of_a_processor_and_keeps_others(tmp_path):
+def test_write_replaces_the_rows_of_a_processor_and_keeps_others(tmp_path):
     path = tmp_path / "README.md"
     one, other = f"{report.BLOCK}a Xeon, 2 cores", f"{report.BLOCK}an EPYC, 2 cores"
-    path.write_text(f"before\n{report.START}\n\n{one}\n\nold\n\n{report.END}\nafter\n")
-    report.write(path, [other, "", "#### a row", "new", ""])
-    report.write(path, [one, "", "newer"])
+    old = f"{one}\n\nold\n\n#### Forward\n\nslow\n\n#### Import\n\nstays"
+    path.write_text(f"before\n{report.START}\n\n{old}\n\n{report.END}\nafter\n")
+    report.write(path, [other, "", "with AVX2", ""], {"Import": ["#### Import", "", "here", ""]})
+    tables = {"Forward": ["#### Forward", "", "fast", ""], "Latency": ["#### Latency", "", "low"]}
+    report.write(path, [one, "", "new", ""], tables)
     text = path.read_text()
-    blocks = f"{one}\n\nnewer\n\n{other}\n\n#### a row\nnew"
+    new = f"{one}\n\nnew\n\n#### Forward\n\nfast\n\n#### Import\n\nstays\n\n#### Latency\n\nlow"
+    blocks = f"{new}\n\n{other}\n\nwith AVX2\n\n#### Import\n\nhere"
     assert text == f"before\n{report.START}\n\n{blocks}\n\n{report.END}\nafter\n"
-    report.write(path, [one, "", "newer"])
+    report.write(path, [one, "", "new", ""], {})
     assert path.read_text() == text
     path.write_text("no markers")
     with pytest.raises(ValueError, match="lacks the line"):
-        report.write(path, [one])
+        report.write(path, [one], {})
     assert path.read_text() == "no markers"
 
 

@@ -158,6 +158,10 @@ def test_run_prints_the_table_and_writes_it_when_asked(fake):
     assert result.exit_code == 0, result.output
     assert "### Sleep" in readme.read_text()
     assert "1 rounds" in readme.read_text()
+    result = CliRunner().invoke(run.main, ["--rounds", "2", "--write"])
+    assert result.exit_code == 0, result.output
+    assert readme.read_text().count("### Sleep") == 1
+    assert "2 rounds" in readme.read_text()
 
 
 def test_run_says_what_is_wrong_with_its_arguments(fake, monkeypatch):
@@ -166,7 +170,6 @@ def test_run_says_what_is_wrong_with_its_arguments(fake, monkeypatch):
 
     assert "'backwards' is not" in answer("backwards").output
     assert "drop it, or --write" in answer("--quick", "--write").output
-    assert "drop forward, or --write" in answer("forward", "--write").output
     assert "there is no /nowhere/bin/python" in answer("--environment", "other=/nowhere").output
 
     def prepare(folder):
