@@ -137,15 +137,15 @@ def training(dtype, batch=8, length=128):
     return Row("training", title, (KERAS_LM, *TRAINING), STEP, settings, targets=targets)
 
 
-def pretraining(model, title):
+def pretraining(model, title, peers):
     """A step of pretraining, masks included, in float32."""
     return Row(
         "pretraining",
         f"Pretraining step with AdamW, {title}, 8 × 128 tokens, 20 predicted, float32",
-        (KERAS_LM, TORCH),
+        (KERAS_LM, *peers),
         STEP,
         BATCH | {"dtype": "float32", "model": model},
-        targets=(Target(names(TORCH), time=1.0),),
+        targets=(Target(names(*peers), time=1.0),),
     )
 
 
@@ -263,8 +263,8 @@ def make_rows(megabytes):
         training("float32"),
         *(training("float32", 1024 // length, length) for length in (256, 512)),
         training("mixed_bfloat16"),
-        pretraining("bert", "BERT-base's masked LM"),
-        pretraining("electra", "ELECTRA-small with its generator"),
+        pretraining("bert", "BERT-base's masked LM", (KERAS_HUB, KERAS_HUB_XLA, TORCH)),
+        pretraining("electra", "ELECTRA-small with its generator", (TORCH,)),
         Row(
             "tokenizer",
             "WordPiece, uncased, film reviews, batches of 64",

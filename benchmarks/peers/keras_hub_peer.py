@@ -1,5 +1,6 @@
 """KerasHub."""
 
+import math
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -55,20 +56,44 @@ def forward(batch, length, dtype, calls, variant):
 
 
 def training(batch, length, dtype, calls, variant):
-    """A training step with Keras's AdamW, set as keras_lm sets its own."""
-    import keras
-
-    classifier = make_classifier(dtype)
-    optimizer = keras.optimizers.AdamW(5e-5, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0)
-    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-    classifier.compile(
-        optimizer=optimizer,
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        jit_compile=variant == "xla",
-    )
+    """A training step of a classifier."""
+    classifier = compiled(make_classifier(dtype), variant, metrics=["accuracy"])
     packed, labels = packed_inputs(batch, length), inputs.labels(batch)
     return timed(lambda: classifier.train_on_batch(packed, labels), calls)
+
+
+def compiled(task, variant, **options):
+    """Return a task, compiled with Keras's AdamW, set as keras_lm sets its own."""
+    import keras
+
+    optimizer = keras.optimizers.AdamW(5e-5, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    task.compile(optimizer=optimizer, loss=loss, jit_compile=variant == "xla", **options)
+    return task
+
+
+def pretraining(model, batch, length, dtype, calls, variant):
+    """A step of BERT's masked LM, with new masks in each."""
+    import keras_hub
+
+    task = keras_hub.models.BertMaskedLM(make_backbone(dtype), preprocessor=None)
+    task = compiled(task, variant, weighted_metrics=[])
+    mask = keras_hub.layers.MaskedLMMaskGenerator(
+        inputs.VOCABULARY_SIZE,
+        inputs.MASKED,
+        inputs.MASK_ID,
+        mask_selection_length=math.ceil(inputs.MASKED * length),
+        unselectable_token_ids=[0],
+    )
+    packed = packed_inputs(batch, length)
+
+    def step():
+        masked = mask(packed["token_ids"])
+        x = packed | {name: masked[name] for name in ("token_ids", "mask_positions")}
+        task.train_on_batch(x, masked["mask_ids"], sample_weight=masked["mask_weights"])
+
+    return timed(step, calls)
 
 
 def tokenizer(reviews, minilm, batch, calls, variant):
@@ -142,6 +167,7 @@ def generate(batch, length, new_tokens, beams, calls, variant):
 FUNCTIONS = {
     "forward": forward,
     "training": training,
+    "pretraining": pretraining,
     "tokenizer": tokenizer,
     "import": import_,
     "export": export,
