@@ -24,9 +24,8 @@ def forward(batch, length, dtype, calls, variant):
     names = ("token_ids", "segment_ids", "padding_mask")
     packed = dict(zip(names, map(tf.constant, inputs.packed_batch(batch, length))))
     if variant == "frozen":
-        run = load_frozen(dtype, names)
-        arrays = [value.numpy() for value in packed.values()]
-        return timed(lambda: run(*arrays), calls)
+        frozen = load_frozen(dtype)
+        return timed(lambda: frozen(**packed)["sequence_output"].numpy(), calls)
     backbone = make_backbone(dtype)
     run = tf.function(lambda x: backbone(x, training=False)["sequence_output"], autograph=False)
     return timed(lambda: run(packed).numpy(), calls)
@@ -60,38 +59,30 @@ def make_backbone(dtype="float32"):
     )
 
 
-def load_frozen(dtype, names):
-    """Return the function of a frozen classifier, from its inputs as arrays to its logits."""
+def load_frozen(dtype):
+    """Return the encoder of a SavedModel with constants for weights, as `export(freeze=True)`."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "frozen.pb")
         # In a process of its own: freezing leaves many copies of the weights behind.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            output = pool.submit(freeze, dtype, str(path)).result()
-        constants = tf.compat.v1.GraphDef.FromString(path.read_bytes())
-    with tf.Graph().as_default() as graph:
-        tf.compat.v1.import_graph_def(constants, name="")
-    # A session, as in TF Serving; a function would hold the constants several times.
-    session = tf.compat.v1.Session(graph=graph)
-    return session.make_callable(output, feed_list=[f"{name}:0" for name in names])
+            pool.submit(save_frozen, dtype, folder).result()
+        return tf.saved_model.load(folder).signatures["tokens"]
 
 
-def freeze(dtype, path):
-    """Export a classifier, fold the variables of `tokens` into constants, write the graph."""
+def save_frozen(dtype, folder):
+    """Save the encoder with constants for weights."""
     import tensorflow as tf
-    from tensorflow.python.framework.convert_to_constants import (
-        convert_variables_to_constants_v2,
-    )
 
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"]
-    wordpiece = keras_lm.tokenizers.WordPieceTokenizer(vocabulary, lowercase=True)
-    task = keras_lm.tasks.TextClassifier(make_backbone(dtype), tokenizer=wordpiece, num_classes=2)
-    with tempfile.TemporaryDirectory() as folder:
-        exported = tf.saved_model.load(str(task.export(folder)))
-        frozen = convert_variables_to_constants_v2(exported.signatures["tokens"])
-    Path(path).write_bytes(frozen.graph.as_graph_def().SerializeToString())
-    return frozen.outputs[0].name
+    from keras_lm.tasks.signatures import frozen, trace
+
+    backbone = make_backbone(dtype)
+    names = ("token_ids", "segment_ids", "padding_mask")
+    network = trace(
+        lambda **packed: {"sequence_output": backbone(packed, training=False)["sequence_output"]},
+        {name: tf.TensorSpec([None, None], tf.int32, name) for name in names},
+    )
+    tf.saved_model.save(tf.Module(), folder, signatures={"tokens": frozen(network)})
 
 
 def training(batch, length, dtype, calls, variant):
