@@ -15,7 +15,7 @@ from keras_lm.models import Backbone, T5Backbone, T5EncoderBackbone
 from keras_lm.models.sizes import estimate
 from keras_lm.models.t5_layers import RelativePositionBias
 from keras_lm.tasks import Seq2SeqLM, TextClassifier
-from keras_lm.tokenizers import Tokenizer
+from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
 
 
 @pytest.fixture(scope="module", params=["t5", "t5-v1_1"])
@@ -53,6 +53,27 @@ def test_huggingface(folder, assert_equal, hidden_states):
     assert_equal(task(inputs), arrays["out.logits"])
     loss, *_ = task.evaluate(inputs, arrays["in.labels"], verbose=0)
     np.testing.assert_allclose(loss, arrays["out.loss"], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_generated_text_is_the_reference_s(folder):
+    expected = json.loads((folder / "generated.json").read_text())
+    rows = [*expected["sources"], *(ids for each in expected["searches"] for ids in each["ids"])]
+    unused = min({*range(1, 180)}.difference([expected["end"]], *rows))
+    words = [f"w{i}" for i in range(180)]
+    words[0], words[unused], words[expected["end"]] = "[PAD]", "[UNK]", "[SEP]"
+    tokenizer = WordPieceTokenizer(words, lowercase=True, cls_token=None, mask_token=None)
+    task = Seq2SeqLM.from_preset(folder, tokenizer=tokenizer, sequence_length=32)
+    sources = [" ".join(words[i] for i in ids) for ids in expected["sources"]]
+    for search in expected["searches"]:
+        texts = [" ".join(words[i] for i in ids if i) for ids in search.pop("ids")]  # 0 is padding
+        scores, number = search.pop("scores"), search["num_return_sequences"]
+        if scores is None:
+            assert task.generate(sources, 10) == texts
+            continue
+        found, of_found = task.generate(sources, 10, return_scores=True, **search)
+        assert [text for row in found for text in (row if number > 1 else [row])] == texts
+        np.testing.assert_allclose(np.ravel(of_found), scores, rtol=1e-4)
 
 
 def test_the_encoder_alone(folder, assert_equal, hidden_states, tmp_path):
