@@ -3,15 +3,13 @@
 Shapes: B batch, N targets a source, S source, T target, V vocabulary.
 """
 
-from typing import Any, NamedTuple
-
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.generation import arguments, beam_search, decoding, stopping
-from keras_lm.generation.coverage import coverage
+from keras_lm.generation import arguments, decoding
 from keras_lm.generation.logits import BANNED
+from keras_lm.generation.targets import write
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow import writing_in_place
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
@@ -289,80 +287,9 @@ class Seq2SeqLM(Task):
         texts = {name: columns[name] for name in self.text_names if name in columns}
         return self.write(texts, **{n: v for n, v in columns.items() if n not in texts})
 
-    def write(
-        self,
-        columns,
-        prefix=None,
-        stop_strings=(),
-        stop_ids=(),
-        num_beams=None,
-        length_penalty=1.0,
-        coverage_penalty=None,
-        num_return_sequences=1,
-        tokenize=None,
-        **options,
-    ):
-        """Write targets in the graph: `text` (B · N,), `num_tokens`, and `scores` of beam search.
-
-        `columns` are named strings (B,), `prefix` (B,) what targets begin with. For the others see
-        `CausalLM.continue_ids`; without `num_beams` there is no beam search.
-        """
-        model = _Decoder(self, self.preprocess(columns, tokenize))
-        tokenizer = self.tokenizer.target
-        rows = tf.shape(model.packed["encoder_token_ids"])[0]
-        begin = tf.RaggedTensor.from_tensor(tf.fill([rows, 1], self.packer.start_id))
-        if prefix is not None:
-            prefix = tokenizer(prefix)
-            begin = tf.concat([begin, prefix], axis=1)
-        problem = decoding.problem(
-            model, self.limits, tokenizer.detokenize, begin, stop_strings, stop_ids, **options
-        )
-        answer = {}
-        if num_beams is None:
-            token_ids, number = decoding.sample(*problem, num_return_sequences)
-        elif coverage_penalty is None:
-            token_ids, number, answer["scores"] = beam_search.search(
-                *problem, num_beams, length_penalty, num_return_sequences
-            )
-        else:
-            found = beam_search.search(
-                *problem, num_beams, length_penalty, num_beams, beam_search.GNMT_OFFSET
-            )
-            token_ids, number, answer["scores"] = self._best_covering(
-                model.packed, begin, found, num_beams, coverage_penalty, num_return_sequences
-            )
-        ids = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
-        if prefix is not None:
-            of_target = tf.repeat(tf.range(rows), num_return_sequences)
-            ids = tf.concat([tf.gather(prefix, of_target), ids], axis=1)
-        text = tokenizer.detokenize(ids)
-        return {
-            "text": stopping.cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
-            "num_tokens": number,
-        } | answer
-
-    def _best_covering(self, packed, begin, found, num_beams, penalty, sequences):
-        """Return the best of the texts that a search has found, by their coverage, too.
-
-        `found` are tokens, numbers and scores of `num_beams` texts a source, after `begin`, ragged.
-        """
-        token_ids, number, scores = found
-        new = tf.RaggedTensor.from_tensor(token_ids, lengths=number)
-        of_target = tf.repeat(tf.range(tf.shape(packed["encoder_token_ids"])[0]), num_beams)
-        read = tf.concat([tf.gather(begin, of_target), new], axis=1)
-        target_mask = tf.ones_like(read).to_tensor()
-        probabilities = self.backbone.cross_attention_probabilities(
-            {name: tf.gather(value, of_target) for name, value in packed.items()}
-            | {"decoder_token_ids": read.to_tensor(), "decoder_padding_mask": target_mask}
-        )
-        source_mask = tf.gather(packed["encoder_padding_mask"], of_target)
-        scores += penalty * coverage(probabilities, target_mask, source_mask)
-        by_source = tf.reshape(scores, [-1, num_beams])
-        best, places = tf.math.top_k(by_source, sequences)
-        places += num_beams * tf.range(tf.shape(by_source)[0])[:, tf.newaxis]
-        places = tf.reshape(places, [-1])
-        number = tf.gather(number, places)
-        return tf.gather(token_ids, places), number, tf.reshape(best, [-1])
+    def write(self, columns, tokenize=None, **options):
+        """Write targets in the graph; `options` are those of `generation.targets.write`."""
+        return write(self, self.preprocess(columns, tokenize), **options)
 
     def read(self, token_ids, padding_mask, state):
         """Read target tokens (B, T) after those of a state with room for them."""
@@ -474,22 +401,6 @@ class Seq2SeqLM(Task):
         if rows != number:
             raise ValueError(f"targets has {number} texts for {rows} sources: pass one for each.")
         return columns, targets
-
-
-class _Decoder(NamedTuple):
-    """The model that `decoding` continues: the decoder, after sources that are packed."""
-
-    task: Any
-    packed: dict
-
-    def initial_state(self, rows, length):
-        packed = self.packed
-        return self.task.backbone.state_after(
-            packed["encoder_token_ids"], packed["encoder_padding_mask"], length
-        )
-
-    def next_logits(self, token_ids, padding_mask, state):
-        return self.task.next_logits(token_ids, padding_mask, state)
 
 
 def _tensor(array):
