@@ -69,7 +69,6 @@ class Seq2SeqLM(Task):
         **task_arguments,
     ):
         arguments.check_search(None, None, None, num_beams, length_penalty, 1)
-        arguments.check_coverage(coverage_penalty, num_beams, backbone)
         if target_length is not None and target_length < 2:
             raise ValueError(
                 f"target_length={target_length} leaves no room for text: pass 2 or more."
@@ -79,6 +78,7 @@ class Seq2SeqLM(Task):
         self.num_beams, self.length_penalty = num_beams, length_penalty
         self.coverage_penalty = coverage_penalty
         self.head = self.add_head("seq2seq_lm")
+        arguments.check_coverage(coverage_penalty, num_beams, backbone)
         self._finish()
 
     def _set_tokenizer(self, tokenizer):

@@ -402,7 +402,7 @@ def test_bad_tasks(task):
     with pytest.raises(ValueError, match="num_beams=0"):
         make(num_beams=0)
     with pytest.raises(ValueError, match="has no head for kind='seq2seq_lm'"):
-        Seq2SeqLM(GPT2Backbone(50, 1, 2, 16, 24))
+        Seq2SeqLM(GPT2Backbone(50, 1, 2, 16, 24), num_beams=2, coverage_penalty=0.2)
     without = Seq2SeqLM(task.backbone)
     with pytest.raises(ValueError, match="no tokenizer"):
         without.generate(["a"])
