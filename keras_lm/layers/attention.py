@@ -8,6 +8,7 @@ from keras_lm.layers.backend import (
     dropout,
     in_blocks,
     is_long,
+    matmul,
     matmul_transposed,
     softmax,
 )
@@ -73,6 +74,9 @@ class Attention(keras.layers.Layer):
 
     def split_heads(self, x, parts):
         """Return the `parts` of (B, S, parts·N·H) as a list of (B, N, S, H)."""
+        if x.shape[1] == 1:  # a step of decoding: there is nothing to transpose
+            x = ops.reshape(x, (-1, parts, self.num_heads, 1, self.head_dim))
+            return ops.unstack(x, parts, axis=1)
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
         x = ops.reshape(x, (batch, length, parts, self.num_heads, self.head_dim))
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
@@ -95,7 +99,7 @@ class Attention(keras.layers.Layer):
         probabilities = ops.cast(probabilities, self.compute_dtype)
         if seed is not None:
             probabilities = dropout(probabilities, self.dropout_rate, seed)
-        return ops.matmul(probabilities, value)
+        return matmul(probabilities, value)
 
     def read_by_size(self, query, key, value, bias=None, seed=None, **more):
         """Return what `read` does, block by block of queries where a text is long."""
@@ -114,10 +118,15 @@ class Attention(keras.layers.Layer):
         if head_mask is not None:
             head_mask = ops.cast(head_mask, self.compute_dtype)
             context = context * ops.expand_dims(ops.expand_dims(head_mask, -1), -1)
-        context = ops.transpose(context, (0, 2, 1, 3))  # (B, S, N, H)
-        batch, length = ops.shape(context)[0], ops.shape(context)[1]
-        context = ops.reshape(context, (batch, length, self.num_heads * self.head_dim))
-        return self.output_dense(context)
+        return self.output_dense(self.join_heads(context))
+
+    def join_heads(self, x):
+        """Return (B, S, N·H) of (B, N, S, H)."""
+        width = self.num_heads * self.head_dim
+        if x.shape[2] == 1:
+            return ops.reshape(x, (-1, 1, width))
+        x = ops.transpose(x, (0, 2, 1, 3))
+        return ops.reshape(x, (ops.shape(x)[0], ops.shape(x)[1], width))
 
     def get_config(self):
         return super().get_config() | {

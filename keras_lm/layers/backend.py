@@ -10,6 +10,7 @@ if keras.backend.backend() == "tensorflow":
         dropout,
         in_blocks,
         is_long,
+        matmul,
         matmul_transposed,
         num_replicas,
         require,
@@ -18,7 +19,7 @@ if keras.backend.backend() == "tensorflow":
         write_slots,
     )
 else:
-    from keras.ops import scan
+    from keras.ops import matmul, scan
 
     in_blocks = None  # never called
     computed_again = keras.remat
@@ -66,6 +67,7 @@ __all__ = [
     "dropout",
     "in_blocks",
     "is_long",
+    "matmul",
     "matmul_transposed",
     "num_replicas",
     "require",

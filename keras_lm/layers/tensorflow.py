@@ -113,13 +113,26 @@ def write_slots(old, new, indices):
     return tf.tensor_scatter_nd_update(old, indices, new)
 
 
+def matmul(x, y):
+    """Return the product (…, S, H) of `x` (…, S, T) and `y` (…, T, H)."""
+    return _product(x, y, transpose=False)
+
+
 def matmul_transposed(x, y):
     """Return the product (…, S, T) of `x` (…, S, H) and `y` (…, T, H), transposed.
 
     In one operation: from a product, a transposition, a scale and a bias in a loop, TensorFlow's
     optimiser for oneDNN makes a tensor without elements.
     """
-    return tf.matmul(x, y, transpose_b=True)
+    return _product(x, y, transpose=True)
+
+
+def _product(x, y, transpose):
+    # One query of each head, as in a step of decoding: waking threads takes oneDNN longer than the
+    # product. This operation is Eigen's, on a CPU, and a third to four fifths quicker.
+    if x.shape.rank == 4 and x.shape[2] == 1 and x.dtype == y.dtype == tf.float32:
+        return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=tf.float32, adj_y=transpose)
+    return tf.matmul(x, y, transpose_b=transpose)
 
 
 def draw_seed(generator):
