@@ -99,7 +99,6 @@ class Distiller(StepModel):
             self.teacher_loss = SoftCrossentropy(temperature, multi_label)
         if getattr(student, "class_names", ()) is None:
             student.class_names = teacher.class_names
-            student.forget_answers()
         self.built = True
         self.compile()
 

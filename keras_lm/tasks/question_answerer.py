@@ -344,7 +344,6 @@ class QuestionAnswerer(ScoredAnswers):
         differences = np.concatenate([differences[:1] - 2, differences, differences[-1:] + 2])
         best = int(np.argmax(np.concatenate([[0.0], gains])))
         self.null_threshold = float(differences[best : best + 2].mean())
-        self.forget_answers()
         return self.null_threshold
 
 

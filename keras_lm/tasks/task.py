@@ -1,6 +1,8 @@
 """Task: a tokenizer, a packer, a backbone and a head. Shapes: B batch, S sequence."""
 
 import contextlib
+import functools
+import inspect
 import warnings
 from pathlib import Path
 
@@ -19,6 +21,11 @@ from keras_lm.tasks.text_model import TextModel
 
 class NoVocabularyWarning(UserWarning):
     """A task was loaded from a checkpoint without a vocabulary: it takes no strings."""
+
+
+@functools.cache
+def _arguments(cls):
+    return frozenset(inspect.signature(cls.__init__).parameters)
 
 
 class Task(TextModel):
@@ -91,6 +98,12 @@ class Task(TextModel):
         self.text_pair = text_pair
         self.is_pair_stated = text_pair is not None
         self._set_tokenizer(tokenizer)
+
+    def __setattr__(self, name, value):
+        """Set an attribute. What was traced with an argument's old value is traced again."""
+        super().__setattr__(name, value)
+        if name in _arguments(type(self)) and hasattr(self, "_graphs"):
+            self.forget_answers()
 
     def _set_tokenizer(self, tokenizer):
         rows = self.backbone.config["vocabulary_size"]

@@ -239,7 +239,6 @@ def test_it_learns_and_is_measured(tokenizer, tmp_path):
     assert (best[3]["start"], best[3]["end"]) == (0, 0)
 
     task.null_threshold = -30.0  # as if it were tuned badly
-    task.forget_answers()
     assert task.score(DATA, LABELS)["no_answer_accuracy"] == pytest.approx(1 / 6)
     threshold = task.tune_null_threshold(DATA, LABELS)
     assert task.score(DATA, LABELS)["f1"] == 1.0
