@@ -95,7 +95,7 @@ class Attention(keras.layers.Layer):
 
     def read(self, query, key, value, bias=None, seed=None, **more):
         """Return the context (B, N, S, H); `seed` is that of dropout, or None for none."""
-        probabilities = softmax(self.biased_scores(query, key, bias, **more), axis=-1)
+        probabilities = softmax(self.biased_scores(query, key, bias, **more))
         probabilities = ops.cast(probabilities, self.compute_dtype)
         if seed is not None:
             probabilities = dropout(probabilities, self.dropout_rate, seed)
@@ -172,7 +172,7 @@ class SelfAttention(Attention):
 
     def probabilities(self, x, bias=None, **more):
         """Return the attention probabilities (B, N, S, S), float32."""
-        return softmax(self.scores(x, bias, **more), axis=-1)
+        return softmax(self.scores(x, bias, **more))
 
     def call(self, x, bias=None, head_mask=None, training=None):
         return self.attend(*self.project(x), bias=bias, head_mask=head_mask, training=training)
@@ -246,7 +246,7 @@ class CrossAttention(Attention):
         return self.biased_scores(query, key, bias, **more)
 
     def probabilities(self, x, source=None, bias=None, past=None, **more):
-        return softmax(self.scores(x, source, bias, past, **more), axis=-1)
+        return softmax(self.scores(x, source, bias, past, **more))
 
     def call(self, x, source=None, bias=None, past=None, head_mask=None, training=None):
         (query,) = self.split_heads(self.query(x), 1)

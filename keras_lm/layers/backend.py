@@ -15,6 +15,7 @@ if keras.backend.backend() == "tensorflow":
         num_replicas,
         require,
         scan,
+        softmax,
         sum_over_replicas,
         write_slots,
     )
@@ -47,6 +48,10 @@ else:
         """Return how many replicas compute a batch: here there is one."""
         return 1
 
+    def softmax(x):
+        """Return the softmax over the last axis, without Keras's warning if that has size 1."""
+        return ops.ones_like(x) if x.shape[-1] == 1 else ops.softmax(x)
+
     def sum_over_replicas(value):
         """Return the sum of a scalar over all replicas: here there is one."""
         return value
@@ -54,11 +59,6 @@ else:
     def write_slots(old, new, indices):
         """See `keras_lm.layers.tensorflow.write_slots`."""
         return ops.scatter_update(old, indices, new)
-
-
-def softmax(x, axis=-1):
-    """Return the softmax; unlike that of `keras.ops`, without a warning if the axis has size 1."""
-    return ops.ones_like(x) if x.shape[axis] == 1 else ops.softmax(x, axis=axis)
 
 
 __all__ = [
