@@ -6,7 +6,8 @@
 FOLDER holds `train`, `val` and `test_2016_flickr` with the ending of each language, such as
 `train.en`, plain or `.gz`: Multi30k as it is published (Elliott et al. 2016,
 https://arxiv.org/abs/1605.00459). The score is sacreBLEU's, of cased text with punctuation, with
-its signature. One JSON line is printed.
+its signature. One JSON line is printed. With `--results runs.jsonl` it is added to that file, and
+`runs.svg` shows BLEU over the length of the source for all runs in it (needs matplotlib).
 """
 
 import argparse
@@ -40,6 +41,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=int, default=None, help="train on the first so many")
     parser.add_argument("--output", help="where to save the preset")
+    parser.add_argument("--results", type=Path, help="file of JSON lines to add the result to")
     options = parser.parse_args()
     keras.utils.set_random_seed(options.seed)
     languages = (options.source, options.target)
@@ -75,6 +77,10 @@ def main():
         result[f"by source length, {beams} beams"] = by_length(test, texts)
     result["signature"] = str(bleu.get_signature())
     print(json.dumps(result), flush=True)
+    if options.results:
+        with options.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
+        draw(options.results)
     for source, text, reference in list(zip(test[0], texts, test[1], strict=True))[:5]:
         print(f"{source}\n  {text}\n  {reference}", flush=True)
 
@@ -127,6 +133,22 @@ def by_length(test, texts, most=(8, 12, 16, 24, 100)):
             found[f"{least + 1}-{end}"] = round(sacrebleu.corpus_bleu(*chosen).score, 1)
         least = end
     return found
+
+
+def draw(path):
+    """Draw BLEU by source length for the runs in a file, as figure 2 of Bahdanau et al. 2015."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.add_subplot(xlabel="words of the source", ylabel="BLEU, test_2016")
+    for line in path.read_text("utf-8").splitlines():
+        run = json.loads(line)
+        found = run[max(key for key in run if key.startswith("by source length"))]
+        axes.plot(list(found), list(found.values()), marker="o", label=run["model"])
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
 
 
 if __name__ == "__main__":

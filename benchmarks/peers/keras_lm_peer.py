@@ -139,8 +139,12 @@ def translation(batch, length, new_tokens, beams, calls, variant):
     """T5 of its small size writes tokens for tokens, greedily or by beam search.
 
     Its output matrix is one of its own, as in T5 1.1: with random weights, a shared one would write
-    what it has just read, the padding token that targets begin with.
+    what it has just read, the padding token that targets begin with. With others of the random
+    weights, a row may end before it has all tokens.
     """
+    import keras
+
+    keras.utils.set_random_seed(0)
     words = ["<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(3, inputs.T5_VOCABULARY_SIZE))]
     tokenizer = keras_lm.tokenizers.WordTokenizer(
         words, unknown_token="<unk>", pad_token="<pad>", eos_token="</s>", splitter="whitespace"
