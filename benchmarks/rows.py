@@ -86,6 +86,7 @@ class Row:
 KERAS_LM = Contender(OURS, "keras_lm")
 BFLOAT16 = Contender("keras_lm, bfloat16", "keras_lm", "bfloat16")
 FROZEN = Contender("keras_lm, frozen export", "keras_lm", "frozen")
+IN_INT8 = Contender("keras_lm, frozen in int8", "keras_lm", "frozen int8")
 KERAS_HUB = Contender("KerasHub", "keras_hub")
 KERAS_HUB_XLA = Contender("KerasHub, XLA", "keras_hub", "xla")
 GARDEN = Contender("Model Garden", "model_garden")
@@ -154,7 +155,7 @@ def latency(model, title, batch, calls):
     return Row(
         "latency",
         f"Strings to labels, {title}, batch of {batch}",
-        (KERAS_LM, FROZEN, LATENCY[1]),
+        (KERAS_LM, FROZEN, IN_INT8, LATENCY[1]),
         (
             Measure("median, ms", scale=1000, format=",.1f"),
             Measure("90th percentile, ms", scale=1000, quantile=0.9, format=",.1f"),

@@ -13,8 +13,15 @@ import click
 import materials
 import numpy as np
 
-HEAD = "| format | weights | MB | ms, batch of 1 | ÷ float32's | same labels | scores differ by |"
-WEIGHTS = ("float32", "float16", "int8")
+HEAD = (
+    "| format | weights | MB | ms, batch of 1 | ÷ float32's | ms, batch of 32 | ÷ float32's "
+    "| same labels | scores differ by |"
+)
+FROZEN = ", frozen"
+WEIGHTS = {
+    "saved_model": ("float32", "float16", "int8", f"float32{FROZEN}", f"int8{FROZEN}"),
+    "litert": ("float32", "float16", "int8"),
+}
 
 
 def read_labelled():
@@ -49,12 +56,12 @@ def open_export(path):
     return lambda texts: serve(text=np.array([text.encode() for text in texts], object))
 
 
-def seconds(serve, texts):
-    """Return the mean seconds of a call for one text."""
+def seconds(serve, batches):
+    """Return the mean seconds of a call for one batch."""
     start = time.perf_counter()
-    for text in texts:
-        serve([text])
-    return (time.perf_counter() - start) / len(texts)
+    for batch in batches:
+        serve(batch)
+    return (time.perf_counter() - start) / len(batches)
 
 
 @click.command()
@@ -71,32 +78,36 @@ def main(rounds, steps, number):
     task = train(texts, labels, steps)
     held_out = texts[-number:]
     expected = task.classify(held_out)
-    timed = [text for text in held_out if 20 <= len(text.split()) <= 28][:16] or held_out[:16]
+    timed = [text for text in held_out if 20 <= len(text.split()) <= 28] or held_out
+    batches = [[text] for text in timed[:16]], [(timed * 32)[:32]]
     with tempfile.TemporaryDirectory() as folder:
         exports = {}
-        for format, weights in itertools.product(("saved_model", "litert"), WEIGHTS):
-            name = f"{weights}.tflite" if format == "litert" else weights
-            path = task.export(Path(folder, name), format=format, weights=weights)
-            exports[format, weights] = path, open_export(path)
-        for _, serve in exports.values():
-            seconds(serve, timed)
+        for format, names in WEIGHTS.items():
+            for name in names:
+                path = Path(folder, f"{name}.tflite" if format == "litert" else name)
+                options = {"freeze": True} if name.endswith(FROZEN) else {}
+                weights = name.removesuffix(FROZEN)
+                path = task.export(path, format=format, weights=weights, **options)
+                exports[format, name] = path, open_export(path)
+        for (_, serve), part in itertools.product(exports.values(), batches):
+            seconds(serve, part)
         times = {key: [] for key in exports}
         for _, (key, (_, serve)) in itertools.product(range(rounds), exports.items()):
-            times[key].append(seconds(serve, timed))
+            times[key].append([seconds(serve, part) for part in batches])
         print(HEAD)
-        print("| --- " * 2 + "| ---: " * 5 + "|", flush=True)
-        for (format, weights), (path, serve) in exports.items():
+        print("| --- " * 2 + "| ---: " * 7 + "|", flush=True)
+        for (format, name), (path, serve) in exports.items():
             answers = [serve(held_out[i : i + 8]) for i in range(0, number, 8)]
             scores = np.concatenate([answer["scores"] for answer in answers])
             agree = np.mean(scores.argmax(-1) == np.asarray(expected["scores"]).argmax(-1))
             differs = np.abs(scores - expected["scores"]).max()
-            mine, float32 = times[format, weights], times[format, "float32"]
-            ratio = statistics.median(a / b for a, b in zip(mine, float32))
-            print(
-                f"| {format} | {weights} | {files.size(path) / 1e6:.1f} "
-                f"| {1000 * statistics.median(mine):.1f} | {ratio:.2f} "
-                f"| {agree:.1%} | {differs:.1g} |"
-            )
+            cells = [format, name, f"{files.size(path) / 1e6:.1f}"]
+            float32 = zip(*times[format, "float32"], strict=True)
+            for mine, other in zip(zip(*times[format, name], strict=True), float32, strict=True):
+                ratio = statistics.median(a / b for a, b in zip(mine, other, strict=True))
+                cells += [f"{1000 * statistics.median(mine):.1f}", f"{ratio:.2f}"]
+            cells += [f"{agree:.1%}", f"{differs:.1g}"]
+            print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,9 @@ def export_saved_model(task, path, weights, freeze, verify):
     that a call takes as long, and memory is needed for both.
 
     With `freeze` the graph holds the weights as constants, which TensorFlow packs once for its
-    matrix products. It has `serving_default`, `tokenize` and `classify` or `regress` only.
+    matrix products. It has `serving_default`, `tokenize` and `classify` or `regress` only. With
+    int8 weights, constants are the int8 matrices of `Dense` layers, multiplied in int8
+    (`keras_lm.layers.int8`); what else there is, such as embeddings, is stored as int8 and widened.
 
     Half precision is served as float32. A batch of no rows gives outputs of no rows, except that
     `MaskedLM` refuses it. The folder holds each weight once, and neither Python, XLA nor training
@@ -77,7 +79,8 @@ def export_saved_model(task, path, weights, freeze, verify):
     name = serving.model_name(local_path(path))
 
     def write(folder):
-        functions = offer.frozen_functions() if freeze else offer.functions()
+        in_int8 = weights == "int8"
+        functions = offer.frozen_functions(in_int8) if freeze else offer.functions()
         module = task_parts.module_of(*functions.values(), lookups=task.lookups)
         stored_weights.shrink(module, weights)
         tf.saved_model.save(module, str(folder), signatures=functions)

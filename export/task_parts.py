@@ -11,7 +11,11 @@ def module_of(*functions, lookups=()):
     """
     module = tf.Module()
     module.lookups = list(lookups)
-    variables = {id(v): v for function in functions for v in function.variables}
+    # Not those whose values were only looked at in tracing.
+    read = {id(tensor) for function in functions for tensor in function.captured_inputs}
+    variables = {
+        id(v): v for function in functions for v in function.variables if id(v.handle) in read
+    }
     module.weights = {}
     for variable in sorted(variables.values(), key=lambda v: v.name):
         name = variable.name.partition(":")[0]

@@ -226,11 +226,13 @@ def export(short, minilm, scratch, calls, variant):
 
 
 def latency(short, minilm, model, batch, calls, variant):
-    """From strings to labels in the SavedModel, perhaps frozen, as a client calls it."""
+    """From strings to labels in the SavedModel, perhaps frozen or in int8, as a client calls it."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
-        path = make_task(model, minilm).export(folder, freeze=variant == "frozen")
+        weights = "int8" if "int8" in variant else "float32"
+        task = make_task(model, minilm)
+        path = task.export(folder, weights=weights, freeze="frozen" in variant)
         exported = tf.saved_model.load(str(path))
     batches = itertools.cycle(inputs.text_batches(short, batch, limit=64 // batch))
 

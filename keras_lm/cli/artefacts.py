@@ -57,19 +57,25 @@ def _number_of_weights(graph, shapes):
     if shapes and "weights" in held:  # ours: the checkpoint may hold less of them, and scales
         variables = [nodes[child.node_id].variable for child in held["weights"].children]
         shapes = [[dim.size for dim in variable.shape.dim] for variable in variables]
+        shapes += _constants(graph, tf.int8)  # which are multiplied as they are
     elif not shapes:  # frozen
-        tensors = (
-            node.attr["value"].tensor
-            for function in graph.graph_def.library.function
-            for node in function.node_def
-            if node.op == "Const"
-        )
-        shapes = [
-            [dim.size for dim in tensor.tensor_shape.dim]
-            for tensor in tensors
-            if tensor.dtype == tf.float32.as_datatype_enum and tensor.tensor_shape.dim
-        ]
+        shapes = _constants(graph, tf.float32)
     return int(sum(np.prod(shape, dtype=np.int64) for shape in shapes))
+
+
+def _constants(graph, dtype):
+    """Return the shapes of a graph's constants of a type that are no scalars."""
+    tensors = (
+        node.attr["value"].tensor
+        for function in graph.graph_def.library.function
+        for node in function.node_def
+        if node.op == "Const"
+    )
+    return [
+        [dim.size for dim in tensor.tensor_shape.dim]
+        for tensor in tensors
+        if tensor.dtype == dtype.as_datatype_enum and tensor.tensor_shape.dim
+    ]
 
 
 def inspect_tflite(path):

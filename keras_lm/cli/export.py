@@ -39,7 +39,8 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 @click.option(
     "--freeze",
     is_flag=True,
-    help="Fold the weights into the graph: quicker answers to few texts, slower loading.",
+    help="Fold the weights into the graph: quicker answers to few texts, slower loading. With "
+    "--weights int8, multiply in int8, too.",
 )
 @click.option("--task", type=click.Choice([*TASKS]), help="[default: what PRESET has a head for]")
 @click.option(
@@ -79,7 +80,7 @@ def export_command(
     export_as = export_format(path, export_as)
     if freeze and export_as == "litert":
         raise click.UsageError("a .tflite's weights are constants anyway: drop --freeze.")
-    if freeze and weights != "float32":
+    if freeze and weights == "float16":
         raise click.UsageError(f"--freeze does not go with --weights {weights}: drop one of them.")
     if tolerance is not None and not texts:
         raise click.UsageError(f"--tolerance {tolerance:g} needs --texts FILE to compare answers.")

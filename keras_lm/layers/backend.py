@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 if keras.backend.backend() == "tensorflow":
+    from keras_lm.layers.int8 import int8_product, is_in_int8
     from keras_lm.layers.tensorflow import (
         computed_again,
         draw_seed,
@@ -22,7 +23,7 @@ if keras.backend.backend() == "tensorflow":
 else:
     from keras.ops import matmul, scan
 
-    in_blocks = None  # never called
+    in_blocks = int8_product = None  # never called
     computed_again = keras.remat
 
     def dropout(x, rate, seed):
@@ -32,6 +33,10 @@ else:
     def draw_seed(generator):
         """Return what `dropout` takes: here it draws the seed itself."""
         return generator
+
+    def is_in_int8(dense):
+        """Return False: only TensorFlow exports."""
+        return False
 
     def is_long(queries, columns):
         """Return False: other backends compute attention as a whole."""
@@ -66,6 +71,8 @@ __all__ = [
     "draw_seed",
     "dropout",
     "in_blocks",
+    "int8_product",
+    "is_in_int8",
     "is_long",
     "matmul",
     "matmul_transposed",

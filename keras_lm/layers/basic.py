@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.adapter import Adapter
+from keras_lm.layers.backend import int8_product, is_in_int8
 
 
 def truncated_normal(stddev=0.02):
@@ -55,11 +56,16 @@ class Dense(keras.layers.Dense):
 
     def call(self, x, training=None):
         if len(x.shape) == 2:
-            x = super().call(x, training=training)
+            x = self._in_int8(x) if is_in_int8(self) else super().call(x, training=training)
             return x if self.adapter is None else self.adapter(x)
         leading = ops.shape(x)[:-1]
         matrix = ops.reshape(x, (-1, x.shape[-1]))
         return ops.reshape(self.call(matrix, training=training), (*leading, self.units))
+
+    def _in_int8(self, x):
+        x = ops.cast(int8_product(x, self), self.compute_dtype)
+        x = x if self.bias is None else ops.add(x, self.bias)
+        return x if self.activation is None else self.activation(x)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

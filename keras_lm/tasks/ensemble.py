@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_lm import presets
 from keras_lm.tasks.backend_steps import require_tensorflow
-from keras_lm.tasks.signatures import TextSignatures, frozen, trace
+from keras_lm.tasks.signatures import TextSignatures, trace
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
@@ -177,8 +177,8 @@ class EnsembleSignatures(TextSignatures):
         words = {name: trace(self.answer(), specs) for name, specs in others.items()}
         return {"serving_default": answer} | self.of_examples(answer) | words
 
-    def frozen_functions(self):
-        answer = frozen(trace(self.answer(), self.texts()))
+    def frozen_functions(self, in_int8=False):
+        answer = self.frozen_answer(in_int8)
         return {"serving_default": answer} | self.of_examples(answer)
 
     def requests(self, batch_sizes):

@@ -49,7 +49,7 @@ class GenerationSignatures(TextSignatures):
             "tokens": self.raw(),
         }
 
-    def frozen_functions(self):
+    def frozen_functions(self, in_int8=False):
         raise ValueError(
             f"freeze=True: a {type(self.task).__name__} has several signatures that read the "
             "weights, and each would hold a copy of them: leave it out."

@@ -295,7 +295,7 @@ class MultiTaskSignatures:
     def files(self):
         return {}
 
-    def frozen_functions(self):
+    def frozen_functions(self, in_int8=False):
         raise ValueError(
             "freeze=True would put the weights into the graph once for each task: leave it out, or "
             "export the tasks one by one."

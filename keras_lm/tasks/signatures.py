@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from keras_lm.layers.int8 import multiplying_in_int8
 from keras_lm.layers.tensorflow import for_lite
 
 LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
@@ -96,13 +97,20 @@ class TextSignatures:
             functions[name] = answer if is_same else trace(self.answer(tokenize), specs)
         return functions
 
-    def frozen_functions(self):
+    def frozen_functions(self, in_int8=False):
         """Return those of `functions` that take texts as `texts` says, with constants for weights.
 
-        Others would hold a copy of the weights each.
+        Others would hold a copy of the weights each. If `in_int8`, these are the int8 matrices of
+        `keras_lm.layers.int8`; what is not multiplied stays a variable.
         """
         tokenize = self.tokenize()
-        return self._of_texts(frozen(trace(self.answer(tokenize), self.texts())), tokenize)
+        return self._of_texts(self.frozen_answer(in_int8, tokenize), tokenize)
+
+    def frozen_answer(self, in_int8, tokenize=None):
+        if not in_int8:
+            return frozen(trace(self.answer(tokenize), self.texts()))
+        with multiplying_in_int8():
+            return trace(self.answer(tokenize), self.texts())
 
     def tokenize(self):
         return trace(self.task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})

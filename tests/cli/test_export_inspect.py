@@ -37,8 +37,8 @@ def test_check_compares_with_the_task(run, critic, tmp_path, name, options):
 
 def test_freeze_goes_neither_with_a_tflite_nor_with_smaller_weights(fail, critic, tmp_path):
     assert "drop --freeze" in fail("export", critic, tmp_path / "a.tflite", "--freeze")
-    both = fail("export", critic, tmp_path / "models", "--freeze", "--weights", "int8")
-    assert "does not go with --weights int8" in both
+    both = fail("export", critic, tmp_path / "models", "--freeze", "--weights", "float16")
+    assert "does not go with --weights float16" in both
     assert list(tmp_path.iterdir()) == []
 
 

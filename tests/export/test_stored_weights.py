@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_lm import files, models, tasks
 from keras_lm.cli.artefacts import inspect_saved_model
 from keras_lm.export import ExportCheckError
+from keras_lm.layers import int8
 from keras_lm.tasks import signatures
 from keras_lm.tokenizers import BytePairTokenizer
 
@@ -100,7 +101,7 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
     exported, task, tmp_path, monkeypatch
 ):
     for options, words in (
-        ({"weights": "int8"}, "freeze=True with weights='int8'"),
+        ({"weights": "float16"}, "freeze=True with weights='float16'"),
         ({"format": "litert"}, "weights of a .tflite are constants anyway"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -108,6 +109,38 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
     monkeypatch.setattr(signatures, "LARGEST_GRAPH", 1000)
     with pytest.raises(ValueError, match=r"freeze=True puts the weights .* take 0.0 GB"):
         task.export(tmp_path / "model", freeze=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_frozen_int8_weights_are_multiplied_in_int8(task, exported, texts, tmp_path):
+    folder = task.export(tmp_path, weights="int8", freeze=True)
+    functions = load(folder)
+    answer = functions["serving_default"]
+    found = answer(text=tf.constant(texts))["scores"]
+    difference = np.abs(found - task.classify(texts)["scores"]).max()
+    assert 1e-5 < difference < 0.05
+    alone = [answer(text=tf.constant([text]))["scores"][0] for text in texts]
+    np.testing.assert_allclose(alone, found, atol=1e-6)  # whatever else is in the batch
+    assert set(functions) == {"serving_default", "tokenize", "classify"}
+    described = inspect_saved_model(folder, [])
+    assert described["parameters"] == pytest.approx(task.count_params(), abs=2)
+    assert files.size(folder) < 0.5 * files.size(exported["float32"])
+    products = [
+        node
+        for function in answer.graph.as_graph_def().library.function
+        for node in function.node_def
+        if node.op == "QuantizedMatMulWithBias"
+    ]
+    assert len(products) == 5  # of attention and feed-forward, two each, and the pooler's
+
+
+def test_int8_products_without_onednn_are_refused(task, tmp_path, monkeypatch):
+    def missing(*_):
+        raise tf.errors.InternalError(None, None, "Missing 0-th output")
+
+    monkeypatch.setattr(int8, "_multiply", missing)
+    with pytest.raises(ValueError, match=r"oneDNN, which is off .* TF_ENABLE_ONEDNN_OPTS=1"):
+        task.export(tmp_path / "model", weights="int8", freeze=True)
     assert list(tmp_path.iterdir()) == []
 
 

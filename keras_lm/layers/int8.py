@@ -1,0 +1,88 @@
+"""Matrix products in int8, for exports. Importing this imports TensorFlow."""
+
+import contextlib
+import contextvars
+
+import numpy as np
+import tensorflow as tf
+
+SMALLEST = 2**12  # weights; what a smaller matrix is multiplied by takes no time worth the loss
+LARGEST = 127  # of an int8; activations lie around 128, as oneDNN takes them unsigned
+TINY = 1e-20
+
+_IS_ON = contextvars.ContextVar("multiplies_in_int8", default=False)
+
+
+@contextlib.contextmanager
+def multiplying_in_int8():
+    """A context for tracing in which `Dense` multiplies in int8, with constants for its weights.
+
+    Raises:
+        ValueError: if oneDNN, whose product that is, is off in this process.
+    """
+    _require_onednn()
+    token = _IS_ON.set(True)
+    try:
+        yield
+    finally:
+        _IS_ON.reset(token)
+
+
+def is_in_int8(dense):
+    """Whether a `Dense` layer is to multiply in int8."""
+    return _IS_ON.get() and dense.input_spec.axes[-1] * dense.units >= SMALLEST
+
+
+def int8_product(x, dense):
+    """Return the product (rows, units), float32, of `x` (rows, D) and a layer's kernel (D, units).
+
+    A scale for each output is that of the weights; one for each row, found as it comes, that of the
+    activations, so that a row's answer does not depend on the others. The operation is oneDNN's,
+    quick and exact on processors with VNNI or AMX; on others, sums of two products are cut to 16
+    bits.
+
+    Source: https://arxiv.org/abs/1712.05877, section 2.2; scales by row and output,
+    https://arxiv.org/abs/2208.07339, section 3.1.
+    """
+    with tf.init_scope():
+        values = tf.cast(dense.kernel, tf.float32).numpy()  # with an update by LoRA
+    scales = np.abs(values).max(axis=0) / LARGEST
+    scales[scales == 0] = 1
+    weights = np.round(values / scales).astype("int8")
+    x = tf.cast(x, tf.float32)
+    largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
+    row_scales = tf.maximum(largest, TINY) / LARGEST
+    rows = tf.cast(tf.round(x / row_scales) + 128, tf.uint8)
+    return _multiply(rows, weights) * row_scales * scales
+
+
+def _multiply(rows, weights):
+    """Return (rows − 128) · weights, float32; the operation's name is the remedy if it fails."""
+    # 128 times the sum of each output's weights, the same for all rows.
+    offset = -128 * weights.sum(axis=0, dtype="int32")
+    found, _, _ = tf.raw_ops.QuantizedMatMulWithBias(
+        a=tf.bitcast(rows, tf.quint8),
+        b=tf.bitcast(tf.constant(weights), tf.qint8),
+        bias=tf.bitcast(tf.constant(offset), tf.qint32),
+        # What these ranges mean in float is not asked for: the sums are read as they are.
+        min_a=0.0,
+        max_a=1.0,
+        min_b=-1.0,
+        max_b=1.0,
+        Toutput=tf.qint32,
+        input_quant_mode="SCALED",
+        name="set_TF_ENABLE_ONEDNN_OPTS_to_1",
+    )
+    return tf.cast(tf.bitcast(found, tf.int32), tf.float32)
+
+
+def _require_onednn():
+    """Raise a ValueError if TensorFlow has no kernel for `_multiply`, as with oneDNN off."""
+    rows, weights = np.full((1, 1), 129, "uint8"), np.ones((1, 1), "int8")
+    try:
+        tf.function(lambda: _multiply(tf.constant(rows), weights)).get_concrete_function()()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            "freeze=True with weights='int8' multiplies in int8 by oneDNN, which is off in this "
+            "process: set TF_ENABLE_ONEDNN_OPTS=1 in its environment, on an x86 processor."
+        ) from error

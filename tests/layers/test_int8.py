@@ -1,0 +1,79 @@
+"""Products in int8 equal those of integers; what they differ by from `Dense` is bounded."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm.layers.basic import Dense
+from keras_lm.layers.int8 import is_in_int8, multiplying_in_int8
+
+
+@pytest.fixture(scope="module")
+def x():
+    return keras.random.normal((7, 3, 96), seed=1) * np.array([[[1.0], [1e-3], [50.0]]], "float32")
+
+
+@pytest.fixture
+def dense():
+    layer = Dense(64, activation="gelu", bias_initializer="ones")
+    layer.build((None, 96))
+    layer.kernel.assign(keras.random.normal((96, 64), stddev=0.1, seed=2))
+    return layer
+
+
+def in_int8(layer, x):
+    with multiplying_in_int8():
+        return tf.function(layer, autograph=False)(tf.constant(x)).numpy()
+
+
+def test_products_are_those_of_rounded_numbers(dense, x):
+    values, kernel = np.array(x).reshape(-1, 96), dense.kernel.numpy()
+    row_scales = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
+    scales = np.abs(kernel).max(axis=0) / np.float32(127)
+    sums = np.round(values / row_scales).astype(int) @ np.round(kernel / scales).astype(int)
+    expected = keras.activations.gelu(sums.astype("float32") * row_scales * scales + 1)
+    found = in_int8(dense, x)
+    assert found.shape == (7, 3, 64)
+    np.testing.assert_allclose(found.reshape(-1, 64), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_each_row_is_as_close_to_dense(dense, x):
+    expected = dense(x).numpy()
+    distance = np.abs(in_int8(dense, x) - expected).max(axis=-1)
+    assert (distance < 0.02 * np.abs(expected).max(axis=-1)).all()  # rows of 0.001 and 50 alike
+    assert distance.max() > 0
+    np.testing.assert_array_equal(dense(x), expected)  # not outside of the context
+
+
+def test_empty_batches_rows_of_zeros_and_small_layers(dense):
+    assert in_int8(dense, np.zeros((0, 96), "float32")).shape == (0, 64)
+    zeros = np.zeros((2, 96), "float32")
+    np.testing.assert_allclose(in_int8(dense, zeros), dense(zeros), rtol=1e-6)
+    small = Dense(2)
+    small.build((None, 96))
+    with multiplying_in_int8():
+        assert is_in_int8(dense)
+        assert not is_in_int8(small)
+
+
+def test_updates_by_lora_and_adapters_are_in_it(dense, x):
+    before = in_int8(dense, x)
+    dense.add_adapter(4)
+    dense.adapter.up.bias.assign(np.full(64, 3.0))
+    np.testing.assert_allclose(in_int8(dense, x), before + 3, atol=0.02)
+    dense.enable_lora(2)
+    dense.lora_kernel_b.assign(np.full((2, 64), 0.5))
+    after, expected = in_int8(dense, x), dense(x).numpy()
+    distance = np.abs(after - expected).max(axis=-1)
+    assert (distance < 0.03 * np.abs(expected).max(axis=-1)).all()
+    assert np.abs(after - before - 3).max() > 0.1
+
+
+def test_half_precision(x):
+    layer = Dense(64, dtype="mixed_bfloat16")
+    layer.build((None, 96))
+    found = in_int8(layer, tf.cast(x, "bfloat16"))
+    assert found.dtype == tf.bfloat16.as_numpy_dtype
+    expected = layer(x).numpy().astype("float32")
+    assert np.abs(found.astype("float32") - expected).max() < 0.03 * np.abs(expected).max()
