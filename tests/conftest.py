@@ -82,6 +82,18 @@ def minilm():
 
 
 @pytest.fixture(scope="session")
+def int8_products():
+    """Skips where the processor is not an x86, for which oneDNN multiplies in int8."""
+    from keras_lm.layers.int8 import multiplying_in_int8
+
+    try:
+        with multiplying_in_int8():
+            pass
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def model_garden(tmp_path_factory):
     """Folder of checkpoints that Model Garden wrote, see tests/converters/make_model_garden.py."""
     if find_spec("official") is None:

@@ -112,6 +112,7 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("int8_products")
 def test_frozen_int8_weights_are_multiplied_in_int8(task, exported, texts, tmp_path):
     folder = task.export(tmp_path, weights="int8", freeze=True)
     functions = load(folder)

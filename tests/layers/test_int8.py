@@ -9,6 +9,9 @@ from keras_lm.layers.basic import Dense
 from keras_lm.layers.int8 import is_in_int8, multiplying_in_int8
 
 
+pytestmark = pytest.mark.usefixtures("int8_products")
+
+
 @pytest.fixture(scope="module")
 def x():
     return keras.random.normal((7, 3, 96), seed=1) * np.array([[[1.0], [1e-3], [50.0]]], "float32")
