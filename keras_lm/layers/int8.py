@@ -10,7 +10,7 @@ SMALLEST = 2**12  # weights; what a smaller matrix is multiplied by takes no tim
 LARGEST = 127  # of an int8; activations lie around 128, as oneDNN takes them unsigned
 TINY = 1e-20
 
-_IS_ON = contextvars.ContextVar("multiplies_in_int8", default=False)
+_CONSTANTS = contextvars.ContextVar("int8_constants", default=None)  # None: all is as usual
 
 
 @contextlib.contextmanager
@@ -21,16 +21,16 @@ def multiplying_in_int8():
         ValueError: if oneDNN, whose product that is, is off in this process.
     """
     _require_onednn()
-    token = _IS_ON.set(True)
+    token = _CONSTANTS.set({})
     try:
         yield
     finally:
-        _IS_ON.reset(token)
+        _CONSTANTS.reset(token)
 
 
 def is_in_int8(dense):
     """Whether a `Dense` layer is to multiply in int8."""
-    return _IS_ON.get() and dense.input_spec.axes[-1] * dense.units >= SMALLEST
+    return _CONSTANTS.get() is not None and dense.input_spec.axes[-1] * dense.units >= SMALLEST
 
 
 def int8_product(x, dense):
@@ -44,26 +44,34 @@ def int8_product(x, dense):
     Source: https://arxiv.org/abs/1712.05877, section 2.2; scales by row and output,
     https://arxiv.org/abs/2208.07339, section 3.1.
     """
+    known, here = _CONSTANTS.get(), (id(dense), id(tf.compat.v1.get_default_graph()))
+    if here not in known:  # a layer may be called again, as those of ALBERT
+        known[here] = _constants(dense)
+    weights, offset, scales = known[here]
+    x = tf.cast(x, tf.float32)
+    largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
+    row_scales = tf.maximum(largest, TINY) / LARGEST
+    rows = tf.cast(tf.round(x / row_scales) + 128, tf.uint8)
+    return _multiply(rows, weights, offset) * row_scales * scales
+
+
+def _constants(dense):
+    """Return weights int8, what 128 in each of a row's values adds to the sums, and scales."""
     with tf.init_scope():
         values = tf.cast(dense.kernel, tf.float32).numpy()  # with an update by LoRA
     scales = np.abs(values).max(axis=0) / LARGEST
     scales[scales == 0] = 1
     weights = np.round(values / scales).astype("int8")
-    x = tf.cast(x, tf.float32)
-    largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
-    row_scales = tf.maximum(largest, TINY) / LARGEST
-    rows = tf.cast(tf.round(x / row_scales) + 128, tf.uint8)
-    return _multiply(rows, weights) * row_scales * scales
+    offset = 128 * weights.sum(axis=0, dtype="int32")
+    return tf.constant(weights), tf.constant(offset), tf.constant(scales)
 
 
-def _multiply(rows, weights):
-    """Return (rows − 128) · weights, float32; the operation's name is the remedy if it fails."""
-    # 128 times the sum of each output's weights, the same for all rows.
-    offset = -128 * weights.sum(axis=0, dtype="int32")
+def _multiply(rows, weights, offset):
+    """Return rows · weights − offset, float32; the operation's name is the remedy if it fails."""
     found, _, _ = tf.raw_ops.QuantizedMatMulWithBias(
         a=tf.bitcast(rows, tf.quint8),
-        b=tf.bitcast(tf.constant(weights), tf.qint8),
-        bias=tf.bitcast(tf.constant(offset), tf.qint32),
+        b=tf.bitcast(weights, tf.qint8),
+        bias=tf.bitcast(-offset, tf.qint32),
         # What these ranges mean in float is not asked for: the sums are read as they are.
         min_a=0.0,
         max_a=1.0,
@@ -78,9 +86,14 @@ def _multiply(rows, weights):
 
 def _require_onednn():
     """Raise a ValueError if TensorFlow has no kernel for `_multiply`, as with oneDNN off."""
-    rows, weights = np.full((1, 1), 129, "uint8"), np.ones((1, 1), "int8")
+    ones, offset = np.ones((1, 1)), np.zeros(1)
+
+    def multiply():
+        weights = tf.constant(ones, tf.int8)
+        return _multiply(tf.constant(ones, tf.uint8), weights, tf.constant(offset, tf.int32))
+
     try:
-        tf.function(lambda: _multiply(tf.constant(rows), weights)).get_concrete_function()()
+        tf.function(multiply, autograph=False).get_concrete_function()()
     except tf.errors.OpError as error:
         raise ValueError(
             "freeze=True with weights='int8' multiplies in int8 by oneDNN, which is off in this "

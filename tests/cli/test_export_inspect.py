@@ -27,6 +27,11 @@ def test_every_export_is_a_new_version(run, fail, critic, tmp_path):
         pytest.param("critic.tflite", [], marks=pytest.mark.slow),
         pytest.param("exported", [], marks=pytest.mark.thorough),
         pytest.param("small", ["--weights", "int8"], marks=pytest.mark.thorough),
+        pytest.param(
+            "small and quick",
+            ["--weights", "int8", "--freeze"],
+            marks=[pytest.mark.slow, pytest.mark.usefixtures("int8_products")],
+        ),
     ],
 )
 def test_check_compares_with_the_task(run, critic, tmp_path, name, options):

@@ -72,6 +72,21 @@ def test_updates_by_lora_and_adapters_are_in_it(dense, x):
     assert np.abs(after - before - 3).max() > 0.1
 
 
+def test_a_layer_that_is_called_again_has_one_constant(dense, x):
+    def twice(x):
+        return dense(x) + dense(x + 1)
+
+    with multiplying_in_int8():
+        function = tf.function(twice, autograph=False).get_concrete_function(tf.constant(x))
+    constants = [
+        op.get_attr("dtype") for op in function.graph.get_operations() if op.type == "Const"
+    ]
+    assert constants.count(tf.int8) == 1
+    np.testing.assert_allclose(
+        function(tf.constant(x)), in_int8(dense, x) + in_int8(dense, x + 1), rtol=1e-6
+    )
+
+
 def test_half_precision(x):
     layer = Dense(64, dtype="mixed_bfloat16")
     layer.build((None, 96))
