@@ -27,17 +27,19 @@ def test_every_export_is_a_new_version(run, fail, critic, tmp_path):
         pytest.param("critic.tflite", [], marks=pytest.mark.slow),
         pytest.param("exported", [], marks=pytest.mark.thorough),
         pytest.param("small", ["--weights", "int8"], marks=pytest.mark.thorough),
-        pytest.param(
-            "small and quick",
-            ["--weights", "int8", "--freeze"],
-            marks=[pytest.mark.slow, pytest.mark.usefixtures("int8_products")],
-        ),
     ],
 )
 def test_check_compares_with_the_task(run, critic, tmp_path, name, options):
     output = run("export", critic, tmp_path / name, "--check", *options)
     assert "4 texts, answered as the task answers" in output
     assert re.search(r"scores +differs by at most", output)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("int8_products")
+def test_products_in_int8_are_within_the_tolerance_of_int8(run, critic, tmp_path):
+    options = ("--weights", "int8", "--freeze", "--check")
+    assert "4 texts" in run("export", critic, tmp_path / "quick", *options)
 
 
 def test_freeze_goes_neither_with_a_tflite_nor_with_smaller_weights(fail, critic, tmp_path):
