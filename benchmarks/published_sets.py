@@ -24,6 +24,7 @@ import numpy as np
 
 from keras_lm import metrics, tasks
 from keras_lm.data import read_published
+from keras_lm.published import PUBLISHED
 
 # The name → format, files to train on, files to test on (none: a share of the others is held out),
 # and the most rows to train on, which keeps a run to some minutes of one core.
@@ -81,8 +82,8 @@ def main():
             start = time.perf_counter()
             keras.utils.set_random_seed(seed)
             row = key | {"train": len(train.labels), "test": len(test.labels)}
-            row |= {"baseline": BASELINES[type_of(name)](train, test)}
-            row |= {"scores": LEARNERS[type_of(name)](options, SETS[name][0], train, test)}
+            row |= {"baseline": BASELINES[task_of(name)](train, test)}
+            row |= {"scores": LEARNERS[task_of(name)](options, SETS[name][0], train, test)}
             done.append(row | {"s": round(time.perf_counter() - start)})
             with options.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(done[-1]) + "\n")
@@ -161,11 +162,9 @@ def read_articles(paths):
     return train, take(test, order[:HELD_OUT])
 
 
-def type_of(name):
-    kind = SETS[name][0]
-    others = {"stsb": "numbers", "wikiann": "words", "squad": "questions"}
-    choices = dict.fromkeys(("codah", "commonsenseqa"), "choices")
-    return (others | choices).get(kind, "classes")
+def task_of(name):
+    """Return the task that learns a set, as the command line names it."""
+    return PUBLISHED[SETS[name][0]].task
 
 
 # === Trivial baselines ===
@@ -280,18 +279,18 @@ def questions(options, kind, train, test):
 
 
 BASELINES = {
-    "classes": most_frequent,
-    "choices": most_frequent,
-    "numbers": shared_words,
-    "words": most_frequent_tags,
-    "questions": never_an_answer,
+    "text-classifier": most_frequent,
+    "multiple-choice": most_frequent,
+    "text-regressor": shared_words,
+    "token-classifier": most_frequent_tags,
+    "question-answerer": never_an_answer,
 }
 LEARNERS = {
-    "classes": classes,
-    "choices": choices,
-    "numbers": numbers,
-    "words": words,
-    "questions": questions,
+    "text-classifier": classes,
+    "multiple-choice": choices,
+    "text-regressor": numbers,
+    "token-classifier": words,
+    "question-answerer": questions,
 }
 
 

@@ -31,7 +31,7 @@ FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part i
 
 # Layers, models and objectives are made of `keras.ops`, and run on Keras's other backends too.
 WITHOUT_TENSORFLOW = ("layers", "models", "objectives")
-WITH_TENSORFLOW = {"layers.int8", "layers.tensorflow"}
+WITH_TENSORFLOW = {"layers.tensorflow"}
 
 # One thing on two floors: the only modules that share a name.
 NAMESAKES = {

@@ -4,12 +4,13 @@ import keras
 from keras import ops
 
 if keras.backend.backend() == "tensorflow":
-    from keras_lm.layers.int8 import int8_product, is_in_int8
     from keras_lm.layers.tensorflow import (
         computed_again,
         draw_seed,
         dropout,
         in_blocks,
+        int8_product,
+        is_in_int8,
         is_long,
         matmul,
         matmul_transposed,

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from keras_lm.layers.int8 import multiplying_in_int8
-from keras_lm.layers.tensorflow import for_lite
+from keras_lm.layers.tensorflow import for_lite, multiplying_in_int8
 
 LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
 
@@ -32,14 +31,7 @@ def plain_floats(outputs):
 def frozen(function):
     """Return a `ConcreteFunction` of named tensors with its variables folded into constants."""
     specs = function.structured_input_signature[1]
-    size = sum(
-        variable.dtype.size * variable.shape.num_elements() for variable in function.variables
-    )
-    if size > LARGEST_GRAPH:
-        raise ValueError(
-            f"freeze=True puts the weights into the graph, which may have 2 GB, and these take "
-            f"{size / 1e9:.1f} GB: leave it out."
-        )
+    _check_size(function.variables)
     with _no_warnings():
         constants = convert_variables_to_constants_v2(function, lower_control_flow=False)
     order = [tensor.op.name for tensor in constants.inputs]
@@ -52,6 +44,16 @@ def frozen(function):
         return dict(zip(names, constants(*[given[name] for name in order]), strict=True))
 
     return trace(call, specs)
+
+
+def _check_size(tensors):
+    """Raise a ValueError if a graph cannot hold constants with the values of these."""
+    size = sum(tensor.dtype.size * tensor.shape.num_elements() for tensor in tensors)
+    if size > LARGEST_GRAPH:
+        raise ValueError(
+            f"freeze=True puts the weights into the graph, which may have 2 GB, and these take "
+            f"{size / 1e9:.1f} GB: leave it out."
+        )
 
 
 @contextlib.contextmanager
@@ -101,7 +103,7 @@ class TextSignatures:
         """Return those of `functions` that take texts as `texts` says, with constants for weights.
 
         Others would hold a copy of the weights each. If `in_int8`, these are the int8 matrices of
-        `keras_lm.layers.int8`; what is not multiplied stays a variable.
+        `multiplying_in_int8`; what is not multiplied stays a variable.
         """
         tokenize = self.tokenize()
         return self._of_texts(self.frozen_answer(in_int8, tokenize), tokenize)
@@ -110,7 +112,10 @@ class TextSignatures:
         if not in_int8:
             return frozen(trace(self.answer(tokenize), self.texts()))
         with multiplying_in_int8():
-            return trace(self.answer(tokenize), self.texts())
+            function = trace(self.answer(tokenize), self.texts())
+        constants = [op for op in function.graph.get_operations() if op.type == "Const"]
+        _check_size([op.outputs[0] for op in constants])
+        return function
 
     def tokenize(self):
         return trace(self.task.tokenize, {"text": tf.TensorSpec([None], tf.string, "text")})

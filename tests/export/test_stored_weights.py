@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_lm import files, models, tasks
 from keras_lm.cli.artefacts import inspect_saved_model
 from keras_lm.export import ExportCheckError
-from keras_lm.layers import int8
+from keras_lm.layers import tensorflow as tensorflow_layers
 from keras_lm.tasks import signatures
 from keras_lm.tokenizers import BytePairTokenizer
 
@@ -113,6 +113,14 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
 
 
 @pytest.mark.usefixtures("int8_products")
+def test_int8_matrices_of_more_than_a_graph_may_have_are_refused(task, tmp_path, monkeypatch):
+    monkeypatch.setattr(signatures, "LARGEST_GRAPH", task.count_params() // 2)
+    with pytest.raises(ValueError, match=r"freeze=True puts the weights .* take 0.0 GB"):
+        task.export(tmp_path / "model", weights="int8", freeze=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("int8_products")
 def test_frozen_int8_weights_are_multiplied_in_int8(task, exported, texts, tmp_path):
     folder = task.export(tmp_path, weights="int8", freeze=True)
     functions = load(folder)
@@ -139,7 +147,7 @@ def test_int8_products_without_onednn_are_refused(task, tmp_path, monkeypatch):
     def missing(*_):
         raise tf.errors.InternalError(None, None, "Missing 0-th output")
 
-    monkeypatch.setattr(int8, "_multiply", missing)
+    monkeypatch.setattr(tensorflow_layers, "_multiply_int8", missing)
     with pytest.raises(ValueError, match=r"oneDNN, which is off .* TF_ENABLE_ONEDNN_OPTS=1"):
         task.export(tmp_path / "model", weights="int8", freeze=True)
     assert list(tmp_path.iterdir()) == []
