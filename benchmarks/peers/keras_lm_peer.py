@@ -74,15 +74,18 @@ def save_frozen(dtype, folder):
     """Save the encoder with constants for weights."""
     import tensorflow as tf
 
-    from keras_lm.tasks.signatures import frozen, trace
+    from keras_lm.tasks.signatures import Constants, trace
 
     backbone = make_backbone(dtype)
     names = ("token_ids", "segment_ids", "padding_mask")
-    network = trace(
-        lambda **packed: {"sequence_output": backbone(packed, training=False)["sequence_output"]},
-        {name: tf.TensorSpec([None, None], tf.int32, name) for name in names},
-    )
-    tf.saved_model.save(tf.Module(), folder, signatures={"tokens": frozen(network)})
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
+
+    def network(**packed):
+        return {"sequence_output": backbone(packed, training=False)["sequence_output"]}
+
+    with Constants(backbone.variables):
+        function = trace(network, specs)
+    tf.saved_model.save(tf.Module(), folder, signatures={"tokens": function})
 
 
 def training(batch, length, dtype, calls, variant):

@@ -1,12 +1,10 @@
 """The signatures of a task's export: functions of named tensors, and requests to run them."""
 
-import contextlib
-import logging
+import math
 
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from keras_lm.layers.tensorflow import for_lite, multiplying_in_int8
 
@@ -28,44 +26,32 @@ def plain_floats(outputs):
     }
 
 
-def frozen(function):
-    """Return a `ConcreteFunction` of named tensors with its variables folded into constants."""
-    specs = function.structured_input_signature[1]
-    _check_size(function.variables)
-    with _no_warnings():
-        constants = convert_variables_to_constants_v2(function, lower_control_flow=False)
-    order = [tensor.op.name for tensor in constants.inputs]
-    # What else it reads, such as lookup tables, has become an input.
-    tables = {inside.op.name: outside for outside, inside in function.graph.captures}
-    names = sorted(function.structured_outputs)  # the order in which a dict is flattened
+class Constants(keras.StatelessScope):
+    """A scope for tracing, in which variables are constants of the graph that reads them."""
 
-    def call(**inputs):
-        given = tables | inputs
-        return dict(zip(names, constants(*[given[name] for name in order]), strict=True))
+    def __init__(self, variables):
+        super().__init__()
+        self.variables = {id(variable): variable.value for variable in variables}
+        self.known = {}
 
-    return trace(call, specs)
+    def get_current_value(self, variable):
+        key = (id(variable), id(tf.compat.v1.get_default_graph()))
+        if key not in self.known:
+            _check_size([*self.known.values(), variable])
+            with tf.init_scope():
+                value = self.variables[id(variable)].numpy()
+            self.known[key] = tf.constant(value)
+        return self.known[key]
 
 
 def _check_size(tensors):
     """Raise a ValueError if a graph cannot hold constants with the values of these."""
-    size = sum(tensor.dtype.size * tensor.shape.num_elements() for tensor in tensors)
+    size = sum(tf.as_dtype(one.dtype).size * math.prod(one.shape) for one in tensors)
     if size > LARGEST_GRAPH:
         raise ValueError(
             f"freeze=True puts the weights into the graph, which may have 2 GB, and these take "
             f"{size / 1e9:.1f} GB: leave it out."
         )
-
-
-@contextlib.contextmanager
-def _no_warnings():
-    """Hide TensorFlow's warnings that it cannot export a collection of variables: there is none."""
-    logger = logging.getLogger("tensorflow")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 class TextSignatures:
@@ -109,9 +95,7 @@ class TextSignatures:
         return self._of_texts(self.frozen_answer(in_int8, tokenize), tokenize)
 
     def frozen_answer(self, in_int8, tokenize=None):
-        if not in_int8:
-            return frozen(trace(self.answer(tokenize), self.texts()))
-        with multiplying_in_int8():
+        with multiplying_in_int8() if in_int8 else Constants(self.task.variables):
             function = trace(self.answer(tokenize), self.texts())
         constants = [op for op in function.graph.get_operations() if op.type == "Const"]
         _check_size([op.outputs[0] for op in constants])

@@ -1,6 +1,10 @@
 """The comparison of objectives: what a file of results keeps, and the tables made of it."""
 
 import objectives
+import tensorflow as tf
+
+from keras_lm import models, tasks
+from keras_lm.tokenizers import WordPieceTokenizer
 
 POINT = {"step": 10, "val_loss": 5.0, "val_accuracy": 0.25}
 
@@ -27,3 +31,15 @@ def test_report_of_an_unfinished_run(tmp_path):
     assert "| none | 0 |  |  |  |  |" in report
     assert "| masked LM | 10 | 5.00 |  | 60.0 ± 10.0 |  |" in report
     assert "| 10 % | 10 | 5.00 | 25.0 |" in report
+
+
+def test_a_discriminator_is_measured_on_what_its_generator_replaced():
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = WordPieceTokenizer([*special, *"abcdefgh"], lowercase=True)
+    size = {"num_layers": 1, "num_heads": 1, "hidden_dim": 8, "intermediate_dim": 8}
+    backbone = models.ElectraBackbone(tokenizer.vocabulary_size, **size, max_sequence_length=16)
+    parts = objectives.replaced(backbone, tokenizer)
+    task = tasks.Pretrainer(backbone, parts, tokenizer=tokenizer, sequence_length=16)
+    task.compile()
+    packed = task.preprocess({"text": tf.constant(["a b c d e f g h a b c d"] * 8)})
+    assert 0 < objectives.area_under_curve(task, [packed]) < 1

@@ -212,7 +212,13 @@ def trained(strategy, case, optimizer="adamw", dtype=None, **options):
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = without_chance(make(dtype))
-    rate = keras.optimizers.schedules.PolynomialDecay(0.01, 40)
+    rate = 0.01
+    if optimizer == "sgd":  # gradients of so narrow a network are small, with weights of 0.02
+        rate = 0.1
+        for weight in model.trainable_weights:
+            if weight.path.endswith(("kernel", "embeddings")):
+                weight.assign(20 * weight)
+    rate = keras.optimizers.schedules.PolynomialDecay(rate, 40)
     make_optimizer = {"adamw": AdamW, "lamb": Lamb, "sgd": keras.optimizers.SGD}[optimizer]
     # The norm of gradients is far above: they are clipped in every step.
     clip = {} if optimizer == "sgd" else {"global_clipnorm": 0.01}
@@ -235,8 +241,9 @@ def trained(strategy, case, optimizer="adamw", dtype=None, **options):
     assert any(
         np.abs(keras.ops.convert_to_numpy(weight) - start).max() > 1e-2 for weight, start in weights
     )
-    for weight in model.weights:
-        if weight.trainable and "key/bias" not in weight.path:  # their gradient is zero in theory
+    without_gradient = ("key/bias", "logits/bias") if optimizer == "sgd" else ("key/bias",)
+    for weight in model.weights:  # but those whose gradient is zero in theory
+        if weight.trainable and not any(name in weight.path for name in without_gradient):
             found[f"weight {weight.path.split('/', 1)[-1]}"] = keras.ops.convert_to_numpy(weight)
     model = getattr(model, "student", model)
     if labels is not None or isinstance(model, tasks.MaskedLM | tasks.Pretrainer | tasks.CausalLM):
@@ -451,6 +458,8 @@ def run(strategy, cases):
 def check(found):
     for case, options, kinds in found:
         tolerance = 1e-2 if "mixed" in options.get("dtype", "") else 1e-5
+        if case == "ulmfit":  # batch norm divides by small variances, and so enlarges rounding
+            tolerance = 5e-5
         for kind, (here, where) in kinds.items():
             assert here < tolerance, (case, options, kind, here, where)
 

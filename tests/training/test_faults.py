@@ -18,7 +18,8 @@ from keras_lm.tasks import CausalLM
 from keras_lm.training import AdamW, fit_windows
 from keras_lm.training.distribution import workers_of
 
-STEPS = 40
+KILLS = int(os.environ.get("KILLS", 3))
+STEPS = 20 + 10 * KILLS  # some ten go by before a kill
 
 
 class Slowly(keras.callbacks.Callback):
@@ -89,7 +90,7 @@ def finish(launched):
 
 def test_killed_at_any_time_the_run_ends_in_the_same_weights(tmp_path):
     finish(start(tmp_path, "whole"))
-    for number in range(int(os.environ.get("KILLS", 3))):
+    for number in range(KILLS):
         before = time.time()
         launched = start(tmp_path, "killed")
         wait_for(tmp_path / "killed", launched, before if number else 0.0)
