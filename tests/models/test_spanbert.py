@@ -53,6 +53,7 @@ def test_both_heads(goldens, reference, inputs, tmp_path, assert_equal, hidden_s
     )
     assert_equal(metrics["loss"], reference["out.loss"])
     assert task(inputs)["span_boundary_logits"].shape == (3, 0, 5, 150)
+    assert set(task.predict(inputs, verbose=0)) == {"token_logits"}  # nothing is asked of the other
 
     task.save_to_preset(tmp_path / "preset")
     again = tasks.Task.from_preset(tmp_path / "preset")
