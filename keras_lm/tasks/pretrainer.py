@@ -89,11 +89,13 @@ class Pretrainer(PretrainingTask):
             for name, kind in self.output_kinds.items()
         }
 
-    def predict_step(self, data):
+    def predict_step(self, *data):
         # Without masked spans nothing is asked of SpanBERT's head. Nor can workers exchange it: in
         # TensorFlow, a tensor without values ends their process.
-        outputs = super().predict_step(data)
-        return {name: value for name, value in outputs.items() if 0 not in value.shape[1:]}
+        found = super().predict_step(*data)
+        outputs, *state = found if isinstance(found, tuple) else [found]  # JAX has a state as well
+        outputs = {name: value for name, value in outputs.items() if 0 not in value.shape[1:]}
+        return (outputs, *state) if state else outputs
 
     def compile(self, optimizer="auto", loss="auto", metrics="auto", **kwargs):
         """As `Task.compile`; the losses of the objectives have their `loss_weights` by default."""
