@@ -85,7 +85,7 @@ def distributions():
 def main(folder):
     import keras
 
-    from keras_lm import tasks
+    from keras_lm import models, objectives, tasks
 
     folder = Path(folder)
     for kind, distribution in distributions():
@@ -109,6 +109,10 @@ def main(folder):
         seeds.append(np.array(task.objective.seed_generator.state))
     assert len({seed.tobytes() for seed in seeds}) == 3
     assert task.predict(TEXTS, verbose=0).shape == (4, 7, V)
+    spans = [objectives.MaskedSpans(), objectives.SpanBoundary()]
+    backbone = models.SpanBertBackbone(V, **SIZE)
+    pretrainer = tasks.Pretrainer(backbone, spans, tokenizer=task.tokenizer)
+    assert {*pretrainer.predict(TEXTS, verbose=0)} == {"token_logits"}
     for refused in (
         lambda: task.export(folder),
         lambda: task.fill_mask(["[MASK]"]),
