@@ -31,6 +31,15 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
+def float32_or_wider(policy):
+    """Return the dtype of logits and statistics: float32, or that of a float64 policy.
+
+    Args:
+        policy: `keras.DTypePolicy` of the layer that computes them.
+    """
+    return keras.backend.result_type(policy.compute_dtype, "float32")
+
+
 def get_activation(name):
     """Return the activation `"gelu_tanh"`, or one of Keras's; ValueError if there is none."""
     return gelu_tanh if name == "gelu_tanh" else keras.activations.get(name)
@@ -79,7 +88,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     """
 
     def call(self, x):
-        x = ops.cast(x, keras.backend.result_type(self.compute_dtype, "float32"))
+        x = ops.cast(x, float32_or_wider(self.dtype_policy))
         x = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
         x = x * ops.rsqrt(variance + self.epsilon)

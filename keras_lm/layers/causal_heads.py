@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.backend import matmul_transposed
-from keras_lm.layers.basic import Dense, truncated_normal
+from keras_lm.layers.basic import Dense, float32_or_wider, truncated_normal
 
 
 class CausalLMHead(keras.layers.Layer):
@@ -76,7 +76,7 @@ class LastTokenClassifier(keras.layers.Layer):
             self.num_classes,
             use_bias=self.use_bias,
             kernel_initializer=truncated_normal(),
-            dtype="float32",
+            dtype=float32_or_wider(self.dtype_policy),
             name="logits",
         )
         batch, _, hidden_dim = outputs_shape["sequence_output"]

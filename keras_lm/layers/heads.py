@@ -3,7 +3,13 @@
 import keras
 from keras import ops
 
-from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
+from keras_lm.layers.basic import (
+    Dense,
+    LayerNormalization,
+    float32_or_wider,
+    get_activation,
+    truncated_normal,
+)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -41,7 +47,10 @@ class PooledClassifier(keras.layers.Layer):
             self.pooler.build(pooled_shape)
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.logits = Dense(
-            self.num_classes, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
+            self.num_classes,
+            kernel_initializer=truncated_normal(),
+            dtype=float32_or_wider(self.dtype_policy),
+            name="logits",
         )
         self.logits.build(pooled_shape)
 
@@ -109,7 +118,10 @@ class EachTokenClassifier(keras.layers.Layer):
     def build(self, outputs_shape, inputs_shape=None):
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy)
         self.logits = Dense(
-            self.num_classes, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
+            self.num_classes,
+            kernel_initializer=truncated_normal(),
+            dtype=float32_or_wider(self.dtype_policy),
+            name="logits",
         )
         self.logits.build(outputs_shape["sequence_output"])
 
@@ -134,7 +146,10 @@ class SpanHead(keras.layers.Layer):
 
     def build(self, outputs_shape, inputs_shape=None):
         self.logits = Dense(
-            2, kernel_initializer=truncated_normal(), dtype="float32", name="logits"
+            2,
+            kernel_initializer=truncated_normal(),
+            dtype=float32_or_wider(self.dtype_policy),
+            name="logits",
         )
         self.logits.build(outputs_shape["sequence_output"])
 

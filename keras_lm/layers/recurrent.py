@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.backend import scan
+from keras_lm.layers.basic import float32_or_wider
 
 
 class Recurrent(keras.layers.Layer):
@@ -109,7 +110,7 @@ class Recurrent(keras.layers.Layer):
         first, *others = self.parts
         return (
             ops.cast(state[first], self.compute_dtype),
-            *(ops.cast(state[name], "float32") for name in others),
+            *(ops.cast(state[name], float32_or_wider(self.dtype_policy)) for name in others),
         )
 
     def compute_output_shape(self, input_shape, *_, **__):
@@ -153,7 +154,8 @@ class LSTM(Recurrent):
 
     def advance(self, gates, state, recurrent_kernel):
         hidden, cell = state
-        gates = ops.cast(gates + ops.matmul(hidden, recurrent_kernel), "float32")
+        gates = gates + ops.matmul(hidden, recurrent_kernel)
+        gates = ops.cast(gates, float32_or_wider(self.dtype_policy))
         let_in, keep, candidate, let_out = ops.split(gates, 4, axis=-1)
         cell = ops.sigmoid(keep) * cell + ops.sigmoid(let_in) * ops.tanh(candidate)
         return ops.cast(ops.sigmoid(let_out) * ops.tanh(cell), hidden.dtype), cell
@@ -181,11 +183,12 @@ class GRU(Recurrent):
         (hidden,) = state
         units = 2 * self.units
         both = gates[:, :units] + ops.matmul(hidden, recurrent_kernel[:, :units])
-        update, reset = ops.split(ops.sigmoid(ops.cast(both, "float32")), 2, axis=-1)
-        old = ops.cast(hidden, "float32")
+        wide = float32_or_wider(self.dtype_policy)
+        update, reset = ops.split(ops.sigmoid(ops.cast(both, wide)), 2, axis=-1)
+        old = ops.cast(hidden, wide)
         read = ops.cast(reset * old, hidden.dtype)
         candidate = gates[:, units:] + ops.matmul(read, recurrent_kernel[:, units:])
-        new = update * old + (1.0 - update) * ops.tanh(ops.cast(candidate, "float32"))
+        new = update * old + (1.0 - update) * ops.tanh(ops.cast(candidate, wide))
         return (ops.cast(new, hidden.dtype),)
 
 

@@ -14,6 +14,7 @@ from keras_lm.layers import (
     Dense,
     PreNormBlock,
     SelfAttention,
+    float32_or_wider,
     get_activation,
 )
 
@@ -41,7 +42,7 @@ class RMSNorm(keras.layers.Layer):
         self.gamma = self.add_weight(name="gamma", shape=input_shape[-1:], initializer="ones")
 
     def call(self, x):
-        x = ops.cast(x, keras.backend.result_type(self.compute_dtype, "float32"))
+        x = ops.cast(x, float32_or_wider(self.dtype_policy))
         x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + self.epsilon)
         return ops.cast(x * ops.cast(self.gamma, x.dtype), self.compute_dtype)
 

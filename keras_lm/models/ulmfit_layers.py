@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.backend import num_replicas, sum_over_replicas
-from keras_lm.layers.basic import Dense
+from keras_lm.layers.basic import Dense, float32_or_wider
 from keras_lm.layers.batch_parts import add_mean
 from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
 
@@ -156,21 +156,22 @@ class ConcatPoolingClassifier(keras.layers.Layer):
             "dropout": dropout,
         }
         dims = [*classifier_dims, num_classes]
+        dtype = float32_or_wider(self.dtype_policy)
         rates = [output_dropout] + [dropout] * len(classifier_dims)
         self.penalty = ActivationPenalty(
             0.0, activation_penalty, slowness_penalty, dtype=self.dtype_policy
         )
         self.norms = [
-            BatchNormalization(momentum=0.9, epsilon=1e-5, dtype="float32", name=f"norm_{i}")
+            BatchNormalization(momentum=0.9, epsilon=1e-5, dtype=dtype, name=f"norm_{i}")
             for i in range(len(dims))
         ]
-        self.dropouts = [keras.layers.Dropout(rate, dtype="float32") for rate in rates]
+        self.dropouts = [keras.layers.Dropout(rate, dtype=dtype) for rate in rates]
         self.denses = [
             Dense(
                 width,
                 activation="relu" if i < len(classifier_dims) else None,
                 use_bias=False,
-                dtype="float32",
+                dtype=dtype,
                 name=f"dense_{i}",
             )
             for i, width in enumerate(dims)
@@ -186,13 +187,14 @@ class ConcatPoolingClassifier(keras.layers.Layer):
         x = outputs["sequence_output"]
         mask = inputs.get("padding_mask")
         mask = ops.ones(ops.shape(x)[:2], "int32") if mask is None else mask
-        x = self.pool(ops.cast(self.penalty(x, mask, training=training), "float32"), mask)
+        x = self.pool(self.penalty(x, mask, training=training), mask)
         for norm, dropout, dense in zip(self.norms, self.dropouts, self.denses, strict=True):
             x = dense(dropout(norm(x, training=training), training=training))
         return x
 
     def pool(self, x, padding_mask):
         """Return the last output, the maximum and the mean: (B, S, E) and (B, S) → (B, 3E)."""
+        x = ops.cast(x, float32_or_wider(self.dtype_policy))
         mask = ops.cast(padding_mask, "int32")
         last, skipped = self._places(mask)
         last = ops.take_along_axis(x, ops.expand_dims(last, -1), axis=1)[:, 0]

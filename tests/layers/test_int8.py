@@ -32,12 +32,21 @@ def in_int8(layer, x):
 def test_products_are_those_of_rounded_numbers(dense, x):
     values, kernel = np.array(x).reshape(-1, 96), dense.kernel.numpy()
     row_scales = np.abs(values).max(axis=1, keepdims=True) / np.float32(127)
-    scales = np.abs(kernel).max(axis=0) / np.float32(127)
+    scales = np.abs(kernel).max(axis=0) / np.float32(63)
     sums = np.round(values / row_scales).astype(int) @ np.round(kernel / scales).astype(int)
     expected = keras.activations.gelu(sums.astype("float32") * row_scales * scales + 1)
     found = in_int8(dense, x)
     assert found.shape == (7, 3, 64)
     np.testing.assert_allclose(found.reshape(-1, 64), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_sum_is_cut():
+    """All products are as large as they can be, of either sign."""
+    layer = Dense(64, use_bias=False)
+    layer.build((None, 96))
+    layer.kernel.assign(np.ones((96, 64)) * np.where(np.arange(64) % 2, 1.0, -1.0))
+    x = np.ones((2, 96)) * [[1.0], [-1.0]]
+    np.testing.assert_allclose(in_int8(layer, x.astype("float32")), layer(x), rtol=1e-5)
 
 
 def test_each_row_is_as_close_to_dense(dense, x):
@@ -68,7 +77,7 @@ def test_updates_by_lora_and_adapters_are_in_it(dense, x):
     dense.lora_kernel_b.assign(np.full((2, 64), 0.5))
     after, expected = in_int8(dense, x), dense(x).numpy()
     distance = np.abs(after - expected).max(axis=-1)
-    assert (distance < 0.03 * np.abs(expected).max(axis=-1)).all()
+    assert (distance < 0.05 * np.abs(expected).max(axis=-1)).all()
     assert np.abs(after - before - 3).max() > 0.1
 
 

@@ -287,22 +287,23 @@ def test_bad_inputs(make, tokenizer):
             backbone({first: np.ones((1, 33), "int32")})
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_mixed_precision(make, tokenizer, policy):
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+def test_other_precision(make, tokenizer, policy):
     keras.config.set_dtype_policy(policy)
     try:
         backbone = make(spread=False)
         task = tasks.TextClassifier(backbone, num_classes=2)
     finally:
         keras.config.set_dtype_policy("float32")
+    wide = "float64" if policy == "float64" else "float32"  # of weights, scores and logits
     inputs = pack(backbone, tokenizer, GOOD)
     x = backbone(inputs)["sequence_output"]
-    assert keras.backend.standardize_dtype(x.dtype) in (policy.removeprefix("mixed_"), "float32")
-    assert {weight.dtype for weight in backbone.trainable_weights} == {"float32"}
+    assert keras.backend.standardize_dtype(x.dtype) in (policy.removeprefix("mixed_"), wide)
+    assert {weight.dtype for weight in task.trainable_weights} == {wide}
     if "attention_biases" in backbone.symbolic:
         assert backbone.attention_probabilities(inputs)[0].dtype == "float32"
     logits = task(inputs)
-    assert logits.dtype == "float32"
+    assert logits.dtype == wide
     assert np.isfinite(logits).all()
 
 
