@@ -3,6 +3,7 @@
     python benchmarks/defaults.py SOURCE FOLDER --rates 5e-5 1e-4 2e-4 4e-4 --seeds 3 > runs.jsonl
     python benchmarks/defaults.py SOURCE FOLDER --warmup 0.3 --end 1 --batch-size 16 > others.jsonl
     python benchmarks/defaults.py SOURCE FOLDER --lora 8 --rates 5e-4 1e-3 2e-3 --sets CoLA SST-2
+    python benchmarks/defaults.py SOURCE FOLDER --lora 16 --all-layers --epochs 8 --rates 1e-3
     python benchmarks/defaults.py SOURCE FOLDER --adapters 16 --train 8000 --sets CoLA SST-2
 
 A line of output is one run. FOLDER holds the data sets as they are published: `glue/CoLA`,
@@ -22,7 +23,9 @@ from pathlib import Path
 import keras
 
 import keras_lm
+from keras_lm.training.lora import ATTENTION
 
+KEPT = ("epochs", "batch_size", "warmup", "end", "lora", "all_layers", "adapters")  # in a line
 FEW = {"train": 640, "test": 400}  # examples, as somebody has who tries the library
 
 
@@ -37,6 +40,7 @@ def main():
     parser.add_argument("--warmup", type=float, default=0.1, help="share of the steps")
     parser.add_argument("--end", type=float, default=0, help="share of the rate kept at the end")
     parser.add_argument("--lora", type=int, metavar="RANK", help="instead of all weights")
+    parser.add_argument("--all-layers", action="store_true", help="LoRA of feed-forwards, too")
     parser.add_argument("--adapters", type=int, metavar="UNITS", help="instead of all weights")
     for part, number in FEW.items():
         parser.add_argument(f"--{part}", type=int, default=number, help="examples")
@@ -56,8 +60,7 @@ def main():
                 found = run(cls, rows, rate, seed, options)
                 line = {"set": name, "rate": rate, "seed": seed}
                 line |= {key: round(value, 4) for key, value in found.items()}
-                kept = ("epochs", "batch_size", "warmup", "end", "lora", "adapters", *FEW)
-                line |= {key: getattr(options, key) for key in kept}
+                line |= {key: getattr(options, key) for key in (*KEPT, *FEW)}
                 print(json.dumps(line | {"s": round(time.perf_counter() - start)}), flush=True)
 
 
@@ -73,7 +76,8 @@ def run(cls, rows, rate, seed, options):
         arguments["class_names"] = sorted({label for row in [*y, *test_y] for label in row})
     task = cls.from_preset(options.source, **arguments)
     if options.lora:
-        keras_lm.training.enable_lora(task, options.lora)
+        more = {"layers": (*ATTENTION, "intermediate", "output")} if options.all_layers else {}
+        keras_lm.training.enable_lora(task, options.lora, **more)
     if options.adapters:
         keras_lm.training.enable_adapters(task, options.adapters)
     learnt = sum(math.prod(weight.shape) for weight in task.trainable_weights)

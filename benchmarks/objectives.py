@@ -33,6 +33,7 @@ from keras_lm.tokenizers import Tokenizer, train_vocabulary
 POINTS = 10  # of a curve
 HELD_OUT_ROWS, ENTROPY_ROWS, TEST = 256, 4096, 1000
 PLAIN, CAUSAL, REPLACED = "masked LM", "left to right", "replaced tokens"
+TWO_STAGES = "masked LM, then replaced tokens"  # half of the compute each
 NEXT, ORDER = "masked LM, next sentence", "masked LM, sentence order"
 
 
@@ -80,6 +81,7 @@ OBJECTIVES = {
     REPLACED: (models.ElectraBackbone, "full_sentences", replaced),
     NEXT: (models.BertBackbone, "next_sentence", masked(objectives.NextSentence)),
     ORDER: (models.BertBackbone, "segment_pairs", masked(OrderByBert)),
+    TWO_STAGES: (models.ElectraBackbone, "full_sentences", replaced),
     "masked whole words": (models.BertBackbone, "full_sentences", masked(whole_words=True)),
     "masked spans, boundaries": (
         models.SpanBertBackbone,
@@ -168,6 +170,10 @@ def flops_of_step(backbone, parts, tokens):
 def pretrain(name, corpus, preset, size, budget, batch_size, rate):
     """Pretrain a network with FLOPs of `budget`, save it, and return what was measured."""
     cls, form, make = OBJECTIVES[name]
+    first = None
+    if name == TWO_STAGES:
+        budget, first = budget / 2, preset.with_name(f"half of {PLAIN}")
+        pretrain(PLAIN, corpus, first, size, budget, batch_size, rate)
     keras.utils.set_random_seed(0)
     backbone = cls(**size)
     if make is None:
@@ -178,6 +184,8 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
     parts = make(backbone, corpus.tokenizer)
     task = tasks.Pretrainer(backbone, parts, tokenizer=corpus.tokenizer)
     widen(task)
+    if first:
+        begin_with(backbone, models.BertBackbone.from_preset(first))
     task.compile(optimizer=training.AdamW(learning_rate=rate))
     flops = flops_of_step(backbone, parts, batch_size * corpus.sequence_length)
     steps = max(int(budget / flops) // POINTS, 1) * POINTS
@@ -196,7 +204,7 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
                 (OrderByBert(), "segment_pairs"),
             )
         )
-    if name == REPLACED:
+    if name in (REPLACED, TWO_STAGES):
         found["auc"] = area_under_curve(task, corpus.held_out())
     return found
 
@@ -207,6 +215,13 @@ def widen(task):
     for variable in task.trainable_weights:
         if variable.path.endswith(("kernel", "embeddings")):
             variable.assign(scale * variable)
+
+
+def begin_with(backbone, other):
+    """Assign the weights of another network of the same shape."""
+    weights = {variable.path: variable for variable in other.weights}
+    for variable in backbone.weights:
+        variable.assign(weights[variable.path])
 
 
 def measure(task, objective, batches):
@@ -290,7 +305,7 @@ def main_table(results):
     lines = []
     for row in results.find(step="pretraining"):
         name, plain = row["objective"], row.get("masked", {}).get("loss")
-        own = None if name == REPLACED else own_loss(row)
+        own = None if "auc" in row else own_loss(row)
         cells = [name, f"{row['steps']:,}", nats(own), nats(plain)]
         for each in SETS:
             tuned = results.find(objective=name, set=each)
@@ -302,12 +317,13 @@ def main_table(results):
 
 def replaced_table(results):
     lines = []
-    for row in results.find(step="pretraining", objective=REPLACED):
+    for row in (row for row in results.find(step="pretraining") if "auc" in row):
         last = row["curve"][-1]
         accuracy, share = (last[f"val_replaced_logits_{name}"] for name in ("accuracy", "share"))
-        cells = [f"{row['auc']:.3f}", f"{100 * accuracy:.1f}", f"{100 * (1 - share):.1f}"]
-        lines.append([*cells, nats(last["val_generator_logits_loss"])])
-    header = ["replaced tokens: area under the curve", "accuracy, %", "saying none is, %"]
+        percent = [f"{100 * part:.1f}" for part in (accuracy, 1 - share)]
+        loss = nats(last["val_generator_logits_loss"])
+        lines.append([row["objective"], f"{row['auc']:.3f}", *percent, loss])
+    header = ["discriminator", "area under the curve", "accuracy, %", "saying none is, %"]
     return make_table([*header, "generator's loss"], lines)
 
 

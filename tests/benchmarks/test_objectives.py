@@ -43,3 +43,16 @@ def test_a_discriminator_is_measured_on_what_its_generator_replaced():
     task.compile()
     packed = task.preprocess({"text": tf.constant(["a b c d e f g h a b c d"] * 8)})
     assert 0 < objectives.area_under_curve(task, [packed]) < 1
+
+
+def test_a_second_stage_begins_with_the_weights_of_the_first():
+    size = {"vocabulary_size": 9, "num_layers": 1, "num_heads": 1, "hidden_dim": 8}
+    bert, electra = (
+        cls(**size, intermediate_dim=8, max_sequence_length=16)
+        for cls in (models.BertBackbone, models.ElectraBackbone)
+    )
+    objectives.begin_with(electra, bert)
+    inputs = {"token_ids": [[1, 2, 3]], "padding_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 1]]}
+    inputs = {name: tf.constant(rows) for name, rows in inputs.items()}
+    one, other = (backbone(inputs)["sequence_output"] for backbone in (bert, electra))
+    tf.debugging.assert_near(one, other)
