@@ -21,6 +21,9 @@ class ReplacedByGenerator(ReplacedTokens):
 
     Evaluation masks and samples the same batch in the same way each time.
 
+    A discriminator with random weights may long do no better than saying that no token is replaced.
+    One that begins with the weights of a masked LM of its size learns at once.
+
     Args:
         generator: `keras_lm.tasks.MaskedLM`, trained too: save it with its own `save_to_preset`.
             Over `backbone.make_generator()` it shares the discriminator's embeddings, over
