@@ -3,7 +3,7 @@
     python benchmarks/defaults.py SOURCE FOLDER --rates 5e-5 1e-4 2e-4 4e-4 --seeds 3 > runs.jsonl
     python benchmarks/defaults.py SOURCE FOLDER --warmup 0.3 --end 1 --batch-size 16 > others.jsonl
     python benchmarks/defaults.py SOURCE FOLDER --lora 8 --rates 5e-4 1e-3 2e-3 --sets CoLA SST-2
-    python benchmarks/defaults.py SOURCE FOLDER --lora 16 --all-layers --epochs 8 --rates 1e-3
+    python benchmarks/defaults.py SOURCE FOLDER --lora 16 --all-layers --epochs 5 --rates 4e-4
     python benchmarks/defaults.py SOURCE FOLDER --adapters 16 --train 8000 --sets CoLA SST-2
 
 A line of output is one run. FOLDER holds the data sets as they are published: `glue/CoLA`,

@@ -204,7 +204,7 @@ def pretrain(name, corpus, preset, size, budget, batch_size, rate):
                 (OrderByBert(), "segment_pairs"),
             )
         )
-    if name in (REPLACED, TWO_STAGES):
+    if "replaced" in task.heads:
         found["auc"] = area_under_curve(task, corpus.held_out())
     return found
 

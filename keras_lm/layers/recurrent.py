@@ -59,7 +59,7 @@ class Recurrent(keras.layers.Layer):
         Args:
             gates: (B, G · U), of the step's input; see `input_gates`.
             state: tuple of (B, U), in the order of `parts`: the first in the layer's dtype, others
-                in float32, as they are sums over all steps.
+                in float32 or wider, as they are sums over all steps.
             recurrent_kernel: (U, G · U) in the layer's dtype.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it advances.")

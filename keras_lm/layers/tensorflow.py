@@ -342,9 +342,10 @@ def sum_over_replicas(value):
 
 
 SMALLEST_KERNEL = 2**12  # weights; products with smaller ones take no time worth the loss
-LARGEST_ACTIVATION = 127  # they lie around 128, as oneDNN takes them unsigned
-# Without VNNI, oneDNN cuts sums of two products to 16 bits: of these no sum is more, 2 · 255 · 63.
-LARGEST_WEIGHT = 63
+LARGEST_INT8 = 127  # of an int8; activations lie around 128, as oneDNN takes them unsigned
+# Without VNNI, oneDNN cuts the sum of two neighbours' products to 16 bits. Weights of one sign that
+# add up to this are 128 at most once rounded, and 255 · 128 fits.
+LARGEST_PAIR = 127
 
 
 @contextlib.contextmanager
@@ -373,10 +374,9 @@ def is_in_int8(dense):
 def int8_product(x, dense):
     """Return the product (rows, units), float32, of `x` (rows, D) and a layer's kernel (D, units).
 
-    A scale for each output is that of the weights, which have 7 of the 8 bits; one for each row,
-    found as it comes, that of the activations, so that a row's answer does not depend on the
-    others. The operation is oneDNN's, exact on every processor, and quick on those with VNNI or
-    AMX.
+    A scale for each output is that of the weights; one for each row, found as it comes, that of the
+    activations, so that a row's answer does not depend on the others. The operation is oneDNN's,
+    quick on processors with VNNI or AMX, and exact on others too: see `LARGEST_PAIR`.
 
     Source: https://arxiv.org/abs/1712.05877, section 2.2; scales by row and output,
     https://arxiv.org/abs/2208.07339, section 3.1.
@@ -387,7 +387,7 @@ def int8_product(x, dense):
     weights, offset, scales = known[here]
     x = tf.cast(x, tf.float32)
     largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
-    row_scales = tf.maximum(largest, 1e-20) / LARGEST_ACTIVATION
+    row_scales = tf.maximum(largest, 1e-20) / LARGEST_INT8
     rows = tf.cast(tf.round(x / row_scales) + 128, tf.uint8)
     return _multiply_int8(rows, weights, offset) * row_scales * scales
 
@@ -396,7 +396,9 @@ def _int8_constants(dense):
     """Return weights int8, what 128 in each of a row's values adds to the sums, and scales."""
     with tf.init_scope():
         values = tf.cast(dense.kernel, tf.float32).numpy()  # with an update by LoRA
-    scales = np.abs(values).max(axis=0) / LARGEST_WEIGHT
+    signs = np.maximum(values, 0), np.maximum(-values, 0)
+    pair = np.max([(part[1:] + part[:-1]).max(axis=0, initial=0) for part in signs], axis=0)
+    scales = np.maximum(np.abs(values).max(axis=0) / LARGEST_INT8, pair / LARGEST_PAIR)
     scales[scales == 0] = 1
     weights = np.round(values / scales).astype("int8")
     offset = 128 * weights.sum(axis=0, dtype="int32")

@@ -21,8 +21,8 @@ class ReplacedByGenerator(ReplacedTokens):
 
     Evaluation masks and samples the same batch in the same way each time.
 
-    A discriminator with random weights may long do no better than saying that no token is replaced.
-    One that begins with the weights of a masked LM of its size learns at once.
+    A discriminator with random weights may long do no better than saying that no token is replaced:
+    section 3.2 begins with those of a masked LM of its size.
 
     Args:
         generator: `keras_lm.tasks.MaskedLM`, trained too: save it with its own `save_to_preset`.

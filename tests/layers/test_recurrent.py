@@ -220,6 +220,18 @@ def test_half_precision_keeps_its_type():
     assert layer.kernel.dtype == "float32"
 
 
+@pytest.mark.parametrize("cls", [LSTM, GRU])
+def test_double_precision_goes_through_all_steps(cls):
+    layer = randomised(cls, dtype="float64")
+    x = random(2, 7, WIDTH).astype("float64")
+    moved = x.copy()
+    moved[:, 0] += 1e-12  # of no effect in float32
+    (outputs, state), (others, _) = layer(x), layer(moved)
+    assert {tensor.dtype for tensor in (outputs, *state.values())} == {tf.float64}
+    distance = np.abs(outputs - others)[:, -1]
+    assert ((1e-18 < distance) & (distance < 1e-11)).all()
+
+
 def test_a_share_out_of_range():
     with pytest.raises(ValueError, match=r"weight_drop=1.0 .* \[0, 1\)"):
         LSTM(UNITS, weight_drop=1.0)

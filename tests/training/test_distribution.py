@@ -417,7 +417,8 @@ QUICK = {
     "workers": [["classifier", {}]],
 }
 SLOW = {
-    "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "parser"],
+    "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "ulmfit"]
+    + ["parser"],
     "texts": ["seq2seq"],
     "language models": ["causal_lm", "awd_lstm", "bidirectional_lm", "masked_lm", "bert"],
     "objectives": ["albert", "spanbert", "electra", "distilbert", "tinybert", "distiller"],
