@@ -229,7 +229,7 @@ def test_double_precision_goes_through_all_steps(cls):
     (outputs, state), (others, _) = layer(x), layer(moved)
     assert {tensor.dtype for tensor in (outputs, *state.values())} == {tf.float64}
     distance = np.abs(outputs - others)[:, -1]
-    assert ((1e-18 < distance) & (distance < 1e-11)).all()
+    assert ((distance > 1e-18) & (distance < 1e-11)).all()
 
 
 def test_a_share_out_of_range():
