@@ -69,11 +69,13 @@ TEST = [
     "hypothesis>=6.100",
     "ipykernel>=6.29",  # runs the notebooks
     "jax>=0.4.30",
+    "kubernetes-validate>=1.33",  # whether the guide's manifests are as Kubernetes wants them
     "nbclient>=0.10",
     "nbformat>=5.10",
     "psutil>=5.9",
     "pytest>=8",
     "pytest-xdist>=3.5",
+    "pyyaml>=6",
     "ruff==0.17.*",  # one minor version: formatters disagree between them
     "seqeval>=1.2",  # the CoNLL script's idea of an entity
     "selenium>=4.20",  # looks at the server's page, where Chromium is installed

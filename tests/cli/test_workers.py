@@ -10,7 +10,9 @@ import textwrap
 import time
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
+import yaml
 
 from keras_lm.models import GPT2Backbone
 from keras_lm.tasks import CausalLM, Task
@@ -104,11 +106,28 @@ def test_a_killed_process_is_told(start, tmp_path):
     assert "ended with signal 9" in output
 
 
-def test_configurations_of_the_guide(repository, tmp_path):
-    """What its Job and its Slurm script set is JSON, and names two workers."""
+@pytest.fixture(scope="module")
+def guide(repository):
+    """The indented blocks of the guide to many machines."""
     text = (repository / "docs" / "many_machines.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"((?:^    .*\n|^\n)+)", text, re.M)
-    blocks = [textwrap.dedent(block) for block in blocks if "TF_CONFIG" in block]
+    return [textwrap.dedent(block) for block in re.findall(r"((?:^    .*\n|^\n)+)", text, re.M)]
+
+
+def test_manifests_of_the_guide(guide):
+    (block,) = [block for block in guide if "apiVersion" in block]
+    manifests = [*yaml.safe_load_all(block)]
+    assert [manifest["kind"] for manifest in manifests] == ["Service", "Job"]
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+    (block,) = [block for block in guide if "workerPoolSpecs" in block]
+    chief, others = yaml.safe_load(block)["workerPoolSpecs"]
+    assert (chief.pop("replicaCount"), others.pop("replicaCount")) == (1, 7)
+    assert chief == others
+
+
+def test_configurations_of_the_guide(guide, tmp_path):
+    """What its Job and its Slurm script set is JSON, and names two workers."""
+    blocks = [block for block in guide if "TF_CONFIG" in block]
     assert len(blocks) == 3
     for name, program in (
         ("keras-lm", 'echo "$TF_CONFIG"'),

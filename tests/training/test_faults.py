@@ -1,7 +1,9 @@
-"""Two workers, of which one is killed or hangs: nothing is lost, and nobody waits forever."""
+"""Two workers: one is killed, hangs, or is cut off. Nothing is lost, and nobody waits forever."""
 
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,8 +90,21 @@ def finish(launched):
     assert launched.returncode == 0, output[-3000:]
 
 
-def test_killed_at_any_time_the_run_ends_in_the_same_weights(tmp_path):
-    finish(start(tmp_path, "whole"))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The weights after a run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    finish(start(folder, "whole"))
+    return dict(np.load(folder / "whole.npz"))
+
+
+def check_weights(path, whole):
+    found = np.load(path)
+    for name in whole:
+        np.testing.assert_array_equal(found[name], whole[name])
+
+
+def test_killed_at_any_time_the_run_ends_in_the_same_weights(whole, tmp_path):
     for number in range(KILLS):
         before = time.time()
         launched = start(tmp_path, "killed")
@@ -101,9 +116,7 @@ def test_killed_at_any_time_the_run_ends_in_the_same_weights(tmp_path):
         assert launched.returncode != 0
         assert not (tmp_path / "killed.npz").exists()
     finish(start(tmp_path, "killed"))
-    whole, killed = (np.load(tmp_path / f"{name}.npz") for name in ("whole", "killed"))
-    for name in whole:
-        np.testing.assert_array_equal(killed[name], whole[name])
+    check_weights(tmp_path / "killed.npz", whole)
 
 
 def test_one_that_hangs_is_noticed(tmp_path):
@@ -114,3 +127,71 @@ def test_one_that_hangs_is_noticed(tmp_path):
     assert launched.returncode != 0
     assert "[0] ended with" in output
     assert "Collective" in output  # TensorFlow's own message, of the exchange that had no answer
+
+
+# === Two machines: namespaces with networks of their own, and a cable between them ===
+
+
+@pytest.fixture
+def machines():
+    """The names of two network namespaces, 10.77.0.1 and 10.77.0.2."""
+    names = [f"keras-lm-{os.getpid()}-{number}" for number in (1, 2)]
+    if shutil.which("ip") is None:
+        pytest.skip("needs ip, of iproute2")
+    try:
+        for name in names:
+            if ip("netns", "add", name).returncode:
+                pytest.skip("network namespaces are not allowed here")
+        cable = [f"link add cable netns {names[0]} type veth peer name cable netns {names[1]}"]
+        for number, name in enumerate(names, 1):
+            cable += [f"-n {name} addr add 10.77.0.{number}/24 dev cable"]
+            cable += [f"-n {name} link set {device} up" for device in ("lo", "cable")]
+        for command in cable:
+            result = ip(*command.split())
+            assert result.returncode == 0, (command, result.stderr)
+        yield names
+    finally:
+        for name in names:
+            ip("netns", "delete", name)
+
+
+def ip(*arguments):
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+
+
+def start_on(machines, folder, checkpoint):
+    cluster = {"worker": ["10.77.0.1:2222", "10.77.0.2:2222"]}
+    return [
+        subprocess.Popen(
+            ["ip", "netns", "exec", name, sys.executable, __file__, folder, checkpoint],
+            env=os.environ
+            | {
+                "TF_CONFIG": json.dumps(
+                    {"cluster": cluster, "task": {"type": "worker", "index": i}}
+                )
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i, name in enumerate(machines)
+    ]
+
+
+def test_a_cable_that_breaks(machines, whole, tmp_path):
+    workers = start_on(machines, tmp_path, "apart")
+    try:
+        wait_for(tmp_path / "apart", workers[0])
+        assert ip("-n", machines[1], "link", "set", "cable", "down").returncode == 0
+        for worker in workers:
+            output, _ = worker.communicate(timeout=300)
+            assert worker.returncode != 0
+            assert "UNAVAILABLE" in output or "Collective" in output, output[-3000:]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert not (tmp_path / "apart.npz").exists()
+    assert ip("-n", machines[1], "link", "set", "cable", "up").returncode == 0
+    for worker in start_on(machines, tmp_path, "apart"):
+        finish(worker)
+    check_weights(tmp_path / "apart.npz", whole)
