@@ -65,16 +65,22 @@ class Dense(keras.layers.Dense):
 
     def call(self, x, training=None):
         if len(x.shape) == 2:
-            x = self._in_int8(x) if is_in_int8(self) else super().call(x, training=training)
+            x = self._product(x)
+            x = x if self.bias is None else ops.add(x, self.bias)
+            x = x if self.activation is None else self.activation(x)
             return x if self.adapter is None else self.adapter(x)
         leading = ops.shape(x)[:-1]
         matrix = ops.reshape(x, (-1, x.shape[-1]))
         return ops.reshape(self.call(matrix, training=training), (*leading, self.units))
 
-    def _in_int8(self, x):
-        x = ops.cast(int8_product(x, self), self.compute_dtype)
-        x = x if self.bias is None else ops.add(x, self.bias)
-        return x if self.activation is None else self.activation(x)
+    def _product(self, x):
+        if is_in_int8(self):
+            return ops.cast(int8_product(x, self), self.compute_dtype)
+        if not self.lora_enabled:
+            return ops.matmul(x, self.kernel)
+        # Keras adds A · B to W first, and so computes the gradient of the whole sum.
+        low_rank = ops.matmul(ops.matmul(x, self.lora_kernel_a), self.lora_kernel_b)
+        return ops.matmul(x, self._kernel) + self.lora_alpha / self.lora_rank * low_rank
 
 
 @keras.saving.register_keras_serializable("keras_lm")
