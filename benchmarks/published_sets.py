@@ -48,7 +48,7 @@ SETS = {
         "commonsenseqa",
         ["commonsenseqa/train.jsonl"],
         ["commonsenseqa/valid.jsonl"],
-        6_000,
+        3_000,
     ),
     "SQuAD 2.0": (
         "squad",
