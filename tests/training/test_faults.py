@@ -160,22 +160,22 @@ def ip(*arguments):
 
 
 def start_on(machines, folder, checkpoint):
-    cluster = {"worker": ["10.77.0.1:2222", "10.77.0.2:2222"]}
-    return [
-        subprocess.Popen(
-            ["ip", "netns", "exec", name, sys.executable, __file__, folder, checkpoint],
-            env=os.environ
-            | {
-                "TF_CONFIG": json.dumps(
-                    {"cluster": cluster, "task": {"type": "worker", "index": i}}
-                )
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+    workers = []
+    for index, name in enumerate(machines):
+        config = {
+            "cluster": {"worker": ["10.77.0.1:2222", "10.77.0.2:2222"]},
+            "task": {"type": "worker", "index": index},
+        }
+        workers.append(
+            subprocess.Popen(
+                ["ip", "netns", "exec", name, sys.executable, __file__, folder, checkpoint],
+                env=os.environ | {"TF_CONFIG": json.dumps(config)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         )
-        for i, name in enumerate(machines)
-    ]
+    return workers
 
 
 def test_a_cable_that_breaks(machines, whole, tmp_path):
