@@ -120,7 +120,7 @@ ONLY_FOR = {
     type=click.IntRange(1),
     metavar="WIDTH",
     help="Train the head, the norms, and layers of so many units after each part of a block, "
-    "instead of all weights; also at a higher rate.",
+    "instead of all weights; also at a higher rate, such as 5e-4, and for more epochs.",
 )
 @click.option(
     "--seeds",
