@@ -2,6 +2,7 @@
 
     python benchmarks/published_sets.py SOURCE FOLDER results.jsonl
     python benchmarks/published_sets.py SOURCE FOLDER results.jsonl --sets CoLA STS-B --seeds 3
+    python benchmarks/published_sets.py SOURCE FOLDER results.jsonl --sets MNLI --rate 1e-4
 
 FOLDER holds the data sets as they are published: `glue/RTE`, `snli`, `codah` and so on, see `SETS`.
 Each is read by `keras_lm.data.read_published` and learnt at the defaults of `fit`. Where a set has
@@ -25,6 +26,7 @@ import numpy as np
 from keras_lm import metrics, tasks
 from keras_lm.data import read_published
 from keras_lm.published import PUBLISHED
+from keras_lm.training import AdamW, WarmupPolynomialDecay
 
 # The name → format, files to train on, files to test on (none: a share of the others is held out),
 # and the most rows to train on, which keeps a run to some minutes of one core.
@@ -69,14 +71,16 @@ def main():
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rate", type=float, help="the highest learning rate [default: of `fit`]")
     options = parser.parse_args()
+    setting = {"epochs": options.epochs, "rate": options.rate}
     done = []
     if options.results.exists():
         done = [json.loads(line) for line in options.results.read_text("utf-8").splitlines()]
     for name in options.sets:
         train, test = read(name, options.folder)
         for seed in range(options.seeds):
-            key = {"set": name, "seed": seed, "epochs": options.epochs}
+            key = {"set": name, "seed": seed} | setting
             if any(key.items() <= row.items() for row in done):
                 continue
             start = time.perf_counter()
@@ -88,7 +92,8 @@ def main():
             with options.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(done[-1]) + "\n")
             print(json.dumps(done[-1]), flush=True)
-    print(table([row for row in done if row["set"] in options.sets]))
+    rows = [row for row in done if row["set"] in options.sets]
+    print(table([row for row in rows if setting.items() <= row.items()]))
 
 
 def table(rows):
@@ -227,6 +232,9 @@ def entity_f1(class_names, right, found):
 def learn(cls, options, kind, train, **arguments):
     length = LENGTHS.get(kind, 128)
     task = cls.from_preset(options.source, sequence_length=length, **arguments)
+    if options.rate is not None:
+        schedule = WarmupPolynomialDecay(options.rate, warmup=0.1)
+        task.compile(optimizer=AdamW(learning_rate=schedule))
     task.fit(train.x, train.labels, epochs=options.epochs, verbose=0)
     return task
 
