@@ -26,7 +26,7 @@ import numpy as np
 from keras_lm import metrics, tasks
 from keras_lm.data import read_published
 from keras_lm.published import PUBLISHED
-from keras_lm.training import AdamW, WarmupPolynomialDecay
+from keras_lm.training import AdamW
 
 # The name → format, files to train on, files to test on (none: a share of the others is held out),
 # and the most rows to train on, which keeps a run to some minutes of one core.
@@ -233,8 +233,7 @@ def learn(cls, options, kind, train, **arguments):
     length = LENGTHS.get(kind, 128)
     task = cls.from_preset(options.source, sequence_length=length, **arguments)
     if options.rate is not None:
-        schedule = WarmupPolynomialDecay(options.rate, warmup=0.1)
-        task.compile(optimizer=AdamW(learning_rate=schedule))
+        task.compile(optimizer=AdamW(options.rate))
     task.fit(train.x, train.labels, epochs=options.epochs, verbose=0)
     return task
 
