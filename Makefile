@@ -1,6 +1,7 @@
 # make demo    fine-tune a small BERT on movie reviews, export it, serve it (a few minutes)
 # make test    the tests; on a fresh clone it first creates .venv and installs everything
-#              (make test SEED=7 starts each test from other random numbers)
+#              (make test SEED=7 starts each test from other random numbers, ORDER=7 takes the
+#              files in another order)
 # make slow    tests that guard a promise and take long; make thorough, before a release: more cases
 # make lint    formatting and lint
 # make bench   speed, side by side
@@ -28,8 +29,8 @@ USABLE  := $(BIN)/python -c 'import sys; sys.exit(not (3, 10) <= sys.version_inf
 
 BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken))
 
-# A process a core; files in our order, the longest first (see tests/conftest.py)
-PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# A process a core; one that has no more tests takes half of what the other has left
+PARALLEL := --numprocesses 2 --dist worksteal
 
 .PHONY: help demo test slow thorough lint format bench docs wheel clean FORCE
 
@@ -40,14 +41,14 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/keras-lm demo
 
 test: $(VENV)/.installed-test
-	SEED=$(SEED) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	SEED=$(SEED) ORDER=$(ORDER) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # "|| …": 5 says that there are none
 slow: $(VENV)/.installed-test
-	SEED=$(SEED) $(BIN)/python -m pytest -m "slow and not thorough" $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]
+	SEED=$(SEED) ORDER=$(ORDER) $(BIN)/python -m pytest -m "slow and not thorough" $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]
 
 thorough: $(VENV)/.installed-test
-	SEED=$(SEED) $(BIN)/python -m pytest -m thorough $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]
+	SEED=$(SEED) ORDER=$(ORDER) $(BIN)/python -m pytest -m thorough $(PARALLEL) $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

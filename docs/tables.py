@@ -5,8 +5,8 @@
 A table stands between `<!-- NAME: written by docs/tables.py -->` and `<!-- end -->`.
 """
 
-import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import keras_lm
@@ -15,6 +15,9 @@ from keras_lm.models.sizes import estimate
 from keras_lm.registry import TASKS
 
 REPOSITORY = Path(__file__).parents[1]
+sys.path.append(str(REPOSITORY / "tests"))
+import tiny  # noqa: E402
+
 PAGES = ("README.md", "docs/models.md")
 PLACE = re.compile(r"(<!-- (\w+): written by docs/tables\.py -->\n).*?(<!-- end -->)", re.S)
 
@@ -48,19 +51,16 @@ CHOSEN_BY_FILES = {
 LEFT_OUT = ("ElmoForwardBackbone",)
 
 
-def make_tables():
-    """Return a dict of the name of a table → its lines in Markdown."""
-    return {
-        "models": _table(("model", "what it is", "sizes", "checkpoints"), _models()),
-        "tasks": _table(("model", "tokenizer", "tasks"), _tasks_of_models()),
-        "sizes": _table(("size", "model", "parameters", "weights"), _sizes()),
-        "answers": _table(("task", "what it does"), _tasks()),
-    }
+def fill(text, names=None):
+    """Return a page with its tables, or only those with some `names`, as they are now."""
 
+    def make(found):
+        if names is not None and found[2] not in names:
+            return found[0]
+        header, rows = TABLES[found[2]]
+        return found[1] + _table(header, rows()) + found[3]
 
-def fill(text, tables):
-    """Return a page with its tables as they are now."""
-    return PLACE.sub(lambda found: found[1] + tables[found[2]] + found[3], text)
+    return PLACE.sub(make, text)
 
 
 def _table(header, rows):
@@ -69,10 +69,11 @@ def _table(header, rows):
 
 
 def _backbones():
+    names = {*tiny.MODELS, *tiny.PARTS} | {name.split(" ")[0] for name in tiny.ENCODER_DECODERS}
     return {
         name: cls
         for name, cls in vars(keras_lm.models).items()
-        if name in _tested().MODELS and name not in LEFT_OUT
+        if name in names and name not in LEFT_OUT
     }
 
 
@@ -89,9 +90,8 @@ def _models():
 
 
 def _tasks_of_models():
-    tested = _tested()
     for name, cls in _backbones().items():
-        tasks = [task for task in tested.ALL_TASKS if name in tested.ONLY.get(task, tested.MODELS)]
+        tasks = tiny.tasks_of(name)
         tasks += ["Pretrainer"] * bool({*cls.PRETRAINING_HEADS.values()} - {"token"})
         tasks += ["BidirectionalLM"] * (name == "ElmoBackbone")
         tokenizer = cls.tokenizer_class
@@ -113,15 +113,6 @@ def _tasks():
             yield f"`{name}`", _first_line(TASKS[name])
 
 
-def _tested():
-    """The module of tests that tries every task with every model."""
-    path = REPOSITORY / "tests" / "models" / "test_every_model.py"
-    spec = importlib.util.spec_from_file_location("test_every_model", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _first_line(cls):
     return cls.__doc__.strip().split("\n")[0].split(". ")[0].rstrip(".")
 
@@ -130,8 +121,15 @@ def _short(count):
     return f"{count / 1e9:.3g}B" if count >= 1e9 else f"{count / 1e6:.3g}M"
 
 
+# The name of a table → its header, and what yields its rows.
+TABLES = {
+    "models": (("model", "what it is", "sizes", "checkpoints"), _models),
+    "tasks": (("model", "tokenizer", "tasks"), _tasks_of_models),
+    "sizes": (("size", "model", "parameters", "weights"), _sizes),
+    "answers": (("task", "what it does"), _tasks),
+}
+
 if __name__ == "__main__":
-    tables = make_tables()
     for name in PAGES:
         page = REPOSITORY / name
-        page.write_text(fill(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+        page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")

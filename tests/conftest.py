@@ -1,5 +1,8 @@
 """What all tests share: a quiet TensorFlow, a seed, and the way to the reference outputs."""
 
+import collections
+import functools
+import gc
 import os
 import random
 import signal
@@ -12,9 +15,9 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as keras_lm, also where T
 
 from importlib.util import find_spec
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
+import psutil
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
@@ -23,10 +26,73 @@ REPOSITORY = Path(__file__).parents[1]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# A test that takes longer is named at the end of a run: it is one to look at.
+LONG = 5.0
+
+
 def pytest_collection_modifyitems(items):
-    """The longest single tests first: several processes then end together."""
-    first = ("test_docs.py", "test_demo.py")
+    """The longest single tests first, of which one at the end would leave a process idle.
+
+    With ORDER=seed in the environment, files come in a random order: none leans on another.
+    """
+    first = ("test_docs.py", "test_demo.py", "test_notebooks.py")
     items.sort(key=lambda item: item.path.name not in first)
+    if order := os.environ.get("ORDER"):
+        files = sorted({item.path for item in items})
+        random.Random(order).shuffle(files)
+        places = {path: place for place, path in enumerate(files)}
+        items.sort(key=lambda item: places[item.path])
+
+
+def pytest_terminal_summary(terminalreporter):
+    seconds = collections.Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) in ("setup", "call"):
+                seconds[report.nodeid] += report.duration
+    long = [(name, taken) for name, taken in seconds.most_common() if taken > LONG]
+    if long:
+        terminalreporter.section(f"longer than {LONG:.0f} s")
+        for name, taken in long:
+            terminalreporter.write_line(f"{taken:6.1f} s  {name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test with the mark `eager` does without tracing, which takes most of the time of others.
+
+    What it shows has to be the same in a graph; another test shows that it can be traced at all.
+    """
+    if item.get_closest_marker("eager") is None:
+        return (yield)
+    import tensorflow as tf  # not above: some tests look at what is imported
+    from tensorflow.python.data.ops import debug_mode
+
+    tf.config.run_functions_eagerly(True)
+    debug_mode.toggle_debug_mode(True)  # as tf.data.experimental.enable_debug_mode, and back
+    try:
+        return (yield)
+    finally:
+        tf.config.run_functions_eagerly(False)
+        debug_mode.toggle_debug_mode(False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_left():
+    """All processes that the tests of a file start have ended when they have."""
+    before = children()
+    yield
+    left = children() - before
+    assert not left, f"still running: {left}"
+
+
+def children():
+    """Return the command lines of the processes that this one has started and that still run."""
+    try:
+        found = psutil.Process().children(recursive=True)
+        return {(child.pid, " ".join(child.cmdline())) for child in found if child.is_running()}
+    except psutil.NoSuchProcess:  # ended meanwhile
+        return children()
 
 
 def start_from_seed(name):
@@ -38,10 +104,23 @@ def start_from_seed(name):
     random.seed(seed)
     np.random.seed(seed)
     if "keras" in sys.modules:  # a test that does without should not wait for it
-        # TensorFlow would also forget all kernels, and what tests share (a task that was fitted, an
-        # export) would be as slow in each of them as the first time.
-        with mock.patch("tensorflow.python.eager.context.pywrap_tfe.TFE_ContextClearCaches"):
-            sys.modules["keras"].utils.set_random_seed(seed)
+        spare_time()
+        sys.modules["keras"].utils.set_random_seed(seed)
+
+
+@functools.cache
+def spare_time():
+    """Keep TensorFlow's kernels when something is seeded, and look for garbage less often.
+
+    Without kernels, what tests share (a task that was fitted, an export) would be as slow in each
+    of them as the first time. Most of the objects that garbage is looked for among are TensorFlow's
+    own, which stay.
+    """
+    from tensorflow.python.eager import context
+
+    context.pywrap_tfe.TFE_ContextClearCaches = lambda handle: None
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,6 +149,26 @@ def goldens():
         return path
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer_of():
+    """`tokenizer_of("wordpiece")` is that tokenizer of tiny.py, made once: read only."""
+    import tiny
+
+    return functools.cache(lambda kind: tiny.TOKENIZERS[kind]())
+
+
+@pytest.fixture(scope="session")
+def backbone_of(tokenizer_of):
+    """`backbone_of("BertBackbone")` is that model of tiny.py, made once: read only."""
+    import tiny
+
+    @functools.cache
+    def make(name):
+        return tiny.make_backbone(name, tokenizer_of(tiny.MODELS[name][0]).vocabulary_size)
+
+    return make
 
 
 @pytest.fixture(scope="session")

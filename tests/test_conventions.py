@@ -197,6 +197,9 @@ def test_files_are_short_enough_to_read():
     texts = {
         name: path.read_text().split("# === Checkpoints ===")[0] for name, path in FILES.items()
     }
+    texts = {  # the others need no counting
+        name: text for name, text in texts.items() if len(text.splitlines()) > LONGEST_FILE
+    }
     lengths = {name: lines_of_code(text) for name, text in texts.items()}
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FILE}
 
@@ -230,6 +233,10 @@ def test_export_cannot_be_imported_under_its_folder_name():
 def test_nothing_points_outside_of_the_repository():
     outside = [r"(?<![\w.])/" + "work/", re.escape("../" + "shared")]
     pattern = re.compile("|".join(outside).encode())
+
+    def points_outside(data):  # the plain words first, as the pattern takes longer
+        return (b"work/" in data or b"shared" in data) and pattern.search(data)
+
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,
@@ -241,6 +248,6 @@ def test_nothing_points_outside_of_the_repository():
     found = [
         str(path.relative_to(REPOSITORY))
         for path in files
-        if path.is_file() and path.stat().st_size < 2**20 and pattern.search(path.read_bytes())
+        if path.is_file() and path.stat().st_size < 2**20 and points_outside(path.read_bytes())
     ]
     assert not found

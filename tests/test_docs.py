@@ -69,11 +69,12 @@ def test_tables_are_those_of_the_code():
     spec = importlib.util.spec_from_file_location("tables", REPOSITORY / "docs" / "tables.py")
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
-    made = tables.make_tables()
+    # That of tasks is compared where these are made, in tests/models.
+    names = {*tables.TABLES} - {"tasks"}
     for name in tables.PAGES:
         text = (REPOSITORY / name).read_text(encoding="utf-8")
         assert tables.PLACE.search(text)
-        assert text == tables.fill(text, made), "run: python docs/tables.py"
+        assert text == tables.fill(text, names), "run: python docs/tables.py"
 
 
 @pytest.mark.slow

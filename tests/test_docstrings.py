@@ -128,6 +128,7 @@ def names_in_scope():
     return names | {"tokenizer": keras_lm.tokenizers.WordPieceTokenizer(vocabulary, lowercase=True)}
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("name", [n for n in EXAMPLES if n.split(".")[0] in RUN])
 def test_example_runs(name):
     if name in SKIPPED:

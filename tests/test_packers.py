@@ -100,9 +100,9 @@ def assert_packed(actual, expected):
 text = strategies.lists(strategies.integers(1, 50), max_size=14)
 
 
-@hypothesis.settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@hypothesis.settings(max_examples=75, deadline=None, derandomize=True, database=None)
 @hypothesis.given(
-    rows=strategies.lists(strategies.tuples(text, text), min_size=1, max_size=4),
+    rows=strategies.lists(strategies.tuples(text, text), min_size=1, max_size=8),
     is_pair=strategies.booleans(),
     template=strategies.sampled_from([BERT, XLNET]),
     sequence_length=strategies.integers(4, 20),
@@ -151,6 +151,7 @@ def test_empty_texts_are_their_special_tokens():
 def test_the_same_in_every_kind_of_graph(padding):
     made = packer(sequence_length=7, padding=padding)
 
+    @tf.autograph.experimental.do_not_convert  # as `fit` has it
     def pack(text, text_pair):
         return made.pack(text=text, text_pair=text_pair)
 
@@ -160,10 +161,10 @@ def test_the_same_in_every_kind_of_graph(padding):
     function = tf.function(pack, input_signature=[spec, spec])
     assert_packed(function(ragged(first), ragged(second)), expected)
     dataset = tf.data.Dataset.from_tensor_slices((ragged(first), ragged(second)))
-    (packed,) = dataset.batch(3).map(pack)
-    assert_packed(packed, expected)
+    packed = dataset.batch(3).map(pack)
+    assert_packed(next(iter(packed)), expected)
     if padding == "fixed":
-        assert dataset.batch(3).map(pack).element_spec["token_ids"].shape[1] == 7
+        assert packed.element_spec["token_ids"].shape[1] == 7
 
 
 @pytest.mark.parametrize(

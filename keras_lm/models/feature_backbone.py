@@ -68,6 +68,11 @@ class FeatureBackbone(Backbone):
                 f"num_lstm_layers={num_lstm_layers} with pooling={pooling!r} and num_mixes="
                 f"{num_mixes}: an LSTM reads one vector a token, so pass pooling='none'."
             )
+        if "padding_mask" not in backbone.input_fields:
+            raise ValueError(
+                f"{type(backbone).__name__} has no head for features, as it reads two texts: pass "
+                "backbone.encoder_backbone(), or a source to FeatureExtractor.from_preset."
+            )
         fields = backbone.input_fields.items()
         super().__init__(
             inputs={key: field for key, field in fields if not field.is_state},

@@ -44,7 +44,7 @@ class FeatureExtractor(Task):
     Raises:
         ValueError: if `layers` or `pooling` has another value, the backbone has too few layers,
             they differ in width and cannot be mixed or stacked, or LSTMs are to read pooled vectors
-            or have an odd width.
+            or have an odd width; or the backbone is an encoder-decoder: pass its encoder.
 
     Example:
 

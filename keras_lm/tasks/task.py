@@ -383,9 +383,14 @@ class Task(TextModel):
         return answers.answer_all(self, x, batch_size, answer, verbose)
 
     def in_graph(self, method, columns):
-        """Call the method of this name as a graph, traced once for texts of all sizes in a form."""
+        """Call the method of this name as a graph, traced once for texts of all sizes in a form.
+
+        After `tf.config.run_functions_eagerly(True)` it is called as it is, as any `tf.function`.
+        """
         if method != "preprocess":  # which has no network in it
             require_tensorflow(method)
+        if tf.config.functions_run_eagerly():
+            return getattr(self, method)(columns)
         specs = {name: answers.spec_of_any_size(value) for name, value in columns.items()}
         key = (method, str(sorted(specs.items())))
         if key not in self._graphs:

@@ -3,6 +3,8 @@
 Shapes: B batch, S words of a text, C characters of all texts.
 """
 
+import functools
+
 import tensorflow as tf
 import tensorflow_text as tf_text
 
@@ -198,6 +200,7 @@ def _characters(data, is_first):
     return code_point, length
 
 
+@functools.cache
 def _kinds(splitter):
     """Return the kind of every code point, and 0 at the end, as the kernels in the graph see it."""
     code_points = tf.range(NUM_CODE_POINTS)[:, tf.newaxis]

@@ -132,6 +132,7 @@ def fake(tmp_path, monkeypatch):
     )
     row = Row("sleep", "Sleep", contenders, (Measure("s"),), {"seconds": 0.001})
     monkeypatch.setattr(run, "HERE", tmp_path)
+    monkeypatch.setattr(run, "PAUSE", 0.0)
     monkeypatch.setattr(run, "make_rows", lambda megabytes: [row])
     monkeypatch.setattr(materials, "prepare", lambda folder: ({}, 1.0))
 

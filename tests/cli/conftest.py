@@ -9,7 +9,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from click.testing import CliRunner
 
 from keras_lm import presets, tasks
@@ -30,14 +29,6 @@ def invoke(*arguments, input=None):
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
-
-
-@pytest.fixture
-def eagerly():
-    """Without tracing, which takes most of the time of a command in this process."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="session")

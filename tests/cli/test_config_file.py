@@ -7,7 +7,7 @@ from keras_lm.cli.config_file import RECIPES, read_config, recipe_names, tomllib
 
 ROWS = "text,label\n" + "the film was good,good\nthe song was bad,bad\n" * 4
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 
 @pytest.fixture

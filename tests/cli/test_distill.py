@@ -7,7 +7,7 @@ import pytest
 
 from keras_lm import tasks
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 TEXTS = ["the film was good", "the song was bad", "a good song", "a loud film ."] * 2
 QUICK = ("--epochs", 1, "--batch-size", 4)

@@ -7,7 +7,7 @@ import pytest
 
 from keras_lm import tasks
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 TEXTS = [
     "the film was good",
@@ -156,8 +156,15 @@ def test_vectors_of_tokens_are_ragged(run, answers, tiny, embed, tmp_path):
         np.testing.assert_allclose(row["answer"]["embedding"], vectors, atol=1e-6)
 
 
-@pytest.mark.parametrize("spelled, layers", [("all", "all"), ("0,-1,0", [0, -1, 0])])
-@pytest.mark.parametrize("pooling", ["first", "none"])
+@pytest.mark.parametrize(
+    "spelled, layers, pooling",
+    [
+        ("all", "all", "first"),
+        ("0,-1,0", [0, -1, 0], "none"),
+        pytest.param("all", "all", "none", marks=pytest.mark.thorough),
+        pytest.param("0,-1,0", [0, -1, 0], "first", marks=pytest.mark.thorough),
+    ],
+)
 def test_layers_stand_before_the_width(
     run, answers, tiny, embed, tmp_path, spelled, layers, pooling
 ):

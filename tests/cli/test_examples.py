@@ -6,9 +6,10 @@ import click
 import pytest
 
 from keras_lm import tasks
+from keras_lm.cli.evaluate import say_results
 from keras_lm.cli.examples import read_examples
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 SENTENCES = [
     (["the", "film", "was", "good", "."], ["O", "B-WORK", "I-WORK", "O", "O"]),
@@ -113,7 +114,7 @@ def test_mistakes_are_named(write, task, name, content, message):
         read(write(name, content), task)
 
 
-def test_a_tagger_is_trained_and_measured(run, fail, write, tiny, tmp_path):
+def test_a_tagger_is_trained_and_measured(run, write, tiny, tmp_path, capsys):
     sequence_labeling = pytest.importorskip("seqeval.metrics")
     file, preset = write("train.conll", CONLL), tmp_path / "tagger"
     arguments = ["--output", preset, "--task", "token-classifier", "--epochs", 1]
@@ -134,7 +135,8 @@ def test_a_tagger_is_trained_and_measured(run, fail, write, tiny, tmp_path):
         assert [*found["classes"][name].values()] == pytest.approx(expected)
     assert found["accuracy"] == pytest.approx(sequence_labeling.accuracy_score(right, answers))
     assert (found["texts"], found["words"]) == (3, 10)
-    lines = run("evaluate", preset, file).splitlines()
+    say_results(found)  # as without --json
+    lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[-3:]] == ["class", "WORK", "X"]
     weights = ["--class-weight", "O=0,B-WORK=0,I-WORK=0", "--epochs", 5, "--learning-rate", 0.05]
     run("finetune", preset, file, "--output", tmp_path / "new", *weights, "--batch-size", 3)

@@ -3,21 +3,33 @@
 import json
 import re
 import shutil
+import sys
 
 import pytest
 
 from keras_lm import tasks
+from keras_lm.export.fresh_process import load_saved_model
+
+pytestmark = pytest.mark.eager
+
+check_module = sys.modules["keras_lm.export.check"]  # its name in the package is the function's
 
 # === export ===
 
 
-def test_every_export_is_a_new_version(run, fail, critic, tmp_path):
-    assert "exported/1 (" in run("export", critic, tmp_path / "exported")
+def test_every_export_is_a_new_version(run, fail, critic, exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "exported")
     assert "exported/2 (" in run("export", critic, tmp_path / "exported")
     (tmp_path / "file").write_text("precious")
     assert "is a file" in fail("export", critic, tmp_path / "file")
     assert "is a folder" in fail("export", critic, tmp_path / "exported", "--format", "litert")
     assert (tmp_path / "file").read_text() == "precious"
+
+
+def ask_here(path, batches, signature):
+    """What the check's fresh process answers, without the seconds that it takes to start."""
+    serve, seconds = load_saved_model(str(path), signature)
+    return [serve(**batch) for batch in batches], seconds, 0.1
 
 
 @pytest.mark.parametrize(
@@ -29,7 +41,9 @@ def test_every_export_is_a_new_version(run, fail, critic, tmp_path):
         pytest.param("small", ["--weights", "int8"], marks=pytest.mark.thorough),
     ],
 )
-def test_check_compares_with_the_task(run, critic, tmp_path, name, options):
+def test_check_compares_with_the_task(run, critic, tmp_path, monkeypatch, name, options):
+    if name == "quick":  # tests/export/test_check.py has its program run in a fresh process
+        monkeypatch.setattr(check_module, "_ask", ask_here)
     output = run("export", critic, tmp_path / name, "--check", *options)
     assert "4 texts, answered as the task answers" in output
     assert re.search(r"scores +differs by at most", output)
@@ -73,7 +87,8 @@ def test_task_is_what_the_source_holds_or_what_is_asked_for(run, fail, answers, 
     for name in ("text-regressor", "question-answerer"):
         asked = fail("export", tiny, tmp_path / "none", "--task", name)
         assert f"has no head for {name}" in asked
-    run("export", tiny, tmp_path / "vectors", "--task", "feature-extractor")
+    said = run("export", tiny, tmp_path / "vectors", "--task", "feature-extractor")
+    assert "vectors/1 (" in said
     (row,) = answers(run("predict", tmp_path / "vectors", "a film"))
     assert len(row["answer"]["embedding"]) == 16
     assert not (tmp_path / "none").exists()
@@ -161,9 +176,10 @@ def test_a_damaged_configuration_has_clear_words(fail, goldens, tmp_path):
     )
 
 
-def test_saved_model(inspect, exported, task):
+def test_saved_model(inspect, run, exported, task):
     found = inspect(exported)
-    assert found == inspect(exported / "1") | {"versions": [1]}
+    of_version = json.loads(run("inspect", exported / "1", "--json"))
+    assert found == of_version | {"versions": [1]}
     assert found["what"] == "SavedModel"
     signature = found["signatures"]["serving_default"]
     assert signature["inputs"] == {"text": {"dtype": "string", "shape": [None]}}

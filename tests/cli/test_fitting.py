@@ -9,7 +9,7 @@ import pytest
 from keras_lm import tasks
 from keras_lm.cli.fitting import class_weights
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 CSV = "text,label\n" + "the film was good,good\nthe song was bad,bad\na loud song,bad\n" * 3
 
@@ -38,7 +38,7 @@ def test_the_best_epoch_is_kept(run, write, tiny, tmp_path):
     swapped = CSV.replace(",good", ",x").replace(",bad", ",good").replace(",x", ",bad")
     validation = write("validation.csv", swapped)
     arguments = ["finetune", tiny, train, "--output", tmp_path / "new", "--validation", validation]
-    options = ["--early-stopping", 2, "--epochs", 9, "--learning-rate", 0.02, "--batch-size", 3]
+    options = ["--early-stopping", 2, "--epochs", 9, "--learning-rate", 0.02, "--batch-size", 9]
     shown = run(*arguments, *options, "--tensorboard", tmp_path / "logs")
     # What is held out says the opposite: each epoch makes it worse.
     best, last = map(int, re.search(r"kept +epoch (\d) of (\d)", shown).groups())

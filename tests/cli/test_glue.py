@@ -15,6 +15,8 @@ from keras_lm.cli.glue.glue_tasks import TASKS, find_tasks
 from keras_lm.cli.glue.glue_vectors import learn_vectors, write_vectors
 from keras_lm.converters import read_word_vectors
 
+pytestmark = pytest.mark.eager
+
 SENTENCES = ["the film was good", "the song was bad", "a good song !", "a loud film ."] * 2
 NAMES = ("entailment", "neutral", "contradiction")
 
@@ -26,7 +28,7 @@ def table(*header, rows):
 @pytest.fixture
 def data(tmp_path):
     """GLUE in small: CoLA, STS-B and MNLI whole, AX, RTE with a dev set alone."""
-    cola = [("gj04", int("good" in text), "*", text) for text in SENTENCES]
+    cola = [("gj04", int("good" in text), "*", text) for text in SENTENCES[:6]]
     pairs = [(n, text, text[::-1], NAMES[n % 3]) for n, text in enumerate(SENTENCES)]
     scores = [("g", "f", "2012", n, 0.5 * n, text, text) for n, text in enumerate(SENTENCES)]
     unlabelled = table("index", "sentence1", "sentence2", rows=[row[:3] for row in pairs[:3]])
@@ -50,8 +52,8 @@ def data(tmp_path):
     return tmp_path / "glue_data"
 
 
-@pytest.mark.usefixtures("eagerly")
-def test_a_board_and_going_on_with_it(run, fail, tiny, data, tmp_path):
+def test_a_board_and_going_on_with_it(run, fail, tiny, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(glue_tasks, "SMALL", 8)  # only CoLA has fewer rows
     board = tmp_path / "board"
     command = ("glue", tiny, "--data", data, "--output", board, "--epochs", 1)
     said = run(*command, "--restarts", 2)
@@ -62,6 +64,7 @@ def test_a_board_and_going_on_with_it(run, fail, tiny, data, tmp_path):
 
     runs = sorted((board / "runs" / "tiny" / "CoLA").iterdir())
     assert [path.stem for path in runs] == ["batch32-epochs1-seed0", "batch32-epochs1-seed1"]
+    assert len([*(board / "runs" / "tiny" / "MNLI").iterdir()]) == 1  # only small sets have several
     found = json.loads((board / "scores.json").read_text())
     assert found["tasks"] == ["CoLA", "STS-B", "MNLI"]
     rows = {row["name"]: row for row in found["rows"]}
@@ -99,7 +102,6 @@ def test_a_board_and_going_on_with_it(run, fail, tiny, data, tmp_path):
     assert "holds no board" in fail(*command[:-3], data, "--epochs", 1)
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_a_small_board_by_a_grid(run, tiny, data, tmp_path):
     board = tmp_path / "board"
     line = ("glue", tiny, "--data", data, "--output", board, "--tasks", "cola", "--rows", 3)
@@ -112,7 +114,6 @@ def test_a_small_board_by_a_grid(run, tiny, data, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eagerly")
 def test_baselines_stand_in_the_same_table(run, tiny, data, tmp_path):
     board = tmp_path / "board"
     line = ("glue", tiny, "--data", data, "--output", board, "--rows", 4, "--tasks", "STS-B")

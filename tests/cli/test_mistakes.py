@@ -33,8 +33,9 @@ def test_files_say_what_evaluate_counts(write, critic, task, run, fail, tmp_path
     assert "exists" in fail("evaluate", critic, path, "--errors", errors)
 
 
+@pytest.mark.eager
 def test_words_and_what_has_no_classes(
-    write, make_backbone, tokenizer, matcher, run, fail, tmp_path, eagerly
+    write, make_backbone, tokenizer, matcher, run, fail, tmp_path
 ):
     names = {"class_names": ["O", "B-X"], "tokenizer": tokenizer}
     tagger = tasks.TokenClassifier(make_backbone(), **names)

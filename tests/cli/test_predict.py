@@ -240,7 +240,7 @@ finally: assert "tensorflow" not in sys.modules, "imported too early"
     ]
 
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 
 def test_server_that_refuses_or_is_not_there(fail, server):

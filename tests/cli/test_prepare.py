@@ -10,7 +10,7 @@ from keras_lm import data, tasks
 
 SENTENCES = "the film was good\na bad song\nis it loud ?\n\nthe song was loud\ngood film !\n\n"
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 
 @pytest.fixture

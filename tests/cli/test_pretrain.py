@@ -18,7 +18,7 @@ END = "<|endoftext|>"
 CORPUS = "the film was good\nthe song was loud\n\nbad film , good song\n" * 4
 TINY = ["--num-layers", 1, "--hidden-dim", 8, "--num-heads", 2, "--sequence-length", 16]
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_pretrain_interrupted_and_not(run, fail, pretrain, interrupt, corpus, tm
 
 def test_what_it_trains_is_a_task(run, pretrain, corpus, tmp_path, answers):
     preset = tmp_path / "preset"
-    run(*pretrain(preset, "--dropout", 0))
+    run(*pretrain(preset, "--dropout", 0, "--batch-size", 4))
     task = tasks.Task.from_preset(preset)
     assert type(task) is tasks.CausalLM
     assert task.backbone.config["intermediate_dim"] == 32
@@ -151,7 +151,9 @@ def test_mistakes_leave_nothing(fail, pretrain, tiny, corpus, tmp_path):
     assert "in the role of eos" in fail(*pretrain(new, "--vocabulary", tiny))
     assert "no such file" in fail(*pretrain(new, "--validation", tmp_path / "absent.txt"))
     assert "lower --batch-size" in fail(*pretrain(new, "--batch-size", 999))
-    assert "try a lower --learning-rate" in fail(*pretrain(new, "--learning-rate", 1e30))
+    assert "try a lower --learning-rate" in fail(
+        *pretrain(new, "--learning-rate", 1e30, "--batch-size", 4)
+    )
     (tmp_path / "new.unfinished").mkdir()
     assert "is no unfinished run" in fail(*pretrain(new))
     (tmp_path / "new.unfinished").rmdir()
@@ -320,7 +322,7 @@ def test_t5_by_its_recipe_scaled_down(run, fail, of_t5, tiny, corpus, tmp_path):
     assert tokenizer.vocabulary[-1] == "<extra_id_0>"
     assert tokenizer.vocabulary[-100] == "<extra_id_99>"
     preset, again = tmp_path / "preset", tmp_path / "again"
-    line = ["pretrain", corpus, "--config", "t5-base", *T5, "--batch-size", 2, "--steps", 3]
+    line = ["pretrain", corpus, "--config", "t5-base", *T5, "--batch-size", 2, "--steps", 2]
     said = run(*line, "--vocabulary", of_t5, "--output", preset)
     assert "T5Backbone" in said and "objective  span-corruption" in said
     assert "0.01 at its peak" in said and "window     16 tokens" in said
@@ -332,7 +334,7 @@ def test_t5_by_its_recipe_scaled_down(run, fail, of_t5, tiny, corpus, tmp_path):
         before = tasks.Seq2SeqLM.from_preset(preset)
     assert before.backbone.config["head_dim"] == 64
     # It goes on, with what it was pretrained with.
-    run("pretrain", corpus, "--from", preset, "--output", again, "--batch-size", 2, "--steps", 2)
+    run("pretrain", corpus, "--from", preset, "--output", again, "--batch-size", 2, "--steps", 1)
     assert stored(again)["objective"] == ["span-corruption"]
     after = tasks.Seq2SeqLM.from_preset(again)
     rows = [np.asarray(task.backbone.token_embedding.embeddings) for task in (before, after)]
@@ -369,12 +371,12 @@ def test_a_student_by_the_recipe_of_distilbert(
     master.save_to_preset(teacher)
     texts = write("texts.txt", "the film was good . a bad song is loud\n" * 4)
     line = ["pretrain", texts, "--config", "distil-bert-base", "--teacher", teacher]
-    line += ["--output", preset, "--steps", 3, "--batch-size", 2, "--sequence-length", 16]
+    line += ["--output", preset, "--steps", 2, "--batch-size", 2, "--sequence-length", 16]
     assert "The student is 768 wide, and --teacher 16" in fail(*line)
     said = run(*line, "--hidden-dim", 16, "--num-layers", 1)
     assert "DistilBertBackbone" in said and "objective  distillation" in said
     assert "teacher_losses" in said and "square_losses" not in said
-    assert stored(preset)["steps"] == 3 and "epochs" not in stored(preset)
+    assert stored(preset)["steps"] == 2 and "epochs" not in stored(preset)
     student = load_file(preset / "model.safetensors")
     change = np.abs(student["token_head/bias"] - master.head.bias.numpy())
     assert 0 < change.max() < 0.01  # it began where the teacher is

@@ -12,6 +12,8 @@ from keras_lm.cli.measures import measure
 from keras_lm.cli.parallel_files import check_parallel
 from keras_lm.models import GPT2Backbone
 
+pytestmark = pytest.mark.eager
+
 COLUMNS = dict.fromkeys(["text", "text_pair", "labels", "choices"])
 SNLI = [
     {"pairID": "1", "sentence1": "a film", "sentence2": "good", "gold_label": "entailment"},
@@ -59,7 +61,7 @@ def test_rows_of_each_task(write, snli, capsys):
     assert (found.texts["choices"], found.labels) == ([["good ?", "bad ?"]], [1])
 
 
-def test_a_set_decides_task_and_classes(snli, tiny, tmp_path, run, fail, eagerly):
+def test_a_set_decides_task_and_classes(snli, tiny, tmp_path, run, fail):
     output = tmp_path / "nli"
     said = run("finetune", tiny, snli, "--format", "snli", "--output", output, "--epochs", 1)
     assert "entailment, neutral, contradiction" in said
@@ -91,7 +93,7 @@ def test_documents_with_clusters(write):
 
 
 @pytest.mark.slow
-def test_coreference_by_commands(write, tiny, tmp_path, run, fail, eagerly, answers):
+def test_coreference_by_commands(write, tiny, tmp_path, run, fail, answers):
     cells = ["(0", "0)", "(0)"]
     lines = [f"d 0 {n} film X * - - - - * {cell}" for n, cell in enumerate(cells)]
     lines = ["#begin document (d); part 000", *lines, "#end document", ""]
@@ -168,7 +170,7 @@ def test_questions_of_other_sets(write):
     assert found.labels == [[{"text": "film", "start": 2}]]
 
 
-def test_last_words(write, tokenizer, fail, tiny, tmp_path, eagerly, monkeypatch):
+def test_last_words(write, tokenizer, fail, tiny, tmp_path, monkeypatch):
     path = write("lambada.txt", "the film was loud . good film\na song is good\n")
     message = fail("finetune", tiny, path, "--format", "lambada", "--output", tmp_path / "x")
     assert "keras-lm evaluate asks for" in message

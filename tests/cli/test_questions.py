@@ -79,10 +79,10 @@ def test_bad_files(write, name, content, message):
         read(write(name, content))
 
 
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.eager
 def test_a_reader_is_trained_measured_and_asked(run, fail, write, tiny, tmp_path):
     file, preset = write("train.json", SQUAD), tmp_path / "reader"
-    arguments = ["--task", "question-answerer", "--epochs", 1, "--batch-size", 2]
+    arguments = ["--task", "question-answerer", "--epochs", 1, "--batch-size", 8]
     said = run("finetune", tiny, file, "--validation", file, "--output", preset, *arguments)
     assert "validation exact match" in said.replace("_", " ") and "null threshold" in said
     found = json.loads(run("evaluate", preset, file, "--json"))

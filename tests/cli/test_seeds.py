@@ -9,7 +9,7 @@ from keras_lm import tasks
 from keras_lm.models import GPT2Backbone
 from keras_lm.tokenizers import train_vocabulary
 
-pytestmark = pytest.mark.usefixtures("eagerly")
+pytestmark = pytest.mark.eager
 
 CSV = "text,label\n" + "the film was good,good\nthe song was bad,bad\na loud song,bad\n" * 3
 

@@ -12,6 +12,8 @@ from keras_lm import presets, tasks
 from keras_lm.cli.examples import read_examples
 from keras_lm.models import T5Backbone
 
+pytestmark = pytest.mark.eager
+
 SOURCES = ["the film was good", "a song", "bad , loud", ""]
 TARGETS = ["song was bad .", "the film", "good !", "a"]
 # sacreBLEU's own default needs four words.
@@ -84,7 +86,6 @@ def preset(writer, tmp_path_factory):
     return folder
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_a_translator_is_trained(run, write, writer, tmp_path):
     file, targets = write("a.en", "\n".join(SOURCES) + "\n"), write("a.de", "\n".join(TARGETS))
     preset = tmp_path / "translator"
@@ -103,7 +104,6 @@ def test_a_translator_is_trained(run, write, writer, tmp_path):
     assert abs(float(rows["validation loss"]) - expected["loss"]) > 1e-3  # it is the smoothed one
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_a_translator_is_measured(run, fail, write, preset, critic, asked):
     file, targets = (
         write("a.en", "\n".join(SOURCES) + "\n"),

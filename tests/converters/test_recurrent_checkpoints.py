@@ -24,12 +24,16 @@ from keras_lm.tokenizers import CharacterTokenizer
 D, U, E = 8, 12, 5
 ELMO_FORMS = {
     "one layer, in the wrapper of several": {"layers": 1},
-    "one layer alone": {"layers": 1, "cell": "RNN_{}/RNN/LSTMCell"},
+    "one layer alone, without clips": {
+        "layers": 1,
+        "cell": "RNN_{}/RNN/LSTMCell",
+        "cell_clip": None,
+        "projection_clip": None,
+    },
     "three layers": {"layers": 3, "units": D},
     "no projection of cells": {"units": D, "project_cells": False},
     "no projection of words, no highway": {"filters": [[2, D]], "project_words": False, "gates": 0},
     "tanh, not residual, short words": {"activation": "tanh", "residual": False, "characters": 25},
-    "without clips": {"cell_clip": None, "projection_clip": None},
     "clips that bind": {"cell_clip": 0.5, "projection_clip": 0.2},
 }
 SENTENCES = [["Hello", "x" * 200, "é😀"], [], [b"\xff\xfe\x00", "a"]]
@@ -245,7 +249,7 @@ def test_pooling_as_fastai_does_in_any_of_its_layouts():
     """Whole chunks of padding before, the rest of it after; the last chunks within a length."""
     rng = np.random.default_rng(0)
     compared = 0
-    for _ in range(40):
+    for _ in range(20):
         chunk = int(rng.integers(2, 8))
         length = chunk * int(rng.integers(1, 4))
         lengths = np.sort(rng.integers(1, 30, size=3))[::-1]
@@ -269,7 +273,7 @@ def test_pooling_as_fastai_does_in_any_of_its_layouts():
         head = ConcatPoolingClassifier(2, pooled_length=length, pooled_chunk=chunk)
         pooled = head.pool(x, (~is_pad).astype("int32"))
         np.testing.assert_allclose(pooled, np.concatenate(expected, -1), atol=1e-6)
-    assert compared > 20
+    assert compared > 10
 
 
 def test_a_qrnn_is_refused(goldens, tmp_path):

@@ -101,12 +101,12 @@ def test_more_rows_than_a_block(tmp_path):
         ("glove.txt", b"a 1 2\n" + b"0 " * 2**20, "line 2: it is longer than 1048576 bytes"),
         (
             "x.vec.gz",
-            gzip.compress(b"3 2\na 1 2\n" + bytes(2**25), mtime=0),
+            gzip.compress(b"3 2\na 1 2\n" + bytes(2**25), 1, mtime=0),
             "line 3: it is longer than",
         ),
         (
             "x.bin.gz",
-            gzip.compress(b"9000000 8\n" + (b"a " + bytes(32)) * 10**6, mtime=0),
+            gzip.compress(b"9000000 8\n" + (b"a " + bytes(32)) * 10**6, 6, mtime=0),
             "unfolds to more",
         ),
     ],

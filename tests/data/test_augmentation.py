@@ -71,6 +71,7 @@ def test_words_become_likely_and_near_ones(masked_lm, vectors):
     assert {text.split()[0] for text in versions[4]} == {w.capitalize() for w in unlikely}
 
 
+@pytest.mark.eager
 def test_only_the_seed_and_the_text_decide(masked_lm, vectors):
     few = {"candidates": 5, "copies": 6}
     together = augment_texts(TEXTS, masked_lm, vectors, **few)

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -35,7 +37,10 @@ def lists(dataset):
     return [np.asarray(element).tolist() for element in dataset.as_numpy_iterator()]
 
 
-@pytest.mark.parametrize("form", ["list", "dataset", "batches"])
+@pytest.mark.parametrize(
+    "form",
+    ["dataset", *(pytest.param(form, marks=pytest.mark.eager) for form in ("list", "batches"))],
+)
 def test_windows_hold_the_corpus_and_no_padding(tokenizer, tokens, form):
     documents = TEXTS
     if form != "list":
@@ -46,6 +51,7 @@ def test_windows_hold_the_corpus_and_no_padding(tokenizer, tokens, form):
     assert windows == [tokens[i * S : i * S + S + 1] for i in range(number)]
 
 
+@pytest.mark.eager
 def test_rest_is_kept_on_request(tokenizer, tokens):
     windows = lists(data.token_windows(TEXTS, tokenizer, 1000, drop_remainder=False))
     assert windows == [tokens]
@@ -68,9 +74,11 @@ def test_batches_pad_only_what_is_too_short(tokenizer, tokens):
     assert predicted == tokens[1:]
 
 
+@pytest.mark.eager
 def test_order_of_an_epoch_follows_from_seed_and_number(tokenizer):
-    windows = data.token_windows(TEXTS, tokenizer, S)
-    number = len(lists(windows))
+    everything = lists(data.token_windows(TEXTS, tokenizer, S))
+    windows = tf.data.Dataset.from_tensor_slices(np.array(everything, "int32"))
+    number = len(everything)
 
     def order(seed, epoch, skip=0):
         batches = data.epoch_batches(windows, 3, seed, epoch).skip(skip)
@@ -83,13 +91,14 @@ def test_order_of_an_epoch_follows_from_seed_and_number(tokenizer):
     assert order(0, 0, skip=2) == first[2:]
     assert len({str(order(*which)) for which in [(0, 0), (0, 1), (1, 0), (1, 1)]}) == 4
     assert len(first) == number // 3
-    everything = [labels[1:] for labels in lists(windows)]
+    everything = [window[1:] for window in everything]
     assert all(row in everything for batch in first for row in batch)
     rows = [tuple(row) for batch in order(2**40, 3) for row in batch]
     expected = [tuple(row) for row in everything]
     assert all(rows.count(row) <= expected.count(row) for row in rows)  # none twice
 
 
+@pytest.mark.eager
 def test_blocks_are_shuffled_apart(tokenizer, monkeypatch):
     monkeypatch.setattr("keras_lm.data.packed_windows.SHUFFLED_TOGETHER", 4)
     windows = tf.data.Dataset.range(12, output_type=tf.int32).map(lambda i: tf.fill([3], i))
@@ -114,6 +123,7 @@ def test_documents_of_files(tmp_path):
         data.read_documents(patterns, document="page")
 
 
+@pytest.mark.eager
 def test_bad_arguments(tokenizer):
     with pytest.raises(ValueError, match="sequence_length=0"):
         data.token_windows(TEXTS, tokenizer, 0)
@@ -131,10 +141,17 @@ def test_bad_arguments(tokenizer):
 # === Shards ===
 
 
+@pytest.fixture(scope="module")
+def written(tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written") / "tokens"
+    return folder, data.write_token_shards(TEXTS, tokenizer, S, folder, num_shards=3)
+
+
 @pytest.fixture
-def shards(tokenizer, tmp_path):
-    number = data.write_token_shards(TEXTS, tokenizer, S, tmp_path / "tokens", num_shards=3)
-    return tmp_path / "tokens", number
+def shards(written, tmp_path):
+    """A folder of them to change, and the number of windows in it."""
+    folder, number = written
+    return pathlib.Path(shutil.copytree(folder, tmp_path / "tokens")), number
 
 
 def test_shards_hold_each_window_once(tokenizer, shards):
@@ -154,22 +171,27 @@ def test_shards_hold_each_window_once(tokenizer, shards):
     assert index.keys() == about
 
 
+@pytest.mark.eager
 def test_workers_share_the_windows(tokenizer, shards):
     folder, number = shards
     everything = lists(data.read_token_shards(folder))
-    for workers in (2, 4, 5, number):
-        parts = [
-            lists(data.read_token_shards(folder, worker=i, num_workers=workers))
-            for i in range(workers)
-        ]
+
+    def part(worker, workers):
+        return lists(data.read_token_shards(folder, worker=worker, num_workers=workers))
+
+    for workers in (2, 4, 5):
+        parts = [part(i, workers) for i in range(workers)]
         assert {len(part) for part in parts} <= {number // workers, number // workers + 1}
         assert [w for part in parts for w in part] == everything
+    for i in (0, number // 2, number - 1):  # a window each
+        assert part(i, number) == [everything[i]]
     with pytest.raises(ValueError, match="worker=4"):
         data.read_token_shards(folder, worker=4, num_workers=4)
     with pytest.raises(ValueError, match="num_workers=999"):
         data.read_token_shards(folder, worker=0, num_workers=999)
 
 
+@pytest.mark.eager
 def test_a_worker_reads_no_more_shards_than_it_needs(tokenizer, shards):
     folder, _ = shards
     shard = folder / "tokens-00002-of-00003.tfrecord"
@@ -180,6 +202,7 @@ def test_a_worker_reads_no_more_shards_than_it_needs(tokenizer, shards):
     assert data.read_token_shards(folder, verify=False)
 
 
+@pytest.mark.eager
 def test_writing_replaces_shards_and_nothing_else(tokenizer, shards, tmp_path):
     folder, number = shards
     assert data.write_token_shards(TEXTS * 2, tokenizer, S, folder) > number
@@ -196,6 +219,7 @@ def test_writing_replaces_shards_and_nothing_else(tokenizer, shards, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "tokens"]
 
 
+@pytest.mark.eager
 def test_damage_is_found_before_training(tokenizer, shards):
     folder, _ = shards
     other = BytePairTokenizer(["<|endoftext|>", *BYTES.values()], [], eos_token="<|endoftext|>")

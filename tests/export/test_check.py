@@ -5,22 +5,19 @@ import sys
 import numpy as np
 import pytest
 
-from keras_lm import tasks
 from keras_lm.export import ExportCheckError, check
 
 module = sys.modules["keras_lm.export.check"]  # its name in the package is the function's
 
 
 @pytest.fixture(scope="module")
-def task(make_backbone, tokenizer):
-    return tasks.TextClassifier(
-        make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer, text_pair=True
-    )
+def task(exported_as):
+    return exported_as("classifier of pairs").task
 
 
 @pytest.fixture(scope="module")
-def folder(task, tmp_path_factory):
-    return task.export(tmp_path_factory.mktemp("models"))
+def folder(exported_as):
+    return exported_as("classifier of pairs").folder
 
 
 def test_saved_model_in_a_fresh_process(folder, task, texts):
@@ -42,6 +39,7 @@ def answers(task, texts, folder, monkeypatch):
     return right
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     ("name", "falsify", "words"),
     [
@@ -59,12 +57,14 @@ def test_wrong_answers(name, falsify, words, answers, folder, task, texts):
         check(folder, task, (texts, texts[::-1]))
 
 
+@pytest.mark.eager
 def test_tolerance_is_the_users(answers, folder, task, texts):
     answers["scores"] = answers["scores"] + 1e-3
     report = check(folder, task, (texts, texts[::-1]), tolerance=1e-2)
     assert report.differences["scores"] == pytest.approx(1e-3, rel=1e-2)
 
 
+@pytest.mark.eager
 def test_of_strings_the_tolerance_is_the_share_that_may_differ(answers, folder, task, texts):
     answers["labels"] = np.where(np.arange(len(texts)) == 2, b"ugly", answers["labels"])
     share = 1 / len(texts)

@@ -55,8 +55,16 @@ def folder(task, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def model(folder):
-    return SavedModel(folder)
+def server(folder):
+    with Server(folder.parent) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def model(server):
+    """What the server has in memory, warm."""
+    with server._models.lease("writer") as saved_model:
+        return saved_model
 
 
 def texts(answer):
@@ -70,6 +78,7 @@ def prompts(*rows):
 # === generate ===
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "options",
     [
@@ -90,6 +99,7 @@ def test_generates_what_the_task_does(model, task, options):
     assert served["num_prompt_tokens"][1] == 1  # the bos token
 
 
+@pytest.mark.eager
 def test_each_row_has_its_own_options(model, task):
     served = model.run(
         "generate",
@@ -114,6 +124,7 @@ def test_default_signature_takes_prompts_alone(model, task):
     assert texts(served) == texts(model.run("generate", prompts()))
 
 
+@pytest.mark.eager
 def test_stop_string_across_tokens(model, task):
     (text,) = task.generate("Hello", max_new_tokens=12)
     pieces = [
@@ -140,6 +151,7 @@ def test_batch_without_rows(model):
 # === score ===
 
 
+@pytest.mark.eager
 def test_scores_as_the_task_does(model, task):
     served, expected = model.run("score", {"text": prompts()["prompt"]}), task.score(PROMPTS)
     assert set(served) == set(expected)
@@ -161,6 +173,7 @@ def greedily(model, step, number):
     return np.concatenate(ids, axis=1), answer
 
 
+@pytest.mark.eager
 def test_client_drives_decoding(model, task):
     rows = prompts(*PROMPTS[:4])
     first = model.run("tokenize", rows)
@@ -277,12 +290,6 @@ def test_tflite_gives_no_text_to_check(task, tmp_path):
 # === Served ===
 
 
-@pytest.fixture(scope="module")
-def server(folder):
-    with Server(folder.parent) as running:
-        yield running
-
-
 def ask(server, body):
     request = urllib.request.Request(
         f"{server.rest_url}/v1/models/writer:predict", json.dumps(body).encode()
@@ -298,6 +305,7 @@ def options(task):
     return defaults | {"max_new_tokens": task.default_max_new_tokens}
 
 
+@pytest.mark.eager
 def test_rest(server, task, options):
     expected = task.generate(["Hello", "a prompt"])
     answer = ask(server, {"instances": ["Hello", "a prompt"]})
@@ -330,6 +338,7 @@ def test_bad_options_are_refused_and_the_server_goes_on(server, options, bad, me
     assert ask(server, {"instances": ["Hello"]})["predictions"]
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("protocol", ["rest", "grpc"])
 def test_client_leaves_options_out(server, task, protocol):
     url = server.rest_url if protocol == "rest" else f"grpc://{server.grpc_address}"
@@ -381,6 +390,7 @@ def test_client_sends_all_inputs_over_rest(server, monkeypatch):
 # === Streams ===
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -399,12 +409,14 @@ def test_streams_what_the_task_generates(model, task, chosen):
         assert 0 <= end["num_tokens"] <= chosen.get("max_new_tokens", task.default_max_new_tokens)
 
 
+@pytest.mark.eager
 def test_a_stream_takes_all_defaults(model, options, task):
     options = {name: value for name, value in options.items() if name != "stop"}
     *pieces, _ = model.stream({"prompt": "Hello", **options})
     assert "".join(piece["text"] for piece in pieces) == task.generate("Hello")[0]
 
 
+@pytest.mark.eager
 def test_client_reads_a_stream(server, task):
     chosen = {"temperature": 4.0, "seed": 3, "max_new_tokens": 12}
     with Client(server.rest_url, "writer") as client:
@@ -453,9 +465,13 @@ def test_a_client_that_goes_ends_its_stream(server):
     assert not server._models.is_busy
 
 
-def test_an_export_from_before_streams_says_so(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "1")
-    (tmp_path / "1" / "assets.extra" / "generation.json").unlink()
+def test_holds_the_limits_of_streams(folder, task):
+    limits = json.loads((folder / "assets.extra" / "generation.json").read_text())
+    assert limits == task.limits._asdict()
+
+
+def test_an_export_from_before_streams_says_so(exported_as, tmp_path):
+    shutil.copytree(exported_as("vectors of tokens").folder, tmp_path / "1")  # a small one
     with pytest.raises(ServingError, match="export it again"):
         SavedModel(tmp_path / "1").stream({"prompt": "a"})
     (tmp_path / "1" / "assets.extra" / "generation.json").write_text("{}")

@@ -30,6 +30,8 @@ TEXTS = [
 ]
 CHARACTERS = 10
 
+pytestmark = pytest.mark.eager  # what the tasks say; exports are graphs all the same
+
 
 def spread(model):
     """Put the weights of a model as far apart as those of a trained one."""
@@ -169,31 +171,37 @@ def version(extractor, tmp_path_factory):
     return extractor.export(tmp_path_factory.mktemp("export") / "elmo")
 
 
-def test_elmo_is_served_words_and_strings(extractor, version):
+@pytest.fixture(scope="module")
+def server(version):
+    with Server(version.parent) as running:
+        yield running
+
+
+def test_elmo_is_served_words_and_strings(extractor, server):
     sentences = [["do", "n't"], ["a.b", "c", "d"]]
     filled = [[*row, *[""] * (3 - len(row))] for row in sentences]
     expected = extractor.embed(sentences)["embedding"]  # (2, 3, layers, 8)
     assert expected.shape == (2, 3, 3, 8)
-    with Server(version.parent) as server:
-        url = f"{server.rest_url}/v1/models/elmo:predict"
+    url = f"{server.rest_url}/v1/models/elmo:predict"
 
-        def ask(signature, rows):
-            body = {"signature_name": signature, "instances": rows}
-            answer = requests.post(url, json=body, timeout=60).json()
-            return np.array(answer["predictions"], "float32")
+    def ask(signature, rows):
+        body = {"signature_name": signature, "instances": rows}
+        answer = requests.post(url, json=body, timeout=60).json()
+        return np.array(answer["predictions"], "float32")
 
-        np.testing.assert_allclose(ask("tokens", filled), expected, atol=1e-5)
-        texts = ["do nt", "c d"]
-        for signature in ("default", "serving_default"):
-            own = extractor.embed(texts)["embedding"]
-            np.testing.assert_allclose(ask(signature, texts), own, atol=1e-5)
+    np.testing.assert_allclose(ask("tokens", filled), expected, atol=1e-5)
+    texts = ["do nt", "c d"]
+    own = extractor.embed(texts)["embedding"]
+    for signature in ("default", "serving_default"):
+        np.testing.assert_allclose(ask(signature, texts), own, atol=1e-5)
     assert not expected[0, 2].any()  # what is filled up is no word
 
 
-def test_layers_of_the_module(extractor, version):
+def test_layers_of_the_module(extractor, server):
     """What it called word_emb, lstm_outputs1, lstm_outputs2, and default."""
-    serve = tf.saved_model.load(str(version)).signatures["default"]
-    embedding = serve(text=tf.constant(["one two", "three"]))["embedding"].numpy()
+    with server._models.lease("elmo") as model:
+        texts = {"text": np.array(["one two", "three"], object)}
+        embedding = model.run("default", texts)["embedding"]
     packed = extractor.preprocess({"text": tf.constant(["one two", "three"])})
     states = keras.Model(extractor.backbone.input, extractor.backbone.hidden_states)(packed)
     for number in range(3):

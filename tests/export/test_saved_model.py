@@ -10,10 +10,6 @@ from keras_lm import export, files, tasks
 from keras_lm.export.numbered_versions import write_version
 
 
-def load(folder):
-    return tf.saved_model.load(str(folder)).signatures
-
-
 def columns_of(task, texts):
     """The texts of one batch; a task of pairs gets them against themselves, reversed."""
     rows = [text.encode() if isinstance(text, str) else text for text in texts]
@@ -33,31 +29,22 @@ def assert_equal(found, expected, tolerance=1e-5):
             np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance)
 
 
-CASES = {
-    "classifier": lambda backbone, **a: tasks.TextClassifier(
-        backbone(), class_names=["bad", "good"], **a
-    ),
-    "multi-label pairs": lambda backbone, **a: tasks.TextClassifier(
-        backbone(), class_names=["x", "y", "z"], multi_label=True, text_pair=True, **a
-    ),
-    "regressor on a scalar mix": lambda backbone, **a: tasks.TextRegressor(
-        tasks.FeatureExtractor(backbone(), layers="scalar_mix"), **a
-    ),
-    "vectors of tokens": lambda backbone, **a: tasks.FeatureExtractor(
-        backbone(), pooling="none", **a
-    ),
-    "fill mask": lambda backbone, **a: tasks.MaskedLM(backbone(), **a),
-    "pretrainer of pairs": lambda backbone, **a: tasks.Pretrainer(backbone(), text_pair=True, **a),
-}
+CASES = [
+    "classifier of pairs",
+    "multi-label pairs",
+    "regressor of pairs on a scalar mix",
+    "vectors of tokens",
+    "fill mask",
+    "pretrainer of pairs",
+]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_both_signatures_answer_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
-    task = CASES[case](make_backbone, tokenizer=tokenizer)
+def test_both_signatures_answer_as_the_task(case, exported_as, texts):
+    task, _, signatures = exported_as(case)
     if case == "fill mask":
         texts = [*texts, "the [MASK] was [MASK] !", "[MASK] " * 30]
     columns = columns_of(task, texts)
-    signatures = load(task.export(tmp_path))
 
     assert_equal(signatures["serving_default"](**columns), task.answer(columns))
 
@@ -68,11 +55,9 @@ def test_both_signatures_answer_as_the_task(case, make_backbone, tokenizer, text
     assert_equal(signatures["tokens"](**packed), raw)
 
 
-def test_empty_batch_and_half_precision(make_backbone, tokenizer, texts, tmp_path):
-    task = tasks.TextClassifier(
-        make_backbone(dtype="mixed_bfloat16"), num_classes=2, tokenizer=tokenizer
-    )
-    serve = load(task.export(tmp_path))["serving_default"]
+def test_empty_batch_and_half_precision(exported_as, texts):
+    task, _, signatures = exported_as("half precision, fixed length")
+    serve = signatures["serving_default"]
     answer = serve(text=columns_of(task, texts)["text"])
     assert answer["scores"].dtype == tf.float32
     # The graph rounds where it fuses, and fusing differs between a graph and single operations.
@@ -83,13 +68,14 @@ def test_empty_batch_and_half_precision(make_backbone, tokenizer, texts, tmp_pat
     assert answer["labels"].shape == (0,)
 
 
-def test_half_precision_vectors_are_served_as_float32(make_backbone, tokenizer, tmp_path):
+def test_half_precision_vectors_are_served_as_float32(make_backbone, tokenizer):
     task = tasks.FeatureExtractor(make_backbone(dtype="mixed_bfloat16"), tokenizer=tokenizer)
-    signatures = load(task.export(tmp_path))
+    signatures = task.signatures.functions()  # what an export writes
     for name in ("serving_default", "tokens"):
         assert signatures[name].structured_outputs["embedding"].dtype == tf.float32
 
 
+@pytest.mark.eager
 def test_folder_holds_weights_once_and_nothing_of_training(
     make_backbone, tokenizer, texts, tmp_path
 ):
@@ -108,9 +94,8 @@ def test_folder_holds_weights_once_and_nothing_of_training(
     assert sorted(saved) == sorted(list(w.shape) for w in task.weights)
 
 
-def test_unused_weights_stay_out(make_backbone, tokenizer, tmp_path):
-    task = tasks.FeatureExtractor(make_backbone(), tokenizer=tokenizer)  # has no use for a pooler
-    folder = task.export(tmp_path)
+def test_unused_weights_stay_out(exported_as):
+    _, folder, _ = exported_as("vectors of tokens")  # has no use for a pooler
     saved = [name for name, _ in tf.train.list_variables(str(folder / "variables" / "variables"))]
     assert any("token_embedding" in name for name in saved)
     assert not any("pooler" in name for name in saved)

@@ -19,6 +19,8 @@ TEXTS = [
     "THE END",
 ]
 
+pytestmark = pytest.mark.eager  # what the tasks say; exports are graphs all the same
+
 
 @pytest.fixture(scope="module")
 def make_task(make_backbone):

@@ -18,57 +18,45 @@ def load(folder):
     return tf.saved_model.load(str(folder)).signatures
 
 
-@pytest.fixture(scope="module")
-def task(make_backbone, tokenizer):
-    """Nearly all of its weights are in matrices, one of them of a size that 64 does not divide."""
-    backbone = make_backbone(hidden_dim=260, intermediate_dim=1001, num_heads=4)
-    for weight in backbone.weights:
-        weight.assign(weight * 0.3)
-    return tasks.TextClassifier(backbone, class_names=["bad", "good"], tokenizer=tokenizer)
-
-
-@pytest.fixture(scope="module")
-def exported(task, tmp_path_factory):
-    """Folders by weights."""
-    folder = tmp_path_factory.mktemp("models")
-    return {weights: task.export(folder, weights=weights) for weights in ("float32", *SHARES)}
-
-
 @pytest.mark.parametrize("weights", SHARES)
-def test_files_are_smaller_and_answers_are_as_the_tasks(weights, exported, task, texts):
+def test_files_are_smaller_and_answers_are_as_the_tasks(weights, stored, texts):
     def size(weights):
-        return files.size(exported[weights] / "variables")
+        return files.size(stored[weights].folder / "variables")
+
+    task, folder, functions = stored[weights]
 
     assert size(weights) == pytest.approx(SHARES[weights] * size("float32"), rel=0.03)
-    found = load(exported[weights])["serving_default"](text=tf.constant(texts))
+    found = functions["serving_default"](text=tf.constant(texts))
     expected = task.classify(texts)
     difference = np.abs(found["scores"] - expected["scores"]).max()
     assert 0 < difference < {"float16": 0.001, "int8": 0.02}[weights]
-    described = inspect_saved_model(exported[weights], [])
+    described = inspect_saved_model(folder, [])
     assert described["parameters"] == task.count_params()
     assert weights in described["dtype"]
 
 
-def test_models_loaded_side_by_side_keep_their_weights(exported, texts):
-    loaded = {weights: load(folder) for weights, folder in exported.items()}
-    again = load(exported["int8"])
+def test_models_loaded_side_by_side_keep_their_weights(stored, texts):
+    loaded, again = load(stored["int8"].folder), load(stored["int8"].folder)
 
     def scores(signatures):
         return signatures["serving_default"](text=tf.constant(texts))["scores"].numpy()
 
-    both = [scores(loaded[weights]) for weights in ("int8", "float16")]
+    both = [scores(loaded), scores(stored["float16"].signatures)]
     assert np.abs(both[0] - both[1]).max() > 0
-    del loaded["int8"]
+    del loaded
     np.testing.assert_array_equal(scores(again), both[0])
 
 
-def test_what_moves_answers_too_far_stays_invisible(task, texts, tmp_path):
+@pytest.mark.eager
+@pytest.mark.usefixtures("checked_here")
+def test_what_moves_answers_too_far_stays_invisible(wide_task, texts, tmp_path):
     words = r"scores differs by .*tolerance=1e-09.*weights='int8'.*larger tolerance"
     with pytest.raises(ExportCheckError, match=words):
-        task.export(tmp_path / "models", weights="int8", texts=texts, tolerance=1e-9)
+        wide_task.export(tmp_path / "models", weights="int8", texts=texts, tolerance=1e-9)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.eager
 def test_frozen_weights_answer_as_the_task_does(make_backbone, tokenizer, texts, tmp_path):
     task = tasks.TextClassifier(
         make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer, text_pair=True
@@ -98,30 +86,31 @@ def test_frozen_weights_answer_as_the_task_does(make_backbone, tokenizer, texts,
 
 
 def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
-    exported, task, tmp_path, monkeypatch
+    wide_task, tmp_path, monkeypatch
 ):
     for options, words in (
         ({"weights": "float16"}, "freeze=True with weights='float16'"),
         ({"format": "litert"}, "weights of a .tflite are constants anyway"),
     ):
         with pytest.raises(ValueError, match=words):
-            task.export(tmp_path / "model", freeze=True, **options)
+            wide_task.export(tmp_path / "model", freeze=True, **options)
     monkeypatch.setattr(signatures, "LARGEST_GRAPH", 1000)
     with pytest.raises(ValueError, match=r"freeze=True puts the weights .* take 0.0 GB"):
-        task.export(tmp_path / "model", freeze=True)
+        wide_task.export(tmp_path / "model", freeze=True)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("int8_products")
-def test_int8_matrices_of_more_than_a_graph_may_have_are_refused(task, tmp_path, monkeypatch):
-    monkeypatch.setattr(signatures, "LARGEST_GRAPH", task.count_params() // 2)
+def test_int8_matrices_of_more_than_a_graph_may_have_are_refused(wide_task, tmp_path, monkeypatch):
+    monkeypatch.setattr(signatures, "LARGEST_GRAPH", wide_task.count_params() // 2)
     with pytest.raises(ValueError, match=r"freeze=True puts the weights .* take 0.0 GB"):
-        task.export(tmp_path / "model", weights="int8", freeze=True)
+        wide_task.export(tmp_path / "model", weights="int8", freeze=True)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("int8_products")
-def test_frozen_int8_weights_are_multiplied_in_int8(task, exported, texts, tmp_path):
+def test_frozen_int8_weights_are_multiplied_in_int8(stored, texts, tmp_path):
+    task = stored["float32"].task
     folder = task.export(tmp_path, weights="int8", freeze=True)
     functions = load(folder)
     answer = functions["serving_default"]
@@ -133,7 +122,7 @@ def test_frozen_int8_weights_are_multiplied_in_int8(task, exported, texts, tmp_p
     assert set(functions) == {"serving_default", "tokenize", "classify"}
     described = inspect_saved_model(folder, [])
     assert described["parameters"] == pytest.approx(task.count_params(), abs=2)
-    assert files.size(folder) < 0.5 * files.size(exported["float32"])
+    assert files.size(folder) < 0.5 * files.size(stored["float32"].folder)
     products = [
         node
         for function in answer.graph.as_graph_def().library.function
@@ -143,29 +132,29 @@ def test_frozen_int8_weights_are_multiplied_in_int8(task, exported, texts, tmp_p
     assert len(products) == 5  # of attention and feed-forward, two each, and the pooler's
 
 
-def test_int8_products_without_onednn_are_refused(task, tmp_path, monkeypatch):
+def test_int8_products_without_onednn_are_refused(wide_task, tmp_path, monkeypatch):
     def missing(*_):
         raise tf.errors.InternalError(None, None, "Missing 0-th output")
 
     monkeypatch.setattr(tensorflow_layers, "_multiply_int8", missing)
     with pytest.raises(ValueError, match=r"oneDNN, which is off .* TF_ENABLE_ONEDNN_OPTS=1"):
-        task.export(tmp_path / "model", weights="int8", freeze=True)
+        wide_task.export(tmp_path / "model", weights="int8", freeze=True)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.thorough
-def test_the_same_of_a_tflite(task, exported, texts, tmp_path):
+def test_the_same_of_a_tflite(wide_task, texts, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = tmp_path / "model.tflite"
     sizes, graph = {}, 600_000
     for weights in ("float32", *SHARES):
-        task.export(path, format="litert", weights=weights, texts=texts, tolerance=0.05)
+        wide_task.export(path, format="litert", weights=weights, texts=texts, tolerance=0.05)
         sizes[weights] = path.stat().st_size - graph
     assert sizes["float16"] < 0.6 * sizes["float32"]
     assert sizes["int8"] < 0.4 * sizes["float32"]
     before = path.read_bytes()
     with pytest.raises(ExportCheckError, match="larger tolerance"):
-        task.export(path, format="litert", weights="int8", texts=texts, tolerance=1e-9)
+        wide_task.export(path, format="litert", weights="int8", texts=texts, tolerance=1e-9)
     assert path.read_bytes() == before
 
 
@@ -184,6 +173,7 @@ def gpt2(goldens):
     return backbone, tokenizer
 
 
+@pytest.mark.eager
 def test_a_tokenizers_tables_remain_in_a_frozen_graph(gpt2, tmp_path):
     backbone, tokenizer = gpt2
     task = tasks.TextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
@@ -215,9 +205,9 @@ def test_a_loop_reads_stored_weights_too(gpt2, tmp_path):
     assert len(tables) == 6  # tokens, positions, and four matrices of a block
 
 
-def test_mistakes_have_clear_words(task, tmp_path):
+def test_mistakes_have_clear_words(wide_task, tmp_path):
     with pytest.raises(ValueError, match=r"weights='int4': use one of \['float32', 'float16', "):
-        task.export(tmp_path / "models", weights="int4")
+        wide_task.export(tmp_path / "models", weights="int4")
     with pytest.raises(ValueError, match="needs texts"):
-        task.export(tmp_path / "models", weights="int8", tolerance=0.1)
+        wide_task.export(tmp_path / "models", weights="int8", tolerance=0.1)
     assert list(tmp_path.iterdir()) == []

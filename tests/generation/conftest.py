@@ -10,13 +10,16 @@ SIZE = 97
 class ToyModel:
     """What a token is followed by, by a table and a number that sums up the tokens so far.
 
-    The number is that of the model's tokens, each times the square of its place.
+    The number is that of the model's tokens, each times the square of its place. `calls`, a
+    variable, counts from when the newest model was made.
     """
 
+    calls = None
+
     def __init__(self, vocabulary_size, seed=0, scale=2.0):
+        self.calls.assign(0)
         random = np.random.default_rng(seed)
         self.table = (scale * random.normal(size=(SIZE, vocabulary_size))).astype("float32")
-        self.calls = 0
 
     def logits(self, tokens):
         """The same for a list of all tokens, in numpy."""
@@ -27,7 +30,7 @@ class ToyModel:
         return {"number": tf.zeros([rows], tf.int32), "tokens": tf.zeros([rows], tf.int32)}
 
     def next_logits(self, token_ids, padding_mask, cache):
-        self.calls += 1
+        self.calls.assign_add(1)
         place = cache["tokens"][:, None] + tf.cumsum(padding_mask, axis=1)
         number = cache["number"] + tf.reduce_sum(padding_mask * (token_ids + 1) * place**2, axis=1)
         cache = {
@@ -40,42 +43,52 @@ class ToyModel:
 class RememberingModel(ToyModel):
     """It can take tokens back, and looks only at the last `memory` tokens, if that is given."""
 
-    def __init__(self, vocabulary_size, seed=0, scale=2.0, memory=None):
+    columns = None
+
+    def __init__(self, vocabulary_size, seed=0, scale=2.0, memory=999):
         super().__init__(vocabulary_size, seed, scale)
-        self.memory = memory
-        self.columns = 0
+        self.columns.assign(0)
+        self.memory = np.array(memory, "int32")
 
     def logits(self, tokens):
-        return super().logits(tokens if self.memory is None else tokens[-self.memory :])
+        return super().logits(tokens[-self.memory :])
 
     def initial_state(self, rows, length):
-        return {"ids": np.full([rows, length], -1), "length": np.zeros([rows], "int32")}
+        return {"ids": tf.fill([rows, length], -1), "length": tf.zeros([rows], tf.int32)}
 
     def all_logits(self, token_ids, padding_mask, state):
-        self.calls += 1
-        self.columns += token_ids.shape[1]
-        ids, length = np.array(state["ids"]), np.array(state["length"])
-        new = np.where(padding_mask, token_ids, -1)
-        logits = np.zeros([*new.shape, self.table.shape[1]], "float32")
-        for row, column in np.ndindex(*new.shape):
-            ids[row, length[row] + column] = new[row, column]
-            tokens = [int(i) for i in ids[row, : length[row] + column + 1] if i >= 0]
-            logits[row, column] = self.logits(tokens)
-        return tf.constant(logits), {"ids": ids, "length": length + new.shape[1]}
+        rows, number = tf.unstack(tf.shape(token_ids))
+        self.calls.assign_add(1)
+        self.columns.assign_add(number)
+        columns = state["length"][:, None] + tf.range(number)  # (B, S)
+        cells = tf.stack([tf.repeat(tf.range(rows)[:, None], number, axis=1), columns], axis=-1)
+        new = tf.where(padding_mask > 0, token_ids, -1)
+        ids = tf.tensor_scatter_nd_update(state["ids"], cells, new)
+        real = tf.cast(ids >= 0, tf.int32)
+        place = tf.cumsum(real, axis=1)  # of each token among the real ones, from 1 on, (B, T)
+        last = tf.gather(place, columns, batch_dims=1)[..., None]  # (B, S, 1)
+        place = place[:, None]
+        since = tf.maximum(place - tf.maximum(last - self.memory, 0), 0)  # (B, S, T)
+        since = tf.where(place <= last, since, 0)
+        total = tf.reduce_sum((real * (ids + 1))[:, None] * since**2, axis=-1)
+        state = {"ids": ids, "length": state["length"] + number}
+        return tf.gather(self.table, total % SIZE), state
 
     def next_logits(self, token_ids, padding_mask, state):
         logits, state = self.all_logits(token_ids, padding_mask, state)
         return logits[:, -1], state
 
     def rewind(self, state, number):
-        return state | {"length": state["length"] - number.numpy()}
+        return state | {"length": state["length"] - number}
 
 
 @pytest.fixture(scope="session")
 def toy_model():
+    ToyModel.calls = tf.Variable(0)
     return ToyModel
 
 
 @pytest.fixture(scope="session")
-def remembering_model():
+def remembering_model(toy_model):
+    RememberingModel.columns = tf.Variable(0)
     return RememberingModel

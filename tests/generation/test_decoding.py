@@ -1,5 +1,6 @@
 """The loop × a slow reference that asks the model anew for each token."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -24,11 +25,38 @@ def ending(strings=(), ids=()):
     return Ending(tf.constant([END, *ids], tf.int32), strings, detokenize)
 
 
-def continued(model, prompts, ending, sequences=1, proposals=None, **options):
+@functools.cache
+def loop(cls, *, looks_up):
+    """`sample` for all models of a class, prompts, options and ends; its graph is traced once."""
+
+    def run(numbers, token_ids, mask, options, stop_ids, strings, sequences, proposals):
+        model = object.__new__(cls)
+        vars(model).update(numbers)
+        ends = Ending(stop_ids, strings, detokenize)
+        proposals = proposals if looks_up else None
+        return sample(model, token_ids, mask, options, ends, sequences, proposals)
+
+    def call(*given):
+        if "graph" not in vars(call):
+            specs = tf.nest.map_structure(spec_of_any_size, given)
+            call.graph = tf.function(run, autograph=False).get_concrete_function(*specs)
+        return call.graph(*given)
+
+    return run, call
+
+
+def spec_of_any_size(tensor):
+    return None if tensor is None else tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
+
+
+def continued(model, prompts, ending, sequences=1, proposals=None, in_graph=True, **options):
     options = batch_options(len(prompts), **options)
     rows = tf.ragged.constant(prompts, tf.int32)
     token_ids, mask = align(rows, tf.fill([len(prompts)], 99))
-    token_ids, number = sample(model, token_ids, mask, options, ending, sequences, proposals)
+    run = loop(type(model), looks_up=proposals is not None)[in_graph]
+    numbers = {name: tf.constant(value) for name, value in vars(model).items()}
+    whole = map(tf.constant, (sequences, proposals or 0))
+    token_ids, number = run(numbers, token_ids, mask, options, *ending[:2], *whole)
     return [row[:n].tolist() for row, n in zip(token_ids.numpy(), number.numpy())]
 
 
@@ -70,10 +98,11 @@ def test_the_model_reads_no_token_for_nothing(toy_model):
     model.table[:, END] = -99
     continued(model, PROMPTS, ending(), max_new_tokens=5)
     assert model.calls == 5  # the prompts, and all new tokens but the last
-    model.calls = 0
+    model.calls.assign(0)
     continued(model, PROMPTS, ending(), max_new_tokens=0)
     assert model.calls == 1
-    model.calls, model.table[:, END] = 0, 99
+    model.calls.assign(0)
+    model.table[:, END] = 99
     assert continued(model, PROMPTS, ending(), max_new_tokens=50) == [[]] * 4
     assert model.calls == 1  # all rows end at once
 
@@ -158,12 +187,13 @@ def test_no_rows(remembering_model, proposals):
 
 def test_prompts_are_read_in_parts(toy_model, monkeypatch):
     model, prompts = toy_model(len(LETTERS), 7), [*PROMPTS, [6, 7, 8] * 4]
-    expected = [greedy(model, prompt, 9) for prompt in prompts]
+    expected = [greedy(model, prompt, 5) for prompt in prompts]
     for columns, parts in ((5, 3), (6, 2), (12, 1)):
         monkeypatch.setattr(decoding, "COLUMNS_AT_ONCE", columns)
-        assert continued(model, prompts, ending(), max_new_tokens=9) == expected
-        model.calls = 0
-        continued(model, prompts, ending(), max_new_tokens=0)
+        anew = {"in_graph": False}  # in the graph is another number of columns
+        assert continued(model, prompts, ending(), max_new_tokens=5, **anew) == expected
+        model.calls.assign(0)
+        continued(model, prompts, ending(), max_new_tokens=0, **anew)
         assert model.calls == parts
 
 
@@ -184,12 +214,13 @@ def test_lookup_changes_no_token(remembering_model, options):
     prompts = [[1, 2, 3, 1, 2, 3, 1], [4], [5, 5, 5, 5, 5, 5], [2, 1]]
     options, proposed = {"max_new_tokens": 16} | options, 0
     stops = ending(["dg", "zz"], ids=[9])
-    for memory, proposals, ends in ((1, 3, ending()), (2, 8, stops), (None, 1, stops)):
+    for memory, proposals, ends in ((1, 3, ending()), (2, 8, stops), (999, 1, stops)):
         model = remembering_model(len(LETTERS), memory=memory)
         expected = continued(model, prompts, ends, **options)
-        columns, model.columns = model.columns, 0
+        columns = int(model.columns)
+        model.columns.assign(0)
         assert continued(model, prompts, ends, proposals=proposals, **options) == expected
-        proposed += model.columns - columns
+        proposed += int(model.columns) - columns
     assert proposed > 0
 
 
@@ -199,7 +230,7 @@ def test_lookup_takes_fewer_steps_where_a_text_repeats_itself(remembering_model)
         model.table[token + 1] = np.eye(11)[token % 10 + 1]  # 1, 2, …, 10, 1, 2, …
     text = continued(model, [[1, 2]], ending(), max_new_tokens=60)
     assert text[0][:18] == [*range(3, 11), *range(1, 11)] and model.calls == 60
-    model.calls = 0
+    model.calls.assign(0)
     assert continued(model, [[1, 2]], ending(), proposals=4, max_new_tokens=60) == text
     # The prompt and ten new tokens one by one, until the last two occur again; then five at a time.
     assert model.calls == 10 + 10

@@ -101,11 +101,11 @@ def test_gradients_are_those_of_the_likelihood():
     model = keras.Model(inputs, crf(inputs))
     labels = np.tile([[0, 1, 0, 1, 0, 1]], (4, 1))
     logits, mask = np.zeros((4, 6, 2), "float32"), np.ones((4, 6), "int32")
-    optimizer = keras.optimizers.Adam(0.1)
+    optimizer = keras.optimizers.Adam(0.2)
 
     import tensorflow as tf
 
-    @tf.function
+    @tf.function(autograph=False)
     def step():
         with tf.GradientTape() as tape:
             loss = -ops.mean(crf.log_likelihood(logits, labels, mask))
@@ -113,7 +113,7 @@ def test_gradients_are_those_of_the_likelihood():
         return loss
 
     optimizer.build(model.trainable_variables)
-    losses = [float(step()) for _ in range(60)]
+    losses = [float(step()) for _ in range(30)]
     assert losses[0] == pytest.approx(6 * np.log(2), rel=0.3)
     assert losses[-1] < 0.2
     np.testing.assert_array_equal(crf.decode(logits, mask), labels)

@@ -77,7 +77,7 @@ def test_no_candidates():
 
 def test_words_of_a_sample_weigh_by_their_chances():
     """A sum over a sample, each word divided by its chance, is in the mean that over all words."""
-    sample = tf.function(make(20)._sample)
+    sample = tf.function(make(20)._sample, autograph=False)
     seen, weight, number = np.zeros(V), np.zeros(V), 400
     for _ in range(number):
         words, log_expected = map(np.array, sample())

@@ -41,6 +41,7 @@ def load(folder):
     return {key: value.astype("int32") for key, value in inputs.items()}, arrays
 
 
+@pytest.mark.eager
 def test_huggingface(goldens, tmp_path, assert_equal, hidden_states):
     inputs, arrays = load(goldens("albert"))
     task = tasks.Pretrainer.from_preset(goldens("albert"))
@@ -60,6 +61,7 @@ def test_huggingface(goldens, tmp_path, assert_equal, hidden_states):
     np.testing.assert_array_equal(again(inputs)["token_logits"], outputs["token_logits"])
 
 
+@pytest.mark.eager
 def test_google_research(goldens, assert_equal, hidden_states):
     inputs, arrays = load(goldens("tf1-albert"))
     task = tasks.Pretrainer.from_preset(goldens("tf1-albert"))
@@ -85,6 +87,7 @@ def test_google_research(goldens, assert_equal, hidden_states):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.eager
 def test_groups_and_inner_groups(goldens, tmp_path, assert_equal, hidden_states):
     inputs, arrays = load(goldens("albert-seqcls"))
     task = tasks.TextClassifier.from_preset(goldens("albert-seqcls"))
@@ -141,6 +144,7 @@ def test_sharing(sharing):
     assert estimate(AlbertBackbone, **config)["parameters"] == backbone.count_params()
 
 
+@pytest.mark.eager
 def test_files_of_partly_shared_blocks(tmp_path, hidden_states):
     backbone = AlbertBackbone(**TINY, num_groups=2, sharing="attention")
     for weight in backbone.weights:
@@ -309,6 +313,7 @@ def test_text_is_cleaned_as_by_the_authors_code(goldens, vocabulary, tmp_path, n
     assert tokenizer.special_tokens["mask"] == "[MASK]"
 
 
+@pytest.mark.eager
 def test_a_folder_brings_its_tokenizer(variant, vocabulary):
     rows = SentencePieceTokenizer(vocabulary).vocabulary_size
     embedding = np.random.default_rng(0).normal(size=(rows, 24)).astype("float32")
@@ -336,6 +341,7 @@ def test_chinese_models_have_wordpiece(tmp_path, vocabulary):
 # === Pretraining ===
 
 
+@pytest.mark.eager
 def test_pretraining_on_pairs_of_sentences(vocabulary):
     tokenizer = AlbertBackbone.tokenizer_class.from_files(vocabulary.parent)
     sizes = TINY | {"num_layers": 1, "max_sequence_length": 24}

@@ -37,6 +37,7 @@ def load(folder):
 # === The references ===
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "folder, cls, backbone_class",
     [
@@ -72,6 +73,7 @@ def google(goldens, tmp_path, has_config):
 
 
 # Each network leaves the other over.
+@pytest.mark.eager
 @pytest.mark.filterwarnings("ignore:.*left over in the checkpoint")
 @pytest.mark.parametrize("has_config", [True, False])
 def test_google_research(goldens, tmp_path, has_config, assert_equal, hidden_states):
@@ -206,8 +208,17 @@ def test_operations_of_pretraining_include_the_generator():
 # === Folders as they are found ===
 
 
-@pytest.mark.parametrize("folder", ["electra-discriminator", "electra-generator"])
-@pytest.mark.parametrize("kind", ["no model type", "no prefix", "old names", "tied copy"])
+@pytest.mark.parametrize(
+    "folder, kind",
+    [
+        ("electra-discriminator", "no model type"),
+        ("electra-discriminator", "no prefix"),
+        ("electra-discriminator", "tied copy"),
+        ("electra-generator", "no model type"),
+        ("electra-generator", "old names"),
+        ("electra-generator", "tied copy"),
+    ],
+)
 def test_other_spellings(goldens, variant, folder, kind):
     def old(name):
         for new, other in (("weight", "gamma"), ("bias", "beta")):

@@ -21,6 +21,7 @@ def test_huggingface(goldens, assert_equals_causal_reference):
     assert_equals_causal_reference(backbone, np.load(goldens("openai-gpt") / "expected.npz"))
 
 
+@pytest.mark.eager
 def test_huggingface_with_both_heads(goldens, assert_equal, hidden_states):
     folder = goldens("openai-gpt-double-heads")
     arrays = np.load(folder / "expected.npz")

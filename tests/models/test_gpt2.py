@@ -24,9 +24,11 @@ TINY = {
 IDS = np.array([[4, 7, 9, 11, 23, 8], [31, 2, 2, 40, 5, 17]], "int32")
 
 
-@pytest.fixture(scope="module", params=["dense", "banded"])
+# Some blocks of the second are dense.
+@pytest.fixture(
+    scope="module", params=[pytest.param("dense", marks=pytest.mark.thorough), "banded"]
+)
 def backbone(request):
-    keras.utils.set_random_seed(0)
     if request.param == "dense":
         backbone = GPT2Backbone(**TINY)
     else:
@@ -144,8 +146,7 @@ def test_what_the_model_does_not_know_is_an_error(goldens, tmp_path, key, value)
 # === The cache ===
 
 
-@pytest.mark.parametrize("before, after", [(0, 0), (0, 3), (3, 0)])
-@pytest.mark.parametrize("split", [1, 4])
+@pytest.mark.parametrize("split, before, after", [(1, 0, 0), (4, 0, 3), (4, 3, 0)])
 def test_going_on_equals_reading_at_once(backbone, before, after, split):
     whole = sequence(backbone, IDS)
     first = backbone(padded(IDS[:, :split], before, after))
@@ -288,8 +289,7 @@ def test_a_row_of_padding_gives_finite_numbers(backbone):
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
 def test_precision(policy):
-    keras.utils.set_random_seed(0)
-    backbone = GPT2Backbone(**TINY, dtype=policy)
+    backbone = GPT2Backbone(**TINY | {"num_layers": 1}, dtype=policy)
     mask = np.array([[1] * 6, [0] * 6], "int32")
     outputs = backbone({"token_ids": IDS, "padding_mask": mask})
     compute = policy.removeprefix("mixed_")
@@ -308,11 +308,11 @@ def test_precision(policy):
 
 
 def test_what_adds_to_the_residual_starts_smaller():
-    backbone = GPT2Backbone(**TINY | {"num_layers": 8, "hidden_dim": 64, "intermediate_dim": 256})
-    block = backbone.blocks[5]
+    backbone = GPT2Backbone(**TINY | {"num_layers": 2, "hidden_dim": 64, "intermediate_dim": 256})
+    block = backbone.blocks[1]
     plain = np.std(block.feedforward.intermediate.kernel)
     for layer in (block.attention.output_dense, block.feedforward.output_dense):
-        assert np.std(layer.kernel) == pytest.approx(plain / 4, rel=0.05)  # sqrt(2 · 8)
+        assert np.std(layer.kernel) == pytest.approx(plain / 2, rel=0.05)  # sqrt(2 · 2)
 
 
 def test_size_names():

@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 
-import keras
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -35,7 +34,6 @@ def test_reference(goldens, assert_equals_causal_reference, name, cls):
 
 
 def test_banded_blocks_see_the_last_tokens_only():
-    keras.utils.set_random_seed(0)
     backbone = GPT3Backbone(**TINY, attention_windows=(2, None))
     sees = [
         (np.asarray(probabilities)[0, 0] > 0).sum(axis=-1).tolist()
@@ -45,7 +43,6 @@ def test_banded_blocks_see_the_last_tokens_only():
 
 
 def test_padding_does_not_count_in_a_band():
-    keras.utils.set_random_seed(0)
     backbone = GPT3Backbone(**TINY, attention_windows=(2,))
     prompt = {"token_ids": [[4, 7, 0, 0, 0]], "padding_mask": [[1, 1, 0, 0, 0]]}
     rest = backbone({"token_ids": [[9]], "cache": backbone(prompt)["cache"]})

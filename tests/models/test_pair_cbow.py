@@ -26,6 +26,7 @@ def test_the_equations():
         np.testing.assert_allclose(backbone(inputs)["pooled_output"], expected, atol=1e-5)
 
 
+@pytest.mark.eager
 def test_frozen_vectors_are_not_trained():
     frozen = WordVectorBackbone(6, 4)
     words = WordTokenizer(["<unk>", "<pad>", "x", "y", "z", "a"], "<unk>", "<pad>")

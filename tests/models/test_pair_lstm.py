@@ -72,7 +72,6 @@ def test_files_and_exports(task, tmp_path):
 
 def test_the_equations():
     """Attention and comparison by hand, from what the first LSTM gave."""
-    keras.utils.set_random_seed(0)
     backbone, _ = over_a_table()
     ids, segments = np.array([[2, 3, 4, 5, 1]]), np.array([[0, 0, 0, 1, 1]])
     mask = np.array([[1, 1, 1, 1, 0]])

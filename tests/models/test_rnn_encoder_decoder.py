@@ -115,8 +115,9 @@ def check(task, w, expected):
         np.testing.assert_allclose(found[name], np.array(value), atol=2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("attention", ["dot", "general", "concat"])
-@pytest.mark.parametrize("input_feeding", [False, True])
+@pytest.mark.parametrize(
+    "attention, input_feeding", [("dot", False), ("general", True), ("concat", True)]
+)
 def test_luong(attention, input_feeding):
     task = make(2, attention=attention, bidirectional=False, input_feeding=input_feeding)
     w = Weights(task)

@@ -127,6 +127,7 @@ def sentence_piece(goldens):
     return model.SerializeToString(), len(model.pieces) + 2
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("model_type", ["xlm-roberta", "roberta"])
 def test_the_files_decide_the_tokenizer(goldens, variant, sentence_piece, tmp_path, model_type):
     data, rows = sentence_piece
@@ -154,6 +155,7 @@ def test_the_files_decide_the_tokenizer(goldens, variant, sentence_piece, tmp_pa
     assert isinstance(task.tokenizer, BytePairTokenizer)
 
 
+@pytest.mark.eager
 def test_pairs_have_two_separators_between_them(goldens):
     tokenizer = BytePairTokenizer.from_files(goldens("tokenizers") / "bytebpe-roberta")
     sizes = TINY | {"vocabulary_size": tokenizer.vocabulary_size, "max_sequence_length": 32}
@@ -224,9 +226,15 @@ def write_torch(path, arrays, args):
 
 
 # A sum of two embeddings moves the output matrix too, so that the head's logits are others.
-@pytest.mark.parametrize("prefix", ["decoder.sentence_encoder.", "encoder.sentence_encoder."])
-@pytest.mark.parametrize("is_fused", [True, False])
-@pytest.mark.parametrize("folder", ["roberta", "roberta-seqcls"])
+@pytest.mark.parametrize(
+    "folder, is_fused, prefix",
+    [
+        ("roberta", True, "decoder.sentence_encoder."),
+        ("roberta", False, "encoder.sentence_encoder."),
+        ("roberta-seqcls", True, "encoder.sentence_encoder."),
+        ("roberta-seqcls", False, "decoder.sentence_encoder."),
+    ],
+)
 def test_fairseq(goldens, tmp_path, folder, prefix, is_fused, assert_equal, hidden_states):
     tensors = open_checkpoint(goldens(folder)).tensors
     arrays = {fairseq_names(name, prefix): np.asarray(tensors[name]) for name in tensors}
@@ -278,7 +286,7 @@ def test_fairseq_has_an_order_of_its_own_for_the_ids_of_gpt2(goldens, tmp_path):
     assert tokenizer.special_id("mask") == len(order) + 5 == tokenizer.vocabulary_size - 1
 
 
-@pytest.mark.parametrize("name", ["vh", "vl"])
+@pytest.mark.parametrize("name", ["vh", pytest.param("vl", marks=pytest.mark.thorough)])
 def test_a_published_model_of_antibodies_fills_in(tmp_path, name):
     spec = find_spec("sapiens")
     if spec is None:

@@ -32,6 +32,7 @@ def known(labels):
     return np.where(labels > 0, labels, IGNORED).astype("int32")
 
 
+@pytest.mark.eager
 def test_both_heads(goldens, reference, inputs, tmp_path, assert_equal, hidden_states):
     task = tasks.Pretrainer.from_preset(goldens("spanbert"))
     assert type(task.backbone) is SpanBertBackbone

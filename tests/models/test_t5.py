@@ -34,6 +34,7 @@ def arrays_and_inputs(folder):
     }
 
 
+@pytest.mark.eager
 def test_huggingface(folder, assert_equal, hidden_states):
     arrays, inputs = arrays_and_inputs(folder)
     task = Seq2SeqLM.from_preset(folder, tokenizer=None)
@@ -94,10 +95,14 @@ def test_the_encoder_alone(folder, assert_equal, hidden_states, tmp_path):
         assert type(encoder) is T5EncoderBackbone
         outputs = encoder(inputs)
         assert_equal(outputs["sequence_output"], arrays["out.encoder_last_hidden_state"])
-        assert_equal(hidden_states(encoder, inputs), arrays["out.encoder_hidden_states"])
-        probabilities = np.stack(encoder.attention_probabilities(inputs))
-        assert_equal(probabilities, arrays["out.encoder_attentions"])
-    size = T5EncoderBackbone.from_preset("t5_1.1_small", load_weights=False, vocabulary_size=9)
+    assert_equal(hidden_states(encoder, inputs), arrays["out.encoder_hidden_states"])
+    probabilities = np.stack(encoder.attention_probabilities(inputs))
+    assert_equal(probabilities, arrays["out.encoder_attentions"])
+
+
+def test_the_encoder_of_a_published_size():
+    narrow = {"vocabulary_size": 9, "num_heads": 1, "intermediate_dim": 8}
+    size = T5EncoderBackbone.from_preset("t5_1.1_small", load_weights=False, **narrow)
     assert (size.config["num_layers"], size.config["hidden_dim"]) == (8, 512)
 
 
@@ -150,20 +155,25 @@ def test_mesh_tensorflow(folder, goldens, assert_equal, write_tf1, tmp_path, wit
     if with_gin:
         activation = "['gelu', 'linear']" if gated else "'relu'"
         (tmp_path / "operative_config.gin").write_text(GIN.format(activation=activation))
+    arrays, inputs = arrays_and_inputs(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of what is left over
         # There, distances end at 128; the reference's at 12.
-        task = Seq2SeqLM.from_preset(tmp_path, tokenizer=None, max_distance=12)
-        encoder = T5EncoderBackbone.from_preset(tmp_path, max_distance=12)
-    assert (task.backbone.config["gated"], task.backbone.config["dropout"]) == (gated, 0.1)
-    assert T5Backbone.from_preset(tmp_path, load_weights=False).config["max_distance"] == 128
-    arrays, inputs = arrays_and_inputs(folder)
-    assert_equal(task(inputs), arrays["out.logits"])
+        if with_gin:
+            task = Seq2SeqLM.from_preset(tmp_path, tokenizer=None, max_distance=12)
+            backbone = task.backbone
+        else:
+            backbone = T5EncoderBackbone.from_preset(tmp_path, max_distance=12)
+    assert (backbone.config["gated"], backbone.config["dropout"]) == (gated, 0.1)
+    if with_gin:
+        assert_equal(task(inputs), arrays["out.logits"])
+        return
     inputs = {name: inputs[f"encoder_{name}"] for name in ("token_ids", "padding_mask")}
-    found = encoder(inputs)["sequence_output"]
+    found = backbone(inputs)["sequence_output"]
     assert_equal(found, arrays["out.encoder_last_hidden_state"])
 
 
+@pytest.mark.eager
 def test_the_vocabulary_of_a_mesh_tensorflow_checkpoint(goldens, write_tf1, tmp_path):
     tensors = load_file(goldens("t5") / "model.safetensors")
     published = Tokenizer.from_preset(goldens("tokenizers") / "sentencepiece-t5")
@@ -172,7 +182,9 @@ def test_the_vocabulary_of_a_mesh_tensorflow_checkpoint(goldens, write_tf1, tmp_
     write_tf1(tmp_path, as_mesh(tensors))
     name = "sentencepiece-t5/spiece.model"
     shutil.copy(goldens("tokenizers") / name, tmp_path / "sentencepiece.model")
-    tokenizer = Seq2SeqLM.from_preset(tmp_path).tokenizer
+    task = Seq2SeqLM.from_preset(tmp_path)
+    assert task.backbone.config["max_distance"] == 128
+    tokenizer = task.tokenizer
     assert tokenizer.vocabulary == published.vocabulary  # the sentinels too
     assert tokenizer.special_tokens == published.special_tokens
 

@@ -57,6 +57,7 @@ def test_it_learns_and_the_language_model_stays(task):
     assert trained.isdisjoint(variable.path for variable in model.variables)
 
 
+@pytest.mark.eager
 def test_the_second_layer_reads_the_language_model(task):
     """Without dropout in it, and by the rule that the docstring states."""
     backbone = task.backbone
@@ -93,6 +94,7 @@ def test_files_and_exports(task, tmp_path):
     np.testing.assert_allclose(found["scores"], own["scores"], atol=1e-5)
 
 
+@pytest.mark.eager
 def test_words_are_their_characters_beside_their_vectors():
     model, tokenizer = over_characters()
     backbone = TagLMBackbone(model, WORDS, lowercase=True, embedding_dim=3, hidden_dim=4)

@@ -190,6 +190,7 @@ def test_older_names(write_tf1, tmp_path):
     assert Backbone.from_preset(tmp_path / "new").config["num_heads"] == 1
 
 
+@pytest.mark.eager
 def test_strings_and_a_vocabulary(write_tf1, tmp_path):
     entries = ["<pad>", "<EOS>", *"abcdef\\_u;0123456789"]
     assert len(entries) == ROWS - 1

@@ -40,6 +40,7 @@ def test_general(goldens, reference, inputs, assert_equal, hidden_states):
         assert_equal(found[real], scores.transpose(0, 3, 1, 2)[real])
 
 
+@pytest.mark.eager
 def test_distilled_for_a_task(goldens, reference, inputs, tmp_path, assert_equal):
     task = tasks.Task.from_preset(goldens("tinybert-loss") / "task_student")
     assert [type(task), type(task.backbone)] == [tasks.TextClassifier, TinyBertBackbone]

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 
@@ -163,7 +162,6 @@ def test_an_embedding_for_the_target():
 
 
 def test_embeddings_are_as_long_as_positions():
-    keras.utils.set_random_seed(0)
     backbone = TransformerBackbone(500, **TINY | {"hidden_dim": 64})
     x = backbone.token_embedding.embeddings.numpy() * 8
     assert x.std() == pytest.approx(1, rel=0.05)

@@ -78,6 +78,7 @@ def make_bert():
 # === Equal to the references ===
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("restrict_to_mask, squares_weight", [(False, 0.0), (True, 0.5)])
 def test_losses_of_distilbert(goldens, restrict_to_mask, squares_weight):
     folder = goldens("distilbert-loss")
@@ -107,6 +108,7 @@ def test_losses_of_distilbert(goldens, restrict_to_mask, squares_weight):
     assert again == pytest.approx(found, rel=1e-5)
 
 
+@pytest.mark.eager
 @pytest.mark.filterwarnings("ignore:.*new and random are next_sentence_head")
 @pytest.mark.parametrize("stage, cls", [("general", Pretrainer), ("task", TextClassifier)])
 def test_losses_of_tinybert(goldens, stage, cls):
@@ -238,6 +240,7 @@ def test_a_run_goes_on_and_leaves_the_teacher_as_it_is(make_run, tmp_path):
         TrainingCheckpoint(file).restore(second)
 
 
+@pytest.mark.eager
 def test_the_preset_of_a_student_has_no_teacher(make_run, tmp_path):
     task, _ = make_run()
     task.save_to_preset(tmp_path / "preset")
@@ -259,6 +262,7 @@ def test_distillation_in_the_graph(make_run):
 # === What cannot be ===
 
 
+@pytest.mark.eager
 def test_wrong_pairs_are_refused(make_bert, tokenizer):
     with pytest.raises(ValueError, match=r"teacher has 3 layers, .* of the student's 2"):
         LayerDistillation(make_bert(2), make_bert(3))

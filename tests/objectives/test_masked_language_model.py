@@ -171,6 +171,7 @@ def test_in_a_function_of_unknown_shape(options):
     function = tf.function(
         lambda inputs: one.corrupt(inputs, training=False),
         input_signature=[dict.fromkeys(keys, spec)],
+        autograph=False,
     )
     for columns in (7, 20):
         inputs = batch([columns - 2] * 3, columns)
@@ -192,7 +193,7 @@ def test_in_a_function_of_unknown_shape(options):
 def test_under_xla(options):
     one = objective(**options)
     inputs = batch([18] * 2, 20)
-    corrupted, labels = tf.function(one.corrupt, jit_compile=True)(inputs)
+    corrupted, labels = tf.function(one.corrupt, jit_compile=True, autograph=False)(inputs)
     known = labels.numpy() != IGNORED
     np.testing.assert_array_equal(
         labels.numpy()[known], taken(inputs, corrupted["mask_positions"])[known]
@@ -308,7 +309,9 @@ def test_whole_words_in_a_function_of_unknown_shape():
     inputs = batch([18] * 8, 20)
     expected, labels = one.corrupt(inputs, training=False)
     spec = dict.fromkeys(inputs, tf.TensorSpec([None, None], tf.int32))
-    function = tf.function(lambda x: one.corrupt(x, training=False), input_signature=[spec])
+    function = tf.function(
+        lambda x: one.corrupt(x, training=False), input_signature=[spec], autograph=False
+    )
     found, found_labels = function(inputs)
     np.testing.assert_array_equal(found_labels, labels)
     for name in expected:
@@ -317,8 +320,8 @@ def test_whole_words_in_a_function_of_unknown_shape():
 
 def test_whole_words_under_xla():  # which has random numbers of its own
     inputs = batch([18] * 8, 20)
-    corrupt = tf.function(of_tokenizer(whole_words=True).corrupt, jit_compile=True)
-    corrupted, labels = corrupt(inputs)
+    corrupt = of_tokenizer(whole_words=True).corrupt
+    corrupted, labels = tf.function(corrupt, jit_compile=True, autograph=False)(inputs)
     positions, known = corrupted["mask_positions"].numpy(), labels.numpy() != IGNORED
     assert (known.sum(axis=1) > 0).all()
     for row, (ids, mask) in enumerate(zip(inputs["token_ids"], inputs["padding_mask"])):

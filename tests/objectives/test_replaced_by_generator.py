@@ -64,6 +64,7 @@ def values(variables):
 # === The loss ===
 
 
+@pytest.mark.eager
 @pytest.mark.filterwarnings("ignore:.*left over in the checkpoint")
 def test_losses_are_those_of_the_authors_code(goldens):
     """From a folder that holds both networks, with masks and samples that give its tokens."""
@@ -115,6 +116,7 @@ def test_losses_are_those_of_the_authors_code(goldens):
     assert logs["replaced_logits_accuracy"] == pytest.approx((said == fake[real]).mean())
 
 
+@pytest.mark.eager
 def test_gradients_reach_both_networks_and_add_in_what_they_share(make):
     task = make(optimizer=keras.optimizers.SGD(1.0), weight=3.0)
     (objective,) = task.objectives
@@ -169,6 +171,7 @@ def test_fitting_lowers_both_losses(make):
     assert evaluated[0] == evaluated[1]
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision(make, dtype):
     task = make(make_backbone(dtype=dtype, embedding_dim=8))
@@ -231,7 +234,7 @@ def test_under_xla(make):
     (objective,) = task.objectives
     packed = task.preprocess({"text": tf.constant(TEXTS)})
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def run(inputs):
         inputs, labels = objective.corrupt(inputs, training=False)
         samples = objective.sample(objective.generator(inputs, training=False), training=False)
@@ -252,6 +255,7 @@ def test_under_xla(make):
     np.testing.assert_array_equal(replaced.numpy() == 1, changed)
 
 
+@pytest.mark.eager
 def test_masking_may_be_another(make):
     task = make(masking=MaskedLanguageModel(rate=0.8, whole_words=True))
     logs = task.test_on_batch(TEXTS, return_dict=True)
@@ -297,6 +301,7 @@ def test_generators_of_published_sizes(size):
     }.items() <= config.items()
 
 
+@pytest.mark.eager
 def test_embeddings_of_their_own(make, tokenizer):
     backbone = make_backbone()
     generator = MaskedLM(backbone.make_generator(share_embeddings=False), tokenizer=tokenizer)
@@ -307,6 +312,7 @@ def test_embeddings_of_their_own(make, tokenizer):
     assert (before[0] != values(generator.backbone.token_embedding.weights)[0]).any()
 
 
+@pytest.mark.eager
 def test_one_network_for_both(make, tokenizer):
     backbone = make_backbone()
     task = make(backbone, MaskedLM(backbone, tokenizer=tokenizer))
@@ -315,11 +321,13 @@ def test_one_network_for_both(make, tokenizer):
     assert np.isfinite(task.train_on_batch(TEXTS)).all()
 
 
+@pytest.mark.eager
 def test_a_generator_of_another_kind(make, tokenizer):
     task = make(generator=MaskedLM(make_backbone(BertBackbone), tokenizer=tokenizer))
     assert np.isfinite(task.train_on_batch(TEXTS)).all()
 
 
+@pytest.mark.eager
 def test_both_are_kept(make, tokenizer, tmp_path):
     task = make(optimizer=keras.optimizers.Adam(0.01))
     generator = task.objective.generator
@@ -351,6 +359,7 @@ def test_both_are_kept(make, tokenizer, tmp_path):
     assert np.isfinite(task.train_on_batch(TEXTS)).all()
 
 
+@pytest.mark.eager
 def test_what_cannot_be(make, tokenizer):
     backbone = make_backbone(embedding_dim=8)
     with pytest.raises(ValueError, match="embeddings_of has embedding_dim=8, and this backbone 16"):

@@ -58,10 +58,10 @@ def test_source_and_target_make_up_the_text(form):
     inputs = batch(lengths, 20)
     corrupt = objective.corrupt
     if form == "xla":
-        corrupt = tf.function(corrupt, jit_compile=True)
+        corrupt = tf.function(corrupt, jit_compile=True, autograph=False)
     elif form == "unknown":
         spec = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
-        corrupt = tf.function(corrupt, input_signature=[spec])
+        corrupt = tf.function(corrupt, input_signature=[spec], autograph=False)
     found, labels = corrupt({name: tf.constant(value) for name, value in inputs.items()})
     found, labels = {name: np.array(value) for name, value in found.items()}, np.array(labels)
     assert found["encoder_token_ids"].shape == (7, 20 - 6 + 3 + 1)
@@ -138,6 +138,7 @@ def test_what_cannot_be_is_refused():
         SpanCorruption().set_tokenizer(None)
 
 
+@pytest.mark.eager
 def test_a_t5_is_pretrained_and_goes_on_as_a_task(tmp_path):
     keras.utils.set_random_seed(0)
     t5 = T5Backbone(TOKENIZER.vocabulary_size, 1, 2, 16, 24, num_buckets=8, dropout=0.0)
@@ -146,9 +147,9 @@ def test_a_t5_is_pretrained_and_goes_on_as_a_task(tmp_path):
     pretrainer = Pretrainer(
         t5, [SpanCorruption(seed=1)], heads, tokenizer=TOKENIZER, sequence_length=20
     )
-    pretrainer.compile(optimizer=keras.optimizers.Adam(0.02))
+    pretrainer.compile(optimizer=keras.optimizers.Adam(0.05))
     texts = [" ".join(WORDS[i : i + 12]) for i in range(0, 16, 4)]
-    history = pretrainer.fit(texts * 4, batch_size=8, epochs=8, verbose=0).history
+    history = pretrainer.fit(texts * 4, batch_size=16, epochs=5, verbose=0).history
     assert history["loss"][-1] < history["loss"][0] - 0.3
     packed = batch([12] * 4, 12)
     found = pretrainer.evaluate(packed, verbose=0, return_dict=True)

@@ -62,9 +62,9 @@ text = strategies.lists(strategies.sampled_from(["a", "films", "was", "good", "Ã
 )
 
 
-@hypothesis.settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@hypothesis.settings(max_examples=18, deadline=None, derandomize=True, database=None)
 @hypothesis.given(
-    rows=strategies.lists(strategies.tuples(text, text), min_size=1, max_size=3),
+    rows=strategies.lists(strategies.tuples(text, text), min_size=1, max_size=8),
     template=strategies.sampled_from([BERT, LEFT]),
     sequence_length=strategies.integers(8, 16),
     stride=strategies.integers(1, 9),
@@ -78,6 +78,7 @@ def test_windows_equal_the_reference(rows, template, sequence_length, stride, lo
     assert packed["example"].numpy().tolist() == [example for example, *_ in expected]
     columns = ("token_ids", "segment_ids", "start", "end")
     assert {value.dtype for value in packed.values()} == {tf.int32}
+    packed = {name: value.numpy() for name, value in packed.items()}
     for i, (example, row, start, _) in enumerate(expected):
         own = [(n, *window[2:]) for n, window in enumerate(expected) if window[0] == example]
         places = iter(range(start, 10**6))
@@ -85,11 +86,11 @@ def test_windows_equal_the_reference(rows, template, sequence_length, stride, lo
             is_best = False
             if packed["start"][i, column] >= 0:
                 is_best = best_window(own, next(places)) == i
-            assert packed["max_context"][i, column].numpy() == is_best
-        real = packed["padding_mask"][i].numpy() == 1
+            assert packed["max_context"][i, column] == is_best
+        real = packed["padding_mask"][i] == 1
         for name, values in zip(columns, zip(*row)):
-            assert packed[name][i].numpy()[real].tolist() == list(values), name
-        assert (packed["start"][i].numpy()[~real] == -1).all()
+            assert packed[name][i][real].tolist() == list(values), name
+        assert (packed["start"][i][~real] == -1).all()
 
 
 def test_in_a_dataset_and_in_a_graph():
@@ -97,7 +98,9 @@ def test_in_a_dataset_and_in_a_graph():
     columns = {"question": ["a film", "good !"], "context": ["a good film was " * 9, ""]}
     expected = packer({name: tf.constant(column) for name, column in columns.items()})
     assert expected["example"].numpy().tolist() == [0] * 11 + [1]
-    (packed,) = tf.data.Dataset.from_tensor_slices(columns).batch(2).map(packer)
+    # As `fit` has it: the code is made of operations, and needs no AutoGraph.
+    pack = tf.autograph.experimental.do_not_convert(packer)
+    (packed,) = tf.data.Dataset.from_tensor_slices(columns).batch(2).map(pack)
     function = tf.function(lambda **texts: packer(texts), autograph=False)
     served = function.get_concrete_function(**packer.specs())
     for found in (packed, served(**{n: tf.constant(c) for n, c in columns.items()})):

@@ -78,7 +78,12 @@ def test_the_same_in_a_dataset():
     texts, targets = ["a b", "b"], ["b", "a a a a a a a a"]
     expected = packer.targets(tf.constant(targets))[0] | packer({"text": tf.constant(texts)})
     dataset = tf.data.Dataset.from_tensor_slices((texts, targets)).batch(2)
-    (packed,) = dataset.map(lambda x, y: packer.targets(y)[0] | packer({"text": x}))
+
+    @tf.autograph.experimental.do_not_convert  # as `fit` has it
+    def pack(x, y):
+        return packer.targets(y)[0] | packer({"text": x})
+
+    (packed,) = dataset.map(pack)
     for name, value in expected.items():
         np.testing.assert_array_equal(packed[name], value)
 

@@ -1,6 +1,9 @@
 """A BERT of one block, quick to train, and a problem that it can learn."""
 
+import contextlib
+
 import pytest
+import tensorflow as tf
 
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
@@ -53,7 +56,7 @@ def tokenizer():
     return WordPieceTokenizer(VOCABULARY, lowercase=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_backbone():
     def make(**options):
         options = {
@@ -70,7 +73,7 @@ def make_backbone():
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make(make_backbone, tokenizer):
     """`make(TextClassifier, num_classes=2)` is a task over a fresh backbone.
 
@@ -90,6 +93,22 @@ def make(make_backbone, tokenizer):
 @pytest.fixture
 def classifier(make):
     return make(TextClassifier, num_classes=2)
+
+
+@pytest.fixture(scope="session")
+def eagerly():
+    """`with eagerly():` is for a part of a test what the mark `eager` is for all of it."""
+
+    @contextlib.contextmanager
+    def without_tracing():
+        before = tf.config.functions_run_eagerly()
+        tf.config.run_functions_eagerly(True)
+        try:
+            yield
+        finally:
+            tf.config.run_functions_eagerly(before)
+
+    return without_tracing
 
 
 # Every task, with its data: class, arguments, x and y.

@@ -35,6 +35,7 @@ def test_learns_from_string_labels(make, texts, labels):
     assert task.evaluate(texts, names, verbose=0, return_dict=True)["accuracy"] == 1.0
 
 
+@pytest.mark.eager
 def test_names_stand_beside_scores_and_top_k_keeps_the_best(make):
     names = ["film", "cast", "story"]
     task = make(TextClassifier, class_names=names)
@@ -51,6 +52,7 @@ def test_names_stand_beside_scores_and_top_k_keeps_the_best(make):
             task.classify(TEXTS, top_k=wrong)
 
 
+@pytest.mark.eager
 def test_progress_is_drawn_on_request(make, capsys, monkeypatch):
     task = make(FeatureExtractor)
     quiet = task.embed(TEXTS, batch_size=2)["embedding"]
@@ -73,6 +75,7 @@ def test_answers_follow_class_names_learned_later(make):
     assert set(task.classify(["a"])["labels"]) <= {"no", "yes"}
 
 
+@pytest.mark.eager
 def test_class_names_give_labels_their_order(make):
     task = make(TextClassifier, class_names=["good", "bad", "so"])
     assert task.prepare_labels(np.array(["bad", "good", "so"])).tolist() == [1, 0, 2]
@@ -84,6 +87,7 @@ def test_class_names_give_labels_their_order(make):
     )
 
 
+@pytest.mark.eager
 def test_multi_label(make):
     names = ["film", "cast", "story"]
     task = make(TextClassifier, class_names=names, multi_label=True)
@@ -121,6 +125,7 @@ def test_special_tokens_that_users_type_are_pieces(make, tokenizer):
 # === TextRegressor ===
 
 
+@pytest.mark.eager
 def test_a_new_head_begins_with_the_mean_of_the_labels(make):
     task = make(TextRegressor)
     task.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
@@ -136,6 +141,7 @@ def test_a_new_head_begins_with_the_mean_of_the_labels(make):
     assert bias.numpy() == [2.0]
 
 
+@pytest.mark.eager
 def test_regressor_takes_columns_and_rows_alike(make):
     task = make(TextRegressor)
     x, y = ["good", "bad", "a film"], np.array([0.5, 2.0, -1.0])
@@ -168,6 +174,7 @@ def test_masked_lm_learns_without_labels(make):
     assert once == again
 
 
+@pytest.mark.eager
 def test_fill_mask_looks_at_the_masks(make, tokenizer):
     task = make(MaskedLM, top_k=3)
     x = ["the [MASK] was [MASK]", "good", "[MASK] story is good", ""]
@@ -244,16 +251,22 @@ def four_layers():
     return backbone
 
 
+@pytest.fixture(scope="module")
+def hidden_states(four_layers):
+    """A model of all that the layers return."""
+    return keras.Model(four_layers.inputs, four_layers.hidden_states)
+
+
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "layers, pooling, normalize",
     [(layers, "mean", False) for layers in LAYERS]
     + [("last", pooling, normalize) for pooling in POOLINGS for normalize in (False, True)],
 )
-def test_features_equal_numpy(make, four_layers, layers, pooling, normalize):
+def test_features_equal_numpy(make, four_layers, hidden_states, layers, pooling, normalize):
     task = make(FeatureExtractor, four_layers, layers=layers, pooling=pooling, normalize=normalize)
     packed = pack(task, TEXTS)
-    model = keras.Model(four_layers.inputs, four_layers.hidden_states)
-    states = LAYERS[layers](np.stack([h.numpy() for h in model(packed)]))
+    states = LAYERS[layers](np.stack([h.numpy() for h in hidden_states(packed)]))
     embedding = task.embed(TEXTS)["embedding"]
     for row, mask in enumerate(packed["padding_mask"].numpy()):
         length = mask.sum()
@@ -282,6 +295,7 @@ def test_features_ignore_padding_on_the_left(make, four_layers, pooling):
     np.testing.assert_allclose(task(left), task(right), atol=1e-5)
 
 
+@pytest.mark.eager
 def test_a_classifier_trains_the_mix_over_a_frozen_backbone(make, texts, labels):
     extractor = make(FeatureExtractor, layers="scalar_mix", regularization=0.1)
     extractor.backbone.trainable = False
@@ -308,6 +322,7 @@ def test_a_classifier_trains_the_mix_over_a_frozen_backbone(make, texts, labels)
 # === Pretrainer ===
 
 
+@pytest.mark.eager
 def test_pretrainer_on_pairs_and_on_packed_dicts(make):
     task = make(Pretrainer)
     first, second, labels = ["the film was", "i loved"] * 4, ["so good", "it !"] * 4, [0, 1] * 4
@@ -350,6 +365,7 @@ def test_pretrainer_on_pairs_and_on_packed_dicts(make):
 # === Beside scikit-learn, and several of a kind ===
 
 
+@pytest.mark.eager
 def test_a_transformer_of_scikit_learn(make, four_layers):
     import pickle
 

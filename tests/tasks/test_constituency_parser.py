@@ -69,9 +69,9 @@ def make_parser(**options):
 @pytest.fixture(scope="module")
 def parser():
     task = make_parser()
-    task.compile(optimizer=keras.optimizers.Adam(0.01))
+    task.compile(optimizer=keras.optimizers.Adam(0.02))
     task.history_of_fit = task.fit(
-        words_of(TRAIN), TRAIN, batch_size=8, epochs=12, verbose=0
+        words_of(TRAIN), TRAIN, batch_size=8, epochs=7, verbose=0
     ).history
     return task
 
@@ -120,6 +120,7 @@ def test_validation_data_has_its_scores():
     )
 
 
+@pytest.mark.eager
 def test_datasets_and_micro_batches_teach_the_same():
     words, losses, weights = [" ".join(each) for each in words_of(SHORT)], [], []
     for size in (None, 4):
@@ -189,6 +190,7 @@ def test_chains_are_parted(parser):
 TEXTS = ["", "film", "the films was badly good", "( dog )", "\u200b a"]
 
 
+@pytest.mark.eager
 def test_padding_changes_nothing(untrained):
     alone = [untrained.parse([text])[0] for text in TEXTS]
     assert untrained.parse(TEXTS) == alone
@@ -210,6 +212,7 @@ def test_fixed_padding_changes_nothing(untrained):
         assert untrained.preprocess(TEXTS)["word_positions"].shape[1] == 24
 
 
+@pytest.mark.eager
 def test_last_pieces_stand_for_words(untrained):
     packed = untrained.preprocess(["the films , \u200b badly", "story"])
     #            [CLS] the film ##s , bad ##ly [SEP]: a word without pieces has those before it
@@ -217,6 +220,7 @@ def test_last_pieces_stand_for_words(untrained):
     assert untrained.preprocess([""])["word_positions"].numpy().tolist() == [[0]]
 
 
+@pytest.mark.eager
 def test_a_sentence_may_be_too_long(make, make_backbone):
     task = make(ConstituencyParser, class_names=["NP", "S"], hidden_dim=8, sequence_length=6)
     words = ["the", "films", "was", "good", "and", "bad"]
@@ -285,6 +289,7 @@ def test_words_are_compared_as_in_texts(parser):
 # === Files ===
 
 
+@pytest.mark.eager
 def test_a_preset_answers_the_same(parser, tmp_path):
     texts = [" ".join(each) for each in words_of(HELD_OUT[:3])]
     parser.save_to_preset(tmp_path / "preset")

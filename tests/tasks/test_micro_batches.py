@@ -82,8 +82,8 @@ def compare(one, other, atol=1e-5):
 @pytest.mark.parametrize(
     "make, options",
     [
-        (pretrainer, {}),
-        (tagger, {"crf": True}),
+        pytest.param(pretrainer, {}, marks=pytest.mark.eager),
+        pytest.param(tagger, {"crf": True}, marks=pytest.mark.eager),
         pytest.param(pretrainer, {"optimizer": Lamb, "eager": False}, marks=pytest.mark.slow),
         pytest.param(classifier, {}, marks=pytest.mark.thorough),
         pytest.param(tagger, {}, marks=pytest.mark.thorough),
@@ -170,6 +170,7 @@ def tinybert():
 DATA |= dict.fromkeys([own, electra, distilbert, tinybert], (PACKED, None))
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "make", [electra, *(pytest.param(f, marks=pytest.mark.slow) for f in (distilbert, tinybert))]
 )
@@ -178,6 +179,7 @@ def test_second_networks(make):
     compare(trained(make, 2, rows=B), trained(make, None, rows=B))
 
 
+@pytest.mark.eager
 def test_objectives_with_their_own_forward_say_what_they_count():
     compare(trained(own, 2), trained(own, None))
     with pytest.raises(ValueError, match="labels of 'token_logits' are not known before"):

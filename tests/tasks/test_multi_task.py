@@ -43,24 +43,28 @@ def heads(task):
     return [variable for variable in task.weights if id(variable) not in below]
 
 
-@pytest.mark.parametrize("eagerly", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "eagerly",
+    [pytest.param(True, marks=pytest.mark.eager), pytest.param(False, marks=pytest.mark.slow)],
+)
 def test_all_learn_together(tasks, data, eagerly):
     task = MultiTask({name: tasks[name] for name in ("likeness", "words")})
     task.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=eagerly)
     shown, held_out = {name: data[name] for name in task.tasks}, {"words": data["words"]}
-    history = task.fit(shown, batch_size=2, epochs=3, validation_data=held_out, verbose=0).history
-    assert task.optimizer.iterations == 3 * (2 + 5)  # every batch of each task once an epoch
+    history = task.fit(shown, batch_size=4, epochs=3, validation_data=held_out, verbose=0).history
+    assert task.optimizer.iterations == 3 * (1 + 3)  # every batch of each task once an epoch
     for name in task.tasks:
         assert history[f"{name}_loss"][-1] < history[f"{name}_loss"][0]
     # The mean over all rows, of which the first task has fewer.
     means = [history[f"{name}_loss"][0] for name in task.tasks]
     assert history["loss"][0] == pytest.approx(np.average(means, weights=[4, 10]), rel=1e-4)
-    alone = tasks["words"].evaluate(*data["words"], 2, verbose=0, return_dict=True)
+    alone = tasks["words"].evaluate(*data["words"], 4, verbose=0, return_dict=True)
     assert history["val_words_accuracy"][-1] == alone["accuracy"]
     outputs = task.predict({"likeness": data["likeness"][0]}, verbose=0)
     assert outputs["likeness"].shape == (4, 1)
 
 
+@pytest.mark.eager
 def test_a_batch_changes_the_weights_of_its_task_alone(tasks, data):
     task = MultiTask(tasks)
     task.compile(optimizer=keras.optimizers.Adam(0.01), run_eagerly=True)
@@ -74,6 +78,7 @@ def test_a_batch_changes_the_weights_of_its_task_alone(tasks, data):
     assert not all(map(np.array_equal, encoder, values(task.backbone.weights)))
 
 
+@pytest.mark.eager
 def test_a_task_keeps_its_loss_and_micro_batches(tasks, data):
     """A step of a task in parts, by the common optimizer, is that of the whole batch."""
     one = tasks["feeling"]
@@ -94,6 +99,7 @@ def test_a_task_keeps_its_loss_and_micro_batches(tasks, data):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.eager
 def test_preset(tasks, data, tmp_path):
     MultiTask(tasks).save_to_preset(tmp_path / "preset")
     loaded = Task.from_preset(tmp_path / "preset")
@@ -110,6 +116,7 @@ def test_preset(tasks, data, tmp_path):
         MultiTask.from_preset(tmp_path / "one")
 
 
+@pytest.mark.eager
 def test_adapters_for_all_tasks(tasks, data, tmp_path):
     """The file holds every head, under the name of its task."""
     names = ("feeling", "likeness")
@@ -127,6 +134,7 @@ def test_adapters_for_all_tasks(tasks, data, tmp_path):
         np.testing.assert_allclose(other.tasks[name](x), tasks[name](x), atol=1e-6)
 
 
+@pytest.mark.eager
 def test_one_artefact(tasks, texts, tmp_path):
     """Every task answers under its name, and the encoder's weights are there once."""
     task = MultiTask({name: tasks[name] for name in ("feeling", "likeness")})
@@ -178,6 +186,7 @@ def test_tasks_that_do_not_go_together(tasks, make, tokenizer):
         MultiTask({"a": "task"})
 
 
+@pytest.mark.eager
 def test_data_that_do_not_fit(tasks, data):
     task = MultiTask(tasks)
     for wrong in ({}, {"feelings": data["feeling"]}, data["feeling"]):

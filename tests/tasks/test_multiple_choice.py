@@ -60,13 +60,14 @@ def test_huggingface(goldens, tmp_path):
     assert_equal(metrics["loss"], arrays["out.loss"])
     task.save_to_preset(tmp_path / "preset")
     again = keras_lm.tasks.Task.from_preset(tmp_path / "preset")
-    np.testing.assert_array_equal(again.predict(inputs, verbose=0), task.predict(inputs, verbose=0))
+    np.testing.assert_array_equal(again(inputs), task(inputs))
     for other in (TextClassifier, TextRegressor):  # its head is none of theirs
         arguments = {"num_classes": 2} if other is TextClassifier else {}
         with pytest.warns(UserWarning, match="new and random are classifier"):
             other.from_preset(folder, **arguments)
 
 
+@pytest.mark.eager
 def test_a_choice_is_read_with_its_text(task):
     expected = [
         pairs(task, [text] * len(choices), choices)
@@ -92,6 +93,7 @@ FORMS = {
 }
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_data(task, form):
     expected = task.predict(DATA, verbose=0)
@@ -137,11 +139,13 @@ def test_choices_may_differ_in_number(task):
     assert np.isfinite(task.fit((texts, choices), [0, 2, 1], verbose=0).history["loss"][0])
 
 
+@pytest.mark.eager
 def test_nothing_but_empty_choices_is_finite(task):
     answer = task.choose(([""], [["", ""]]))
     np.testing.assert_allclose(answer["scores"], [[0.5, 0.5]])
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "x, message",
     [
@@ -164,6 +168,7 @@ def test_bad_data(task, x, message):
         task.predict_on_batch(x)
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "labels, message",
     [

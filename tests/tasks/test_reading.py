@@ -79,6 +79,7 @@ def tokens_of(task, *texts):
 # === The references ===
 
 
+@pytest.mark.eager
 def test_huggingface_double_heads(goldens):
     folder = goldens("openai-gpt-double-heads")
     arrays = np.load(folder / "expected.npz")
@@ -140,6 +141,7 @@ def test_openai(goldens):
 # === Tokens ===
 
 
+@pytest.mark.eager
 def test_tokens_are_added_where_the_head_is_new(load, gpt_tokenizer):
     task = load(TextClassifier, num_classes=2)
     size = gpt_tokenizer.vocabulary_size
@@ -195,6 +197,7 @@ def test_an_embedding_does_not_shrink(preset):
 # === Transformations ===
 
 
+@pytest.mark.eager
 def test_multiple_choice(load):
     task = load(MultipleChoice)
     data = {"text": ["a", "the film"], "choices": [["a good", "bad"], ["film"]]}
@@ -208,6 +211,7 @@ def test_multiple_choice(load):
     assert task.choose(data)["scores"][1, 1] == 0
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("cls", [TextClassifier, TextRegressor])
 def test_similarity_reads_both_orders(load, cls):
     arguments = {"num_classes": 2} if cls is TextClassifier else {}
@@ -240,6 +244,7 @@ def test_choices_have_no_order(load):
 # === The auxiliary loss ===
 
 
+@pytest.mark.eager
 def test_the_language_models_loss_is_added_in_training(load):
     x, y = ["a good film", "the"], [0, 1]
     losses = {}

@@ -54,6 +54,7 @@ def pair_lstm():
 FAMILIES = {make.__name__: make for make in (elmo, awd_lstm, taglm, pair_lstm)}
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("name", FAMILIES)
 def test_keras_file(name, tmp_path):
     """It holds the tokenizer too, also one that needs no vocabulary."""
@@ -119,6 +120,7 @@ if __name__ == "__main__":
     train_on_two()
 
 
+@pytest.mark.eager
 def test_symmetric_pairs_of_characters_have_no_order():
     task = tasks.TextClassifier(
         elmo().backbone, num_classes=2, tokenizer=CharacterTokenizer(6), symmetric=True

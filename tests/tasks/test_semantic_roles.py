@@ -26,6 +26,7 @@ def marked(task, x):
     return [[t.decode() for t, s in zip(*row) if s] for row in zip(tokens, segments)]
 
 
+@pytest.mark.eager
 def test_the_pieces_of_the_predicate_are_marked(task, make):
     assert marked(task, X) == [["film", "##s"], ["un", "##ly"]]
     assert marked(task, (X["text"], np.array([0, 4]))) == [["the"], ["good"]]
@@ -51,7 +52,8 @@ def test_labels_depend_on_the_predicate(task, tmp_path):
     task.save_to_preset(tmp_path / "roles")
     again = Task.from_preset(tmp_path / "roles")
     assert again.predicate
-    assert again.tag(X)["labels"] == labels
+    packed = again.preprocess(X)
+    np.testing.assert_allclose(again(packed), task(packed), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -81,6 +83,7 @@ def test_files_of_roles(tmp_path):
     assert found.labels == [["B-ARG0", "B-V"]]
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "x, message",
     [

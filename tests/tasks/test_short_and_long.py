@@ -8,6 +8,7 @@ from keras_lm.tasks import QuestionAnswerer, TextClassifier, TokenClassifier
 LONG = ["the", "film", "was", "good"] * 5_000
 
 
+@pytest.mark.eager
 def test_texts(make):
     task = make(TextClassifier, class_names=["bad", "good"])
     texts, labels = ["good", "", " ".join(LONG), "the film was bad"], ["good", "bad", "good", "bad"]
@@ -17,6 +18,7 @@ def test_texts(make):
     np.testing.assert_allclose(task.predict(texts, verbose=0), alone, atol=1e-5)
 
 
+@pytest.mark.eager
 def test_words(make):
     task = make(TokenClassifier, class_names=["O", "B-X"])
     words = [["good"], LONG, [], ["the", "film"]]

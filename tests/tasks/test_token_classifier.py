@@ -25,11 +25,18 @@ def assert_equal(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-5)
 
 
+@pytest.fixture(scope="module")
+def shared(make):
+    """A task for tests that only read it."""
+    return make(TokenClassifier, class_names=NAMES)
+
+
 @pytest.fixture
 def task(make):
     return make(TokenClassifier, class_names=NAMES)
 
 
+@pytest.mark.eager
 def test_huggingface(goldens, tmp_path):
     folder = goldens("bert-tokencls")
     arrays = np.load(folder / "expected.npz")
@@ -53,11 +60,11 @@ def test_huggingface(goldens, tmp_path):
     np.testing.assert_array_equal(again(inputs), task(inputs))
 
 
-def test_labels_stand_at_first_pieces(task):
-    packed, labels = task.preprocess_with_labels(
-        task.columns(WORDS), task.prepare_labels(np.array(LABELS, object))
+def test_labels_stand_at_first_pieces(shared):
+    packed, labels = shared.preprocess_with_labels(
+        shared.columns(WORDS), shared.prepare_labels(np.array(LABELS, object))
     )
-    tokens = task.tokenizer.tokens(packed["token_ids"]).numpy()
+    tokens = shared.tokenizer.tokens(packed["token_ids"]).numpy()
     expected = {b"the": 0, b"film": 1, b"was": 2, b"good": 1, b"nice": 2}
     for pieces, row in zip(tokens, labels.numpy()):
         for piece, label in zip(pieces, row):
@@ -78,22 +85,29 @@ FORMS = {
 }
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_data(task, form):
+def test_every_form_of_data(shared, form):
     words, labels = WORDS[:2], LABELS[:2]
-    reference = task.test_on_batch(words, labels, return_dict=True)["loss"]
+    reference = shared.test_on_batch(words, labels, return_dict=True)["loss"]
     x, y = FORMS[form](words, labels)
-    assert task.test_on_batch(x, y, return_dict=True)["loss"] == pytest.approx(reference, rel=1e-5)
-    result = task.evaluate(x, y, verbose=0, return_dict=True)
+    result = shared.test_on_batch(x, y, return_dict=True)
     assert result["loss"] == pytest.approx(reference, rel=1e-5)
+    result = shared.evaluate(x, y, verbose=0, return_dict=True)
+    assert result["loss"] == pytest.approx(reference, rel=1e-5)
+
+
+def test_every_form_of_dataset(shared):
+    words, labels = WORDS[:2], LABELS[:2]
+    reference = shared.test_on_batch(words, labels, return_dict=True)["loss"]
     ragged = tf.ragged.constant(words), tf.ragged.constant(labels)
     data = tf.data.Dataset.from_tensor_slices(ragged).batch(2)
-    result = task.evaluate(data, verbose=0, return_dict=True)
+    result = shared.evaluate(data, verbose=0, return_dict=True)
     assert result["loss"] == pytest.approx(reference, rel=1e-5)
     filled = [[*row, *[""] * (4 - len(row))] for row in words]
     numbers = [[NAMES.index(x) for x in row] + [IGNORED] * (4 - len(row)) for row in labels]
     data = tf.data.Dataset.from_tensors((filled, numbers))
-    assert task.evaluate(data, verbose=0)[0] == pytest.approx(reference, rel=1e-5)
+    assert shared.evaluate(data, verbose=0)[0] == pytest.approx(reference, rel=1e-5)
 
 
 def test_words_of_equal_number_are_no_pairs(task):
@@ -129,10 +143,10 @@ def test_it_learns_names_and_labels(make):
     assert [(e["text"], e["start"], e["end"]) for e in found] == [("story", 1, 2)]
 
 
-def test_scores_are_those_of_first_pieces(task):
-    answer = task.tag(WORDS)
-    packed = task.preprocess(task.columns(WORDS))
-    scores = keras.ops.softmax(task(packed)).numpy()
+def test_scores_are_those_of_first_pieces(shared):
+    answer = shared.tag(WORDS)
+    packed = shared.preprocess(shared.columns(WORDS))
+    scores = keras.ops.softmax(shared(packed)).numpy()
     np.testing.assert_allclose(answer["scores"][0], scores[0, [1, 2, 4, 5]].max(-1), atol=1e-5)
     best = scores[0, [1, 2, 4, 5]].argmax(-1)
     assert answer["labels"][0] == [NAMES[i] for i in best]
@@ -140,6 +154,7 @@ def test_scores_are_those_of_first_pieces(task):
     assert answer["labels"][2][0] == "" and answer["scores"][2][0] == 0  # nothing to see
 
 
+@pytest.mark.eager
 def test_words_after_the_window_get_no_label(make):
     task = make(TokenClassifier, class_names=NAMES, sequence_length=5)
     answer = task.tag([["a"] * 9, ["the", "films", "so"]])
@@ -150,6 +165,7 @@ def test_words_after_the_window_get_no_label(make):
     )
 
 
+@pytest.mark.eager
 def test_strings_are_split_as_conll_and_lists_are_not(make):
     task = make(TokenClassifier, class_names=["B-X"])  # every word is an entity
     text = "Ada Lovelace, Bob's (U.S.) office."
@@ -162,12 +178,14 @@ def test_strings_are_split_as_conll_and_lists_are_not(make):
         task.fit(["a film."], [["B-X"] * 2], verbose=0)
 
 
+@pytest.mark.eager
 def test_presets_keep_the_splitter_that_they_were_saved_with(make, tmp_path):
     make(TokenClassifier, class_names=NAMES, splitter="whitespace").save_to_preset(tmp_path / "old")
     again = keras_lm.tasks.Task.from_preset(tmp_path / "old")
     assert again.tag(["a film."])["tokens"] == [["a", "film."]]
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("splitter", ["whitespace", "punctuation"])
 def test_words_of_strings_and_their_places(make, splitter):
     task = make(TokenClassifier, class_names=NAMES, splitter=splitter)
@@ -224,9 +242,9 @@ def test_entity_spans_are_seqevals(prefixes):
         ([["O", "O"]], "labels has 1 rows for 2 examples"),
     ],
 )
-def test_bad_labels(task, y, message):
+def test_bad_labels(shared, y, message):
     with pytest.raises(ValueError, match=message):
-        task.fit([["a", "b"], ["c"]], y, verbose=0)
+        shared.fit([["a", "b"], ["c"]], y, verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -239,15 +257,15 @@ def test_bad_labels(task, y, message):
         ("a", "is a single example"),
     ],
 )
-def test_bad_data(task, x, message):
+def test_bad_data(shared, x, message):
     with pytest.raises(ValueError, match=message):
-        task.predict_on_batch(x)
+        shared.predict_on_batch(x)
 
 
-def test_a_wrong_number_of_labels_in_a_dataset(task):
+def test_a_wrong_number_of_labels_in_a_dataset(shared):
     data = tf.data.Dataset.from_tensors((tf.constant(["a film"]), [["O"]]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="one for each word"):
-        task.evaluate(data, verbose=0)
+        shared.evaluate(data, verbose=0)
 
 
 def test_an_unknown_splitter(make):
@@ -255,6 +273,7 @@ def test_an_unknown_splitter(make):
         make(TokenClassifier, class_names=NAMES, splitter="comma")
 
 
+@pytest.mark.eager
 def test_saved_model(make, tmp_path):
     task = make(TokenClassifier, class_names=NAMES)
     texts = ["the films, so good", "", b"a \xff \xe6\x97 bad!", "unlike " * 40]
@@ -293,6 +312,7 @@ def test_saved_model(make, tmp_path):
     assert signatures["entities"](text=tf.constant([], tf.string))["text"].shape == (0, 0)
 
 
+@pytest.mark.eager
 def test_entity_f1_and_keras_metrics_fit_the_outputs(make):
     for options in ({}, {"crf": "bio"}):
         task = make(TokenClassifier, class_names=NAMES, **options)
@@ -331,6 +351,7 @@ def test_entities_of_labels_in_the_graph():
                 np.testing.assert_allclose(value[n, : len(own)], own, atol=1e-5)
 
 
+@pytest.mark.eager
 def test_class_weights_weigh_words(task, make):
     packed, labels = task.preprocess_with_labels(
         task.columns(WORDS), task.prepare_labels(np.array(LABELS, object))

@@ -68,6 +68,7 @@ def test_loss_and_scores_are_the_chains(task):
     np.testing.assert_allclose(scores[0], marginals[0][np.arange(5), best[0]], atol=1e-5)
 
 
+@pytest.mark.eager
 def test_bio_answers_are_bio():
     task, free = make(crf="bio"), make(crf=True)
     for each in (task, free):  # nothing but I-X would be best
@@ -82,6 +83,7 @@ def test_bio_answers_are_bio():
     assert transitions[:, 1:4].all()
 
 
+@pytest.mark.eager
 def test_bioes_answers_are_whole():
     names = ["O", *(f"{prefix}-X" for prefix in "BIES")]
     keras.utils.set_random_seed(0)

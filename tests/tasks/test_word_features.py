@@ -55,12 +55,14 @@ def test_dropout_is_for_training(mixer):
     assert np.all(np.asarray(mixer(packed)) != 0)
 
 
+@pytest.mark.eager
 def test_strings_and_words_give_the_same(mixer):
     np.testing.assert_allclose(
         mixer.embed(TEXTS)["embedding"], mixer.embed(WORDS)["embedding"], atol=1e-5
     )
 
 
+@pytest.mark.eager
 def test_export_takes_strings_and_words(mixer, exported):
     expected = mixer.embed(TEXTS)["embedding"]
     texts = tf.constant(TEXTS)
@@ -120,6 +122,7 @@ def test_tagger_learns_over_frozen_layers_and_comes_back(source, tmp_path):
     np.testing.assert_array_equal(same(packed), task(packed))
 
 
+@pytest.mark.eager
 def test_classifier_learns_from_strings(source):
     keras.utils.set_random_seed(0)
     with pytest.warns(UserWarning, match="classifier"):

@@ -100,12 +100,13 @@ def in_litert():
     from tensorflow_text.core.pybinds import tflite_registrar
 
     def convert(tokenizer):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
         def tokenize_lite(text):
             ids = tokenizer.tokenize_lite(text)
             return {"values": ids.values, "row_splits": ids.row_splits}
 
-        function = tokenize_lite.get_concrete_function()
+        text = tf.TensorSpec([None], tf.string, name="text")
+        # As exports are traced: the code is made of operations, and needs no AutoGraph.
+        function = tf.function(tokenize_lite, [text], autograph=False).get_concrete_function()
         # Without the tokenizer itself, whose tables LiteRT has no kernel for.
         converter = tf.lite.TFLiteConverter.from_concrete_functions([function], tf.Module())
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]

@@ -105,22 +105,24 @@ any_text = st.lists(
     ),
     max_size=8,
 ).map("".join)
-unhurried = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
-@unhurried
-@given(texts=st.lists(any_text, min_size=1, max_size=12))
-def test_ids_and_places_equal_huggingface_on_any_text(golden, texts):
+def test_ids_and_places_equal_huggingface_on_any_text(golden):
     folder, tokenizer, _ = golden("bytebpe-gpt2")
     reference = byte_level_reference(tokenizer.vocabulary, read_merges(folder))
-    expected = reference.encode_batch(texts)
-    ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit="character")
-    assert ids.to_list() == tokenizer(texts).to_list() == [e.ids for e in expected]
-    places = [list(zip(s, e)) for s, e in zip(starts.to_list(), ends.to_list())]
-    assert places == [e.offsets for e in expected]
-    assert [t.decode() for t in tokenizer.detokenize(ids).numpy()] == texts
+
+    # Few calls of many texts, as most of the time goes into the calls.
+    @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(any_text, min_size=20, max_size=30))
+    def check(texts):
+        expected = reference.encode_batch(texts)
+        ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit="character")
+        assert ids.to_list() == tokenizer(texts).to_list() == [e.ids for e in expected]
+        places = [list(zip(s, e)) for s, e in zip(starts.to_list(), ends.to_list())]
+        assert places == [e.offsets for e in expected]
+        assert [t.decode() for t in tokenizer.detokenize(ids).numpy()] == texts
+
+    check()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -250,7 +252,7 @@ def test_time_grows_little_faster_than_a_word(gpt2):
         return time.perf_counter() - start
 
     # Ten times the letters: about 12 times as long, where each pass over all pairs makes 100.
-    assert min(seconds(400_000) for _ in range(3)) < 40 * min(seconds(40_000) for _ in range(3))
+    assert min(seconds(200_000) for _ in range(2)) < 40 * min(seconds(20_000) for _ in range(3))
 
 
 # Ids to text

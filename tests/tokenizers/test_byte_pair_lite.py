@@ -44,7 +44,9 @@ pieces = st.one_of(
     st.text(max_size=6).map(lambda text: text.encode("utf-8", "ignore").decode()),
 ).map(str.encode)
 hostile = st.lists(
-    st.lists(st.one_of(pieces, st.binary(max_size=3)), max_size=8).map(b"".join), max_size=12
+    st.lists(st.one_of(pieces, st.binary(max_size=3)), max_size=8).map(b"".join),
+    min_size=20,
+    max_size=30,
 )
 
 
@@ -71,8 +73,9 @@ def test_ids_are_the_same(kind, lite, tokenizer_of, goldens):
     for batch in (HARD, texts, [""], ["a"], ["", "", ""]):
         assert lite(kind)(batch) == tokenizer(batch).to_list()
 
-    @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(hostile.filter(bool))
+    # Few calls of many texts, as most of the time goes into the calls.
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(hostile)
     def check(texts):
         assert lite(kind)(texts) == tokenizer(texts).to_list()
 
@@ -90,7 +93,7 @@ def test_every_character(kind, lite, tokenizer_of):
 def test_long_words(lite, tokenizer_of):
     letters = "".join(chr(97 + (i * i * 7 + i // 3) % 26) for i in range(100_000))
     for kind in ("bytebpe-gpt2", "bpe-gpt1"):
-        texts = ["a" * 100_000, letters[:10_000], "ab " * 30_000, "é" * 10_000, "", "b"]
+        texts = ["a" * 70_000, letters[:5_000], "ab " * 10_000, "é" * 5_000, "", "b"]
         assert lite(kind)(texts) == tokenizer_of(kind)(texts).to_list()
     assert lite("bytebpe-gpt2")([letters]) == tokenizer_of("bytebpe-gpt2")([letters]).to_list()
 

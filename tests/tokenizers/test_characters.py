@@ -25,7 +25,7 @@ pieces = st.one_of(
         st.sampled_from([0xC0, 0xC2, 0xA0, 0xE2, 0x80, 0xA6, 0xF0, 0xE0, 0x2E]), max_size=5
     ).map(bytes),
 )
-hostile = st.lists(st.lists(pieces, max_size=8).map(b"".join), max_size=16)
+hostile = st.lists(st.lists(pieces, max_size=8).map(b"".join), min_size=20, max_size=30)
 
 
 @pytest.fixture(scope="module")
@@ -164,30 +164,22 @@ def test_errors(arguments, message):
 def test_operations_of_litert_give_the_same(splitter):
     tokenizer = CharacterTokenizer(characters_per_word=9, splitter=splitter)
     text = tf.TensorSpec([None], tf.string)
-    lite = tf.function(tokenizer.tokenize_lite, input_signature=[text])
+    lite = tf.function(tokenizer.tokenize_lite, input_signature=[text], autograph=False)
 
-    @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
     @given(hostile)
     def check(texts):
         texts = tf.constant(texts, tf.string)
         assert lite(texts).to_list() == tokenizer(texts).to_list()
 
     check()
-    every = [f"a{chr(c)}b" for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    # Every character of the planes that have marks and spaces, and of each other block some.
+    codes = {*range(0x3100), *range(0xA000, 0xAC00), *range(0xF900, 0x1F100)}
+    codes |= {*range(0, 0x110000, 101), *range(0xE0000, 0xE0200), 0x10FFFF}
+    every = [f"a{chr(c)}b" for c in sorted(codes) if not 0xD800 <= c < 0xE000]
     got, expected = lite(tf.constant(every)), tokenizer(every)
     np.testing.assert_array_equal(got.row_splits, expected.row_splits)
     np.testing.assert_array_equal(got.values, expected.values)
-
-
-class Endpoints(tf.Module):
-    def __init__(self, tokenizer):
-        super().__init__()
-        self.tokenizer = tokenizer
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def ids(self, text):
-        ids = self.tokenizer(text)
-        return {"values": ids.values, "row_splits": ids.row_splits}
 
 
 TEXTS = [
@@ -198,13 +190,16 @@ TEXTS = [
         " \u3000 ",
         "naïve café…\u2028漢字。",
         "a" * 10_000,
-        "a b, " * 20_000,
+        "a b, " * 2_000,
     ),
     *(b"\xff\xfe \xe2\x80", b"\xa6. \x00", "<S> </S>", ""),
 ]
 
 
-@pytest.mark.parametrize("splitter", SPLITTERS)
+# (Both splitters in a graph of these operations are above.)
+@pytest.mark.parametrize(
+    "splitter", [SPLITTERS[0], pytest.param(SPLITTERS[1], marks=pytest.mark.thorough)]
+)
 def test_tflite(splitter, in_litert):
     tokenizer = CharacterTokenizer(splitter=splitter)
     tokenize = in_litert(tokenizer)

@@ -19,20 +19,28 @@ SENTENCES = [
 ]
 
 
-def split(texts, words_and_places=words_and_places):
-    found = words_and_places(tf.constant(texts, tf.string), "conll")[:3]
-    return [part.to_list() for part in found]
+def traced(function):
+    """A function of texts, which makes its table of characters once and not for each call."""
+    texts = [tf.TensorSpec([None], tf.string)]
+    graph = tf.function(lambda text: function(text, "conll")[:3], texts, autograph=False)
+    return lambda texts: [part.to_list() for part in graph(tf.constant(texts, tf.string))]
 
 
-@pytest.mark.parametrize("sentence", SENTENCES)
-def test_words_by_hand(sentence):
-    words, starts, ends = split([text := sentence.replace("|", "")])
-    expected = [word for part in sentence.split() for word in part.split("|") if word]
-    assert [word.decode() for word in words[0]] == expected
-    assert [text[s:e] for s, e in zip(starts[0], ends[0])] == expected
+@pytest.fixture(scope="module")
+def split():
+    return traced(words_and_places)
 
 
-def test_places_are_those_of_the_original():
+def test_words_by_hand():
+    texts = [sentence.replace("|", "") for sentence in SENTENCES]
+    found = words_and_places(tf.constant(texts), "conll")
+    for sentence, text, words, *places in zip(SENTENCES, texts, *(x.to_list() for x in found)):
+        expected = [word for part in sentence.split() for word in part.split("|") if word]
+        assert [word.decode() for word in words] == expected
+        assert [text[s:e] for s, e in zip(*places)] == expected
+
+
+def test_places_are_those_of_the_original(split):
     texts = ["", " \u3000\t", b"a\xff, \xe6\x97's", "a\x00b."]
     words, starts, ends = split(texts)
     assert words[2:] == [["a\ufffd".encode(), b",", "\ufffd".encode(), b"'s"], [b"a\0b", b"."]]
@@ -41,10 +49,11 @@ def test_places_are_those_of_the_original():
     assert split([]) == [[], [], []]
 
 
-def test_litert_splits_the_same():
+def test_litert_splits_the_same(split):
     random = np.random.default_rng(0)
     signs = np.array([*"aBnItsdmlrev019  ''’..,,:-+/&@_()…\u00a0é日😀"])
     texts = ["".join(random.choice(signs, size=random.integers(30))) for _ in range(2000)]
-    assert split(texts, words_and_places_lite) == split(texts)
+    found = split(texts)
+    assert traced(words_and_places_lite)(texts) == found
     # A text's words do not depend on the texts around it.
-    assert [split([text])[0][0] for text in texts[:40]] == split(texts)[0][:40]
+    assert [split([text])[0][0] for text in texts[:40]] == found[0][:40]

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from keras_lm.tokenizers import SentencePieceTokenizer
@@ -95,8 +95,9 @@ def test_ids_equal_sentencepiece_on_hostile_text(golden, plain):
     path = golden("t5")[0] / "spiece.model"
     reference = sentencepiece.SentencePieceProcessor(model_file=str(path))
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(hostile, min_size=1, max_size=16))
+    # Few calls of many texts, as most of the time goes into the calls.
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(hostile, min_size=25, max_size=35))
     def check(texts):
         texts = ["".join(c for c, d in zip(t, "\0" + t) if c != d) for t in texts]
         assert plain(texts).to_list() == reference.encode(texts)
@@ -319,15 +320,16 @@ def test_offsets_are_those_of_the_text_as_it_was_given(golden):
 def test_any_bytes(golden):
     _, tokenizer, _ = golden("albert")
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(st.one_of(st.binary(max_size=40), st.text(max_size=20)), max_size=8))
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.one_of(st.binary(max_size=40), st.text(max_size=20)), max_size=40))
+    @example([])
     def check(texts):
         texts = [t if isinstance(t, bytes) else t.encode("utf-8", "replace") for t in texts]
         ids = tokenizer(texts)
         assert ids.nrows() == len(texts)
         tokenizer.detokenize(ids)
         with_places, _, _ = tokenizer.tokenize_with_offsets(texts or [b""])
-        assert with_places.to_list() == tokenizer(texts or [b""]).to_list()
+        assert with_places.to_list() == (ids.to_list() or [[]])
         assert tokenizer(texts, parse_special=True).nrows() == len(texts)
 
     check()
@@ -354,12 +356,12 @@ class Endpoints(tf.Module):
         super().__init__()
         self.tokenizer = tokenizer
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def ids(self, text):
         ids = self.tokenizer(text)
         return {"values": ids.values, "row_splits": ids.row_splits}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def places(self, text):
         _, starts, ends = self.tokenizer.tokenize_with_offsets(text)
         parsed = self.tokenizer(text, parse_special=True)

@@ -85,44 +85,48 @@ PARTS = [
 def encode(tokenizer_of):
     """The tokenizer in a graph of unknown shape, which is faster."""
     tokenizer = tokenizer_of("subwords")
-    return tf.function(tokenizer, input_signature=[tf.TensorSpec([None], tf.string)])
+    texts = tf.TensorSpec([None], tf.string)
+    return tf.function(tokenizer, input_signature=[texts], autograph=False)
 
 
 @pytest.fixture(scope="module")
 def decode(tokenizer_of):
     ids = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int64)
-    graph = tf.function(tokenizer_of("subwords").detokenize, input_signature=[ids])
+    tokenizer = tokenizer_of("subwords")
+    graph = tf.function(tokenizer.detokenize, input_signature=[ids], autograph=False)
 
-    def one(ids):
-        ids = tf.RaggedTensor.from_tensor(tf.reshape(tf.constant(ids, tf.int32), [1, -1]))
-        return graph(ids)[0].numpy().decode()
+    def texts(rows):
+        rows = tf.ragged.constant(rows, tf.int32, ragged_rank=1, row_splits_dtype=tf.int64)
+        return [text.decode() for text in graph(rows).numpy()]
 
-    return one
+    return texts
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.one_of(CHARACTERS, st.sampled_from(PARTS)), max_size=12).map("".join))
-@example("Dude - that's so cool.")
-@example(" a  b ")
-@example(" ")
-@example("€\U0001f642\0_\\_ \\65; ٣٤ ²")
-def test_ids_and_texts_are_those_of_tensor2tensor(tokenizer_of, encode, decode, text):
+text = st.lists(st.one_of(CHARACTERS, st.sampled_from(PARTS)), max_size=12).map("".join)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(text, min_size=1, max_size=30))
+@example(["Dude - that's so cool.", " a  b ", " ", "€\U0001f642\0_\\_ \\65; ٣٤ ²"])
+def test_ids_and_texts_are_those_of_tensor2tensor(tokenizer_of, encode, decode, texts):
     reference = Reference(tokenizer_of("subwords").vocabulary)
-    (ids,) = encode(tf.constant([text])).to_list()
-    assert ids == reference.encode(text)
-    assert not {0, 1} & set(ids)
-    assert decode(ids) == reference.decode(ids) == text
+    rows = encode(tf.constant(texts)).to_list()
+    assert rows == [reference.encode(text) for text in texts]
+    assert not {0, 1} & {id for ids in rows for id in ids}
+    assert decode(rows) == [reference.decode(ids) for ids in rows] == texts
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.integers(2, 40), max_size=20))
-def test_any_ids_become_what_they_become_there(tokenizer_of, decode, ids):
-    assert decode(ids) == Reference(tokenizer_of("subwords").vocabulary).decode(ids)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.lists(st.integers(2, 40), max_size=20), min_size=1, max_size=30))
+def test_any_ids_become_what_they_become_there(tokenizer_of, decode, rows):
+    reference = Reference(tokenizer_of("subwords").vocabulary)
+    assert decode(rows) == [reference.decode(ids) for ids in rows]
 
 
 def test_numbers_that_are_no_characters(tokenizer_of, decode):
     def spelled(text):
-        return decode([tokenizer_of("subwords").token_to_id(letter) for letter in text])
+        (found,) = decode([[tokenizer_of("subwords").token_to_id(letter) for letter in text]])
+        return found
 
     assert spelled("\\8364;_") == "€"
     assert spelled("\\0000000065;_") == "A"

@@ -78,12 +78,12 @@ def test_another_process_learns_the_same(trained):
     assert done.stdout.split("\n")[:4] == [ascii(trained[kind].vocabulary) for kind in SIZES]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_from_corpus_to_export(kind, tmp_path):
+def task_of_new_vocabulary(kind, folder):
+    """A tokenizer learnt from the texts, and a task that was saved with it."""
     roles = {"pad": "[PAD]", "unknown": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     tokenizer = train_vocabulary(kind, SIZES[kind], texts=TEXTS, special_tokens=roles)
-    presets.save(tmp_path / "vocabulary", None, tokenizer=tokenizer)
-    again = Tokenizer.from_preset(tmp_path / "vocabulary")
+    presets.save(folder / "vocabulary", None, tokenizer=tokenizer)
+    again = Tokenizer.from_preset(folder / "vocabulary")
     backbone = BertBackbone(
         vocabulary_size=again.vocabulary_size,
         num_layers=1,
@@ -93,14 +93,36 @@ def test_from_corpus_to_export(kind, tmp_path):
         max_sequence_length=64,
     )
     task = TextClassifier(backbone, tokenizer=again, num_classes=2)
-    task.save_to_preset(tmp_path / "task")
-    task = TextClassifier.from_preset(tmp_path / "task")
-    texts = tf.constant(["The film: unbelievable songs [SEP] 中"])
-    loaded = tf.saved_model.load(task.export(tmp_path / "export")).signatures["tokenize"]
-    cls, sep = (tokenizer.special_id(role) for role in ("cls", "sep"))
-    assert loaded(texts)["token_ids"].numpy().tolist() == [
-        [cls, *tokenizer(texts).to_list()[0], sep]
+    task.save_to_preset(folder / "task")
+    return tokenizer, TextClassifier.from_preset(folder / "task")
+
+
+TEXT = "The film: unbelievable songs [SEP] 中"
+
+
+def row_of_text(tokenizer):
+    return [
+        tokenizer.special_id("cls"),
+        *tokenizer([TEXT]).to_list()[0],
+        tokenizer.special_id("sep"),
     ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_corpus_to_task(kind, tmp_path):
+    tokenizer, task = task_of_new_vocabulary(kind, tmp_path)
+    packed = task.preprocess({"text": [TEXT]})
+    assert packed["token_ids"].numpy().tolist() == [row_of_text(tokenizer)]
+
+
+# (The graphs of all kinds of tokenizers are in `test_every_tokenizer.py`.)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.thorough) for kind in KINDS[1:])]
+)
+def test_from_corpus_to_export(kind, tmp_path):
+    tokenizer, task = task_of_new_vocabulary(kind, tmp_path)
+    loaded = tf.saved_model.load(task.export(tmp_path / "export")).signatures["tokenize"]
+    assert loaded(tf.constant([TEXT]))["token_ids"].numpy().tolist() == [row_of_text(tokenizer)]
 
 
 @pytest.mark.parametrize(

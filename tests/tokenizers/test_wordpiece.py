@@ -116,8 +116,9 @@ def test_ids_equal_huggingface_on_hostile_text(lowercase):
     vocabulary = list(dict.fromkeys(SMALL + letters + ["##" + c for c in letters if c != "n"]))
     reference, tokenizer = huggingface(vocabulary, lowercase), make(lowercase, vocabulary)
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(hostile, min_size=1, max_size=16))
+    # Few calls of many texts, as most of the time goes into the calls.
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(hostile, min_size=25, max_size=35))
     def check(texts):
         expected = [e.ids for e in reference.encode_batch(texts, add_special_tokens=False)]
         assert tokenizer(texts).to_list() == expected
@@ -248,8 +249,8 @@ def test_nothing_can_be_injected(small):
         st.binary(max_size=30),
     )
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(attack, min_size=1, max_size=16))
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(attack, min_size=25, max_size=35))
     def check(texts):
         texts = [t if isinstance(t, bytes) else t.encode("utf-8", "replace") for t in texts]
         assert set(small(texts).values.numpy().tolist()) <= allowed
@@ -258,8 +259,6 @@ def test_nothing_can_be_injected(small):
             assert b"[" in text or set(ids) <= allowed
 
     check()
-    lite = small.tokenize_lite(tf.constant(["\ufdd2 \ufdd3", "[SEP] \ufdd0\ufdd1"]))
-    assert set(lite.values.numpy().tolist()) <= allowed
 
 
 def test_additional_special_and_added_tokens():
@@ -361,14 +360,18 @@ class Endpoints(tf.Module):
     def __init__(self, tokenizer):
         super().__init__()
         self.tokenizer = tokenizer
+        text = tf.TensorSpec([None], tf.string)
+        # As exports are traced: the code is made of operations, and needs no AutoGraph.
+        self.ids, self.parsed = (
+            tf.function(function, [text], autograph=False).get_concrete_function()
+            for function in (self.find_ids, self.parse)
+        )
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def ids(self, text):
+    def find_ids(self, text):
         ids = self.tokenizer(text)
         return {"values": ids.values, "row_splits": ids.row_splits}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def parsed(self, text):
+    def parse(self, text):
         ids = self.tokenizer(text, parse_special=True)
         return {"text": self.tokenizer.detokenize(ids), "row_splits": ids.row_splits}
 
@@ -381,7 +384,8 @@ def megabytes(folder):
     return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6
 
 
-@pytest.mark.parametrize("casing", CASINGS)
+# (That of an uncased one is in `test_every_tokenizer.py`.)
+@pytest.mark.parametrize("casing", ["cased", pytest.param("uncased", marks=pytest.mark.thorough)])
 def test_saved_model(golden, casing, tmp_path):
     _, tokenizer, rows = golden(casing)
     texts = tf.constant([row["text"] for row in rows])
@@ -409,6 +413,9 @@ def test_tflite(golden, casing, in_litert):
     ]
     for batch in ([""], ["hello world"], ["", "a", ""], typed, [row["text"] for row in rows]):
         assert lite(batch) == tokenizer(batch).to_list()
+    special = {tokenizer.special_id(role) for role in ("pad", "cls", "sep", "mask")}
+    injected = lite(["\ufdd2 \ufdd3", "[SEP] \ufdd0\ufdd1", "\x00[MASK] a"])
+    assert special.isdisjoint(id for row in injected for id in row)
 
 
 @pytest.mark.thorough

@@ -86,47 +86,51 @@ def fastai(*words, **kwargs):
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        # Expected by fastai 2.7's rules, and the splitter.
-        ("Hello world", "xxmaj hello world"),
-        ("HELLO World", "xxup hello xxmaj world"),
-        ("I saw A B", "i saw a b"),
-        ("McDonald iPhone", "mcdonald iphone"),
-        ("Hello, World!", "xxmaj hello , xxmaj world !"),
-        ("U.S. A1 1A", "xxup u . s . xxup a1 1a"),
-        ("Élan", "élan"),
-        ("aa aaa aaaa", "aa xxrep 3 a xxrep 4 a"),
-        ("sooo goood!!!", "s xxrep 3 o g xxrep 3 o d xxrep 3 !"),
-        ("ééé 。。。。", "xxrep 3 é xxrep 4 。"),
-        ("AAA", "xxrep 3 a"),
-        ("a   b\n\n\nc", "a b c"),
-        ("ah ah", "ah ah"),
-        ("ah ah ah", "xxwrep 3 ah"),
-        ("ah ah   ah  ah x", "xxwrep 4 ah x"),
-        ("ah ah ah ah.", "xxwrep 4 ah ."),
-        ("ah ah ahi", "ah ah ahi"),
-        ("No No No way", "xxwrep 3 xxmaj no way"),
-        ("No no no", "xxmaj no no no"),
-        ("and/or #1 a\\b", "and / or # 1 a \\ b"),
-        ("a<br />b &lt;i&gt;", "a b < i >"),
-        ("it#39;s 5 @.@ 2 well @-@ known", "it ' s 5 . 2 well - known"),
-        ("so...", "so …"),
-        ("a <unk> b", "a xxunk b"),
-        ("Hello\u3000World\xa0no no no\u2028x", "xxmaj hello xxmaj world xxwrep 3 no x"),
-        ("", ""),
-        (b"\xff Hello", "\ufffd xxmaj hello"),
-    ],
-)
-def test_rules(text, expected):
-    words = dict.fromkeys(word for word in expected.split() if word not in FASTAI)
-    tokenizer = fastai(*words)
-    assert entries(tokenizer, text) == expected.split()
-    # The same amid other rows.
-    assert tokenizer.tokens(tokenizer(["zzz", text, "ah ah ah"])[1]).numpy().tolist() == [
-        word.encode() for word in expected.split()
-    ]
+# Expected by fastai 2.7's rules, and the splitter.
+RULES = {
+    "Hello world": "xxmaj hello world",
+    "HELLO World": "xxup hello xxmaj world",
+    "I saw A B": "i saw a b",
+    "McDonald iPhone": "mcdonald iphone",
+    "Hello, World!": "xxmaj hello , xxmaj world !",
+    "U.S. A1 1A": "xxup u . s . xxup a1 1a",
+    "Élan": "élan",
+    "aa aaa aaaa": "aa xxrep 3 a xxrep 4 a",
+    "sooo goood!!!": "s xxrep 3 o g xxrep 3 o d xxrep 3 !",
+    "ééé 。。。。": "xxrep 3 é xxrep 4 。",
+    "AAA": "xxrep 3 a",
+    "a   b\n\n\nc": "a b c",
+    "ah ah": "ah ah",
+    "ah ah ah": "xxwrep 3 ah",
+    "ah ah   ah  ah x": "xxwrep 4 ah x",
+    "ah ah ah ah.": "xxwrep 4 ah .",
+    "ah ah ahi": "ah ah ahi",
+    "No No No way": "xxwrep 3 xxmaj no way",
+    "No no no": "xxmaj no no no",
+    "and/or #1 a\\b": "and / or # 1 a \\ b",
+    "a<br />b &lt;i&gt;": "a b < i >",
+    "it#39;s 5 @.@ 2 well @-@ known": "it ' s 5 . 2 well - known",
+    "so...": "so …",
+    "a <unk> b": "a xxunk b",
+    "Hello\u3000World\xa0no no no\u2028x": "xxmaj hello xxmaj world xxwrep 3 no x",
+    "": "",
+    b"\xff Hello": "\ufffd xxmaj hello",
+}
+
+
+def test_rules():
+    words = dict.fromkeys(word for expected in RULES.values() for word in expected.split())
+    tokenizer = fastai(*(word for word in words if word not in FASTAI))
+
+    def rows(texts):
+        return [[t.decode() for t in row] for row in tokenizer.tokens(tokenizer(texts)).to_list()]
+
+    expected = [expected.split() for expected in RULES.values()]
+    assert rows([*RULES]) == expected
+    # The same amid other rows, and alone.
+    assert rows([*RULES][::-1]) == expected[::-1]
+    assert [rows([text])[0] for text in [*RULES][::5]] == expected[::5]
+    assert entries(tokenizer, "ah ah ah") == ["xxwrep", "3", "ah"]
 
 
 def test_rules_on_long_text():
@@ -140,7 +144,14 @@ def test_rules_on_long_text():
 # Graphs
 
 
-def test_preset_and_export(tmp_path):
+TEXTS = ["The FILM!!!", "", "the [SEP] xxmaj"]
+ROW = [b"[CLS]", b"xxmaj", b"the", b"xxup", b"film", b"xxrep", b"3", b"!", b"[SEP]"]
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+    """A task with fastai's rules and the special tokens of BERT; its tokenizer and its preset."""
+    folder = tmp_path_factory.mktemp("words") / "preset"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *MARKERS, "the", "film", "3", "!"]
     tokenizer = WordTokenizer(
         words,
@@ -158,15 +169,25 @@ def test_preset_and_export(tmp_path):
         max_sequence_length=12,
     )
     task = TextClassifier(backbone, tokenizer=tokenizer, num_classes=2)
-    task.save_to_preset(tmp_path / "preset")
-    again = TextClassifier.from_preset(tmp_path / "preset")
-    texts = tf.constant(["The FILM!!!", "", "the [SEP] xxmaj"])
-    assert again.tokenizer(texts).to_list() == tokenizer(texts).to_list()
-    loaded = tf.saved_model.load(again.export(tmp_path / "export")).signatures
-    tokens = loaded["tokenize"](texts)["tokens"].numpy()[0].tolist()
-    assert [t for t in tokens if t] == [
-        *(b"[CLS]", b"xxmaj", b"the", b"xxup", b"film", b"xxrep", b"3", b"!", b"[SEP]")
-    ]
+    task.save_to_preset(folder)
+    return tokenizer, folder
+
+
+def test_preset(preset):
+    tokenizer, folder = preset
+    again = TextClassifier.from_preset(folder)
+    assert again.tokenizer(TEXTS).to_list() == tokenizer(TEXTS).to_list()
+    packed = again.preprocess({"text": TEXTS})
+    ids = packed["token_ids"][0][packed["padding_mask"][0] == 1]
+    assert tokenizer.tokens(ids).numpy().tolist() == ROW
+
+
+@pytest.mark.thorough  # the rules in an exported graph are in `test_every_tokenizer.py`, too
+def test_export(preset, tmp_path):
+    exported = TextClassifier.from_preset(preset[1]).export(tmp_path / "export")
+    loaded = tf.saved_model.load(exported).signatures
+    tokens = loaded["tokenize"](tf.constant(TEXTS))["tokens"].numpy()[0].tolist()
+    assert [t for t in tokens if t] == ROW
 
 
 # Files

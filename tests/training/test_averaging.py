@@ -24,6 +24,7 @@ def model():
     return made
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     ("arguments", "steps"),
     [({"last": 2}, [5, 8]), ({"last": 3, "every": 2}, [3, 5, 7]), ({"last": 9}, [2, 5, 8])],

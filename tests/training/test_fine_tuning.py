@@ -114,11 +114,11 @@ def test_groups_of_two_stacks():
     ]
 
 
+@pytest.mark.eager
 def test_heads_of_several_tasks_are_one_group(tokenizer):
     backbone = recurrent(tokenizer)
     made = {"backbone": backbone, "tokenizer": tokenizer, "num_classes": 2}
     task = MultiTask({"a": TextClassifier(**made), "b": TextClassifier(**made)})
-    task.compile(run_eagerly=True)
     groups = layer_groups(task)
     assert names(groups)[1:] == [["lstm_0"], ["lstm_1"], ["classifier"]]
     assert sum(map(len, groups)) == len(task.trainable_variables)
@@ -139,6 +139,7 @@ def test_groups_of_ulmfit(tokenizer):
 # === Rates by depth ===
 
 
+@pytest.mark.eager
 def test_rates_fall_with_depth(tokenizer):
     task = TextClassifier(recurrent(tokenizer), tokenizer=tokenizer, num_classes=2)
     optimizer = DiscriminativeAdamW.for_task(
@@ -241,6 +242,7 @@ def test_streams_carry_the_state(tokenizer):
     rows = np.stack(list(windows.as_numpy_iterator()))
     rows = rows[: len(rows) // 2 * 2].reshape(2, -1, 6)
     whole = np.concatenate([rows[:, :, :-1].reshape(2, -1), rows[:, -1:, -1]], axis=1)
+    task.compile(run_eagerly=True)
     expected = task.evaluate({"token_ids": whole[:, :-1]}, whole[:, 1:], verbose=0)
     np.testing.assert_allclose(history["loss"], expected[0], rtol=1e-4)
     np.testing.assert_allclose(history["val_loss"], expected[0], rtol=1e-4)

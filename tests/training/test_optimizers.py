@@ -83,7 +83,7 @@ def test_steps_are_the_published_ones(cls, corrected, start):
         bias_correction=corrected,
     )
     optimizer.build(variables)
-    step = tf.function(lambda *grads: optimizer.apply(grads, variables))
+    step = tf.function(lambda *grads: optimizer.apply(grads, variables), autograph=False)
     gradients = [[random.normal(size=v.shape) for v in weights.values()] for _ in range(4)]
     for grads in gradients:
         step(*(tf.constant(grad, tf.float32) for grad in grads))

@@ -44,20 +44,20 @@ def half():
     return classifier(dtype="mixed_bfloat16")
 
 
-def trained(make, again, eager, **options):
+def trained(make, again, **options):
     """Return the loss of two steps, and what the task's variables are after them."""
     keras.utils.set_random_seed(2)
     task, x, y = make()
     if again:
         enable_rematerialization(task)
-    task.compile(optimizer=keras.optimizers.SGD(0.1), run_eagerly=eager, **options)
+    task.compile(optimizer=keras.optimizers.SGD(0.1), **options)
     loss = task.fit(x, y, batch_size=4, shuffle=False, verbose=0).history["loss"]
     return loss, [keras.ops.convert_to_numpy(v) for v in task.variables]
 
 
-def assert_same(make, eager=True, **options):
+def assert_same(make, **options):
     (loss, weights), (expected, others) = (
-        trained(make, again, eager, **options) for again in (True, False)
+        trained(make, again, **options) for again in (True, False)
     )
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
     for own, other in zip(weights, others, strict=True):
@@ -67,6 +67,7 @@ def assert_same(make, eager=True, **options):
 SLOW = [pytest.param(make, marks=pytest.mark.slow) for make in (albert, half)]
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("make", [classifier, causal, lora, *SLOW])
 def test_what_is_learnt_is_the_same(make):
     assert_same(make)
@@ -75,14 +76,15 @@ def test_what_is_learnt_is_the_same(make):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [classifier, causal, writer])
 def test_what_is_learnt_in_a_graph_is_the_same(make):
-    assert_same(make, eager=False)
+    assert_same(make)
 
 
 @pytest.mark.slow
 def test_parts_of_a_batch_are_the_same():
-    assert_same(classifier, eager=False, micro_batch_size=2)
+    assert_same(classifier, micro_batch_size=2)
 
 
+@pytest.mark.eager
 def test_blocks_are_computed_twice_in_training_only(monkeypatch):
     calls = []
     call = FeedForward.call

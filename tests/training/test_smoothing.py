@@ -43,7 +43,8 @@ def test_the_term_is_larger_than_that_of_a_random_change():
     task = make(num_classes=2)
     packed = task.preprocess(TEXTS)
     outputs = task(packed)
-    term = float(AdversarialSmoothing(radius=0.1)(task, packed, outputs))
+    smoothing = AdversarialSmoothing(radius=0.1)
+    term = float(tf.function(lambda: smoothing(task, packed, outputs), autograph=False)())
     embedding, original = task.backbone.token_embedding, task.backbone.token_embedding.call
     random = []
     for _ in range(20):
@@ -63,6 +64,7 @@ def test_a_divergence_is_both_of_kullback_and_leibler():
     np.testing.assert_allclose(found, [expected], rtol=1e-5)
 
 
+@pytest.mark.eager
 def test_it_is_part_of_the_training_loss_alone():
     plain, smooth = make(num_classes=2), make(num_classes=2)
     smooth.compile(smoothing=AdversarialSmoothing(weight=5.0, radius=1.0))
@@ -72,19 +74,21 @@ def test_it_is_part_of_the_training_loss_alone():
     assert logs[1] > logs[0] + 1e-3
 
 
+@pytest.mark.eager
 @pytest.mark.usefixtures("same_noise")
 def test_in_parts_it_is_that_of_the_whole_batch():
     steps = []
     for size in (None, 4):
         task = make(TextRegressor)
         options = {"micro_batch_size": size, "smoothing": AdversarialSmoothing()}
-        task.compile(keras.optimizers.SGD(0.1), run_eagerly=True, **options)
+        task.compile(keras.optimizers.SGD(0.1), **options)
         task.train_on_batch(TEXTS, [1.0, 2.0, 0.0, 1.0, 3.0, 1.0])
         steps.append([variable.numpy() for variable in task.trainable_variables])
     for a, b in zip(*steps, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     ("cls", "options", "x", "y"),
     [
@@ -94,7 +98,7 @@ def test_in_parts_it_is_that_of_the_whole_batch():
 )
 def test_other_tasks(cls, options, x, y):
     task = make(cls, **options)
-    task.compile(smoothing=AdversarialSmoothing(), run_eagerly=True)
+    task.compile(smoothing=AdversarialSmoothing())
     assert np.isfinite(task.train_on_batch(x, np.array(y))[0])
 
 

@@ -1,0 +1,235 @@
+"""The small pieces that tests share. Look here first: most tests need no model of their own.
+
+`MODELS`, `ENCODER_DECODERS` and `TASKS` are what the tests of all models and of all tasks run over:
+a new model or a new task joins all of them by a line here. `tokenizer_of("wordpiece")` and
+`backbone_of("BertBackbone")`, fixtures in conftest.py, hand out one object for all tests of a
+process: read only. A test that trains or changes one makes its own, by `make_backbone`.
+"""
+
+import re
+from pathlib import Path
+
+import keras
+
+from keras_lm import models
+from keras_lm.tokenizers import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    GPTTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+)
+
+GOLDENS = Path(__file__).parent / "goldens"
+
+GOOD = ["the film was good", "great story", "i loved it", "a very nice cast"]
+BAD = ["the film was bad", "awful story", "i hated it", "a very dull cast"]
+WORDS = ["the", "film", "was", "good", "great", "story", "loved", "it", "very", "bad", "dull"]
+SPECIAL_WORDS = ["<unk>", "<pad>", "xxbos", "xxfld"]
+
+# === Tokenizers ===
+
+TOKENIZERS = {
+    "wordpiece": lambda: WordPieceTokenizer.from_files(GOLDENS / "tokenizers/wordpiece-uncased"),
+    "bytebpe-gpt2": lambda: BytePairTokenizer.from_files(GOLDENS / "tokenizers/bytebpe-gpt2"),
+    "bytebpe-roberta": lambda: BytePairTokenizer.from_files(GOLDENS / "tokenizers/bytebpe-roberta"),
+    "bpe-gpt1": lambda: GPTTokenizer.from_files(GOLDENS / "tokenizers/bpe-gpt1"),
+    "sentencepiece-albert": lambda: SentencePieceTokenizer.from_files(
+        GOLDENS / "tokenizers/sentencepiece-albert"
+    ),
+    "sentencepiece-t5": lambda: SentencePieceTokenizer.from_files(
+        GOLDENS / "tokenizers/sentencepiece-t5"
+    ),
+    "words": lambda: WordTokenizer(
+        SPECIAL_WORDS + WORDS, "<unk>", "<pad>", additional_special_tokens=SPECIAL_WORDS[2:]
+    ),
+    "characters": lambda: CharacterTokenizer(6),
+}
+
+# === Models that read texts ===
+
+SIZE = {"num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24, "dropout": 0.0}
+TRANSFORMER = {"num_layers": 1, "max_sequence_length": 32, **SIZE}
+
+
+def elmo():
+    return models.ElmoBackbone(
+        num_layers=1, hidden_dim=8, cell_dim=8, filters=[(1, 4), (2, 4)], characters_per_word=6
+    )
+
+
+def cove(vocabulary_size):
+    return models.CoveBackbone(1, embedding_dim=6, hidden_dim=8, vocabulary_size=vocabulary_size)
+
+
+# A model → its tokenizer, and how it is made for a vocabulary of some size.
+MODELS = {
+    "BertBackbone": ("wordpiece", lambda n: models.BertBackbone(n, **TRANSFORMER)),
+    "RobertaBackbone": ("bytebpe-roberta", lambda n: models.RobertaBackbone(n, **TRANSFORMER)),
+    "DistilBertBackbone": ("wordpiece", lambda n: models.DistilBertBackbone(n, **TRANSFORMER)),
+    "AlbertBackbone": (
+        "sentencepiece-albert",
+        lambda n: models.AlbertBackbone(n, embedding_dim=8, **TRANSFORMER),
+    ),
+    "ElectraBackbone": (
+        "wordpiece",
+        lambda n: models.ElectraBackbone(n, embedding_dim=12, **TRANSFORMER),
+    ),
+    "SpanBertBackbone": ("wordpiece", lambda n: models.SpanBertBackbone(n, **TRANSFORMER)),
+    "TinyBertBackbone": ("wordpiece", lambda n: models.TinyBertBackbone(n, **TRANSFORMER)),
+    "GPTBackbone": ("bpe-gpt1", lambda n: models.GPTBackbone(n, **TRANSFORMER)),
+    "GPT2Backbone": ("bytebpe-gpt2", lambda n: models.GPT2Backbone(n, **TRANSFORMER)),
+    "GPT3Backbone": ("bytebpe-gpt2", lambda n: models.GPT3Backbone(n, **TRANSFORMER)),
+    "GPTNeoBackbone": ("bytebpe-gpt2", lambda n: models.GPTNeoBackbone(n, **TRANSFORMER)),
+    "LSTMBackbone": ("words", lambda n: models.LSTMBackbone(n, 1, hidden_dim=12, dropout=0.0)),
+    "AWDLSTMBackbone": (
+        "words",
+        lambda n: models.AWDLSTMBackbone(n, num_layers=2, hidden_dim=12, embedding_dim=8),
+    ),
+    "ElmoBackbone": ("characters", lambda n: elmo()),
+    "CoveBackbone": ("words", cove),
+    "PairLSTMBackbone": (
+        "words",
+        lambda n: models.PairLSTMBackbone(n, 6, hidden_dim=8, num_layers=1, pooled_dim=8),
+    ),
+    "PairCBOWBackbone": ("words", lambda n: models.PairCBOWBackbone(n, 6, pooled_dim=8)),
+    "EsimBackbone": ("words", lambda n: models.EsimBackbone(n, 6, hidden_dim=8)),
+    "TagLMBackbone": (
+        "words",
+        lambda n: models.TagLMBackbone(cove(n), embedding_dim=6, hidden_dim=8, dropout=0.0),
+    ),
+    "WordVectorBackbone": ("words", lambda n: models.WordVectorBackbone(n, 8)),
+    "T5EncoderBackbone": (
+        "sentencepiece-t5",
+        lambda n: models.T5EncoderBackbone(n, 1, 2, 16, 24, num_buckets=8, dropout=0.0),
+    ),
+}
+# One of each kind: what does not depend on the model is shown of these.
+REPRESENTATIVES = (
+    "BertBackbone",
+    "GPT2Backbone",
+    "AWDLSTMBackbone",
+    "ElmoBackbone",
+    "WordVectorBackbone",
+    "T5EncoderBackbone",
+)
+
+
+def make_backbone(name, vocabulary_size, spread=True):
+    """Return a new backbone; with `spread`, its rows differ as much as those of a trained one."""
+    backbone = MODELS[name][1](vocabulary_size)
+    for weight in backbone.trainable_weights if spread else ():
+        weight.assign_add(keras.random.normal(weight.shape, stddev=0.2))
+    return backbone
+
+
+# === Encoder-decoders ===
+
+
+def rnn(**arguments):
+    return models.RNNEncoderDecoderBackbone(
+        50, 2, hidden_dim=16, num_decoder_layers=3, dropout=0.0, **arguments
+    )
+
+
+# Each has two blocks in the encoder, and three in the decoder; " with …" are other arguments.
+ENCODER_DECODERS = {
+    "T5Backbone": lambda: models.T5Backbone(
+        50, 2, head_dim=6, num_decoder_layers=3, num_buckets=8, max_distance=6, **SIZE
+    ),
+    "T5Backbone 1.1": lambda: models.T5Backbone(
+        50, 2, num_decoder_layers=3, gated=True, tie_embeddings=False, **SIZE
+    ),
+    "TransformerBackbone": lambda: models.TransformerBackbone(
+        50, 2, num_decoder_layers=3, max_sequence_length=9, **SIZE
+    ),
+    "TransformerBackbone with more": lambda: models.TransformerBackbone(
+        50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, final_norms=True, **SIZE
+    ),
+    "MarianBackbone": lambda: models.MarianBackbone(50, 2, num_decoder_layers=3, **SIZE),
+    "MarianBackbone with more": lambda: models.MarianBackbone(
+        50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, scale_embedding=False, **SIZE
+    ),
+    "Tensor2TensorBackbone": lambda: models.Tensor2TensorBackbone(
+        50, 2, num_decoder_layers=3, **SIZE
+    ),
+    "Tensor2TensorBackbone with more": lambda: models.Tensor2TensorBackbone(
+        *(50, 2),
+        num_decoder_layers=3,
+        decoder_vocabulary_size=48,
+        tie_embeddings=False,
+        pre_norm=False,
+        target_space=None,
+        **SIZE,
+    ),
+    "RNNEncoderDecoderBackbone": lambda: rnn(input_feeding=True),
+    "RNNEncoderDecoderBackbone additive": lambda: rnn(cell="gru", attention="additive"),
+    "RNNEncoderDecoderBackbone of one direction": lambda: rnn(
+        attention=None, bidirectional=False, reverse_source=True, decoder_vocabulary_size=48
+    ),
+}
+
+# === Parts of others, whose code is tested with the whole ===
+
+PARTS = {
+    "ElectraGeneratorBackbone": lambda: make_backbone("ElectraBackbone", 1200).make_generator(),
+    "ElmoForwardBackbone": None,  # tests/export/test_recurrent_generation.py
+    "RNNEncoderBackbone": lambda: rnn().encoder_backbone(),
+    "TransformerEncoderBackbone": lambda: ENCODER_DECODERS[
+        "TransformerBackbone"
+    ]().encoder_backbone(),
+    "MarianEncoderBackbone": lambda: ENCODER_DECODERS["MarianBackbone"]().encoder_backbone(),
+    "Tensor2TensorEncoderBackbone": lambda: ENCODER_DECODERS[
+        "Tensor2TensorBackbone"
+    ]().encoder_backbone(),
+}
+
+# === Tasks ===
+
+CHOICES = [["good", "bad"]] * 4
+# A task → its arguments, and the four texts that it is asked.
+TASKS = {
+    "TextClassifier": ({"num_classes": 3}, {"text": GOOD}),
+    "TextRegressor": ({}, {"text": GOOD}),
+    "TokenClassifier": ({"class_names": ["O", "X"]}, {"text": GOOD}),
+    "ConstituencyParser": ({"class_names": ["NP", "S"], "hidden_dim": 8}, {"text": GOOD}),
+    "CoreferenceResolver": ({"max_span_width": 2, "hidden_dim": 4}, {"text": GOOD}),
+    "MultipleChoice": ({}, {"text": GOOD, "choices": CHOICES}),
+    "QuestionAnswerer": ({}, {"question": GOOD, "context": BAD}),
+    "MaskedLM": ({}, {"text": GOOD}),
+    "CausalLM": ({}, {"prompt": GOOD}),
+    "Seq2SeqLM": ({}, {"text": GOOD}),
+    "FeatureExtractor": ({}, {"text": GOOD}),
+}
+
+
+def tasks_over(backbone, tokenizer=None):
+    """Return a task of every kind that a model has a head for: a dict of their names."""
+    from keras_lm import tasks
+
+    made = {}
+    for name, (arguments, _) in TASKS.items():
+        try:
+            made[name] = getattr(tasks, name)(backbone, tokenizer=tokenizer, **arguments)
+        except ValueError as error:
+            refused = ("has no head", "no special token", "has no mask token")
+            if not any(words in str(error) for words in refused):
+                raise
+    return made
+
+
+def tasks_of(name):
+    """Return the names of the tasks that a model has a head for."""
+    if name in MODELS:
+        kind, _ = MODELS[name]
+        tokenizer = TOKENIZERS[kind]()
+        return [*tasks_over(make_backbone(name, tokenizer.vocabulary_size), tokenizer)]
+    return [*tasks_over((PARTS | ENCODER_DECODERS)[name]())]
+
+
+def tasks_in_the_table(name):
+    """Return the tasks that docs/models.md gives a model, which `python docs/tables.py` writes."""
+    page = (Path(__file__).parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| `{name}` \| [^|]* \| ((?:\w+, )*\w+) \|$", page, re.MULTILINE)
+    return [task for task in row.split(", ") if task in TASKS]
