@@ -168,7 +168,7 @@ def test_bytes_pipes_and_signals(installed, answers, critic, tmp_path):
     assert output not in temporary
     stopped.send_signal(signal.SIGINT)
     _, errors = stopped.communicate(timeout=60)
-    assert stopped.returncode == 1
+    assert stopped.returncode == 1, errors
     assert errors.strip() == b"Aborted!"
     assert not list(tmp_path.iterdir())
 

@@ -45,18 +45,18 @@ def test_every_model_is_listed():
     assert ours == {name.split(" ")[0] for name in ENCODER_DECODERS}
 
 
-@pytest.mark.parametrize("before", [0, 2])
-def test_padding_changes_nothing_on_either_side(backbone, before):
+def test_padding_changes_nothing_on_either_side(backbone):
     alone = backbone(inputs())
-    width = [(0, 0), (before, 2 - before)]
-    padded = {}
-    for half, ids in (("encoder", SOURCE), ("decoder", TARGET)):
-        padded[f"{half}_token_ids"] = np.pad(ids, width, constant_values=13)
-        padded[f"{half}_padding_mask"] = np.pad(np.ones_like(ids), width)
-    outputs = backbone(padded)
-    for name, length in (("encoder_sequence_output", 6), ("sequence_output", 4)):
-        found = outputs[name][:, before : before + length]
-        np.testing.assert_allclose(found, alone[name], atol=2e-5)
+    for before in (0, 2):
+        width = [(0, 0), (before, 2 - before)]
+        padded = {}
+        for half, ids in (("encoder", SOURCE), ("decoder", TARGET)):
+            padded[f"{half}_token_ids"] = np.pad(ids, width, constant_values=13)
+            padded[f"{half}_padding_mask"] = np.pad(np.ones_like(ids), width)
+        outputs = backbone(padded)
+        for name, length in (("encoder_sequence_output", 6), ("sequence_output", 4)):
+            found = outputs[name][:, before : before + length]
+            np.testing.assert_allclose(found, alone[name], atol=2e-5)
 
 
 def test_a_target_token_sees_the_source_and_none_after_it(backbone):
@@ -70,7 +70,7 @@ def test_a_target_token_sees_the_source_and_none_after_it(backbone):
     assert np.abs(found - expected).max(axis=-1).min() > 1e-3
 
 
-@pytest.mark.parametrize("parts", [[1, 1, 1, 1], [2, 2], [1, 3]])
+@pytest.mark.parametrize("parts", [[2, 1, 1], [1, 3]])
 def test_a_target_in_parts(backbone, parts):
     expected = backbone(inputs())
     found, rest, name = [], TARGET, backbone.state_name
@@ -132,15 +132,15 @@ def test_the_encoder_is_a_model_of_its_own(name, tmp_path):
         encoder({"token_ids": SOURCE, "encoder_token_ids": SOURCE})
 
 
-def test_files(backbone, tmp_path):
-    backbone.save(tmp_path / "backbone.keras")
+def test_files(backbone, request, tmp_path):
     backbone.save_to_preset(tmp_path / "preset")
+    found = [Backbone.from_preset(tmp_path / "preset")]
+    if " " not in request.node.callspec.params["backbone"]:  # once a class
+        backbone.save(tmp_path / "backbone.keras")
+        found.append(keras.saving.load_model(tmp_path / "backbone.keras"))
     json.dumps(backbone.get_config())
     expected = backbone(inputs())["sequence_output"]
-    for again in (
-        keras.saving.load_model(tmp_path / "backbone.keras"),
-        Backbone.from_preset(tmp_path / "preset"),
-    ):
+    for again in found:
         assert type(again) is type(backbone)
         assert again.get_config() == backbone.get_config()
         np.testing.assert_array_equal(again(inputs())["sequence_output"], expected)

@@ -469,7 +469,8 @@ def check(found):
             assert here < tolerance, (case, options, kind, here, where)
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("mirrored", marks=pytest.mark.slow), "workers"])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", QUICK)
 def test_two_replicas_train_as_one(strategy):
     check(run(strategy, QUICK[strategy]))
 
