@@ -75,12 +75,15 @@ def hidden(folder, name):
 def _new_locked(folder, name):
     while True:
         temporary = Path(tempfile.mkdtemp(prefix=f".{name}-", suffix=WRITING, dir=folder))
-        lock = os.open(temporary, os.O_RDONLY)
+        try:
+            lock = os.open(temporary, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # somebody else was faster, and took it for dead
         with contextlib.suppress(OSError):  # without locks nobody removes it either
             _lock(lock)
         if temporary.is_dir():
             return temporary, lock
-        os.close(lock)  # somebody else was faster, and took it for dead
+        os.close(lock)  # taken for dead before it was locked
 
 
 def _lock(descriptor, wait=True):

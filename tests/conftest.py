@@ -19,12 +19,21 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import tensorflow as tf
+from tensorflow_text.core.pybinds import pywrap_fast_wordpiece_tokenizer_model_builder as wordpiece
 
 REPOSITORY = Path(__file__).parents[1]
 
 # `make test &` in a script ignores Ctrl-C, and so would all commands that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# Functions of tf.data are optimised anew for each iterator, which takes longer than tests run them.
+# They keep what is set when TensorFlow starts; functions that are traced later, exports among them,
+# are optimised as for a user.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+tf.config.list_logical_devices()  # starts it
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 # A test that takes longer is named at the end of a run: it is one to look at.
 LONG = 5.0
@@ -65,16 +74,11 @@ def pytest_runtest_protocol(item):
     """
     if item.get_closest_marker("eager") is None:
         return (yield)
-    import tensorflow as tf  # not above: some tests look at what is imported
-    from tensorflow.python.data.ops import debug_mode
-
     tf.config.run_functions_eagerly(True)
-    debug_mode.toggle_debug_mode(True)  # as tf.data.experimental.enable_debug_mode, and back
     try:
         return (yield)
     finally:
         tf.config.run_functions_eagerly(False)
-        debug_mode.toggle_debug_mode(False)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -131,6 +135,20 @@ def pytest_fixture_setup(fixturedef):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     start_from_seed(item.nodeid)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables_of_a_vocabulary_are_made_once():
+    """TensorFlow Text takes 0.1 s for those of WordPiece, however short the vocabulary."""
+    make = wordpiece.build_fast_wordpiece_model
+    made = functools.cache(lambda vocabulary, *options: make(list(vocabulary), *options))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            wordpiece,
+            "build_fast_wordpiece_model",
+            lambda vocabulary, *options: made(tuple(vocabulary), *options),
+        )
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,11 @@ import collections
 import concurrent.futures
 import contextlib
 import copy
+import functools
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -231,10 +233,24 @@ def fixture_name(definition):
 
 
 class Selection:
-    """Runs only some tests, in an order of their own."""
+    """Runs only some tests, in an order of their own, until they have taken so many seconds."""
 
-    def __init__(self, names):
+    def __init__(self, names, seconds):
         self.order = {name: place for place, name in enumerate(names)}
+        self.left = seconds
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self):
+        start = time.process_time()
+        try:
+            return (yield)
+        finally:
+            self.left -= time.process_time() - start
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self):
+        if self.left <= 0:
+            pytest.skip("time is up")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
@@ -246,7 +262,7 @@ def pytest_configure(config):
     if path := os.environ.get("MUTANTS_RECORD"):
         config.pluginmanager.register(Recorder(path))
     if path := os.environ.get("MUTANTS_SELECT"):
-        config.pluginmanager.register(Selection(json.loads(Path(path).read_text())))
+        config.pluginmanager.register(Selection(**json.loads(Path(path).read_text())))
 
 
 # === Commands ===
@@ -300,11 +316,11 @@ class Copy:
         (site / "sitecustomize.py").write_text(redirect)
 
     def run(self, place, names, seconds):
-        """Return the test that notices a change, "time" if they never end, or None."""
+        """Return the test that notices a change within so many seconds, or None."""
         file, select = self.root / "tree" / place["file"], self.root / "select.json"
         original = file.read_bytes()
         new = original[: place["start"]] + place["new"].encode() + original[place["end"] :]
-        select.write_text(json.dumps(names))
+        select.write_text(json.dumps({"names": names, "seconds": seconds}))
         environment = os.environ | {
             "MUTANTS_SELECT": str(select),
             "PYTHONPATH": os.pathsep.join([str(self.root / "site"), str(REPOSITORY / "tests")]),
@@ -322,20 +338,22 @@ class Copy:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                start_new_session=True,
+                preexec_fn=functools.partial(limit_seconds, 4 * seconds + 60),
             )
-            try:
-                output, _ = process.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-                return "it does not end"
+            output, _ = process.communicate()
         finally:
             file.write_bytes(original)
         if process.returncode == 0:
             return None
+        if process.returncode == -signal.SIGXCPU:
+            return "it does not end"
         failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return failed[0][:150] if failed else "\n".join(output.splitlines()[-3:])
+
+
+def limit_seconds(seconds):
+    """Stop this process after so many seconds of a processor, however busy the machine is."""
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), resource.RLIM_INFINITY))
 
 
 def tests_of(place, tests, budget):
@@ -364,7 +382,7 @@ def run(path, seed, number, jobs, budget, output):
         def measure(place):
             tree = free.pop()
             try:
-                return place, tree.run(place, tests_of(place, tests, budget), 4 * budget + 120)
+                return place, tree.run(place, tests_of(place, tests, budget), budget)
             finally:
                 free.append(tree)
 

@@ -128,8 +128,16 @@ def names_in_scope():
     return names | {"tokenizer": keras_lm.tokenizers.WordPieceTokenizer(vocabulary, lowercase=True)}
 
 
+def to_run():
+    """Those of models take longest; what they show, tests/models does."""
+    for name in EXAMPLES:
+        folder = name.split(".")[0]
+        if folder in RUN:
+            yield pytest.param(name, marks=[pytest.mark.slow] * (folder == "models"))
+
+
 @pytest.mark.eager
-@pytest.mark.parametrize("name", [n for n in EXAMPLES if n.split(".")[0] in RUN])
+@pytest.mark.parametrize("name", to_run())
 def test_example_runs(name):
     if name in SKIPPED:
         pytest.skip(SKIPPED[name])

@@ -147,6 +147,22 @@ def test_the_next_write_removes_what_killed_ones_left_and_not_what_goes_on(folde
     assert names == {"thing", ".thing-abcdefgh", ".things-abcdefgh.writing"}
 
 
+def test_a_folder_taken_for_dead_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    make, made = files.tempfile.mkdtemp, []
+
+    def make_then_lose(**options):
+        made.append(make(**options))
+        if len(made) == 1:
+            files.recover(tmp_path / "exporting")  # of another process, in between
+        return made[-1]
+
+    monkeypatch.setattr(files.tempfile, "mkdtemp", make_then_lose)
+    with files.hidden(tmp_path, "exporting") as folder:
+        assert [str(folder)] == made[1:]
+        assert [str(path) for path in tmp_path.iterdir()] == made[1:]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_whose_exchange_was_killed_is_put_back(folder):
     kill_while("exchanging", folder)
     assert not folder.exists()

@@ -64,13 +64,16 @@ def test_wheel_has_the_recipes(wheel, repository):
     assert recipes == {Path(name).name for name in files if name.startswith("keras_lm/recipes/")}
 
 
-FIND = (
-    "from importlib.util import find_spec as f; s = f('keras_lm.export'); print(s.name, s.origin)"
-)
+# `keras_lm` is imported as the command does: without TensorFlow, which takes long.
+FIND = """
+import keras_lm_command
+from importlib.util import find_spec
+spec = find_spec("keras_lm.export")
+print(spec.name, spec.origin)
+"""
 IMPORT = "import keras_lm.export as e; print(e.__name__, e.__file__)"
 
 
-# To find it, `keras_lm` is imported, but not TensorFlow, which takes long.
 @pytest.mark.parametrize("code", [FIND, pytest.param(IMPORT, marks=pytest.mark.thorough)])
 def test_unpacked_wheel_has_export_in_its_place(wheel, tmp_path, code):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")

@@ -129,34 +129,34 @@ def make_backbone(name, vocabulary_size, spread=True):
 
 def rnn(**arguments):
     return models.RNNEncoderDecoderBackbone(
-        50, 2, hidden_dim=16, num_decoder_layers=3, dropout=0.0, **arguments
+        50, 1, hidden_dim=16, num_decoder_layers=2, dropout=0.0, **arguments
     )
 
 
-# Each has two blocks in the encoder, and three in the decoder; " with …" are other arguments.
+# Each has one block in the encoder, and two in the decoder; " with …" are other arguments.
 ENCODER_DECODERS = {
     "T5Backbone": lambda: models.T5Backbone(
-        50, 2, head_dim=6, num_decoder_layers=3, num_buckets=8, max_distance=6, **SIZE
+        50, 1, head_dim=6, num_decoder_layers=2, num_buckets=8, max_distance=6, **SIZE
     ),
     "T5Backbone 1.1": lambda: models.T5Backbone(
-        50, 2, num_decoder_layers=3, gated=True, tie_embeddings=False, **SIZE
+        50, 1, num_decoder_layers=2, gated=True, tie_embeddings=False, **SIZE
     ),
     "TransformerBackbone": lambda: models.TransformerBackbone(
-        50, 2, num_decoder_layers=3, max_sequence_length=9, **SIZE
+        50, 1, num_decoder_layers=2, max_sequence_length=9, **SIZE
     ),
     "TransformerBackbone with more": lambda: models.TransformerBackbone(
-        50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, final_norms=True, **SIZE
+        50, 1, num_decoder_layers=2, decoder_vocabulary_size=48, final_norms=True, **SIZE
     ),
-    "MarianBackbone": lambda: models.MarianBackbone(50, 2, num_decoder_layers=3, **SIZE),
+    "MarianBackbone": lambda: models.MarianBackbone(50, 1, num_decoder_layers=2, **SIZE),
     "MarianBackbone with more": lambda: models.MarianBackbone(
-        50, 2, num_decoder_layers=3, decoder_vocabulary_size=48, scale_embedding=False, **SIZE
+        50, 1, num_decoder_layers=2, decoder_vocabulary_size=48, scale_embedding=False, **SIZE
     ),
     "Tensor2TensorBackbone": lambda: models.Tensor2TensorBackbone(
-        50, 2, num_decoder_layers=3, **SIZE
+        50, 1, num_decoder_layers=2, **SIZE
     ),
     "Tensor2TensorBackbone with more": lambda: models.Tensor2TensorBackbone(
-        *(50, 2),
-        num_decoder_layers=3,
+        *(50, 1),
+        num_decoder_layers=2,
         decoder_vocabulary_size=48,
         tie_embeddings=False,
         pre_norm=False,

@@ -36,7 +36,7 @@ def ask_here(path, batches, signature):
     "name, options",
     [
         ("quick", ["--freeze"]),
-        pytest.param("critic.tflite", [], marks=pytest.mark.slow),
+        pytest.param("critic.tflite", [], marks=pytest.mark.thorough),
         pytest.param("exported", [], marks=pytest.mark.thorough),
         pytest.param("small", ["--weights", "int8"], marks=pytest.mark.thorough),
     ],
@@ -66,6 +66,7 @@ def test_freeze_goes_neither_with_a_tflite_nor_with_smaller_weights(fail, critic
 @pytest.mark.slow
 def test_texts_of_ones_own_decide(run, fail, critic, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_lm.export.stored_weights.SMALLEST", 1)  # the critic has but small
+    monkeypatch.setattr(check_module, "_ask", ask_here)
     (tmp_path / "films.csv").write_text("id,sentence\n1,a fine film\n2,a dull film\n")
     asked = ("--weights", "int8", "--texts", tmp_path / "films.csv")
     assert "differ" in fail("export", critic, tmp_path / "strict", *asked, "--tolerance", "0")

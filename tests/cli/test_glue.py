@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_lm import tasks
-from keras_lm.cli.glue import glue_report, glue_tasks
+from keras_lm.cli.glue import glue_baselines, glue_report, glue_tasks
 from keras_lm.cli.glue.glue_board import Setting
 from keras_lm.cli.glue.glue_command import GRIDS, list_settings
 from keras_lm.cli.glue.glue_published import PUBLISHED_ROWS, ScoredRow
@@ -114,7 +114,12 @@ def test_a_small_board_by_a_grid(run, tiny, data, tmp_path):
 
 
 @pytest.mark.slow
-def test_baselines_stand_in_the_same_table(run, tiny, data, tmp_path):
+def test_baselines_stand_in_the_same_table(run, tiny, data, tmp_path, monkeypatch):
+    small = {"num_layers": 1, "hidden_dim": 4, "cell_dim": 4, "characters_per_word": 6}
+    monkeypatch.setattr(glue_baselines, "ELMO", small)
+    monkeypatch.setattr(glue_baselines, "FILTERS", [(1, 4), (2, 4)])
+    monkeypatch.setattr(glue_baselines, "HIDDEN_DIM", 8)
+    monkeypatch.setattr(glue_baselines, "EPOCHS", 1)
     board = tmp_path / "board"
     line = ("glue", tiny, "--data", data, "--output", board, "--rows", 4, "--tasks", "STS-B")
     said = run(*line, "--epochs", 1, "--baselines")

@@ -1,6 +1,7 @@
 """`keras-lm prepare`, and `pretrain` on what it wrote."""
 
 import json
+import time
 
 import pytest
 
@@ -90,29 +91,24 @@ def test_mistakes_are_sentences(fail, prepare, tiny, write, tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_that_are_killed_and_started_again(installed, prepare, corpus, tmp_path):
+def test_processes_that_are_killed_and_started_again(run, installed, prepare, corpus, tmp_path):
     """Bytes are those of one process, whatever number there is, and wherever it was killed."""
     corpus.write_text(
-        "\n".join(f"the film number {i} was good and the song {i} loud" for i in range(2000))
+        "\n".join(f"the film number {i} was good and the song {i} loud" for i in range(400))
     )
-    shards = tmp_path / "shards"
-
-    def command(*more):
-        arguments = ["4" if part == 1 else part for part in prepare()]
-        return installed(*arguments, *more)
-
-    process = command()
-    assert process.wait() == 0, process.stderr.read()
+    shards, unfinished = tmp_path / "shards", tmp_path / "shards.unfinished"
+    arguments = ["4" if part == 1 else part for part in prepare()]
+    run(*arguments)
     expected = {path.name: path.read_bytes() for path in shards.iterdir()}
-    for seconds in (12, 20):
-        process = command("--overwrite", "--processes", 2)
-        try:
-            process.wait(seconds)
-        except Exception:
-            process.kill()
-            process.wait()
-        assert {path.name: path.read_bytes() for path in shards.iterdir()} == expected
-    process = command("--overwrite", "--processes", 2)
-    assert process.wait() == 0, process.stderr.read()
+    several = [*arguments, "--overwrite", "--processes", 2]
+    process = installed(*several)
+    while process.poll() is None and not any(unfinished.glob("*.tfrecord*")):
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    assert {path.name: path.read_bytes() for path in shards.iterdir()} == expected
+    process = installed(*several)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     assert {path.name: path.read_bytes() for path in shards.iterdir()} == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shards", "texts.txt"]

@@ -14,6 +14,7 @@ TREES = """
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_a_parser_is_trained_and_measured(run, fail, tiny, tmp_path):
     path, preset = tmp_path / "train.mrg", tmp_path / "parser"
     path.write_text(TREES)

@@ -153,7 +153,9 @@ def test_configurations_of_the_guide(guide, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["text-classifier", "causal-lm"])
+@pytest.mark.parametrize(
+    "name", ["text-classifier", pytest.param("causal-lm", marks=pytest.mark.thorough)]
+)
 def test_two_processes_train_one_preset(name, tiny, tmp_path):
     source = tiny
     if name == "causal-lm":

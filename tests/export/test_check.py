@@ -20,7 +20,10 @@ def folder(exported_as):
     return exported_as("classifier of pairs").folder
 
 
-def test_saved_model_in_a_fresh_process(folder, task, texts):
+@pytest.mark.parametrize("fresh", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_saved_model_in_a_fresh_process(fresh, folder, task, texts, request):
+    if not fresh:
+        request.getfixturevalue("checked_here")
     report = check(folder, task, (texts, texts[::-1]), batch_size=4)
     assert report.differences["labels"] == 0
     assert report.differences["scores"] <= 1e-5

@@ -75,7 +75,7 @@ def pairs(backbone, tokenizer):
     )
 
 
-def tagger(language_model, tokenizer, words=None):
+def tagger(language_model, tokenizer, words=None, sequence_length=40):
     return tasks.TokenClassifier(
         TagLMBackbone(
             language_model, words, embedding_dim=6, hidden_dim=8, filters=[(1, 4), (2, 4)]
@@ -84,7 +84,7 @@ def tagger(language_model, tokenizer, words=None):
         crf="bio",
         splitter="punctuation",
         tokenizer=tokenizer,
-        sequence_length=40,
+        sequence_length=sequence_length,
     )
 
 
@@ -110,7 +110,7 @@ LITE = {
     "taglm over words": lambda: tagger(cove(), words()),
 }
 MARKS = dict.fromkeys(LITE, pytest.mark.thorough)
-MARKS |= {"cove": (), "ulmfit": pytest.mark.slow, "taglm over elmo": pytest.mark.slow}
+MARKS |= {"cove": (), "ulmfit": pytest.mark.slow}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in LITE])
@@ -143,8 +143,8 @@ def test_lite_answers_as_the_task(name, tmp_path):
 
 def test_taggers_words_in_lite_are_those_of_its_strings():
     """And its labels and places, where all bytes are UTF-8."""
-    task = spread(tagger(cove(), words()))
-    texts = ["", "The bank,of  the river!", "naïve 🙂\u00a0bank", "of " * 50, " ", "🙂🙂 a"]
+    task = spread(tagger(cove(), words(), sequence_length=8))
+    texts = ["", "The bank,of  the river!", "naïve 🙂\u00a0bank", "of " * 9, " ", "🙂🙂 a"]
     expected = task.answer({"text": tf.constant(texts)})
     found = task.answer_lite({"text": tf.constant(texts)})
     assert set(found) == {"tokens", "labels", "scores", "start", "end"}
@@ -215,6 +215,6 @@ def test_layers_of_the_module(extractor, server):
     np.testing.assert_allclose(mean.embed(["one two", "three"])["embedding"], own, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # as that of a BERT, in test_check.py
 def test_elmo_in_a_fresh_process(extractor, version):
     check(version, extractor, [text for text in TEXTS if isinstance(text, str)])

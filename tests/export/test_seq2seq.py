@@ -1,12 +1,17 @@
-"""An exported encoder-decoder writes texts as the task does, whole and token by token."""
+"""An exported encoder-decoder writes texts as the task does, whole and token by token.
+
+Most of the time of an export goes into tracing. By default, its functions are asked as they are
+before they are traced; the slow tests ask the export itself.
+"""
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_lm.models import RNNEncoderDecoderBackbone, T5Backbone
 from keras_lm.serving.inference import SavedModel
-from keras_lm.tasks import Seq2SeqLM
+from keras_lm.tasks import Seq2SeqLM, generation_signatures, seq2seq_signatures, signatures
 from keras_lm.tokenizers import SentencePieceTokenizer
 
 SOURCES = ["Hello world", "", "a source of many more words than the others have", b"x\xff\xfe"]
@@ -27,12 +32,22 @@ def rnn(rows):
 
 @pytest.fixture(
     scope="module",
-    params=[t5, pytest.param(rnn, marks=pytest.mark.slow)],
-    ids=["T5Backbone", "RNNEncoderDecoderBackbone"],
+    params=[
+        (t5, "functions"),
+        pytest.param((t5, "export"), marks=pytest.mark.slow),
+        pytest.param((rnn, "export"), marks=pytest.mark.thorough),
+    ],
+    ids=lambda case: f"{case[0].__name__}-{case[1]}",
 )
-def task(request, goldens):
+def case(request):
+    """An encoder-decoder, and what of it is asked."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def task(case, goldens):
     tokenizer = SentencePieceTokenizer.from_files(goldens("tokenizers") / "sentencepiece-t5")
-    backbone, search = request.param(tokenizer.vocabulary_size)
+    backbone, search = case[0](tokenizer.vocabulary_size)
     for weight in backbone.trainable_weights:
         weight.assign_add(keras.random.normal(weight.shape, stddev=0.3))
     return Seq2SeqLM(
@@ -46,8 +61,36 @@ def task(request, goldens):
     )
 
 
+class NotTraced:
+    """The signatures of a task, asked as those of a `SavedModel` are."""
+
+    def __init__(self, task):
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (signatures, generation_signatures, seq2seq_signatures):
+                patch.setattr(module, "trace", self.checking)
+            self.functions = task.signatures.functions()
+        self.defaults = task.signatures.defaults()
+
+    @staticmethod
+    def checking(function, specs):
+        def run(*values, **inputs):
+            inputs |= zip(specs, values)
+            assert set(inputs) == set(specs)
+            assert all(specs[name].is_compatible_with(value) for name, value in inputs.items())
+            return function(**inputs)
+
+        return run
+
+    def run(self, name, inputs):
+        inputs = self.defaults.get(name, {}) | inputs
+        outputs = self.functions[name](**{key: tf.constant(x) for key, x in inputs.items()})
+        return {key: value.numpy() for key, value in outputs.items()}
+
+
 @pytest.fixture(scope="module")
-def model(task, tmp_path_factory):
+def model(case, task, tmp_path_factory):
+    if case[1] == "functions":
+        return NotTraced(task)
     return SavedModel(task.export(tmp_path_factory.mktemp("models") / "writer"))
 
 
@@ -110,7 +153,18 @@ def test_token_by_token(task, model):
     assert texts(model.run("detokenize", packed)) == text
 
 
-def test_litert(task, tmp_path):
+def test_requests_of_the_warm_up_run(task, model):
+    """What the export holds for TF Serving to begin with."""
+    asked = [name for name, inputs in task.signatures.requests([1]) if model.run(name, inputs)]
+    assert {*asked} == {
+        *("serving_default", "generate", "beam_search", "score"),
+        *("tokenize", "encode", "next_token", "detokenize"),
+    }
+
+
+def test_litert(case, task, tmp_path):
+    if case == (t5, "export"):
+        pytest.skip("as of its functions")
     litert = pytest.importorskip("ai_edge_litert.interpreter", reason="needs LiteRT")
     from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
 

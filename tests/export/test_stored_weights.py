@@ -187,6 +187,7 @@ def test_a_tokenizers_tables_remain_in_a_frozen_graph(gpt2, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_a_loop_reads_stored_weights_too(gpt2, tmp_path):
     backbone, tokenizer = gpt2
     task = tasks.CausalLM(backbone, tokenizer=tokenizer)

@@ -35,7 +35,7 @@ np.save(sys.argv[2], answer(text=tf.constant(np.load(sys.argv[3]).tolist()))["to
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # test_without_python.py has GPT-2's tables in a process without Python
 @pytest.mark.parametrize("make", [byte_pair, gpt])
 def test_export_finds_its_tables_in_another_process(make, make_backbone, texts, tmp_path):
     tokenizer = make()

@@ -34,9 +34,9 @@ CASES = {
     "case",
     [
         "multi-label pairs",
-        pytest.param("regressor, fixed length", marks=pytest.mark.slow),
-        pytest.param("tagger", marks=pytest.mark.slow),
-        pytest.param("first vector", marks=pytest.mark.slow),
+        pytest.param("regressor, fixed length", marks=[pytest.mark.slow, pytest.mark.eager]),
+        pytest.param("tagger", marks=[pytest.mark.slow, pytest.mark.eager]),
+        pytest.param("first vector", marks=pytest.mark.thorough),
     ],
 )
 def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
@@ -57,7 +57,7 @@ def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):
                 np.testing.assert_allclose(found[name], value, atol=1e-4)
 
 
-@pytest.mark.parametrize("really", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("really", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_full_disk_is_no_matter_of_the_model(
     really, make_backbone, tokenizer, tmp_path, monkeypatch
 ):
@@ -86,6 +86,7 @@ def test_a_full_disk_is_no_matter_of_the_model(
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_classifier_in_a_fresh_process(make_backbone, tokenizer, texts, tmp_path):
     task = tasks.TextClassifier(make_backbone(), class_names=["bad", "good"], tokenizer=tokenizer)
     packer = task.packer

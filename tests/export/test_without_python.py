@@ -123,7 +123,7 @@ def test_a_classifier_answers(program, exported_as, texts, requests_of):
     check(program, folder, signatures, [*requests, ("serving_default", columns)])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", BERT_TASKS)
 def test_other_berts_answer(name, program, make_backbone, tokenizer, texts, requests_of, tmp_path):
     task = getattr(tasks, name)(make_backbone(), tokenizer=tokenizer, **BERT_TASKS[name])

@@ -44,6 +44,7 @@ def test_the_equations():
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_it_learns_what_neither_text_says_alone(tmp_path):
     keras.utils.set_random_seed(0)
     backbone = EsimBackbone(len(WORDS), embedding_dim=6, hidden_dim=12, dropout=0.0)
@@ -55,6 +56,7 @@ def test_it_learns_what_neither_text_says_alone(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_over_elmo_it_is_saved_and_a_single_text_is_read(tmp_path):
     elmo = ElmoBackbone(
         num_layers=1, hidden_dim=8, cell_dim=8, filters=[(1, 4), (2, 4)], characters_per_word=6

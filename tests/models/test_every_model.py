@@ -73,6 +73,17 @@ def pack(backbone, tokenizer, texts, side="right"):
     return {key: packed[key].numpy() for key in backbone.input_names if key in packed}
 
 
+@pytest.fixture(scope="module")
+def inputs(backbone, tokenizer):
+    """Four rows."""
+    return pack(backbone, tokenizer, GOOD)
+
+
+@pytest.fixture(scope="module")
+def outputs(backbone, inputs):
+    return backbone(inputs)
+
+
 def test_every_model_is_listed():
     ours = {name for name, cls in BACKBONES.items() if cls.__module__.startswith("keras_lm.models")}
     bases = {"Backbone", "CachedBackbone", "CausalBackbone", "EncoderDecoderBackbone"}
@@ -82,43 +93,41 @@ def test_every_model_is_listed():
     assert ours - bases == {*MODELS, *tiny.PARTS} | listed
 
 
-def test_padding_changes_nothing_on_either_side(backbone, tokenizer):
+def test_padding_changes_nothing_on_either_side(backbone, tokenizer, outputs):
     alone = backbone(pack(backbone, tokenizer, GOOD[1:2]))["sequence_output"]
-    for side, columns in (
-        ("right", slice(None, alone.shape[1])),
-        ("left", slice(-alone.shape[1], None)),
+    left = backbone(pack(backbone, tokenizer, GOOD, "left"))
+    for padded, columns in (
+        (outputs, slice(None, alone.shape[1])),
+        (left, slice(-alone.shape[1], None)),
     ):
-        inputs = pack(backbone, tokenizer, GOOD, side)
-        outputs = backbone(inputs)["sequence_output"]
-        assert outputs.shape[1] > alone.shape[1]
-        np.testing.assert_allclose(outputs[1:2, columns], alone, atol=2e-5)
+        assert padded["sequence_output"].shape[1] > alone.shape[1]
+        np.testing.assert_allclose(padded["sequence_output"][1:2, columns], alone, atol=2e-5)
 
 
-def test_a_row_of_padding_gives_finite_numbers(backbone, tokenizer):
-    inputs = pack(backbone, tokenizer, GOOD)
-    inputs["padding_mask"][1:] = 0
+def test_a_row_of_padding_gives_finite_numbers(backbone, inputs):
+    mask = inputs["padding_mask"].copy()
+    mask[1:] = 0
+    inputs = inputs | {"padding_mask": mask}
     for outputs in (backbone(inputs), backbone(inputs, training=True)):
         assert all(np.isfinite(x).all() for x in keras.tree.flatten(outputs))
 
 
-def test_files(backbone, tokenizer, tmp_path):
-    inputs = pack(backbone, tokenizer, GOOD)
-    backbone.save(tmp_path / "backbone.keras")
+def test_files(name, backbone, inputs, outputs, tmp_path):
     backbone.save_to_preset(tmp_path / "preset")
+    found = [Backbone.from_preset(tmp_path / "preset")]
+    if name in (*tiny.REPRESENTATIVES, "TagLMBackbone"):  # which holds another
+        backbone.save(tmp_path / "backbone.keras")
+        found.append(keras.saving.load_model(tmp_path / "backbone.keras"))
     json.dumps(backbone.get_config())
-    for again in (
-        keras.saving.load_model(tmp_path / "backbone.keras"),
-        Backbone.from_preset(tmp_path / "preset"),
-    ):
+    for again in found:
         assert type(again) is type(backbone)
         assert again.get_config() == backbone.get_config()
-        expected, found = backbone(inputs), again(inputs)
-        assert set(found) == set(expected)
-        np.testing.assert_array_equal(found["sequence_output"], expected["sequence_output"])
+        own = again(inputs)
+        assert set(own) == set(outputs)
+        np.testing.assert_array_equal(own["sequence_output"], outputs["sequence_output"])
 
 
-def test_bad_inputs(backbone, tokenizer):
-    inputs = pack(backbone, tokenizer, GOOD)
+def test_bad_inputs(backbone, inputs):
     first = backbone.input_names[0]
     with pytest.raises(ValueError, match=r"unknown keys \['padding_maks'\]"):
         backbone(inputs | {"padding_maks": inputs["padding_mask"]})
@@ -137,7 +146,7 @@ PRECISIONS = [
         policy,
         # The others' layers are the same.
         marks=[pytest.mark.thorough]
-        * (policy != "mixed_float16" and name not in tiny.REPRESENTATIVES),
+        * (name in ALIKE or (policy != "mixed_float16" and name not in tiny.REPRESENTATIVES)),
     )
     for name in MODELS
     for policy in ("mixed_bfloat16", "mixed_float16", "float64")
@@ -173,11 +182,19 @@ def test_estimate_equals_a_model_that_is_built(backbone):
     assert estimate(type(backbone), **backbone.config)["parameters"] == counted
 
 
+# What these do takes long, and depends on the numbers of tokens alone.
+OF_WORDS = ("ConstituencyParser", "CoreferenceResolver")
+
+
 @pytest.mark.eager
 def test_every_task(name, backbone, tokenizer):
     made = tiny.tasks_over(backbone, tokenizer)
     assert [*made] == tiny.tasks_in_the_table(name), "run: python docs/tables.py"
+    if name in ALIKE:
+        return
     for kind, task in made.items():
+        if kind in OF_WORDS and name not in tiny.REPRESENTATIVES:
+            continue
         _, x = tiny.TASKS[kind]
         outputs = keras.tree.flatten(task(task.preprocess(task.columns(x))))
         assert all(len(output) == 4 and np.isfinite(output).all() for output in outputs), kind
@@ -204,15 +221,17 @@ def classifier(name, tokenizer):
     return task
 
 
-def models_but(*quick):
-    """Parametrize by models, of which all but some are slow."""
-    marks = {name: pytest.mark.slow for name in MODELS if name not in quick}
-    marks |= dict.fromkeys(ALIKE, pytest.mark.thorough)
-    params = [pytest.param(name, marks=marks.get(name, ())) for name in MODELS]
+def slow_models():
+    """Parametrize by models, of which one of each kind is slow, and others thorough."""
+    marks = dict.fromkeys(MODELS, pytest.mark.thorough)
+    marks |= dict.fromkeys(tiny.REPRESENTATIVES, pytest.mark.slow)
+    params = [pytest.param(name, marks=marks[name]) for name in MODELS]
     return pytest.mark.parametrize("name", params, indirect=True, scope="module")
 
 
-@models_but("BertBackbone")
+# By default, tests/tasks and tests/export show each part of it by a BERT.
+@pytest.mark.eager
+@slow_models()
 def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path):
     losses = classifier.losses_of_fit
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
@@ -229,7 +248,8 @@ def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path
     assert found["labels"].numpy().tolist() == [label.encode() for label in answer["labels"]]
 
 
-@models_but()
+@pytest.mark.eager
+@slow_models()
 def test_a_classifier_runs_in_litert(classifier, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = classifier.export(tmp_path / "model.tflite", format="litert")

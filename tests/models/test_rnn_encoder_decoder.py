@@ -199,18 +199,19 @@ TOKENIZER = WordTokenizer(
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_it_learns_to_translate_and_beams_are_those_of_whole_passes():
     keras.utils.set_random_seed(0)
     backbone = RNNEncoderDecoderBackbone(
         9, 1, 12, attention="additive", cell="gru", tie_embeddings=True, dropout=0.0
     )
     task = Seq2SeqLM(backbone, tokenizer=TOKENIZER, sequence_length=8, target_length=4)
-    task.compile(optimizer=keras.optimizers.Adam(0.03))
-    sources, targets = ["red", "green blue", "blue red"] * 4, ["rot", "blau blau", "rot blau"] * 4
-    task.fit(sources, targets, epochs=40, batch_size=12, verbose=0)
-    assert task.generate(sources[:3]) == targets[:3]
-    found = task.generate(sources[:3], num_beams=3, num_return_sequences=2, length_penalty=0.0)
-    assert [texts[0] for texts in found] == targets[:3]
+    task.compile(optimizer=keras.optimizers.Adam(0.05))
+    sources, targets = ["red", "green blue", "blue red"], ["rot", "blau blau", "rot blau"]
+    task.fit(sources, targets, epochs=30, verbose=0)
+    assert task.generate(sources) == targets
+    found = task.generate(sources, num_beams=3, num_return_sequences=2, length_penalty=0.0)
+    assert [texts[0] for texts in found] == targets
     # A beam's texts come by their likelihoods, which `score` computes without a state.
     for source, texts in zip(sources, found):
         assert len(set(texts)) == 2

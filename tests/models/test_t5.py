@@ -57,6 +57,12 @@ def test_huggingface(folder, assert_equal, hidden_states):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "folder",
+    ["t5", pytest.param("t5-v1_1", marks=pytest.mark.thorough)],
+    indirect=True,
+    scope="module",
+)
 def test_generated_text_is_the_reference_s(folder):
     expected = json.loads((folder / "generated.json").read_text())
     rows = [*expected["sources"], *(ids for each in expected["searches"] for ids in each["ids"])]

@@ -47,14 +47,15 @@ def test_features_are_the_mean_of_known_words(folder):
     np.testing.assert_allclose(found[5], VECTORS[1] / 2, atol=1e-6)
 
 
+@pytest.mark.eager
 def test_a_linear_classifier_on_fixed_vectors(folder, tmp_path):
     keras.utils.set_random_seed(0)
     task = TextClassifier.from_preset(folder, class_names=["bad", "good"])
     task.backbone.trainable = False
     assert len(task.trainable_variables) == 2
     assert float(np.asarray(task.optimizer.learning_rate)) == pytest.approx(1e-3)
-    task.compile(optimizer=keras.optimizers.Adam(0.1))
-    texts, labels = ["a good film", "bad film!", "good!", "a bad"] * 4, ["good", "bad"] * 8
+    task.compile(optimizer=keras.optimizers.Adam(0.3))
+    texts, labels = ["a good film", "bad film!", "good!", "a bad"], ["good", "bad"] * 2
     task.fit(texts, labels, epochs=20, verbose=0)
     assert task.evaluate(texts, labels, verbose=0, return_dict=True)["accuracy"] == 1.0
     np.testing.assert_array_equal(task.backbone.word_embedding.embeddings[2:], VECTORS)

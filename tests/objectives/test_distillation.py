@@ -209,6 +209,7 @@ def state(task):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_a_run_goes_on_and_leaves_the_teacher_as_it_is(make_run, tmp_path):
     file = tmp_path / "run.safetensors"
 
@@ -251,7 +252,7 @@ def test_the_preset_of_a_student_has_no_teacher(make_run, tmp_path):
     np.testing.assert_allclose(again(packed), task(packed)["token_logits"], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # as docs/tasks.md does
 def test_distillation_in_the_graph(make_run):
     task, _ = make_run()
     task.compile(optimizer=keras.optimizers.Adam(0.01))

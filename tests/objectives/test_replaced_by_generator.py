@@ -167,6 +167,7 @@ def test_fitting_lowers_both_losses(make):
     for name in ("generator_logits_loss", "replaced_logits_loss"):
         assert np.mean(history[name][-3:]) < np.mean(history[name][:3])
     assert 0.02 < np.mean(history["replaced_logits_share"]) < 0.3
+    task.compile(run_eagerly=True)
     evaluated = [task.evaluate(TEXTS, verbose=0, return_dict=True) for _ in range(2)]
     assert evaluated[0] == evaluated[1]
 
@@ -395,6 +396,7 @@ class Kill(keras.callbacks.Callback):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_a_killed_run_ends_in_the_same_weights(make, tokenizer, tmp_path):
     """Generator, dropout, masks and samples go on where they were, whatever the seed is now."""
 

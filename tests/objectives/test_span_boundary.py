@@ -130,7 +130,7 @@ def test_each_token_is_read_from_its_place(make):
 
 @pytest.mark.parametrize(
     "in_graph",
-    [pytest.param(False, marks=pytest.mark.eager), pytest.param(True, marks=pytest.mark.slow)],
+    [pytest.param(False, marks=pytest.mark.eager), pytest.param(True, marks=pytest.mark.thorough)],
 )
 def test_it_is_trained_with_the_masks_of_another(make, in_graph):
     task = make([MaskedSpans(rate=0.4, seed=1), SpanBoundary()])

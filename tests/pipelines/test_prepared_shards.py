@@ -83,7 +83,7 @@ def rows(dataset):
 
 def test_rows_are_those_of_the_direct_path(prepare, corpus, tokenizer, tmp_path):
     """Rows within documents do not depend on the order of the documents."""
-    index, files = prepare(form="doc_sentences", duplicates="keep")
+    index, files = prepare(form="doc_sentences", duplicates="keep", num_shards=1)
     documents = data.read_documents(str(corpus), "block")
     data.write_row_shards(
         documents,
@@ -91,7 +91,7 @@ def test_rows_are_those_of_the_direct_path(prepare, corpus, tokenizer, tmp_path)
         BertBackbone.TEMPLATE,
         24,
         tmp_path / "direct",
-        num_shards=2,
+        num_shards=1,
         form="doc_sentences",
     )
     found, expected = (
@@ -103,10 +103,7 @@ def test_rows_are_those_of_the_direct_path(prepare, corpus, tokenizer, tmp_path)
         "exact duplicates": 0,
         "near duplicates": 0,
     }
-    assert sorted(files) == [
-        *(f"tokens-0000{i}-of-00002.tfrecord" for i in range(2)),
-        "tokens.json",
-    ]
+    assert sorted(files) == ["tokens-00000-of-00001.tfrecord", "tokens.json"]
     # One format: the direct writer's index says the same of itself, and has the same keys.
     direct = data.read_token_index(tmp_path / "direct")
     assert index.pop("prepared")["bytes"] > 0
@@ -232,7 +229,7 @@ def test_mistakes_are_sentences_and_leave_nothing(prepare, corpus, bytes_as_toke
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # as tests/cli/test_prepare.py does
 def test_one_process_and_several_write_the_same(prepare):
     one = prepare("one")[1]
     flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]

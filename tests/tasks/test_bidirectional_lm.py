@@ -46,7 +46,7 @@ def shaken():
 @pytest.fixture(scope="module")
 def trained():
     """A task that has learnt the sentences, and its losses before and while it did."""
-    task = make()
+    task = make(num_layers=1)
     task.compile(optimizer=keras_lm.training.AdamW(0.05))
     before = task.evaluate(TEXTS, return_dict=True, verbose=0)
     task.fit(TEXTS, epochs=40, verbose=0)
@@ -132,6 +132,7 @@ def test_preset_round_trip(fresh, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_saved_model_scores_as_the_task(trained, tmp_path):
     task, *_ = trained
     serve = tf.saved_model.load(task.export(tmp_path)).signatures["serving_default"]
@@ -220,6 +221,7 @@ def test_forward_half_predicts_what_the_direction_does(shaken):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_forward_half_continues_sentences(trained, writer):
     perplexity = trained[0].evaluate(TEXTS, return_dict=True, verbose=0)["forward_perplexity"]
     measured = writer.evaluate(TEXTS, return_dict=True, verbose=0)["perplexity"]
@@ -230,6 +232,7 @@ def test_forward_half_continues_sentences(trained, writer):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 @pytest.mark.parametrize(
     "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.thorough)]
 )
@@ -249,6 +252,7 @@ def test_forward_half_in_files(writer, dtype, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_training_the_forward_half_leaves_the_whole_as_it_is(trained):
     task, *_ = trained
     before = [np.array(weight) for weight in task.weights]

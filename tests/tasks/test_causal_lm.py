@@ -81,28 +81,29 @@ def ids_of(task, prompt):
     return task.tokenizer(prompt).numpy().tolist() or [task.tokenizer.special_id("bos")]
 
 
-def by_recomputation(task, ids, number):
-    """Greedy ids, each by a full forward pass without any cache."""
-    ids = list(ids)
+def by_recomputation(task, prompts, number):
+    """Greedy ids after each prompt, each by a full forward pass without any cache."""
+    rows = [list(ids) for ids in prompts]
     for _ in range(number):
-        logits = task({"token_ids": np.array([ids])})[0, -1].numpy()
-        logits += getattr(task, "ban", 0.0)
-        ids.append(int(np.argmax(logits)))
-    return ids[-number:]
+        ids = tf.ragged.constant(rows).to_tensor()
+        logits = task({"token_ids": ids}).numpy()  # nobody sees what comes later
+        for row, own in zip(rows, logits, strict=True):
+            row.append(int(np.argmax(own[len(row) - 1] + getattr(task, "ban", 0.0))))
+    return [row[-number:] for row in rows]
 
 
 # === Greedy ===
 
 
 def test_greedy_equals_arg_max_by_full_recomputation(task):
-    expected = [by_recomputation(task, ids_of(task, prompt), 9) for prompt in PROMPTS]
+    expected = by_recomputation(task, [ids_of(task, prompt) for prompt in PROMPTS], 9)
     expected = task.tokenizer.detokenize(expected).numpy()
     assert task.generate(PROMPTS, max_new_tokens=9) == [text.decode() for text in expected]
 
 
 def test_packed_prompts_padded_on_either_side_give_ids(bare_task):
     rows = [[7, 8, 9], [5], [1, 2, 3, 4, 5]]
-    expected = [by_recomputation(bare_task, row, 6) for row in rows]
+    expected = by_recomputation(bare_task, rows, 6)
     for left in (False, True):
         ids, mask = np.zeros((3, 6), "int32"), np.zeros((3, 6), "int32")
         for i, row in enumerate(rows):
@@ -137,7 +138,7 @@ def test_a_string_is_a_batch_of_one(task):
 
 def test_an_empty_prompt_begins_at_bos(task):
     bos = task.tokenizer.special_id("bos")
-    ids = task.generate({"token_ids": [[bos]]}, max_new_tokens=5)
+    ids, _ = task.continue_ids(tf.ragged.constant([[bos]]), max_new_tokens=5)
     text = task.tokenizer.detokenize(ids).numpy()[0].decode()
     assert task.generate("", max_new_tokens=5) == [text]
 
@@ -151,6 +152,7 @@ def test_a_prompt_that_is_no_utf8_is_read_with_replacements(task, prompt):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_a_prompt_of_a_hundred_thousand_tokens_keeps_its_last_ones(task):
     ids = task.tokenizer("so x" * 100_000).numpy()
     assert len(ids) >= 100_000
@@ -165,6 +167,7 @@ def test_no_new_tokens_at_all(task):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_the_window_may_be_filled_to_its_end(task):
     assert len(task.tokenizer(task.generate("x", max_new_tokens=WINDOW - 1)[0])) > 5
     answer = task.answer_all(["x", ""])
@@ -224,7 +227,8 @@ def test_lookup_changes_no_text(cls, options):
             assert task.generate(prompts, prompt_lookup=number, **options) == expected
 
 
-def test_long_prompts_are_read_in_parts(bare_task, monkeypatch, eagerly):
+@pytest.mark.eager  # tests/generation/test_decoding.py does so in a graph
+def test_long_prompts_are_read_in_parts(bare_task, monkeypatch):
     random = np.random.default_rng(3)
     ids = random.integers(1, 50, size=(3, 30))
     ids[1, :22] = ids[2, :5] = 0
@@ -233,8 +237,7 @@ def test_long_prompts_are_read_in_parts(bare_task, monkeypatch, eagerly):
     monkeypatch.setattr(decoding, "COLUMNS_AT_ONCE", 8)
     parts = CausalLM(bare_task.backbone)
     assert parts.generate(prompts, max_new_tokens=9) == expected
-    with eagerly():
-        assert parts.generate(prompts, max_new_tokens=9, prompt_lookup=3) == expected
+    assert parts.generate(prompts, max_new_tokens=9, prompt_lookup=3) == expected
 
 
 def test_beams_find_texts_at_least_as_likely_as_greedy(task):
@@ -261,8 +264,9 @@ def likelihood(task, prompt, new):
 
 
 def test_a_stop_string_may_lie_across_tokens(task):
-    ids = task.generate({"token_ids": [ids_of(task, PROMPTS[2])]}, max_new_tokens=12)[0]
-    pieces = [piece.decode() for piece in task.tokenizer.detokenize([[i] for i in ids]).numpy()]
+    prompt = tf.ragged.constant([ids_of(task, PROMPTS[2])])
+    (ids,), _ = task.continue_ids(prompt, max_new_tokens=12)
+    pieces = [piece.decode() for piece in task.tokenizer.detokenize(ids[:, None]).numpy()]
     free = task.generate(PROMPTS[2], max_new_tokens=12)[0]
     assert free == "".join(pieces)
     for left, right in itertools.pairwise(pieces):
@@ -273,13 +277,13 @@ def test_a_stop_string_may_lie_across_tokens(task):
     assert stop not in beam
 
 
-def test_processors_reach_the_loop(task):
-    options = {"max_new_tokens": 20}
-    ids = [{"token_ids": [ids_of(task, "x")]}]
-    free = task.generate(*ids, **options)[0]
-    once = task.generate(*ids, no_repeat_ngram_size=1, **options)[0]
+def test_processors_reach_the_loop(bare_task):
+    def written(**options):
+        return bare_task.generate({"token_ids": [[7]]}, max_new_tokens=20, **options)[0]
+
+    free, once = written(), written(no_repeat_ngram_size=1)
     assert len(set(free)) < 20 and len(set(once)) == 20
-    assert len(set(task.generate(*ids, repetition_penalty=50.0, **options)[0])) > len(set(free))
+    assert len(set(written(repetition_penalty=50.0))) > len(set(free))
 
 
 def test_one_trace_serves_all_lengths_and_options(task):
@@ -428,7 +432,7 @@ def test_continuations_are_in_the_order_of_the_prompts(task):
         {},
         {"temperature": 1.0, "top_k": 20, "seed": 3},
         {"repetition_penalty": 1.3, "stop": "e"},
-        pytest.param({"prompt_lookup": 2}, marks=pytest.mark.slow),
+        pytest.param({"prompt_lookup": 2}, marks=[pytest.mark.slow, pytest.mark.eager]),
     ],
     ids=["greedy", "sampled", "stopped", "looked up"],
 )
@@ -442,6 +446,7 @@ def test_stream_gives_the_pieces_of_generate(task, options):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_stream_keeps_characters_and_stop_strings_whole(task, tokenizer):
     plain = CausalLM(task.backbone, tokenizer=tokenizer)  # its random bytes are seldom characters
     whole = "".join(plain.stream("€ ☃", 20, 4.0, seed=1))

@@ -182,7 +182,7 @@ def test_over_elmo_and_over_features(make_backbone, tokenizer, tmp_path):
     )
     features = CoreferenceResolver(features, tokenizer=tokenizer, num_rounds=0, **options)
     for task in (elmo, features):
-        task.compile(optimizer=keras.optimizers.Adam(1e-2), run_eagerly=True)
+        task.compile(optimizer=keras.optimizers.Adam(1e-3), run_eagerly=True)
         losses = [task.train_on_batch([WORDS[:6]], [LABELS[:1]]) for _ in range(2)]
         assert losses[-1] < losses[0]
         assert task.resolve([WORDS[:6], []])[1] == []
@@ -191,8 +191,9 @@ def test_over_elmo_and_over_features(make_backbone, tokenizer, tmp_path):
     assert type(again) is CoreferenceResolver
     assert again.get_arguments() == features.get_arguments()
     features.save(tmp_path / "task.keras")
+    expected = features.resolve([WORDS])
     for each in (again, keras.saving.load_model(tmp_path / "task.keras")):
-        assert each.resolve([WORDS, LONG]) == features.resolve([WORDS, LONG])
+        assert each.resolve([WORDS]) == expected
 
 
 # === Learning: who is "he", and who is "she"? ===

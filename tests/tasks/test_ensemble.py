@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.converters import CheckpointError
+from keras_lm.export.fresh_process import load_tflite
 from keras_lm.models import Backbone, LSTMBackbone
 from keras_lm.tasks import (
     Distiller,
@@ -50,7 +51,7 @@ def test_the_mean_of_probabilities(members, texts, labels):
     task = Ensemble(members)
     task.compile(run_eagerly=True)
     assert isinstance(task, TextClassifier)
-    expected = np.mean([softmax(each.predict(texts, verbose=0)) for each in members], axis=0)
+    expected = np.mean([softmax(each.predict_on_batch(texts)) for each in members], axis=0)
     answer = task.classify(texts, batch_size=3)
     np.testing.assert_allclose(answer["scores"], expected, atol=1e-6)
     names = np.array(["bad", "good"])
@@ -107,13 +108,22 @@ def test_one_artefact(members, texts, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_litert_and_constants(members, texts, tmp_path):
     task = Ensemble(members)
-    task.export(tmp_path / "model.tflite", format="litert", texts=texts)
-    task.export(tmp_path / "frozen", freeze=True, texts=texts)
+    serve, _ = load_tflite(str(task.export(tmp_path / "model.tflite", format="litert")))
+    frozen = tf.saved_model.load(str(task.export(tmp_path / "frozen", freeze=True))).signatures
+    expected = task.classify(texts)
+    for found in (
+        serve(text=np.array([text.encode() for text in texts], object)),
+        frozen["serving_default"](text=tf.constant(texts)),
+    ):
+        np.testing.assert_allclose(found["scores"], expected["scores"], atol=1e-4)
+        assert np.array(found["labels"]).astype(str).tolist() == expected["labels"].tolist()
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_it_teaches(members, make, texts):
     student = make(TextClassifier, num_classes=2)
     distiller = Distiller(student, Ensemble(members))

@@ -97,7 +97,7 @@ def test_float16_scales_the_loss(make, make_backbone):
     assert inner._learning_rate.total_steps == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # as the steps of tests/training/test_distribution.py
 def test_fixed_padding_trains_under_xla(make):
     task = make(MaskedLM, in_graph=True, padding="fixed", sequence_length=8)
     task.compile(jit_compile=True)

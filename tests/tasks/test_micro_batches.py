@@ -84,7 +84,7 @@ def compare(one, other, atol=1e-5):
     [
         pytest.param(pretrainer, {}, marks=pytest.mark.eager),
         pytest.param(tagger, {"crf": True}, marks=pytest.mark.eager),
-        pytest.param(pretrainer, {"optimizer": Lamb, "eager": False}, marks=pytest.mark.slow),
+        pytest.param(pretrainer, {"optimizer": Lamb, "eager": False}, marks=pytest.mark.thorough),
         pytest.param(classifier, {}, marks=pytest.mark.thorough),
         pytest.param(tagger, {}, marks=pytest.mark.thorough),
     ],

@@ -45,7 +45,7 @@ def heads(task):
 
 @pytest.mark.parametrize(
     "eagerly",
-    [pytest.param(True, marks=pytest.mark.eager), pytest.param(False, marks=pytest.mark.slow)],
+    [pytest.param(True, marks=pytest.mark.eager), pytest.param(False, marks=pytest.mark.thorough)],
 )
 def test_all_learn_together(tasks, data, eagerly):
     task = MultiTask({name: tasks[name] for name in ("likeness", "words")})
@@ -107,8 +107,8 @@ def test_preset(tasks, data, tmp_path):
     assert loaded.tasks["feeling"].class_names == NAMES
     assert loaded.tasks["words"].backbone is loaded.tasks["likeness"].backbone
     for name, task in tasks.items():
-        expected = task.predict(data[name][0], verbose=0)
-        found = loaded.tasks[name].predict(data[name][0], verbose=0)
+        expected = task.predict_on_batch(data[name][0])
+        found = loaded.tasks[name].predict_on_batch(data[name][0])
         np.testing.assert_allclose(found, expected, atol=1e-6)
     loaded.tasks["feeling"].save_to_preset(tmp_path / "one")
     assert type(Task.from_preset(tmp_path / "one")) is TextClassifier

@@ -167,6 +167,7 @@ def accompanied(make, tokenizer):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_companions_are_trained_unless_frozen(accompanied):
     task = accompanied()
     _, replaced = task.objectives
@@ -186,7 +187,7 @@ def test_companions_are_trained_unless_frozen(accompanied):
         np.testing.assert_array_equal(before, weight)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # as ELECTRA's in tests/objectives/test_replaced_by_generator.py
 def test_companions_in_the_graph(accompanied):
     task = accompanied(in_graph=True)
     assert np.isfinite(task.fit(TEXTS, epochs=2, verbose=0).history["loss"]).all()
@@ -255,7 +256,7 @@ def test_with_words(make, tokenizer, tmp_path):
         np.testing.assert_array_equal(variable[:rows], own)
         np.testing.assert_allclose(variable[rows], own[pieces].mean(axis=0), atol=1e-6)
     # What it says of texts without the words is what it said.
-    outputs, before = grown.predict(PAIRS), task.predict_on_batch(PAIRS)
+    outputs, before = (each(each.preprocess(PAIRS)) for each in (grown, task))
     np.testing.assert_allclose(
         outputs["token_logits"][..., :rows], before["token_logits"], atol=1e-5
     )

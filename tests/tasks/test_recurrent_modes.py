@@ -74,21 +74,32 @@ def test_keras_file(name, tmp_path):
     assert again.tokenizer.vocabulary == task.tokenizer.vocabulary
 
 
-@pytest.mark.slow
-def test_two_replicas_train_as_one():
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["awd_lstm"], marks=pytest.mark.slow),
+        pytest.param(["elmo", "taglm", "pair_lstm"], marks=pytest.mark.thorough),
+    ],
+    ids=" ".join,
+)
+def test_two_replicas_train_as_one(names):
     """In a process of its own, which can have two processors."""
     result = subprocess.run(
-        [sys.executable, __file__], capture_output=True, text=True, timeout=900, check=False
+        [sys.executable, __file__, *names],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     assert result.returncode == 0, result.stderr[-3000:]
 
 
-def train_on_two():
+def train_on_two(names):
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert mirrored.num_replicas_in_sync == 2
-    for name in FAMILIES:
+    for name in names:
         train_one(name, mirrored)
 
 
@@ -117,7 +128,7 @@ def train_one(name, mirrored):
 
 
 if __name__ == "__main__":
-    train_on_two()
+    train_on_two(sys.argv[1:])
 
 
 @pytest.mark.eager

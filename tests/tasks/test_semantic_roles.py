@@ -57,6 +57,7 @@ def test_labels_depend_on_the_predicate(task, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_saved_model(task, tmp_path):
     texts, places = ["the films was good", "", "good \u00e9 unly"], [4, 0, 7]
     signatures = tf.saved_model.load(str(task.export(tmp_path / "roles"))).signatures

@@ -30,6 +30,7 @@ def test_words(make):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_questions_and_contexts(make):
     task = make(QuestionAnswerer, stride=16)
     contexts = ["good", " ".join([*LONG, "dull"]), "the film was bad", ""]

@@ -93,8 +93,9 @@ def test_every_form_of_data(shared, form):
     x, y = FORMS[form](words, labels)
     result = shared.test_on_batch(x, y, return_dict=True)
     assert result["loss"] == pytest.approx(reference, rel=1e-5)
-    result = shared.evaluate(x, y, verbose=0, return_dict=True)
-    assert result["loss"] == pytest.approx(reference, rel=1e-5)
+    if form in ("lists", "strings"):  # others become lists, before there are batches
+        result = shared.evaluate(x, y, verbose=0, return_dict=True)
+        assert result["loss"] == pytest.approx(reference, rel=1e-5)
 
 
 def test_every_form_of_dataset(shared):
@@ -122,6 +123,7 @@ def test_words_of_equal_number_are_no_pairs(task):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_it_learns_names_and_labels(make):
     task = make(TokenClassifier, num_classes=2)
     task.compile(optimizer=keras.optimizers.Adam(1e-2), run_eagerly=True)

@@ -98,6 +98,7 @@ def test_wrong_numbers_of_mixes_are_refused(mixer):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_tagger_learns_over_frozen_layers_and_comes_back(source, tmp_path):
     keras.utils.set_random_seed(0)
     extractor = FeatureExtractor(
@@ -139,7 +140,7 @@ def test_classifier_learns_from_strings(source):
     assert words == [[b"a", b"b", b"</S>", b"<S>", b"c"]]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # as a classifier over ELMo in tests/models/test_every_model.py
 def test_lite(mixer, tmp_path):
     pytest.importorskip("ai_edge_litert")
     from ai_edge_litert.interpreter import InterpreterWithCustomOps
@@ -160,6 +161,7 @@ def test_lite(mixer, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_vectors_of_a_word_and_of_its_context_side_by_side(tmp_path):
     """CoVe's [GloVe; CoVe]: states of two widths, for a text, for a tagger, and in an export."""
     keras.utils.set_random_seed(0)

@@ -103,6 +103,7 @@ def test_files(trained, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_an_export_has_them(trained, tmp_path):
     import tensorflow as tf
 

@@ -287,7 +287,7 @@ def compare(strategy, case, **options):
 
 
 def besides(strategy):
-    """What is refused with two replicas, and Keras's methods for single batches."""
+    """What is refused with two replicas, and that each draws numbers of its own."""
     make = CASES["classifier"][0]
     with strategy.scope():
         model = make()
@@ -307,16 +307,6 @@ def besides(strategy):
     student = task(tasks.TextClassifier, num_classes=3)()
     with strategy.scope(), pytest.raises(ValueError, match="student was made in another"):
         tasks.Distiller(student, model)
-    one = model.predict(TEXTS[:3], verbose=0)
-    assert model.predict_on_batch(TEXTS[:3]).shape == one.shape == (3, 3)
-    np.testing.assert_allclose(model.predict_on_batch(TEXTS[:3]), one, atol=1e-6)
-    loss = model.test_on_batch(TEXTS, CLASSES, return_dict=True)["loss"]
-    np.testing.assert_allclose(loss, model.evaluate(TEXTS, CLASSES, verbose=0)[0], rtol=1e-5)
-    data = tf.data.Dataset.from_tensor_slices((TEXTS, CLASSES)).batch(4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # such as that the data ended early
-        history = model.fit(data, epochs=2, validation_data=data.take(2), verbose=0)
-    assert len(history.history["val_loss"]) == 2
     with strategy.scope():
         model = tasks.MaskedLM(models.BertBackbone(17, **SIZE), tokenizer=pieces())
     generator = model.objective.seed_generator
@@ -330,6 +320,24 @@ def besides(strategy):
     first, second = strategy.experimental_local_results(generator.state.value)
     np.testing.assert_array_equal(first, second)
     return {"besides": (0.0, "")}
+
+
+def single_batches(strategy):
+    """Keras's methods for single batches, and epochs over a dataset."""
+    with strategy.scope():
+        model = CASES["classifier"][0]()
+    model.compile()
+    one = model.predict(TEXTS[:3], verbose=0)
+    assert model.predict_on_batch(TEXTS[:3]).shape == one.shape == (3, 3)
+    np.testing.assert_allclose(model.predict_on_batch(TEXTS[:3]), one, atol=1e-6)
+    loss = model.test_on_batch(TEXTS, CLASSES, return_dict=True)["loss"]
+    np.testing.assert_allclose(loss, model.evaluate(TEXTS, CLASSES, verbose=0)[0], rtol=1e-5)
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, CLASSES)).batch(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # such as that the data ended early
+        history = model.fit(data, epochs=2, validation_data=data.take(2), verbose=0)
+    assert len(history.history["val_loss"]) == 2
+    return {"batches": (0.0, "")}
 
 
 def keras_without_us(strategy):
@@ -405,7 +413,12 @@ def main(name, *cases):
     assert strategy.num_replicas_in_sync == 2
     for case in map(json.loads, cases):
         case, options = case if isinstance(case, list) else (case, {})
-        check = {"besides": besides, "keras": keras_without_us, "own": own_windows}.get(case)
+        check = {
+            "besides": besides,
+            "batches": single_batches,
+            "keras": keras_without_us,
+            "own": own_windows,
+        }.get(case)
         found = check(strategy) if check else compare(strategy, case, **options)
         print(json.dumps([case, options, found]), flush=True)
 
@@ -418,9 +431,11 @@ if __name__ == "__main__":
 
 LAUNCH = [Path(sys.executable).with_name("keras-lm"), "launch", "--workers", "2", "--"]
 PARTS = {"micro_batch_size": 1}
+# A strategy's processes take long to start, so that they do all that is to be done.
 QUICK = {
-    "mirrored": [["tagger", {"optimizer": "lamb"} | PARTS], "besides"],
-    "workers": [["classifier", {"epochs": 1}]],
+    "mirrored": [["tagger", {"optimizer": "lamb", "epochs": 1} | PARTS], "besides"],
+    # If "keras" fails, Keras has mended a failure: remove the override in `StepModel`.
+    "workers": [["classifier", {"epochs": 1}], "own", "keras"],
 }
 SLOW = {
     "tasks": ["classifier", "pairs", "multi_label", "regressor", "tagger", "crf", "gpt", "ulmfit"]
@@ -482,20 +497,14 @@ def test_every_task_trains_as_one(strategy, cases):
     check(run(strategy, SLOW[cases]))
 
 
+@pytest.mark.thorough
+def test_single_batches_are_divided_too():
+    run("mirrored", ["batches"])
+
+
 def test_every_case_is_compared():
     compared = [case if isinstance(case, str) else case[0] for c in SLOW.values() for case in c]
     assert {*compared} == {*CASES}
-
-
-@pytest.mark.slow
-def test_workers_read_windows_of_their_own():
-    check(run("workers", ["own"]))
-
-
-@pytest.mark.slow
-def test_keras_still_needs_what_is_overridden():
-    """If this fails, Keras has mended a failure: remove the override in `StepModel`."""
-    run("workers", ["keras"])
 
 
 @pytest.mark.parametrize(

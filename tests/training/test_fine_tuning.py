@@ -186,6 +186,7 @@ def test_rates_are_those_of_electra():
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_layers_join_in_one_by_one(tokenizer):
     task = TextClassifier(recurrent(tokenizer), tokenizer=tokenizer, num_classes=2)
     task.compile(optimizer=AdamW(learning_rate=keras.optimizers.schedules.CosineDecay(0.01, 99)))

@@ -74,12 +74,16 @@ def test_what_is_learnt_is_the_same(make):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [classifier, causal, writer])
+@pytest.mark.parametrize(
+    "make",
+    [classifier, *(pytest.param(make, marks=pytest.mark.thorough) for make in (causal, writer))],
+)
 def test_what_is_learnt_in_a_graph_is_the_same(make):
     assert_same(make)
 
 
 @pytest.mark.slow
+@pytest.mark.eager
 def test_parts_of_a_batch_are_the_same():
     assert_same(classifier, micro_batch_size=2)
 

@@ -98,7 +98,7 @@ def accumulating(task):
 def overflowing(task):
     """Its first steps are skipped, until the scale is low enough."""
     inner = training.AdamW(1e-2)
-    return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**26, name="scaled")
+    return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**19, name="scaled")
 
 
 @pytest.mark.eager
@@ -106,27 +106,28 @@ def overflowing(task):
     "options",
     [
         {"optimizer": lambda task: training.Lamb(1e-2), "micro_batch_size": 3},
-        pytest.param({"optimizer": by_layer}, marks=pytest.mark.slow),
-        pytest.param({"optimizer": accumulating}, marks=pytest.mark.slow),
+        pytest.param({"optimizer": by_layer}, marks=pytest.mark.thorough),
+        pytest.param({"optimizer": accumulating}, marks=pytest.mark.thorough),
         pytest.param({"optimizer": overflowing, "dtype": "mixed_float16"}, marks=pytest.mark.slow),
     ],
     ids=["lamb-in-parts", "by-layer", "accumulating", "float16"],
 )
 def test_every_optimizer_goes_on_bit_for_bit(windows, tmp_path, options, interrupt_before):
     file = tmp_path / "state.safetensors"
-    windows = windows.take(12)
+    windows = windows.take(8)
     whole = make(1, **options)
     fit(whole, windows)
     with pytest.raises(KeyboardInterrupt):
         fit(
-            make(1, **options), windows, checkpoint=file, minutes=0, callbacks=[interrupt_before(4)]
+            make(1, **options), windows, checkpoint=file, minutes=0, callbacks=[interrupt_before(3)]
         )
     task = make(100, **options)
     fit(task, windows, checkpoint=file)
     for ours, theirs in zip(state(task), state(whole), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    skipped = 6 - int(keras.ops.convert_to_numpy(task.optimizer.iterations))
+    skipped = 4 - int(keras.ops.convert_to_numpy(task.optimizer.iterations))
     assert (skipped > 0) == (options["optimizer"] in (accumulating, overflowing))
+    assert skipped < 4
 
 
 @pytest.mark.eager
