@@ -25,7 +25,7 @@ endif
 
 DEFINES := setup.py pyproject.toml requirements-weights.txt
 # A virtual environment that still starts, and whose Python we support
-USABLE  := $(BIN)/python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'
+USABLE  := $(BIN)/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 
 BROKEN  := $(if $(wildcard $(VENV)),$(shell $(USABLE) 2>/dev/null || echo broken))
 

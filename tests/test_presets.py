@@ -310,6 +310,36 @@ def test_sizes_that_are_not_the_tensors(preset, part, name, value, message):
         Task.from_preset(preset)
 
 
+STRANGERS = {
+    "layer": {"module": "keras.layers", "class_name": "TFSMLayer", "config": {"filepath": "x"}},
+    "code": {"module": "builtins", "class_name": "__lambda__", "config": {"value": "4wA="}},
+    "function": {"module": "os", "class_name": "function", "config": "system"},
+    "other": {"module": "keras", "class_name": "Dense", "config": {"units": 8}},
+    "policy": {"module": "os", "class_name": "DTypePolicy", "config": {"name": "float16"}},
+    "ours": {
+        "module": "keras_lm.layers",
+        "class_name": "MLMHead",
+        "config": {},
+        "registered_name": "keras_lm>MLMHead",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+@pytest.mark.parametrize("argument", ["language_model", "activation", "dtype", "name"])
+def test_a_preset_names_no_class_but_those_of_backbones(preset, argument, kind):
+    """Nor in a list, nor within another backbone's configuration."""
+    nested = {"class_name": "BertBackbone", "registered_name": "keras_lm>BertBackbone"}
+    for value in (
+        STRANGERS[kind],
+        [STRANGERS[kind]],
+        nested | {"config": {argument: [{"deep": STRANGERS[kind]}]}},
+    ):
+        edit_backbone(preset, argument, value)
+        with pytest.raises(CheckpointError, match="only backbones and dtype policies may be named"):
+            Backbone.from_preset(preset)
+
+
 def test_matrices_that_no_tensor_is_as_large_as(preset):
     """A vector of that length is there, but no matrix."""
     tensors = {"long": np.zeros(10**6, "float16")}

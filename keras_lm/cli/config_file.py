@@ -1,18 +1,13 @@
 """`--config`: options of a command in a TOML file, and the file that says what a command did."""
 
 import json
-import sys
+import tomllib
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
 from keras_lm.registry import advice
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 WRITTEN = "run.toml"

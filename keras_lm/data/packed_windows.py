@@ -37,6 +37,7 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
         raise ValueError(f"sequence_length={sequence_length}: pass 1 or more.")
     end = tokenizer.special_id("eos")
 
+    @tf.autograph.experimental.do_not_convert  # quicker to trace
     def stream(texts):  # (B,) → (tokens of all,)
         ids = tokenizer(texts)
         return tf.concat([ids, tf.fill([ids.nrows(), 1], end)], axis=1).flat_values

@@ -80,6 +80,7 @@ class Dense(keras.layers.Dense):
             return ops.matmul(x, self.kernel)
         # Keras adds A · B to W first, and so computes the gradient of the whole sum.
         low_rank = ops.matmul(ops.matmul(x, self.lora_kernel_a), self.lora_kernel_b)
+        low_rank = ops.cast(low_rank, self.compute_dtype)  # Keras keeps A and B in float32
         return ops.matmul(x, self._kernel) + self.lora_alpha / self.lora_rank * low_rank
 
 
@@ -147,7 +148,7 @@ class PositionEmbedding(keras.layers.Layer):
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
     def compute_output_spec(self, padding_mask, start=None):
-        # Not compute_output_shape: Keras 3.12 does not pass it arguments called `…_mask`.
+        # Not compute_output_shape: Keras 3.13 may not pass it arguments called `…_mask`.
         return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
 
     def get_config(self):

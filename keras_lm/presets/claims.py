@@ -1,9 +1,15 @@
-"""Whether a configuration's sizes can be those of its tensors, before anything of them is built."""
+"""Whether a configuration asks for what it may, before anything of it is built.
+
+Its sizes have to be those of its tensors, and its classes backbones.
+"""
 
 import math
 import re
 
+import keras
+
 from keras_lm.converters import CheckpointError
+from keras_lm.registry import BACKBONES
 
 # Each of these has at least one tensor of its own, and each of those is the axis of one.
 COUNT = re.compile(r"num_(layers|groups|inner_repetitions|highways|mixes)")
@@ -49,6 +55,26 @@ _SIZES = ("vocabulary_size", "max_sequence_length", "num_layers", "hidden_dim", 
 _SIZES += ("intermediate_dim", "cell_dim", "filters")
 
 
+def check_classes(checkpoint, config):
+    """Raise a CheckpointError if the configuration of a preset names a class that it may not.
+
+    Keras makes what a dict with a `class_name` describes: any class of its own, or a function. Here
+    those are backbones in backbones, and dtype policies.
+    """
+    for part in _dicts(config):
+        if "class_name" not in part:
+            continue
+        name, module = part["class_name"], part.get("module")
+        found = keras.saving.get_registered_object(str(part.get("registered_name")))
+        is_policy = module == "keras" and name in ("DTypePolicy", "FloatDTypePolicy")
+        if not is_policy and (found is None or found not in BACKBONES.values()):
+            raise CheckpointError(
+                f"{checkpoint.source}: its configuration names the class {name!r} of {module!r}, "
+                "and only backbones and dtype policies may be named there: do not use it unless "
+                "you know who made it."
+            )
+
+
 def least_parameters(arguments):
     """Return a number of parameters that a model of these arguments has at least."""
     sizes = {name: value for name, value in arguments.items() if type(value) is int and value > 0}
@@ -74,6 +100,8 @@ def _dicts(value):
         if isinstance(value, dict):
             yield value
             found += value.values()
+        elif isinstance(value, list):
+            found += value
 
 
 def _error(checkpoint, sizes, reason):

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.formats import PRESET_CONFIG, check_preset
-from keras_lm.presets.claims import check_claims
+from keras_lm.presets.claims import check_claims, check_classes
 from keras_lm.presets.recognition import (
     encoder_or_all,
     read_arguments,
@@ -167,6 +167,7 @@ def _make_backbone(checkpoint, cls, overrides):
     if checkpoint.format == "keras_lm":
         config = checkpoint.config["backbone"]
         check_claims(checkpoint, checkpoint.config)
+        check_classes(checkpoint, checkpoint.config)
     else:
         config = {"arguments": read_arguments(checkpoint, converter)}
         check_claims(checkpoint, config)

@@ -2,6 +2,7 @@
 
 import itertools
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +13,11 @@ from keras_lm.training.distribution import common_seed, gather
 
 # Half of Keras's: few examples teach more in more steps, see the table in docs/tasks.md.
 TRAINING_BATCH_SIZE = 16
+
+
+def is_stream(x):
+    """Return whether x comes in batches: a dataset, a generator or a `keras.utils.PyDataset`."""
+    return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or hasattr(x, "__next__")
 
 
 def batches(
@@ -37,12 +43,16 @@ def batches(
         replicas.check_same_data(task.distribute_strategy, x)
         return _prepared(task, x, whole)
     strategy = task.distribute_strategy
-    if hasattr(x, "__next__"):
+    if is_stream(x):
         if strategy.num_replicas_in_sync > 1:
             raise ValueError(
-                f"x is a generator, which can be read only once, and {type(strategy).__name__} "
-                "reads the first batch twice: pass a tf.data.Dataset or lists."
+                f"x is a {type(x).__name__}, which {type(strategy).__name__} cannot divide among "
+                "replicas: pass a tf.data.Dataset or lists."
             )
+        if isinstance(x, keras.utils.PyDataset):
+            if y is not None or sample_weight is not None:
+                raise ValueError("x is a PyDataset: let it return (x, y, sample_weight).")
+            return _from_py_dataset(task, x, shuffle)
         return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
     data = _arrays(task, x, y, sample_weight)
     batch_size = batch_size or TRAINING_BATCH_SIZE
@@ -60,8 +70,7 @@ def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None, steps=N
     The order stays as it is, and the places are None, of a dataset or a generator, and where only
     the first `steps` batches are wanted.
     """
-    is_dataset = isinstance(x, (tf.data.Dataset, tf.distribute.DistributedDataset))
-    if steps or is_dataset or hasattr(x, "__next__"):
+    if steps or is_stream(x) or isinstance(x, tf.distribute.DistributedDataset):
         return batches(task, x, y, sample_weight, batch_size), None
     data = _arrays(task, x, y, sample_weight)
     batch_size = batch_size or 32
@@ -118,7 +127,7 @@ def validation_batches(task, data, batch_size, steps=None):
 
 def split(x, y, sample_weight, share):
     """Hold out the last `share` of the rows, as Keras does."""
-    if isinstance(x, tf.data.Dataset) or hasattr(x, "__next__"):
+    if is_stream(x):
         raise ValueError("validation_split needs arrays or lists: pass validation_data.")
     if not 0 < share < 1:
         raise ValueError(f"validation_split={share} is not between 0 and 1.")
@@ -266,8 +275,29 @@ def _from_generator(generated):
     first = next(generated, None)
     if first is None:
         raise ValueError("x is a generator without batches: pass at least one.")
-    spec = tf.nest.map_structure(
-        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), first
-    )
     rest = itertools.chain([first], generated)
-    return tf.data.Dataset.from_generator(lambda: rest, output_signature=spec)
+    return tf.data.Dataset.from_generator(lambda: rest, output_signature=_spec_of(first))
+
+
+def _from_py_dataset(task, x, shuffle):
+    number = x.num_batches
+    if not number:
+        raise ValueError(
+            f"x is a PyDataset of {number} batches: let len(x) be 1 or more, or pass a generator "
+            "and steps_per_epoch."
+        )
+
+    def packed():  # once an epoch
+        for place in np.random.permutation(number) if shuffle else range(number):
+            yield one_batch(task, *_as_tuple(x[int(place)]))
+        x.on_epoch_end()
+
+    spec = _spec_of(one_batch(task, *_as_tuple(x[0])))
+    dataset = tf.data.Dataset.from_generator(packed, output_signature=spec)
+    return dataset.apply(tf.data.experimental.assert_cardinality(number))
+
+
+def _spec_of(batch):
+    return tf.nest.map_structure(
+        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), batch
+    )

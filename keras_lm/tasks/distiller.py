@@ -6,7 +6,6 @@ Shapes: B batch, W words, C classes or choices.
 import dataclasses
 
 import keras
-import tensorflow as tf
 
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
@@ -171,11 +170,10 @@ class Distiller(StepModel):
             batch_size, epochs, verbose, callbacks, shuffle: see there.
 
         Raises:
-            ValueError: if `x` is a dataset, a generator or packed, or as `Task.fit` does.
+            ValueError: if `x` comes in batches or packed, or as `Task.fit` does.
         """
         student = self.student
-        is_stream = isinstance(x, tf.data.Dataset) or hasattr(x, "__next__")
-        if is_stream or student.is_packed(x) or self.teacher.is_packed(x):
+        if datasets.is_stream(x) or student.is_packed(x) or self.teacher.is_packed(x):
             raise ValueError(
                 f"x is a {type(x).__name__}: pass lists or arrays of raw strings, which the "
                 "teacher reads once, and the student in every epoch."

@@ -157,7 +157,7 @@ class QuestionAnswerer(ScoredAnswers):
         batch_size = batch_size or datasets.TRAINING_BATCH_SIZE
         seed = common_seed(strategy)
         windows = window_batches(batches, batch_size, self.packer, shuffle, group, seed)
-        if not isinstance(x, tf.data.Dataset) and not hasattr(x, "__next__"):
+        if not datasets.is_stream(x):
             # A schedule needs to know how many there are.
             columns = batches_of(self.columns(x), COUNTED_TOGETHER)
             count = sum(int(tf.reduce_sum(self.rows.count(self.packer, part))) for part in columns)
@@ -192,8 +192,16 @@ class QuestionAnswerer(ScoredAnswers):
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
         """As `keras.Model.predict`: of raw texts, the logits of all windows, R rows."""
         if isinstance(x, tf.data.Dataset):
-            x = x.map(lambda x, *_: self._windows(x if self.is_packed(x) else named(self, x)))
-        elif not hasattr(x, "__next__"):
+            # Without AutoGraph it is quicker to trace.
+            @tf.autograph.experimental.do_not_convert
+            def windows(x, *_):
+                return self._windows(x if self.is_packed(x) else named(self, x))
+
+            x = x.map(windows)
+        elif datasets.is_stream(x):
+            read = x if hasattr(x, "__next__") else map(x.__getitem__, range(x.num_batches))
+            x = (self._windows(each[0] if isinstance(each, tuple) else each) for each in read)
+        else:
             x = self._windows(x)
         return super().predict(x, batch_size, verbose, **kwargs)
 

@@ -35,9 +35,9 @@ class Task(TextModel):
     defines its defaults for `compile`, its answer (`decode`) and the texts that it takes (`rows`).
     Keras's methods (`fit`, `evaluate`, `predict`, `train_on_batch`, …) take raw strings: a list or
     array is a batch, a tuple of two is a pair, a dict uses the keys `text` and `text_pair`, and a
-    `tf.data.Dataset` or a generator yields batches of these, alone or with labels. They also take
-    packed dicts (`token_ids`, …), as `task(inputs)` does. Strings are packed on the host, in
-    `tf.data`.
+    `tf.data.Dataset`, a generator or a `keras.utils.PyDataset` yields batches of these, alone or
+    with labels. They also take packed dicts (`token_ids`, …), as `task(inputs)` does. Strings are
+    packed on the host, in `tf.data`.
 
     Args:
         backbone: `keras_lm.models.Backbone`; or a `FeatureExtractor`, to learn on its vectors.

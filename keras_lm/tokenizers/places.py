@@ -1,7 +1,6 @@
 """Tokens of texts and their places in characters. Shapes: B batch, S tokens of a text, n spans."""
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from keras_lm.tokenizers import ragged, splitting
 
@@ -47,7 +46,7 @@ def substrings(text, starts, ends):
 
     By operations that LiteRT has.
     """
-    texts = tf_text.ByteSplitter().split(text)
+    texts = ragged.bytes_of(text)
     data = tf.cast(texts.values, tf.int32)
     is_first = (data < 0x80) | (data >= 0xC0)
     total = tf.cast(tf.shape(data), tf.int32)  # (1,)
@@ -63,5 +62,5 @@ def substrings(text, starts, ends):
         flat = tf.reshape(tf.maximum(flat, 0), [-1])
         return tf.RaggedTensor.from_row_splits(flat, tf.cast(splits, tf.int64), validate=False)
 
-    parts = tf_text.ByteSplitter().split_by_offsets(text, in_bytes(starts), in_bytes(ends))
+    parts = ragged.parts_of(text, in_bytes(starts), in_bytes(ends))
     return tf.reshape(parts.values, tf.shape(starts))

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_lm.tokenizers import conll_words, offsets, ragged
+from keras_lm.tokenizers.conll_words import MARK, OTHER, SPACE
 from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
 
 # ASCII's marks and what Unicode calls punctuation, as BERT defines it.
@@ -62,37 +63,37 @@ def words_and_places(text, splitter):
     `Franz-Josef`, nor the last of `U.S.` and `J. Smith`; `...` and `--` are one word; clitics are
     words, as in `Ada|'s` and `do|n't`.
     """
-    valid = offsets.valid_utf8(text)
     if splitter == "conll":
-        return _conll_words(text, valid)
+        return _conll_words(text)
     # NUL is the end of a text to the kernel.
-    valid = tf.strings.regex_replace(valid, r"\x{0}", "\x01")
+    valid = tf.strings.regex_replace(offsets.valid_utf8(text), r"\x{0}", "\x01")
     marks = PUNCTUATION if splitter == "punctuation" else ""
     parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
     words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
     return words, *offsets.in_original(text, starts, ends, "character")
 
 
-def _conll_words(text, valid):
-    _, starts, ends, row_splits = split_bytes(valid, "conll")
-    starts = tf.RaggedTensor.from_row_splits(
-        tf.cast(starts[:-1], tf.int64), tf.cast(row_splits, tf.int64), validate=False
-    )
-    lengths = tf.cast(ends[:-1], tf.int64) - starts.values
-    row = ragged.row_ids(starts)
-    begins = tf.cumsum(tf.cast(tf.strings.length(valid), tf.int64), exclusive=True)
-    starts = starts.with_values(starts.values - tf.gather(begins, row))
-    ends = starts.with_values(starts.values + lengths)
-    words = tf.strings.substr(tf.gather(valid, row), starts.values, lengths)
-    return starts.with_values(words), *offsets.in_original(text, starts, ends, "character")
+def _conll_words(text):
+    characters = tf.strings.unicode_decode(text, "UTF-8").with_row_splits_dtype(tf.int64)
+    splits = characters.row_splits
+    size = tf.size(characters.values, tf.int64)
+    is_first = tf.scatter_nd(splits[:, tf.newaxis], tf.ones_like(splits), [size + 1])[:-1] > 0
+    sign = _signs("conll", characters.values)
+    # Each run is a word, or a single space to leave out.
+    starts = tf.where(conll_words.begins_run(sign, is_first))[:, 0]
+    runs = tf.RaggedTensor.from_row_starts(characters.values, starts, validate=False)
+    kept = tf.where(tf.gather(sign, starts) != SPACE)[:, 0]
+    words = tf.gather(tf.strings.unicode_encode(runs, "UTF-8"), kept)
+    starts, ends = (tf.gather(places, kept) for places in (starts, runs.row_limits()))
+    row_splits = tf.searchsorted(starts, splits, out_type=tf.int64)
+    words = tf.RaggedTensor.from_row_splits(words, row_splits, validate=False)
+    begins = tf.gather(splits, ragged.row_ids(words))
+    return words, *(words.with_values(places - begins) for places in (starts, ends))
 
 
 def _literal(text):
     return "".join(rf"\x{{{ord(character):X}}}" for character in text)
 
-
-# What the integer operations below tell apart.
-SPACE, MARK = 1, 2
 
 # No white space and no punctuation lies above.
 NUM_CODE_POINTS = 0x1F000
@@ -107,22 +108,18 @@ def split_bytes(text, splitter):
     where words start and end among them, the last of these an empty word that belongs to no text;
     and the row splits of the (B, S) words, without that last one.
     """
-    with tf.init_scope():  # a constant, also where this is traced
-        kinds = tf.constant(_kinds(splitter))
-    texts = tf_text.ByteSplitter().split(text)
+    texts = ragged.bytes_of(text)
     row_splits = tf.cast(texts.row_splits, tf.int32)
     # The spaces end the last word, let every byte have three after it, and let no tensor be empty.
     data = tf.concat([tf.cast(texts.values, tf.int32), [32, 32, 32, 32]], axis=0)
     size = tf.shape(data)
     row_starts = tf.scatter_nd(row_splits[:, tf.newaxis], tf.ones_like(row_splits), size)
     code_point, length = _characters(data, row_starts > 0)
-    is_known = (code_point >= 0) & (code_point < NUM_CODE_POINTS)
-    kind = tf.gather(kinds, tf.where(is_known, code_point, NUM_CODE_POINTS))
-    kind = tf.cast(kind, tf.int32)
+    sign = _signs(splitter, code_point)
     if splitter == "conll":
-        bounds = _conll_bounds(code_point, length, kind, row_starts > 0)
+        bounds = _conll_bounds(length, sign, row_starts > 0)
     else:
-        is_separator = tf.cast(kind > 0, tf.int32)
+        is_separator = tf.cast(sign != OTHER, tf.int32)
         bounds = row_starts + is_separator
         for n in (1, 2, 3, 4):  # and what follows a separator of n bytes
             ended = tf.where(length == n, is_separator, 0)
@@ -130,7 +127,7 @@ def split_bytes(text, splitter):
     # Each bound starts a run: a word, or a single space to leave out.
     starts = tf.cast(tf.where(bounds > 0)[:, 0], tf.int32)
     ends = tf.concat([starts[1:], size], axis=0)
-    is_word = tf.gather(kind, starts) != SPACE
+    is_word = tf.gather(sign, starts) != SPACE
     words_before = tf.cumsum(
         tf.scatter_nd(starts[:, tf.newaxis], tf.cast(is_word, tf.int32), size), exclusive=True
     )
@@ -150,10 +147,10 @@ def words_and_places_lite(text, splitter):
     # The empty word goes into the last text.
     with_last = tf.cast(tf.concat([row_splits[:-1], tf.shape(starts)], axis=0), tf.int64)
     row = ragged.row_ids(tf.RaggedTensor.from_row_splits(starts, with_last, validate=False))
-    begins = tf.cast(tf_text.ByteSplitter().split(text).row_starts(), tf.int32)  # of each text
+    begins = tf.cast(ragged.bytes_of(text).row_starts(), tf.int32)  # of each text
     begin = tf.gather(begins, row)
     starts, ends = tf.maximum(starts, begin), tf.maximum(ends, begin)
-    strings = tf_text.ByteSplitter().split_by_offsets(
+    strings = ragged.parts_of(
         text,
         *(
             tf.RaggedTensor.from_row_splits(place - begin, with_last, validate=False)
@@ -168,16 +165,14 @@ def words_and_places_lite(text, splitter):
     return words, starts, ends, strings.values
 
 
-def _conll_bounds(code_point, length, kind, is_first):
+def _conll_bounds(length, sign, is_first):
     is_inside = tf.zeros_like(length)  # of a character that begins before
     for n in (1, 2, 3):
         goes_on = tf.cast(length > n, tf.int32)
         is_inside += tf.concat([tf.zeros([n], tf.int32), goes_on[:-n]], axis=0)
     at = tf.cast(tf.where(is_inside == 0), tf.int32)  # (C, 1)
-    code_point, kind, is_first = (
-        tf.gather(x, at[:, 0]) for x in (code_point, kind, tf.cast(is_first, tf.int32))
-    )
-    begins = conll_words.begins_run(code_point, kind == MARK, kind == SPACE, is_first > 0)
+    sign, is_first = (tf.gather(x, at[:, 0]) for x in (sign, tf.cast(is_first, tf.int32)))
+    begins = conll_words.begins_run(sign, is_first > 0)
     return tf.scatter_nd(at, tf.cast(begins, tf.int32), tf.shape(length))
 
 
@@ -200,12 +195,21 @@ def _characters(data, is_first):
     return code_point, length
 
 
+def _signs(splitter, code_point):
+    """Return what each character is: OTHER, SPACE, MARK, or for "conll" its sign; int32."""
+    with tf.init_scope():  # a constant, also where this is traced
+        signs = tf.constant(_table_of_signs(splitter))
+    is_known = (code_point >= 0) & (code_point < NUM_CODE_POINTS)
+    return tf.cast(tf.gather(signs, tf.where(is_known, code_point, NUM_CODE_POINTS)), tf.int32)
+
+
 @functools.cache
-def _kinds(splitter):
-    """Return the kind of every code point, and 0 at the end, as the kernels in the graph see it."""
+def _table_of_signs(splitter):
+    """Return the sign of every code point, and OTHER at the end, as the kernels see it."""
     code_points = tf.range(NUM_CODE_POINTS)[:, tf.newaxis]
     texts = tf.strings.unicode_encode(code_points, "UTF-8")
-    kinds = tf.where(tf.strings.regex_full_match(texts, SPACES), SPACE, 0)
+    kinds = tf.where(tf.strings.regex_full_match(texts, SPACES), SPACE, OTHER)
     if splitter != "whitespace":
         kinds = tf.where(tf.strings.regex_full_match(texts, PUNCTUATION), MARK, kinds)
-    return tf.concat([tf.cast(kinds, tf.int8), [0]], axis=0).numpy()
+    kinds = tf.concat([tf.cast(kinds, tf.int8), [OTHER]], axis=0).numpy()
+    return conll_words.signs_of(kinds) if splitter == "conll" else kinds

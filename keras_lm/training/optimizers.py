@@ -97,6 +97,8 @@ class AdamW(keras.optimizers.AdamW):
             grads = replicas.all_reduce(tf.distribute.ReduceOp.SUM, grads)
         if self.clipnorm or not self.global_clipnorm:
             return super()._clip_gradients(grads)
+        # One norm of all, also of weights of several precisions.
+        grads = [None if grad is None else tf.cast(grad, tf.float32) for grad in grads]
         return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
@@ -107,6 +109,17 @@ class AdamW(keras.optimizers.AdamW):
     @property
     def _is_fused(self):
         return keras.backend.backend() == "tensorflow" and not self.amsgrad
+
+    def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
+        if reference_variable.dtype == "float32":
+            return super().add_variable_from_reference(reference_variable, name, initializer)
+        # Moments in half precision would not change: 0.999 is 1 there.
+        return self.add_variable(
+            shape=reference_variable.shape,
+            initializer=initializer,
+            dtype="float32",
+            name=f"{reference_variable.path.replace('/', '_')}_{name or 'var'}",
+        )
 
     def _apply_weight_decay(self, variables):
         if not self._is_fused:  # else it is part of `update_step`
@@ -124,10 +137,14 @@ class AdamW(keras.optimizers.AdamW):
             super().update_step(gradient, variable, learning_rate)
             return
         dtype = variable.dtype
-        learning_rate = tf.cast(learning_rate, dtype)
-        if self.weight_decay and self._use_weight_decay(variable):
-            variable.assign(variable * (1.0 - learning_rate * tf.cast(self.weight_decay, dtype)))
         index = self._get_variable_index(variable)
+        decay = self.weight_decay if self._use_weight_decay(variable) else None
+        if dtype != "float32":
+            self._update_in_float32(gradient, variable, learning_rate, index, decay or 0.0)
+            return
+        learning_rate = tf.cast(learning_rate, dtype)
+        if decay:
+            variable.assign(variable * (1.0 - learning_rate * tf.cast(decay, dtype)))
         beta1_power, beta2_power = self._beta_powers(dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -141,6 +158,18 @@ class AdamW(keras.optimizers.AdamW):
             epsilon=tf.cast(self.epsilon, dtype),
             grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
         )
+
+    def _update_in_float32(self, gradient, variable, learning_rate, index, decay):
+        """The same for a weight of half precision, whose moments are float32."""
+        gradient, rate = tf.cast(gradient, tf.float32), tf.cast(learning_rate, tf.float32)
+        momentum, velocity = self._momentums[index], self._velocities[index]
+        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
+        self.assign_add(velocity, (tf.square(gradient) - velocity) * (1 - self.beta_2))
+        beta1_power, beta2_power = self._beta_powers("float32")
+        rate_of_step = rate * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+        weight = ops.cast(variable, "float32") * (1.0 - rate * decay)
+        weight -= rate_of_step * momentum / (ops.sqrt(velocity) + self.epsilon)
+        self.assign(variable, ops.cast(weight, variable.dtype))
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -173,10 +202,10 @@ class Lamb(AdamW):
         super().__init__(learning_rate, **{"name": "lamb"} | kwargs)
 
     def update_step(self, gradient, variable, learning_rate):
-        dtype = variable.dtype
-        gradient = ops.cast(gradient, dtype)
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
+        dtype = momentum.dtype  # float32 also where the weight is of half precision
+        gradient, weight = ops.cast(gradient, dtype), ops.cast(variable, dtype)
         self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
         beta1_power, beta2_power = self._beta_powers(dtype)
@@ -184,10 +213,9 @@ class Lamb(AdamW):
         update /= ops.sqrt(velocity / (1 - beta2_power)) + self.epsilon
         trust = 1.0  # also of weights that are all zero
         if self._use_weight_decay(variable):
-            update += (self.weight_decay or 0.0) * variable
-            weight_norm, update_norm = (
-                ops.sqrt(ops.sum(ops.square(x))) for x in (variable, update)
-            )
+            update += (self.weight_decay or 0.0) * weight
+            weight_norm, update_norm = (ops.sqrt(ops.sum(ops.square(x))) for x in (weight, update))
             known = ops.logical_and(weight_norm > 0, update_norm > 0)
             trust = ops.where(known, ops.divide_no_nan(weight_norm, update_norm), 1.0)
-        self.assign_sub(variable, trust * ops.cast(learning_rate, dtype) * update)
+        weight = weight - trust * ops.cast(learning_rate, dtype) * update
+        self.assign(variable, ops.cast(weight, variable.dtype))

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.models import BertBackbone
-from keras_lm.training import AdamW, Lamb, WarmupLinearDecay
+from keras_lm.tasks import TextClassifier
+from keras_lm.training import AdamW, Lamb, WarmupLinearDecay, enable_lora
 
 
 def variable(name, value=1.0):
@@ -90,6 +91,53 @@ def test_steps_are_the_published_ones(cls, corrected, start):
     published_steps(weights, gradients, 0.3, trust=cls is Lamb, corrected=corrected)
     for variable, expected in zip(variables, weights.values(), strict=True):
         np.testing.assert_allclose(variable, expected, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("cls", [AdamW, Lamb])
+def test_steps_of_half_precision_are_the_published_ones_to_rounding(cls, dtype):
+    """One norm clips weights of both precisions, and the moments change by every step."""
+    random = np.random.default_rng(0)
+    weights = {"kernel": random.normal(size=(9, 4)), "bias": random.normal(size=4)}
+    variables = [
+        keras.Variable(weights["kernel"], dtype=dtype, name="kernel"),
+        keras.Variable(weights["bias"], dtype="float32", name="bias"),
+    ]
+    schedule = keras.optimizers.schedules.PolynomialDecay(0.1, 1, 0.1)
+    optimizer = cls(schedule, weight_decay=0.1, bias_correction=cls is Lamb)
+    gradients = [[random.normal(size=v.shape) for v in weights.values()] for _ in range(6)]
+    for grads in gradients:
+        grads = [tf.cast(grad, variable.dtype) for grad, variable in zip(grads, variables)]
+        optimizer.apply(grads, variables)
+    published_steps(weights, gradients, 0.1, trust=cls is Lamb, corrected=cls is Lamb)
+    rounding = 6 * {"bfloat16": 2**-8, "float16": 2**-11}[dtype]
+    for variable, expected in zip(variables, weights.values(), strict=True):
+        found = keras.ops.cast(variable, "float32")
+        np.testing.assert_allclose(found, expected, atol=rounding, rtol=rounding)
+    moments = [v for v in optimizer.variables if "kernel" in v.path]
+    assert [v.dtype for v in moments] == ["float32"] * 2
+    assert {v.name for v in moments} == {"kernel_momentum", "kernel_velocity"}
+
+
+def losses_of(dtype, tokenizer, lora):
+    keras.utils.set_random_seed(0)
+    size = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
+    backbone = BertBackbone(tokenizer.vocabulary_size, **size, dropout=0.0, dtype=dtype)
+    for weight in backbone.trainable_variables:
+        weight.assign(10 * weight)  # so that few steps teach something
+    task = TextClassifier(backbone, tokenizer=tokenizer, num_classes=2)
+    if lora:
+        enable_lora(task, rank=2)
+    task.compile(optimizer=AdamW(0.05), run_eagerly=True)
+    return task.fit(["good film", "bad cast"] * 2, [0, 1] * 2, epochs=9, verbose=0).history["loss"]
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_task_of_half_precision_learns(dtype, lora, tokenizer_of):
+    losses = losses_of(dtype, tokenizer_of("wordpiece"), lora)
+    assert losses[-1] < 0.95 * losses[0]
 
 
 def test_options_that_exclude_each_other():

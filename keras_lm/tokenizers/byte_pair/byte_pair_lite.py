@@ -6,9 +6,8 @@ entries of the vocabulary and found in a trie; the others are merged.
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import unicode_ranges
+from keras_lm.tokenizers import ragged, unicode_ranges
 from keras_lm.tokenizers.byte_pair import byte_pair_files
 from keras_lm.tokenizers.byte_pair.byte_pair_lite_tables import (
     CodePointTable,
@@ -82,7 +81,7 @@ class LiteBytePair:
 
 def valid_utf8(text):
     """Return bytes of (B,) strings and `TAIL` spaces, U+FFFD for invalid UTF-8, and row splits."""
-    texts = tf_text.ByteSplitter().split(text)
+    texts = ragged.bytes_of(text)
     row_splits = tf.cast(texts.row_splits, tf.int32)
     data = tf.concat([tf.cast(texts.values, tf.int32), [32] * TAIL], 0)
     places, _, size, length, _ = characters(data, flags(row_splits, tf.size(data)))
