@@ -12,8 +12,23 @@ LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31
 
 
 def trace(function, specs):
-    """Return the `ConcreteFunction` of a function of named tensors."""
-    return tf.function(function, autograph=False).get_concrete_function(**specs)
+    """Return the `ConcreteFunction` of a function of named tensors; of texts, as many in each."""
+    columns = [name for name, spec in specs.items() if spec.shape.rank and spec.dtype == tf.string]
+
+    def of_rows(**inputs):
+        return function(**inputs | _with_as_many_rows({name: inputs[name] for name in columns}))
+
+    traced = tf.function(of_rows if len(columns) > 1 else function, autograph=False)
+    return traced.get_concrete_function(**specs)
+
+
+def _with_as_many_rows(columns):
+    """Return the columns, whose rows are compared first: one would be repeated for all others."""
+    rows = tf.stack([tf.shape(column)[0] for column in columns.values()])
+    message = f"{', '.join(columns)} have different numbers of rows: pass as many of each. Here:"
+    same = tf.raw_ops.Assert(condition=tf.reduce_all(rows == rows[0]), data=[message, rows])
+    with tf.control_dependencies([same]):
+        return {name: tf.identity(column) for name, column in columns.items()}
 
 
 def plain_floats(outputs):

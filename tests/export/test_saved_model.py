@@ -55,6 +55,19 @@ def test_both_signatures_answer_as_the_task(case, exported_as, texts):
     assert_equal(signatures["tokens"](**packed), raw)
 
 
+@pytest.mark.parametrize("numbers", [(2, 1), (1, 2), (3, 2), (0, 1)])
+def test_columns_have_as_many_rows(exported_as, numbers):
+    """Where one has a single row, TensorFlow would repeat it for the others."""
+    task, _, signatures = exported_as("classifier of pairs")
+    columns = {
+        name: tf.constant(["film"] * number, tf.string)
+        for name, number in zip(task.text_names, numbers)
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        signatures["serving_default"](**columns)
+    assert "text, text_pair have different numbers of rows: pass as many of" in str(error.value)
+
+
 def test_empty_batch_and_half_precision(exported_as, texts):
     task, _, signatures = exported_as("half precision, fixed length")
     serve = signatures["serving_default"]

@@ -129,12 +129,11 @@ def losses_of(dtype, tokenizer, lora):
     if lora:
         enable_lora(task, rank=2)
     task.compile(optimizer=AdamW(0.05), run_eagerly=True)
-    return task.fit(["good film", "bad cast"] * 2, [0, 1] * 2, epochs=9, verbose=0).history["loss"]
+    return task.fit(["good film", "bad cast"] * 2, [0, 1] * 2, epochs=8, verbose=0).history["loss"]
 
 
 @pytest.mark.eager
-@pytest.mark.parametrize("lora", [False, True])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("dtype", "lora"), [("bfloat16", True), ("float16", False)])
 def test_a_task_of_half_precision_learns(dtype, lora, tokenizer_of):
     losses = losses_of(dtype, tokenizer_of("wordpiece"), lora)
     assert losses[-1] < 0.95 * losses[0]
