@@ -108,3 +108,12 @@ def test_recursive_functions_end(meta_graph):
     function.node_def.add(name="scope/foreign", op="Foreign")
     with pytest.raises(ValueError, match="operation Foreign in layer scope/scope"):
         operations.check(graph)
+
+
+def test_a_layer_is_named_as_the_user_named_it():
+    """TensorFlow appends a number to a scope that it has seen; some layers have one of their own."""
+    names = {"bert", "block", "block_0"}
+    assert operations.layer_path(["bert_2", "block_0"], names) == "layer bert/block_0"
+    assert operations.layer_path(["block_0_1", "block_1"], names) == "layer block_0/block"
+    assert operations.layer_path(["other_3"], names) == "layer other_3"
+    assert operations.layer_path([], names) == "the graph itself"

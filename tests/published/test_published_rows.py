@@ -394,6 +394,13 @@ FILES = [
         [["B-ARG0", "B-V", "B-ARG1", "I-ARG1", "O", "O"], ["B-ARG0", *["O"] * 4, "B-V"]],
         ["d/0/2/0", "d/0/2/1"],
     ),
+    (  # the columns of roles in another order than their predicates
+        "ontonotes-srl",
+        "d 0 0 Ada X * - 01 - - * * (V*) -\nd 0 1 left X * - 02 - - * (V*) (ARG0*) -\n",
+        {"text": [["Ada", "left"]] * 2, "predicate": [1, 0]},
+        [["O", "B-V"], ["B-V", "B-ARG0"]],
+        ["d/0/1/0", "d/0/1/1"],
+    ),
     (
         "ontonotes-coref",
         COREFERENCE + "#begin document (e); part 000\ne 0 0 Hm X * - - - - * -\n#end document\n",
