@@ -111,7 +111,7 @@ def test_recursive_functions_end(meta_graph):
 
 
 def test_a_layer_is_named_as_the_user_named_it():
-    """TensorFlow appends a number to a scope that it has seen; some layers have one of their own."""
+    """TensorFlow appends a number to a scope that it knows; layers may have one, too."""
     names = {"bert", "block", "block_0"}
     assert operations.layer_path(["bert_2", "block_0"], names) == "layer bert/block_0"
     assert operations.layer_path(["block_0_1", "block_1"], names) == "layer block_0/block"

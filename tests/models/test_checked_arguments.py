@@ -1,4 +1,4 @@
-"""What the arguments of backbones may be, by their names: limits, and what is just inside of them."""
+"""What the arguments of backbones may be, by their names: limits, and what is just inside."""
 
 import inspect
 
