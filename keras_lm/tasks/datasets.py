@@ -45,9 +45,10 @@ def batches(
     strategy = task.distribute_strategy
     if is_stream(x):
         if strategy.num_replicas_in_sync > 1:
+            name = "PyDataset" if isinstance(x, keras.utils.PyDataset) else "generator"
             raise ValueError(
-                f"x is a {type(x).__name__}, which {type(strategy).__name__} cannot divide among "
-                "replicas: pass a tf.data.Dataset or lists."
+                f"x is a {name}, which {type(strategy).__name__} cannot divide among replicas: "
+                "pass a tf.data.Dataset or lists."
             )
         if isinstance(x, keras.utils.PyDataset):
             if y is not None or sample_weight is not None:
