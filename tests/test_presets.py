@@ -322,6 +322,18 @@ STRANGERS = {
         "config": {},
         "registered_name": "keras_lm>MLMHead",
     },
+    "disguised": {
+        "module": "builtins",
+        "class_name": "__lambda__",
+        "config": {"value": "4wA="},
+        "registered_name": "keras_lm>BertBackbone",
+    },
+    "disguised policy": {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {},
+        "registered_name": "keras_lm>MLMHead",
+    },
 }
 
 

@@ -148,7 +148,7 @@ class PositionEmbedding(keras.layers.Layer):
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
     def compute_output_spec(self, padding_mask, start=None):
-        # Not compute_output_shape: Keras 3.13 may not pass it arguments called `…_mask`.
+        # Not compute_output_shape: Keras 3.13 does not pass it arguments called `…_mask`.
         return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
 
     def get_config(self):

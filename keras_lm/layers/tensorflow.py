@@ -322,10 +322,11 @@ def require(condition, message, *values):
     """Raise an `InvalidArgumentError` when the graph runs if not all of a condition holds.
 
     Unlike `tf.debugging.Assert` it adds no branch, which would keep TensorFlow from optimising the
-    loops that follow, with a warning. The `values` of tensors are appended to the message.
+    loops that follow, with a warning. The `values` of tensors are appended to the message. In a
+    graph the operation is returned, for what has to wait for it.
     """
     data = [tf.convert_to_tensor(value) for value in (message, *values)]
-    tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
+    return tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
 
 
 def num_replicas():

@@ -64,10 +64,14 @@ def check_classes(checkpoint, config):
     for part in _dicts(config):
         if "class_name" not in part:
             continue
-        name, module = part["class_name"], part.get("module")
-        found = keras.saving.get_registered_object(str(part.get("registered_name")))
-        is_policy = module == "keras" and name in ("DTypePolicy", "FloatDTypePolicy")
-        if not is_policy and (found is None or found not in BACKBONES.values()):
+        name, module, registered = (
+            part.get(key) for key in ("class_name", "module", "registered_name")
+        )
+        found = keras.saving.get_registered_object(str(registered))
+        # By its name as well: Keras makes some classes by it alone, whatever is registered.
+        is_backbone = found in BACKBONES.values() and found.__name__ == name
+        is_policy = module == "keras" and name == "DTypePolicy" and registered is None
+        if not is_backbone and not is_policy:
             raise CheckpointError(
                 f"{checkpoint.source}: its configuration names the class {name!r} of {module!r}, "
                 "and only backbones and dtype policies may be named there: do not use it unless "

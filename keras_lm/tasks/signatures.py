@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow import for_lite, multiplying_in_int8
+from keras_lm.layers.tensorflow import for_lite, multiplying_in_int8, require
 
 LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
 
@@ -26,8 +26,7 @@ def _with_as_many_rows(columns):
     """Return the columns, whose rows are compared first: one would be repeated for all others."""
     rows = tf.stack([tf.shape(column)[0] for column in columns.values()])
     message = f"{', '.join(columns)} have different numbers of rows: pass as many of each. Here:"
-    same = tf.raw_ops.Assert(condition=tf.reduce_all(rows == rows[0]), data=[message, rows])
-    with tf.control_dependencies([same]):
+    with tf.control_dependencies([require(rows == rows[0], message, rows)]):
         return {name: tf.identity(column) for name, column in columns.items()}
 
 

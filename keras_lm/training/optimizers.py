@@ -7,6 +7,7 @@ from keras import ops
 from keras_lm.training.schedules import WarmupLinearDecay
 
 NOT_DECAYED = ("bias", "gamma", "beta", "scalars")
+HALF = ("float16", "bfloat16")
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -97,8 +98,11 @@ class AdamW(keras.optimizers.AdamW):
             grads = replicas.all_reduce(tf.distribute.ReduceOp.SUM, grads)
         if self.clipnorm or not self.global_clipnorm:
             return super()._clip_gradients(grads)
-        # One norm of all, also of weights of several precisions.
-        grads = [None if grad is None else tf.cast(grad, tf.float32) for grad in grads]
+        # One norm of all: heads are float32 also where the backbone is of half precision.
+        grads = [
+            tf.cast(grad, tf.float32) if grad is not None and grad.dtype.name in HALF else grad
+            for grad in grads
+        ]
         return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
@@ -111,7 +115,7 @@ class AdamW(keras.optimizers.AdamW):
         return keras.backend.backend() == "tensorflow" and not self.amsgrad
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
-        if reference_variable.dtype == "float32":
+        if reference_variable.dtype not in HALF:
             return super().add_variable_from_reference(reference_variable, name, initializer)
         # Moments in half precision would not change: 0.999 is 1 there.
         return self.add_variable(
@@ -119,6 +123,7 @@ class AdamW(keras.optimizers.AdamW):
             initializer=initializer,
             dtype="float32",
             name=f"{reference_variable.path.replace('/', '_')}_{name or 'var'}",
+            layout=getattr(reference_variable, "_layout", None),
         )
 
     def _apply_weight_decay(self, variables):
@@ -139,7 +144,7 @@ class AdamW(keras.optimizers.AdamW):
         dtype = variable.dtype
         index = self._get_variable_index(variable)
         decay = self.weight_decay if self._use_weight_decay(variable) else None
-        if dtype != "float32":
+        if dtype in HALF:
             self._update_in_float32(gradient, variable, learning_rate, index, decay or 0.0)
             return
         learning_rate = tf.cast(learning_rate, dtype)

@@ -1,4 +1,4 @@
-"""What the arguments of backbones may be, by their names: limits, and what is just inside."""
+"""What the arguments of backbones may be, up to the limits; test_every_model.py has what not."""
 
 import inspect
 
@@ -33,34 +33,9 @@ GOOD = {
     "activation": ["gelu"],
     "anything_else": [object()],
 }
-BAD = {
-    "num_layers": [
-        (0, "1 or more"),
-        (1.0, "a whole number"),
-        (True, "a whole number"),
-        (None, "1"),
-    ],
-    "num_highways": [(-1, "0 or more")],
-    "pooled_length": [(0, "1 or more")],
-    "dropout": [(-0.1, "from 0 to 1"), (1.1, "from 0 to 1"), (float("nan"), "from"), ("0", "from")],
-    "weight_drop": [(2, "from 0 to 1")],
-    "cell_clip": [(-1e-9, "0 or more"), (float("inf"), "0 or more"), (False, "0 or more")],
-    "repetition_penalty": [("x", "a number of 0 or more")],
-    "layer_norm_epsilon": [(0, "above 0"), (None, "above 0")],
-    "characters_per_word": [(1001, "1000 or less"), (0, "1 or more")],
-    "filters": [([(0, 4)], "pairs"), ([(1, 2, 3)], "pairs"), (4, "pairs")],
-    "activation": [("gelou", "'gelu'"), (["gelu"], "'gelu'")],
-}
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_what_may_be(name):
     for value in GOOD[name]:
         call(**{name: value})
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_what_may_not_be(name):
-    for value, remedy in BAD[name]:
-        with pytest.raises(ValueError, match=f"{name}=.*: pass .*{remedy}"):
-            call(**{name: value})

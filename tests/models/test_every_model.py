@@ -112,19 +112,32 @@ def test_a_row_of_padding_gives_finite_numbers(backbone, inputs):
         assert all(np.isfinite(x).all() for x in keras.tree.flatten(outputs))
 
 
-def test_files(name, backbone, inputs, outputs, tmp_path):
-    backbone.save_to_preset(tmp_path / "preset")
-    found = [Backbone.from_preset(tmp_path / "preset")]
-    if name in (*tiny.REPRESENTATIVES, "TagLMBackbone"):  # which holds another
-        backbone.save(tmp_path / "backbone.keras")
-        found.append(keras.saving.load_model(tmp_path / "backbone.keras"))
+def models(names, mark=(), otherwise=pytest.mark.thorough):
+    """Parametrize by all models; those that are not named have another mark."""
+    marks = dict.fromkeys(MODELS, otherwise) | dict.fromkeys(names, mark)
+    params = [pytest.param(name, marks=marks[name]) for name in MODELS]
+    return pytest.mark.parametrize("name", params, indirect=True, scope="module")
+
+
+def assert_same(again, backbone, inputs, outputs):
+    assert type(again) is type(backbone)
+    assert again.get_config() == backbone.get_config()
+    own = again(inputs)
+    assert set(own) == set(outputs)
+    np.testing.assert_array_equal(own["sequence_output"], outputs["sequence_output"])
+
+
+def test_preset(backbone, inputs, outputs, tmp_path):
     json.dumps(backbone.get_config())
-    for again in found:
-        assert type(again) is type(backbone)
-        assert again.get_config() == backbone.get_config()
-        own = again(inputs)
-        assert set(own) == set(outputs)
-        np.testing.assert_array_equal(own["sequence_output"], outputs["sequence_output"])
+    backbone.save_to_preset(tmp_path / "preset")
+    assert_same(Backbone.from_preset(tmp_path / "preset"), backbone, inputs, outputs)
+
+
+@models([*tiny.REPRESENTATIVES, "TagLMBackbone"])  # which holds another
+def test_keras_file(backbone, inputs, outputs, tmp_path):
+    backbone.save(tmp_path / "backbone.keras")
+    again = keras.saving.load_model(tmp_path / "backbone.keras")
+    assert_same(again, backbone, inputs, outputs)
 
 
 def test_bad_inputs(backbone, inputs):
@@ -182,22 +195,37 @@ def test_estimate_equals_a_model_that_is_built(backbone):
     assert estimate(type(backbone), **backbone.config)["parameters"] == counted
 
 
+@pytest.fixture(scope="module")
+def made(backbone, tokenizer):
+    """All tasks that there are over a model; read only."""
+    return tiny.tasks_over(backbone, tokenizer)
+
+
+def test_the_table_has_every_task(name, made):
+    assert [*made] == tiny.tasks_in_the_table(name), "run: python docs/tables.py"
+
+
 # What these do takes long, and depends on the numbers of tokens alone.
 OF_WORDS = ("ConstituencyParser", "CoreferenceResolver")
 
 
-@pytest.mark.eager
-def test_every_task(name, backbone, tokenizer):
-    made = tiny.tasks_over(backbone, tokenizer)
-    assert [*made] == tiny.tasks_in_the_table(name), "run: python docs/tables.py"
-    if name in ALIKE:
-        return
-    for kind, task in made.items():
-        if kind in OF_WORDS and name not in tiny.REPRESENTATIVES:
-            continue
+def assert_answers(made, kinds):
+    for kind in kinds:
         _, x = tiny.TASKS[kind]
-        outputs = keras.tree.flatten(task(task.preprocess(task.columns(x))))
+        outputs = keras.tree.flatten(made[kind](made[kind].preprocess(made[kind].columns(x))))
         assert all(len(output) == 4 and np.isfinite(output).all() for output in outputs), kind
+
+
+@pytest.mark.eager
+@models(tiny.REPRESENTATIVES)
+def test_tasks_of_words(made):
+    assert_answers(made, [kind for kind in OF_WORDS if kind in made])
+
+
+@pytest.mark.eager
+@models([name for name in MODELS if name not in ALIKE])
+def test_other_tasks(name, made, tokenizer):
+    assert_answers(made, [kind for kind in made if kind not in OF_WORDS])
     if name not in tiny.REPRESENTATIVES:
         return
     if "QuestionAnswerer" in made:
@@ -221,17 +249,9 @@ def classifier(name, tokenizer):
     return task
 
 
-def slow_models():
-    """Parametrize by models, of which one of each kind is slow, and others thorough."""
-    marks = dict.fromkeys(MODELS, pytest.mark.thorough)
-    marks |= dict.fromkeys(tiny.REPRESENTATIVES, pytest.mark.slow)
-    params = [pytest.param(name, marks=marks[name]) for name in MODELS]
-    return pytest.mark.parametrize("name", params, indirect=True, scope="module")
-
-
 # By default, tests/tasks and tests/export show each part of it by a BERT.
 @pytest.mark.eager
-@slow_models()
+@models(tiny.REPRESENTATIVES, pytest.mark.slow)
 def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path):
     losses = classifier.losses_of_fit
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
@@ -249,7 +269,7 @@ def test_a_classifier_learns_and_goes_into_files(classifier, tokenizer, tmp_path
 
 
 @pytest.mark.eager
-@slow_models()
+@models(tiny.REPRESENTATIVES, pytest.mark.slow)
 def test_a_classifier_runs_in_litert(classifier, tmp_path):
     pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     path = classifier.export(tmp_path / "model.tflite", format="litert")

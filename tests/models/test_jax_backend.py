@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-NAMES = ["bert", "gpt3-banded-gpt2"]
+NAMES = ["bert", "gpt2", "gpt3-banded-gpt2"]
 
 JAX = """
 import os

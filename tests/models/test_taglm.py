@@ -44,13 +44,13 @@ def task(request):
 
 
 @pytest.mark.slow
-@pytest.mark.eager
 def test_it_learns_and_the_language_model_stays(task):
     model = task.backbone.language_model
     before = model.get_weights()
-    task.compile(optimizer=keras.optimizers.Adam(0.1))
-    history = task.fit(TEXTS, LABELS, epochs=8, verbose=0).history
-    assert history["loss"][-1] < 0.6 * history["loss"][0]
+    task.compile(optimizer=keras.optimizers.Adam(0.03), run_eagerly=True)
+    history = task.fit(TEXTS, LABELS, batch_size=8, epochs=25, verbose=0).history
+    assert history["loss"][-1] < 0.3 * history["loss"][0]
+    assert task.tag(TEXTS)["labels"] == LABELS
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     trained = {variable.path for variable in task.trainable_variables}
@@ -80,16 +80,15 @@ def test_the_second_layer_reads_the_language_model(task):
 
 
 @pytest.mark.slow
-@pytest.mark.eager
 def test_files_and_exports(task, tmp_path):
-    expected = task.tag(TEXTS[:4])
+    expected = task.tag(TEXTS)
     task.save_to_preset(tmp_path / "preset")
     again = Task.from_preset(tmp_path / "preset")
     assert type(again.backbone) is TagLMBackbone
     assert again.backbone.get_config() == task.backbone.get_config()
-    assert again.tag(TEXTS[:4]) == expected
+    assert again.tag(TEXTS) == expected
     served = tf.saved_model.load(str(task.export(tmp_path / "export"))).signatures
-    texts = [b"x y z", b"", b"z \xff \xf0\x9f\x98\x80 y", b"x " * 8]
+    texts = [b"x y z", b"", b"z \xff \xf0\x9f\x98\x80 y", b"x " * 200]
     found, own = served["serving_default"](text=tf.constant(texts)), task.answer_all(texts)
     np.testing.assert_array_equal(found["labels"].numpy().astype(str), own["labels"].astype(str))
     np.testing.assert_allclose(found["scores"], own["scores"], atol=1e-5)

@@ -293,7 +293,6 @@ def test_a_vocabulary_of_the_target_texts(small, tokenizer):
 
 
 @pytest.mark.slow
-@pytest.mark.eager
 def test_classifier_of_strings_as_preset_and_saved_model(small, tokenizer, tmp_path):
     task = TextClassifier(small, tokenizer=tokenizer, class_names=["bad", "good"])
     task.compile(optimizer=keras.optimizers.Adam(0.03))
@@ -301,7 +300,7 @@ def test_classifier_of_strings_as_preset_and_saved_model(small, tokenizer, tmp_p
     labels = ["good", "good", "bad", "bad"] * 2
     losses = task.fit(texts, labels, batch_size=8, epochs=12, verbose=0).history["loss"]
     assert losses[-1] < 0.8 * losses[0]
-    texts = ["a good film", "", "bad " * 6, "zebra \U0001f600"]
+    texts = ["a good film", "", "bad " * 40, "zebra \U0001f600"]
     expected = task.classify(texts)
     task.save_to_preset(tmp_path / "preset")
     stored = json.loads((tmp_path / "preset" / "keras_lm.json").read_text())

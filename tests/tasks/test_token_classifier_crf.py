@@ -35,18 +35,19 @@ def task():
 
 
 @pytest.mark.slow
-def test_it_learns_what_single_words_cannot_say(eagerly):
+def test_it_learns_what_single_words_cannot_say():
     task = make(crf="bio")
     task.compile(optimizer=keras.optimizers.Adam(0.05))
-    losses = task.fit(TEXTS, LABELS, batch_size=8, epochs=25, verbose=0).history["loss"]
-    assert losses[-1] < 0.2 * losses[0]
-    with eagerly():
-        assert task.tag(TEXTS[:4])["labels"] == LABELS[:4]
+    history = task.fit(
+        TEXTS, LABELS, batch_size=8, epochs=25, validation_split=0.25, verbose=0
+    ).history
+    assert history["loss"][-1] < 0.2 * history["loss"][0]
+    assert history["val_accuracy"][-1] == 1.0
+    assert task.tag(TEXTS[:4])["labels"] == LABELS[:4]
     plain = make()
-    plain.compile(optimizer=keras.optimizers.Adam(0.05))
+    plain.compile(optimizer=keras.optimizers.Adam(0.05), run_eagerly=True)
     plain.fit(TEXTS, LABELS, batch_size=8, epochs=25, verbose=0)
-    with eagerly():
-        assert plain.tag(TEXTS[:4])["labels"] != LABELS[:4]
+    assert plain.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)["accuracy"] < 1.0
 
 
 def test_loss_and_scores_are_the_chains(task):
@@ -103,7 +104,6 @@ def test_bioes_answers_are_whole():
 
 
 @pytest.mark.slow
-@pytest.mark.eager
 def test_files_and_exports(task, tmp_path):
     expected = task.tag(TEXTS[:4])
     task.save_to_preset(tmp_path / "preset")
@@ -118,7 +118,7 @@ def test_files_and_exports(task, tmp_path):
     assert fewer.crf.transitions.shape == (2, 2)
 
     served = tf.saved_model.load(str(task.export(tmp_path / "export"))).signatures
-    texts = [" ".join(words) for words in TEXTS[:3]] + ["", "unseen \U0001f600 x", "x " * 30]
+    texts = [" ".join(words) for words in TEXTS[:3]] + ["", "unseen \U0001f600 x", "x " * 300]
     texts = [*map(str.encode, texts), b"y \xff\xfe y"]
     found, own = served["serving_default"](text=tf.constant(texts)), task.answer_all(texts)
     np.testing.assert_array_equal(found["labels"].numpy().astype(str), own["labels"].astype(str))

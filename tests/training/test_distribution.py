@@ -433,7 +433,7 @@ LAUNCH = [Path(sys.executable).with_name("keras-lm"), "launch", "--workers", "2"
 PARTS = {"micro_batch_size": 1}
 # A strategy's processes take long to start, so that they do all that is to be done.
 QUICK = {
-    "mirrored": [["tagger", {"optimizer": "lamb", "epochs": 1} | PARTS], "besides"],
+    "mirrored": [["tagger", {"optimizer": "lamb", "epochs": 1} | PARTS], "besides", "batches"],
     # If "keras" fails, Keras has mended a failure: remove the override in `StepModel`.
     "workers": [["classifier", {"epochs": 1}], "own", "keras"],
 }
@@ -495,11 +495,6 @@ def test_two_replicas_train_as_one(strategy):
 @pytest.mark.parametrize("cases", SLOW)
 def test_every_task_trains_as_one(strategy, cases):
     check(run(strategy, SLOW[cases]))
-
-
-@pytest.mark.thorough
-def test_single_batches_are_divided_too():
-    run("mirrored", ["batches"])
 
 
 def test_every_case_is_compared():

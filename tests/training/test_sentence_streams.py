@@ -52,16 +52,15 @@ def test_each_stream_goes_on_where_it_was(task):
 
 
 @pytest.mark.slow
-@pytest.mark.eager
 def test_both_directions_learn_from_a_dataset(task):
     sentences = tf.data.Dataset.from_tensor_slices(SENTENCES)
     each = {"batch_size": 2, "validation_sentences": SENTENCES, "verbose": 0}
     task.compile(optimizer=keras.optimizers.SGD(0.0))
     untrained = fit_sentences(task, sentences, epochs=1, **each)
     task.compile(optimizer=AdamW(0.05))
-    trained = fit_sentences(task, sentences, epochs=5, **each)
+    trained = fit_sentences(task, sentences, epochs=12, **each)
     for name in ("val_forward_perplexity", "val_backward_perplexity"):
-        assert trained[name][-1] < 0.8 * untrained[name][-1]
+        assert trained[name][-1] < 0.7 * untrained[name][-1]
 
 
 def test_too_few_sentences(task):
