@@ -428,12 +428,15 @@ def nest(preset, part, depth):
 
 def test_a_vocabulary_that_does_not_fit_its_embedding(goldens, tmp_path):
     words = [*WORDS, *(f"word{i}" for i in range(300))]
-    for number, message in ((300, "300 entries.*211 rows"), (50, "50 entries.*211 rows")):
-        folder = tmp_path / str(number)
-        shutil.copytree(goldens("bert"), folder)
-        (folder / "vocab.txt").write_text("\n".join(words[:number]) + "\n")
-        with pytest.raises(ValueError, match=message):
-            MaskedLM.from_preset(folder)
+    folder = tmp_path / "bert"
+    shutil.copytree(goldens("bert"), folder)
+    (folder / "vocab.txt").write_text("\n".join(words[:300]) + "\n")
+    with pytest.raises(ValueError, match=r"300 entries.*211 rows"):
+        MaskedLM.from_preset(folder)
+    # Some are published with many more rows; or the file is cut off.
+    (folder / "vocab.txt").write_text("\n".join(words[:50]) + "\n")
+    with pytest.warns(UserWarning, match="50 entries, the embedding 211 rows"):
+        assert MaskedLM.from_preset(folder).tokenizer.vocabulary_size == 50
     (folder / "vocab.txt").write_text("\n".join(words[:205]) + "\n")
     with pytest.warns(UserWarning):
         assert MaskedLM.from_preset(folder).tokenizer.vocabulary_size == 205

@@ -92,7 +92,9 @@ def prepare_command(files, folder, runner, processes, **options):
             tokenizer,
             options["sequence_length"],
             folder,
-            template=None if backbone_class.is_causal else backbone_class.TEMPLATE,
+            template=None
+            if backbone_class.is_causal
+            else backbone_class.TEMPLATE.for_tokenizer(tokenizer),
             document=options["document"],
             sentences="rule" if options["split_sentences"] else "lines",
             flags=flags,

@@ -20,7 +20,8 @@ class Converter:
         config: callable `(checkpoint) -> dict` of the backbone's arguments.
         names: `NameTable` for the backbone and all its heads.
         labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
-        vocabulary: dict of arguments of the tokenizer's `from_files` which these folders need.
+        vocabulary: dict of arguments which these folders need in the `from_files` of the model's
+            usual tokenizer.
     """
 
     matches: Callable

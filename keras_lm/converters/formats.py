@@ -19,6 +19,7 @@ from keras_lm.converters.tf_checkpoint import (
     find_checkpoints,
     read_tf_checkpoint,
 )
+from keras_lm.converters.tf_h5_files import read_tf_model, read_tf_shards
 from keras_lm.converters.torch_pickle import is_torch, read_torch
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 
@@ -45,6 +46,10 @@ SAFETENSORS: Readers = {
 TORCH: Readers = {
     "pytorch_model.bin": read_torch,
     "pytorch_model.bin.index.json": lambda path: read_shards(path, read_torch),
+}
+TF_H5: Readers = {
+    "tf_model.h5": read_tf_model,
+    "tf_model.h5.index.json": read_tf_shards,
 }
 KERAS_HUB: Readers = {
     "model.weights.h5": read_hdf5,
@@ -143,10 +148,11 @@ def _allennlp(folder: pathlib.Path):
 
 
 @recognises(
-    "Hugging Face: config.json with model.safetensors or pytorch_model.bin (or shards and index)"
+    "Hugging Face: config.json with model.safetensors, pytorch_model.bin or tf_model.h5 (or shards "
+    "and index)"
 )
 def _hugging_face(folder: pathlib.Path):
-    weights = SAFETENSORS | TORCH
+    weights = SAFETENSORS | TORCH | TF_H5
     config = _read_config(folder, "config.json")
     if not any((folder / name).is_file() for name in weights):
         # Without any weights, Hugging Face's own keys show that the folder was meant to be one.

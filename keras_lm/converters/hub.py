@@ -8,7 +8,7 @@ PREFIX = "hf://"
 # Configurations, vocabularies and indexes: small, and they determine what else is needed.
 SMALL_FILES = ["*.json", "*.txt", "*.bpe", "*.model", "*.spm", "assets/*", "checkpoint"]
 # Exports for other runtimes, which repeat the weights or the configuration.
-OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack", "tf_model.h5"]
+OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack"]
 # In the order of preference; the first whose files are in the repository is taken.
 WEIGHTS = [
     ["model.safetensors", "model-*-of-*.safetensors"],
@@ -17,6 +17,7 @@ WEIGHTS = [
     ["*weights.hdf5"],
     ["*.ckpt*.index", "*.ckpt*.data-*-of-*"],
     ["model.pt"],
+    ["tf_model.h5", "tf_model-*-of-*.h5"],
 ]
 
 

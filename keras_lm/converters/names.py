@@ -47,7 +47,9 @@ class NameTable:
         join: callable `(path, arrays) -> array` of a variable's parts; by default on the last axis.
         prefix: regular expression for what their names may begin with.
         spellings: dict of an older spelling → the spelling in `names`, as substrings.
-        ignored: regular expression for their tensors without information: buffers, tied copies.
+        ignored: regular expression for their tensors without information, such as buffers.
+        copies: dict of the name of a tensor → the name, or names, of what it may be a tied copy of.
+            Only one that is a copy is left out in silence.
 
     Example:
         names = NameTable({"block_{i}/norm": "layer.{i}.norm"}, leaves={"gamma": ".weight"})
@@ -61,6 +63,7 @@ class NameTable:
     prefix: str = ""
     spellings: dict = dataclasses.field(default_factory=dict)
     ignored: str = r"(?!)"
+    copies: dict = dataclasses.field(default_factory=dict)
 
     def sources(self, path):
         """Return their names for our `path` as a tuple, empty if the table has none."""
@@ -81,11 +84,14 @@ class NameTable:
         """Return a dict of the name in `names` → the name in `tensors`."""
         resolved = {}
         for stored in tensors:
-            name = stored
-            for old, new in self.spellings.items():
-                name = name.replace(old, new)
-            resolved.setdefault(re.sub(f"^(?:{self.prefix})", "", name), stored)
+            resolved.setdefault(self._own(stored), stored)
         return resolved
+
+    def _own(self, stored):
+        """Return the name in `names` of a stored tensor."""
+        for old, new in self.spellings.items():
+            stored = stored.replace(old, new)
+        return re.sub(f"^(?:{self.prefix})", "", stored)
 
     def array(self, path, tensors, resolved=None):
         """Return the array for our `path`, or None if one of its tensors is missing."""
@@ -120,7 +126,23 @@ class NameTable:
             used.update(stored)
         ignored = re.compile(self.ignored)
         unused = [name for name in tensors if name not in used and not ignored.search(name)]
+        unused = [name for name in unused if not self._is_copy(name, tensors, resolved)]
         return sorted(missing), sorted(unused)
+
+    def _is_copy(self, stored, tensors, resolved):
+        """Whether a tensor equals another of its name in `names`, or one that `copies` names."""
+        name = self._own(stored)
+        originals = self.copies.get(name, ())
+        originals = (originals,) if isinstance(originals, str) else originals
+        originals = [resolved[original] for original in (name, *originals) if original in resolved]
+        return any(
+            original != stored and np.array_equal(tensors[original], tensors[stored])
+            for original in originals
+        )
+
+    def untied(self, unused):
+        """Return those of a checkpoint's `unused` tensors that usually are copies of others."""
+        return [name for name in unused if self._own(name) in self.copies]
 
 
 def _fill(name, numbers):

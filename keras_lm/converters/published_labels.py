@@ -22,11 +22,14 @@ class Labels:
         class_names: list of str, or None if the checkpoint only numbers them.
         problem_type: one of `ONE_TEXT`, Hugging Face's words; or `"token_classification"`,
             `"multiple_choice"` or `"question_answering"`, whose heads are of another form.
+        is_stated: bool. False if the configuration names no head, so that the classes may be those
+            of texts, as `problem_type` says, or of words.
     """
 
     num_classes: int
     class_names: list | None = None
     problem_type: str = "single_label_classification"
+    is_stated: bool = True
 
 
 def _finds_spans(checkpoint):
@@ -50,7 +53,9 @@ def huggingface_labels(checkpoint, *weights):
     config = checkpoint.config
     if _finds_spans(checkpoint):
         return Labels(2, problem_type="question_answering")
-    architectures = config.get("architectures") or ["ForSequenceClassification"]
+    # A bare model (`BertModel`) says nothing of the head that lies there, either.
+    stated = [name for name in config.get("architectures") or [] if "For" in name]
+    architectures = stated or ["ForSequenceClassification"]
     found = [
         problem_type
         for ending, problem_type in ARCHITECTURES.items()
@@ -64,7 +69,23 @@ def huggingface_labels(checkpoint, *weights):
     class_names = [str(names.get(index, f"LABEL_{index}")) for index in range(num_classes)]
     if class_names == [f"LABEL_{index}" for index in range(num_classes)]:
         class_names = None  # the library's placeholders
+    else:
+        class_names = _told_apart(class_names)
     problem_type = found[0] or config.get("problem_type")
     if problem_type is None:
         problem_type = "regression" if num_classes == 1 else "single_label_classification"
-    return Labels(num_classes, class_names, problem_type)
+    # RoBERTa's and DistilBERT's heads of texts have a layer more.
+    is_of_texts = (
+        weight.endswith("out_proj.weight") or "pre_classifier.weight" in checkpoint.tensors
+    )
+    return Labels(num_classes, class_names, problem_type, bool(stated) or is_of_texts)
+
+
+def _told_apart(names):
+    """Return names, with the class's number after one that stands there before."""
+    found = []
+    for index, name in enumerate(names):
+        while name in found:
+            name = f"{name}_{index}"
+        found.append(name)
+    return found

@@ -155,8 +155,8 @@ def _documents(tokens):
 
 
 def _separator(template, tokenizer):
-    pieces = [piece for piece, _ in template.pieces("single")]
+    pieces = [piece for piece, _ in template.ids("single", tokenizer)]
     after = pieces[pieces.index("$A") + 1 :]
     if not after:
         raise ValueError(f"single={template.single!r} has no separator after $A: use another form.")
-    return tokenizer.token_to_id(after[0])
+    return after[0]

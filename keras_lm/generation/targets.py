@@ -33,7 +33,7 @@ def write(
     rows = tf.shape(packed["encoder_token_ids"])[0]
     begin = tf.RaggedTensor.from_tensor(tf.fill([rows, 1], task.packer.start_id))
     if prefix is not None:
-        prefix = tokenizer(prefix)
+        prefix = task.tokenize_target(prefix)
         begin = tf.concat([begin, prefix], axis=1)
     problem = decoding.problem(
         Decoder(task, packed),

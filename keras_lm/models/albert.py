@@ -7,8 +7,6 @@ from the same two swapped; dropout is 0 but before a classifier; the vocabulary 
 Shapes: B batch, S sequence, D hidden.
 """
 
-import os
-
 import keras
 
 from keras_lm.converters.configs import (
@@ -40,9 +38,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.packers import Template
-from keras_lm.tokenizers.published_files import read_json
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
-from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
 SHARING = ("all", "attention", "feedforward", "none")
 
@@ -61,22 +57,6 @@ class AlbertBlock(PostNormBlock):
 
     def make_feedforward(self):
         return self.feedforward or super().make_feedforward()
-
-
-class AlbertTokenizer:
-    """Reads a checkpoint's vocabulary: SentencePiece's, or WordPiece's as Chinese models have."""
-
-    @staticmethod
-    def from_files(folder, **overrides):
-        """Return a `SentencePieceTokenizer` or a `WordPieceTokenizer`, by a folder's files."""
-        is_stated = "tokenizer_class" in read_json(folder, "tokenizer_config.json")
-        family = None if is_stated else "albert"
-        try:
-            return SentencePieceTokenizer.from_files(folder, family=family, **overrides)
-        except FileNotFoundError:
-            if not os.path.isfile(os.path.join(folder, "vocab.txt")):
-                raise
-            return WordPieceTokenizer.from_files(folder, **overrides)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -120,7 +100,7 @@ class AlbertBackbone(Backbone):
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
     PRETRAINING_HEADS = {"token_logits": "token", "sentence_order_logits": "sentence_order"}
     PRETRAINING_OBJECTIVES = {"token": "MaskedNGrams"}
-    tokenizer_class = AlbertTokenizer
+    tokenizer_class = SentencePieceTokenizer
 
     def __init__(
         self,
@@ -382,8 +362,11 @@ HUGGINGFACE_NAMES = NameTable(
     leaves=PYTORCH_LEAVES,
     layout=transpose_kernels,
     prefix=r"albert\.",
-    # A buffer, and the tied copies that torch writes of the output matrix and its bias.
-    ignored=r"position_ids$|predictions\.decoder\.",
+    ignored=r"\bposition_ids$",
+    copies={
+        "predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
 )
 GOOGLE_NAMES = NameTable(
     _GOOGLE,
@@ -421,10 +404,7 @@ def _config(checkpoint, activations, **more):
 
 
 def _huggingface_config(checkpoint):
-    known = dict(PLAIN_ENCODER)
-    if "predictions.decoder.weight" in checkpoint.tensors:  # whose head would be another matrix
-        known["tie_word_embeddings"] = True
-    require_only(checkpoint, AlbertBackbone, known)
+    require_only(checkpoint, AlbertBackbone, PLAIN_ENCODER)
     return _config(checkpoint, ACTIVATIONS, always_project=True)
 
 
@@ -443,6 +423,7 @@ AlbertBackbone.CONVERTERS = {
         _huggingface_config,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
+        vocabulary={"usual_family": "albert"},
     ),
     "google": Converter(
         lambda checkpoint: (
@@ -451,5 +432,6 @@ AlbertBackbone.CONVERTERS = {
         _google_config,
         GOOGLE_NAMES,
         google_labels,
+        vocabulary={"usual_family": "albert"},
     ),
 }

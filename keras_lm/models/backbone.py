@@ -399,6 +399,17 @@ class Backbone(keras.Model):
         """Return the inputs that a call with these takes: name → `Input`."""
         return self.input_fields
 
+    def template_for(self, tokenizer):
+        """Return the `Template` of special tokens around a tokenizer's texts.
+
+        It is the one that the tokenizer's files state, and `TEMPLATE` if they state none; segments
+        that the model lacks are its last one.
+        """
+        template = self.TEMPLATE.for_tokenizer(tokenizer)
+        has_segments = "segment_ids" in self.input_fields
+        number = self.config.get("num_segments") if has_segments else 1
+        return template if number is None else template.within(number)
+
     @property
     def max_sequence_length(self):
         """The longest sequence that the model takes, or None for no limit."""

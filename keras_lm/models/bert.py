@@ -319,8 +319,11 @@ HUGGINGFACE_NAMES = NameTable(
     layout=transpose_kernels,
     prefix=r"bert\.",
     spellings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
-    # A buffer, and the tied copies that torch writes of the output matrix and its bias.
-    ignored=r"position_ids$|cls\.predictions\.decoder\.",
+    ignored=r"\bposition_ids$",
+    copies={
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
 )
 GOOGLE_NAMES = NameTable(
     google_names(_HUGGINGFACE)

@@ -9,7 +9,7 @@ Shapes: B batch, S sequence, D hidden.
 import keras
 import numpy as np
 
-from keras_lm.converters.configs import dropouts, own_activation, require_only
+from keras_lm.converters.configs import dropouts, own_activation
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
@@ -316,8 +316,8 @@ HUGGINGFACE_NAMES = NameTable(
     layout=transpose_kernels,
     prefix=r"distilbert\.",
     spellings={".gamma": ".weight", ".beta": ".bias"},
-    # A buffer, and the tied copy that torch writes of the output matrix.
-    ignored=r"position_ids$|vocab_projector\.weight$",
+    ignored=r"\bposition_ids$",
+    copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
 )
 KERAS_HUB_NAMES = NameTable(
     _KERAS_HUB,
@@ -330,8 +330,6 @@ KERAS_HUB_NAMES = NameTable(
 
 
 def _huggingface_config(checkpoint):
-    if "vocab_projector.weight" in checkpoint.tensors:  # the head would be another matrix
-        require_only(checkpoint, DistilBertBackbone, {"tie_word_embeddings": True})
     config = checkpoint.config
     activation = config.get("activation", "gelu")
     dropout = config.get("dropout", 0.1)

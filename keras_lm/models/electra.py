@@ -377,8 +377,8 @@ HUGGINGFACE_NAMES = NameTable(
         "classifier.out_proj": "classifier",
         "sequence_summary.summary": "classifier.dense",
     },
-    # A buffer, and the tied copy that torch writes of the output matrix.
-    ignored=r"position_ids$|generator_lm_head\.weight$",
+    ignored=r"\bposition_ids$",
+    copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
 )
 GOOGLE_NAMES = NameTable(
     _GOOGLE
@@ -403,8 +403,6 @@ GOOGLE_GENERATOR_NAMES = _GeneratorNames(
 
 def _huggingface_config(checkpoint):
     known = dict(PLAIN_ENCODER)
-    if "generator_lm_head.weight" in checkpoint.tensors:  # whose head would be another matrix
-        known["tie_word_embeddings"] = True
     if "sequence_summary.summary.weight" in checkpoint.tensors:
         known |= {"summary_type": "first", "summary_activation": "gelu"}
     require_only(checkpoint, ElectraBackbone, known)

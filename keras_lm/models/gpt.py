@@ -5,7 +5,7 @@ Shapes: B batch, S sequence, D hidden.
 
 import keras
 
-from keras_lm.converters.configs import dropouts, own_activation, require_only
+from keras_lm.converters.configs import dropouts, own_activation
 from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels, huggingface_labels
@@ -145,8 +145,7 @@ HUGGINGFACE_HEADS = {
     "classifier/logits": "score",
     "multiple_choice_head/logits": "multiple_choice_head.summary",
 }
-# The causal mask, a buffer, and the copy that torch writes of the tied output matrix.
-HUGGINGFACE_IGNORED = r"\.attn\.(attention\.)?(masked_)?bias$|^lm_head\.weight$"
+HUGGINGFACE_IGNORED = r"\.attn\.(attention\.)?(masked_)?bias$"  # the causal mask, a buffer
 OPENAI_BLOCK = {
     ours: theirs.replace("h.{i}", "h{i}").replace(".", "/")
     for ours, theirs in HUGGINGFACE_BLOCK.items()
@@ -174,7 +173,8 @@ NAMES = NameTable(
     leaves=PYTORCH_LEAVES,
     layout=transpose_heads,
     prefix=r"transformer\.",
-    ignored=HUGGINGFACE_IGNORED + r"|position_ids$",
+    ignored=HUGGINGFACE_IGNORED + r"|\bposition_ids$",
+    copies={"lm_head.weight": "tokens_embed.weight"},
 )
 OPENAI_NAMES = NameTable(
     {"token_embedding": "tokens", "position_embedding": "positions", **OPENAI_BLOCK},
@@ -185,7 +185,6 @@ OPENAI_NAMES = NameTable(
 
 def gpt_config(checkpoint, cls):
     """Return the arguments that Hugging Face's GPT and GPT-2 share, except the activation."""
-    require_only(checkpoint, cls, {"tie_word_embeddings": True})
     config = checkpoint.config
     return {
         "vocabulary_size": config["vocab_size"],

@@ -194,6 +194,7 @@ NAMES = NameTable(
     layout=transpose_heads,
     prefix=r"transformer\.",
     ignored=HUGGINGFACE_IGNORED,
+    copies={"lm_head.weight": "wte.weight"},
 )
 OPENAI_NAMES = NameTable(
     {

@@ -148,6 +148,7 @@ NAMES = NameTable(
     layout=transpose_kernels,
     prefix=r"transformer\.",
     ignored=HUGGINGFACE_IGNORED,
+    copies={"lm_head.weight": "wte.weight"},
 )
 
 

@@ -276,7 +276,11 @@ NAMES = NameTable(
     prefix=r"model\.",
     # Where there is one embedding, its copies may have these names; else two tables do.
     spellings={"encoder.embed_tokens.": "shared."},
-    ignored=r"(en|de)coder\.embed_(tokens|positions)\.|\bshared\.|^lm_head\.",
+    ignored=r"coder\.embed_positions\.weight$",  # sines, which are computed
+    copies={
+        "decoder.embed_tokens.weight": "shared.weight",
+        "lm_head.weight": ("shared.weight", "decoder.embed_tokens.weight"),
+    },
 )
 
 

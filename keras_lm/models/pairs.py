@@ -104,6 +104,9 @@ class PairBackbone(Backbone):
             between = "".join(f"{piece}:0 " for piece in special)
         return Template(single="$A:0", pair=f"$A:0 {between}$B:1")
 
+    def template_for(self, tokenizer):
+        return self.TEMPLATE  # which tells the texts apart by their segments
+
     @property
     def packer_class(self):
         return PairCharacterPacker if "character_ids" in self.input_names else Packer

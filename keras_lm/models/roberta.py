@@ -7,7 +7,6 @@ head, so a classifier has its own dense layer on the first token.
 Shapes: B batch, S sequence, D hidden.
 """
 
-import os
 import re
 
 import keras
@@ -44,9 +43,7 @@ from keras_lm.layers import (
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import HUGGINGFACE_ENCODER
 from keras_lm.packers import Template
-from keras_lm.tokenizers.byte_pair import BytePairTokenizer, byte_pair_files
-from keras_lm.tokenizers.published_files import read_json, read_lines
-from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -82,40 +79,6 @@ class CountedPositionEmbedding(keras.layers.Layer):
         }
 
 
-class RobertaTokenizer:
-    """Reads a checkpoint's vocabulary: byte-level BPE, or SentencePiece if there is XLM-R's."""
-
-    @staticmethod
-    def from_files(folder, **overrides):
-        """Return a `BytePairTokenizer` or a `SentencePieceTokenizer`, by a folder's files."""
-        dictionary = os.path.join(folder, "dict.txt")
-        try:
-            if os.path.isfile(dictionary):
-                return _fairseq_tokenizer(folder, dictionary, **overrides)
-            return BytePairTokenizer.from_files(folder, **overrides)
-        except FileNotFoundError:
-            # KerasHub's folders do not state whose SentencePiece it is.
-            is_stated = "tokenizer_class" in read_json(folder, "tokenizer_config.json")
-            family = None if is_stated else "xlm_roberta"
-            return SentencePieceTokenizer.from_files(folder, family=family, **overrides)
-
-
-def _fairseq_tokenizer(folder, dictionary, **overrides):
-    """Return GPT-2's BPE with the ids that fairseq's dictionary gives to GPT-2's ids."""
-    vocabulary, merges, _ = byte_pair_files.read_folder(folder, "", "BytePairTokenizer")
-    lines = read_lines(dictionary, "dict.txt", "copy the checkpoint's.")
-    words = [line.split(" ")[0] for line in lines]
-    entries = [vocabulary[int(word)] if word.isdigit() else word for word in words]
-    made_up = [word for word in words if not word.isdigit()]  # which pad to a round number
-    roles = {f"{role}_token": token for role, token in byte_pair_files.DEFAULTS[0].items()}
-    settings = roles | {
-        "additional_special_tokens": made_up + ["<|endoftext|>"] * ("<|endoftext|>" in entries),
-        "lstrip_tokens": ["<mask>"],
-    }
-    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]
-    return BytePairTokenizer(vocabulary, merges, **(settings | overrides))
-
-
 @keras.saving.register_keras_serializable("keras_lm")
 class RobertaBackbone(Backbone):
     """The encoder of RoBERTa and of XLM-R. It is called like `BertBackbone`.
@@ -139,7 +102,7 @@ class RobertaBackbone(Backbone):
 
     TEMPLATE = Template(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
     PRETRAINING_HEADS = {"token_logits": "token"}
-    tokenizer_class = RobertaTokenizer
+    tokenizer_class = BytePairTokenizer
 
     def __init__(
         self,
@@ -364,8 +327,8 @@ HUGGINGFACE_NAMES = NameTable(
         "classifier.out_proj": "classifier",
         "lm_head.decoder.bias": "lm_head.bias",
     },
-    # A buffer, and the tied copies that torch writes of the output matrix and its bias.
-    ignored=r"position_ids$|lm_head\.decoder\.",
+    ignored=r"\bposition_ids$",
+    copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
 )
 FAIRSEQ_NAMES = NameTable(
     _FAIRSEQ,
@@ -373,8 +336,8 @@ FAIRSEQ_NAMES = NameTable(
     layout=transpose_kernels,
     prefix=r"(?:decoder|encoder)\.(?:sentence_encoder\.)?|classification_heads\.[^.]+\.",
     spellings={"layernorm_embedding": "emb_layer_norm"},
-    # The tied copy of the token embedding, and a buffer.
-    ignored=r"lm_head\.weight$|version$",
+    ignored=r"\bversion$",  # a buffer
+    copies={"lm_head.weight": "embed_tokens.weight"},
 )
 KERAS_HUB_NAMES = NameTable(
     _KERAS_HUB,
@@ -387,10 +350,7 @@ KERAS_HUB_NAMES = NameTable(
 
 
 def _huggingface_config(checkpoint):
-    known = dict(PLAIN_ENCODER)
-    if "lm_head.decoder.weight" in checkpoint.tensors:  # whose head would be another matrix
-        known["tie_word_embeddings"] = True
-    require_only(checkpoint, RobertaBackbone, known)
+    require_only(checkpoint, RobertaBackbone, PLAIN_ENCODER)
     config = checkpoint.config
     activation = config.get("hidden_act", "gelu")
     dropout = config.get("hidden_dropout_prob", 0.1)

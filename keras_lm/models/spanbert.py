@@ -217,7 +217,7 @@ HUGGINGFACE_NAMES = dataclasses.replace(
         "span_boundary_head/bias": f"{_HEAD}.bias",
     },
     spellings={".gamma": ".weight", ".beta": ".bias"},
-    ignored=_BERT.names.ignored + r"|pair_target_predictions\.decoder\.",
+    copies=_BERT.names.copies | {f"{_HEAD}.decoder.weight": "embeddings.word_embeddings.weight"},
 )
 
 

@@ -290,8 +290,13 @@ NAMES = NameTable(
     leaves=PYTORCH_LEAVES,
     layout=transpose_kernels,
     spellings={".wi_0.": ".wi."},
-    # Tied copies, and a table that the first release has and nobody reads.
-    ignored=r"^(en|de)coder\.embed_tokens\.|^lm_head\.|EncDecAttention\.relative_attention_bias",
+    # A table that the first release has and nobody reads.
+    ignored=r"\bEncDecAttention\.relative_attention_bias\.weight$",
+    copies={
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+        "lm_head.weight": "shared.weight",
+    },
 )
 
 
@@ -503,12 +508,12 @@ T5Backbone.CONVERTERS = {
         _huggingface_config,
         NAMES,
     ),
-    "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"family": "t5"}),
+    "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"usual_family": "t5"}),
     "keras_hub": Converter(_is_keras_hub, _keras_hub_config, KERAS_HUB_NAMES),
 }
 T5EncoderBackbone.CONVERTERS = {
     "huggingface": Converter(_encoder_signs, _encoder_config, NAMES),
-    "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"family": "t5"}),
+    "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"usual_family": "t5"}),
     "keras_hub": Converter(
         _is_keras_hub,
         _keras_hub_config,

@@ -264,7 +264,13 @@ NAMES = NameTable(
             for i in range(_MAX_CLASSIFIER_LAYERS)
         },
     },
-    ignored=r"encoder_dp\.|encoder_with_dropout\.|decoder\.weight$|num_batches_tracked$|hh_l0$",
+    # A counter, and what the last step's dropout left of a recurrent weight.
+    ignored=r"\bnum_batches_tracked$|\bmodule\.weight_hh_l0(_reverse)?$",
+    copies={
+        "encoder_dp.emb.weight": "encoder.weight",
+        "encoder_with_dropout.embed.weight": "encoder.weight",
+        "1.decoder.weight": "encoder.weight",
+    },
 )
 
 

@@ -31,7 +31,7 @@ class CharacterPacker(Packer):
         # special tokens.
         with tf.init_scope():
             words = tokenizer.tokenize_words(tokenizer.vocabulary, parse_special=True).numpy()
-        special = {tokenizer.token_to_id(token) for token in self.template.special_tokens}
+        special = {piece for name in self._pieces for piece, _ in self._pieces[name]}
         words[[i for i in range(len(words)) if i not in special]] = 0
         self._words = words
 

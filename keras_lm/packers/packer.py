@@ -90,8 +90,8 @@ class Packer:
         # (id, or the name of a text; segment id)
         self._pieces = {
             name: [
-                (TEXTS[piece] if piece in TEXTS else tokenizer.token_to_id(piece), segment)
-                for piece, segment in self.template.pieces(name)
+                (TEXTS.get(piece, piece), segment)
+                for piece, segment in self.template.ids(name, tokenizer)
             ]
             for name in ("single", "pair")
         }

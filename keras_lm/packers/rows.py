@@ -6,6 +6,10 @@ import tensorflow as tf
 from keras import ops
 
 LOWEST = -1e9  # the logit of a missing choice: finite, but below all others
+# The roles, the first that a tokenizer has, of special tokens that it spells otherwise.
+BEGINS, ENDS = ("cls", "bos"), ("sep", "eos")
+ROLES = {"[CLS]": BEGINS, "<cls>": BEGINS, "<s>": BEGINS}
+ROLES |= {"[SEP]": ENDS, "<sep>": ENDS, "</s>": ("eos", "sep")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,7 +17,9 @@ class Template:
     """A model's special tokens around one text and around a pair.
 
     A template is a string of pieces, `piece:segment`, separated by spaces. `$A` and `$B` are the
-    texts, each needed once; anything else is a special token.
+    texts, each needed once; anything else is a special token. Where a tokenizer spells it in
+    another way, `[CLS]` and `<s>` are its cls or bos token, `[SEP]` and `</s>` its sep or eos
+    token.
 
     Args:
         single, pair: str, for one text and for two.
@@ -55,6 +61,40 @@ class Template:
                 raise ValueError(f"{name}: the piece {piece!r} is not of the form 'token:segment'.")
             pieces.append((text, int(segment)))
         return pieces
+
+    def ids(self, name, tokenizer):
+        """Return `pieces` with a tokenizer's ids in place of the special tokens.
+
+        Raises:
+            ValueError: if the tokenizer has no such token.
+        """
+        return [
+            (piece if piece.startswith("$") else _special_id(piece, tokenizer), segment)
+            for piece, segment in self.pieces(name)
+        ]
+
+    def for_tokenizer(self, tokenizer):
+        """Return the template, with the special tokens that a tokenizer states if it does."""
+        stated = getattr(tokenizer, "template", None)
+        if stated is None:
+            return self
+        return dataclasses.replace(self, single=stated[0], pair=stated[1])
+
+    def within(self, num_segments):
+        """Return the template for a model with so many segments: its last one for those beyond."""
+        last = max(num_segments - 1, 0)
+
+        def limited(name):
+            return " ".join(f"{piece}:{min(i, last)}" for piece, i in self.pieces(name))
+
+        return dataclasses.replace(self, single=limited("single"), pair=limited("pair"))
+
+
+def _special_id(token, tokenizer):
+    known = tokenizer.special_tokens
+    if token not in known.values():
+        token = next((known[role] for role in ROLES.get(token, ()) if role in known), token)
+    return tokenizer.token_to_id(token)
 
 
 class Texts:

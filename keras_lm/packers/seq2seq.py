@@ -67,13 +67,14 @@ class Seq2SeqPacker(Packer):
     def pieces(self, packed):
         return super().pieces({name: packed[f"encoder_{name}"] for name in READ})
 
-    def targets(self, labels):
+    def targets(self, labels, tokenize=None):
         """Return the decoder's inputs for target texts (B,), and the labels (B, T), int32.
 
+        `tokenize` maps strings to ragged ids; by default it is the target's tokenizer.
         The inputs are `decoder_token_ids` and `decoder_padding_mask`, (B, T): the target shifted
         right by one. Labels are -100 in padding.
         """
-        packed = self.target({"text": labels})
+        packed = self.target({"text": labels}, tokenize)
         ids, mask = packed["token_ids"], packed["padding_mask"]
         start = tf.fill([tf.shape(ids)[0], 1], self.start_id)
         inputs = {

@@ -20,9 +20,13 @@ from keras_lm.presets.recognition import (
 )
 from keras_lm.presets.saving import ASSETS, member_folder, stored_weights
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, advice, sizes
+from keras_lm.tokenizers.published_files import declares_tokens
+from keras_lm.tokenizers.recognition import kind_of
 
-# Embeddings are padded to round numbers of rows; a larger gap means another vocabulary.
-MAX_UNUSED_ROWS = 128
+# Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
+USUAL_UNUSED_ROWS = 128
+# The kinds of heads whose output matrix is the token embedding.
+READ_THE_EMBEDDING = {"token", "causal_lm", "seq2seq_lm"}
 
 
 def load_backbone(source, cls, load_weights=True, **overrides):
@@ -74,6 +78,9 @@ def load_task(source, cls, load_weights=True, **arguments):
     backbone, converter = _make_backbone(checkpoint, backbone_class, overrides)
     if "tokenizer" not in mine:
         mine["tokenizer"] = _load_tokenizer(checkpoint, backbone, converter)
+    is_published = checkpoint.format == "huggingface"
+    if is_published and cls.parses_special and declares_tokens(checkpoint.folder):
+        mine = {"parse_special": True} | mine
     stated = stated_arguments(checkpoint, cls)
     mine, is_fresh = _with_stated(mine, stated)
     with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
@@ -124,7 +131,9 @@ def load_tokenizer(source, cls, **overrides):
             raise ValueError(f"{folder} is a preset without a tokenizer.")
         return _tokenizer_from_config(folder, config["tokenizer"], **overrides)
     reasons = [f"{folder} holds no vocabulary that we can read."]
-    for _, candidate in sorted(TOKENIZERS.items()):
+    kind = kind_of(folder, usual=cls.__name__)
+    for name in sorted(TOKENIZERS, key=lambda name: (name != kind, name)):
+        candidate = TOKENIZERS[name]
         if not issubclass(candidate, cls):
             continue
         try:
@@ -226,6 +235,7 @@ def _load_weights(checkpoint, names, model, fresh):
     variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
     needed = {v.path for v in innermost_backbone(model).weights}
     missing, unused = names.load(variables, checkpoint.weights)
+    _check_output_matrix(checkpoint, names.untied(unused), model)
     unused = [name for name in unused if not re.search(innermost_backbone(model).LEFT_OUT, name)]
     broken = [path for path in missing if path in needed]
     if broken:
@@ -239,6 +249,18 @@ def _load_weights(checkpoint, names, model, fresh):
         said += [f"new and random are {_summary(missing)}, to be trained;"] if missing else []
         said += [f"left over in the checkpoint are {_summary(unused)};"] if unused else []
         warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
+
+
+def _check_output_matrix(checkpoint, untied, model):
+    """Raise a CheckpointError if a model's output matrix would be another than the checkpoint's."""
+    reads_it = not READ_THE_EMBEDDING.isdisjoint(getattr(model, "head_kinds", ()))
+    is_stated = checkpoint.config.get("tie_word_embeddings") is False
+    if untied and is_stated and reads_it:
+        raise CheckpointError(
+            f"{checkpoint.source} has an output matrix of its own, {untied[0]} "
+            f"(tie_word_embeddings=False), and {type(model).__name__} reads the token embedding "
+            "there: tasks that predict no tokens, such as TextClassifier, can load it."
+        )
 
 
 def innermost_backbone(model):
@@ -262,15 +284,21 @@ def _load_tokenizer(checkpoint, backbone, converter):
         config = checkpoint.config.get("tokenizer")
         return None if config is None else _tokenizer_from_config(checkpoint.folder, config)
     backbone = innermost_backbone(backbone)
+    usual = backbone.tokenizer_class.__name__
+    kind = kind_of(checkpoint.folder, usual)
     try:
-        tokenizer = backbone.tokenizer_class.from_files(checkpoint.folder, **converter.vocabulary)
+        tokenizer = TOKENIZERS[kind].from_files(
+            checkpoint.folder, **(converter.vocabulary if kind == usual else {})
+        )
     except FileNotFoundError:
         return None
     rows = backbone.config["vocabulary_size"]
-    if rows - tokenizer.vocabulary_size >= MAX_UNUSED_ROWS:
-        raise CheckpointError(
+    if rows - tokenizer.vocabulary_size >= USUAL_UNUSED_ROWS:
+        warnings.warn(
             f"{checkpoint.source}: the vocabulary has {tokenizer.vocabulary_size} entries, the "
-            f"embedding {rows} rows: the vocabulary is cut off, or another checkpoint's."
+            f"embedding {rows} rows. Some models are published so; if this is none of them, the "
+            "vocabulary is cut off, or another checkpoint's: copy it again.",
+            stacklevel=4,
         )
     return tokenizer
 

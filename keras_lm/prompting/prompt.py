@@ -109,7 +109,7 @@ class Prompt:
         def lengths(numbers):
             texts = [self.text(query, int(n)) for query, n in zip(queries, numbers, strict=True)]
             whole = [text + end for text, ends in zip(texts, endings, strict=True) for end in ends]
-            return np.maximum.reduceat(task.tokenizer(whole).row_lengths().numpy(), starts)
+            return np.maximum.reduceat(task.tokenize(whole).row_lengths().numpy(), starts)
 
         fewest = lengths(np.zeros(len(queries), int))
         for i in np.flatnonzero(fewest > room)[:1]:

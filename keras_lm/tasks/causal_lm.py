@@ -354,7 +354,7 @@ class CausalLM(GenerativeTask):
         return answer
 
     def _ids_after_bos(self, texts):
-        ids = self.tokenizer(texts)
+        ids = self.tokenize(texts)
         rows = np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
         bos = self._ids_of("bos").numpy()
         return [np.concatenate([bos, row]) for row in rows]

@@ -199,7 +199,7 @@ class ConstituencyParser(ScoredAnswers):
         """
         self.require_tokenizer()
         words, places = self.rows.words(columns["text"])
-        pieces = self.rows.pieces(self.packer, words.values, tokenize)
+        pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)
         packed, _ = self.rows.pack_words(self.packer, words, pieces)
         scores = self(packed, training=False)
         names = names_of_classes(self.class_names, self.num_classes)

@@ -22,8 +22,14 @@ class GenerativeTask(PretrainingTask):
     @property
     def template(self):
         roles = {} if self.tokenizer is None else self.tokenizer.special_tokens
+        if not {"bos", "eos"} & {*roles} and "cls" in roles:  # a BERT's vocabulary
+            roles = {"bos": roles["cls"], "eos": roles["sep"]} if "sep" in roles else {}
         bos, eos = (f"{roles[role]}:0" if role in roles else "" for role in ("bos", "eos"))
         return Template(single=f"{bos} $A:0 {eos}", pair=f"{bos} $A:0 $B:0 {eos}")
+
+    def usual_tokens(self, tokenizer):
+        # What separates texts, and the turns of a dialogue, in what such models learn from.
+        return [t for role, t in tokenizer.special_tokens.items() if role in ("bos", "eos")]
 
     # === Generation ===
 

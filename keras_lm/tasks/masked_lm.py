@@ -12,7 +12,7 @@ class MaskedLM(PretrainingTask):
     """Predict masked tokens: fill in masks, or continue pretraining on raw text.
 
     `fit(texts)` without labels draws new masks in each step. In texts, the mask token (`[MASK]`) is
-    recognised, but no other special token.
+    always recognised.
 
     Args:
         top_k: int. Candidates returned for each mask.
@@ -45,9 +45,9 @@ class MaskedLM(PretrainingTask):
         self.head = self.add_head(self.pretraining_head)
         self._finish()
 
-    def tokenize(self, text):
-        # The mask token is parsed; other special tokens in a text remain plain text.
-        return self.tokenizer(text, parse_special=[self.tokenizer.special_tokens["mask"]])
+    def tokens_in_text(self, tokenizer):
+        found = super().tokens_in_text(tokenizer)
+        return found if found is True else [*(found or []), tokenizer.special_tokens["mask"]]
 
     def get_arguments(self):
         return super().get_arguments() | {"top_k": self.top_k}

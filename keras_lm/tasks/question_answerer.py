@@ -96,6 +96,8 @@ class QuestionAnswerer(ScoredAnswers):
         self.head = self.add_head("question_answering")
         self._finish()
 
+    parses_special = False
+
     @classmethod
     def arguments_from_checkpoint(cls, labels):
         return {} if labels.problem_type == "question_answering" else None

@@ -36,10 +36,8 @@ class GPTRecipe:
         return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}
 
     def template(self, task):
-        backbone = task.backbone
-        if backbone.FINE_TUNING_TEMPLATE is None or self.missing_tokens(task):
-            return backbone.TEMPLATE
-        return backbone.FINE_TUNING_TEMPLATE
+        """Return the recipe's template, or None if the model or the tokenizer has none."""
+        return None if self.missing_tokens(task) else task.backbone.FINE_TUNING_TEMPLATE
 
     def missing_tokens(self, task):
         """Return the tokens of the recipe that the task's tokenizer lacks, a list of str."""

@@ -3,6 +3,8 @@
 Shapes: B batch, N targets a source, S source, T target, V vocabulary.
 """
 
+import re
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -21,14 +23,17 @@ from keras_lm.tasks.task import Task
 from keras_lm.tasks.user_data import columns_from_user, tensors
 from keras_lm.tasks.word_attention import attention_by_words
 
+SENTINEL = re.compile(r"<extra_id_\d+>")
+
 
 @keras.saving.register_keras_serializable("keras_lm")
 class Seq2SeqLM(Task):
     """Write a text for a text: translate, summarise, answer, or whatever was trained.
 
     `fit(sources, targets)` takes strings for both; a tuple of two lists as sources is a pair of
-    texts. Targets end with the tokenizer's eos token, or its sep token if there is none. `predict`
-    takes packed dicts only, with the decoder's inputs: for text, see `generate`.
+    texts. Targets end with the tokenizer's eos token, or its sep token if there is none. In both,
+    T5's sentinels (`<extra_id_0>`) are recognised; see `parse_special` of `Task`. `predict` takes
+    packed dicts only, with the decoder's inputs: for text, see `generate`.
 
     Args:
         backbone: an encoder-decoder, such as `keras_lm.models.T5Backbone`.
@@ -116,6 +121,9 @@ class Seq2SeqLM(Task):
     def template(self):
         if self.tokenizer is None:
             return self.backbone.TEMPLATE
+        stated = self.tokenizer.template
+        if stated and not stated[0].split()[-1].startswith("$"):  # it ends texts by itself
+            return self.backbone.TEMPLATE.for_tokenizer(self.tokenizer).within(1)
         roles = self.tokenizer.special_tokens
         end = next((roles[role] for role in ("eos", "sep") if role in roles), None)
         if end is None:
@@ -124,6 +132,15 @@ class Seq2SeqLM(Task):
                 "with: make it with eos_token=…, an entry of its vocabulary."
             )
         return Template(single=f"$A:0 {end}:0", pair=f"$A:0 {end}:0 $B:0 {end}:0")
+
+    def usual_tokens(self, tokenizer):
+        # T5's, which its pretraining fills in.
+        return [token for token in tokenizer.all_special_tokens if SENTINEL.fullmatch(token)]
+
+    def tokenize_target(self, text):
+        """Return the ragged ids of targets (B,), without special tokens around them."""
+        tokenizer = self.tokenizer.target
+        return tokenizer(text, self.tokens_in_text(tokenizer))
 
     # === Training ===
 
@@ -153,11 +170,11 @@ class Seq2SeqLM(Task):
         sources = super().row_lengths(columns)
         if self.is_packed(columns) or labels is None:
             return sources
-        targets = count_tokens(self, {"labels": tf.constant(list(labels))}, self.tokenizer.target)
+        targets = count_tokens(self, {"labels": tf.constant(list(labels))}, self.tokenize_target)
         return sources * (targets.max() + 1) + targets
 
     def preprocess_with_labels(self, columns, labels):
-        inputs, labels = self.packer.targets(labels)
+        inputs, labels = self.packer.targets(labels, self.tokenize_target)
         return self.preprocess(columns) | inputs, labels
 
     def __call__(self, inputs, *args, **kwargs):
@@ -314,7 +331,7 @@ class Seq2SeqLM(Task):
         """What targets end by, a `decoding.Limits`."""
         ends = []
         if self.tokenizer is not None:
-            ends = [self.tokenizer.target.token_to_id(self.template.special_tokens[-1])]
+            ends = [self.template.ids("single", self.tokenizer.target)[-1][0]]
         window = self.backbone.max_sequence_length
         most = self.target_length if window is None else min(self.target_length, window - 1)
         return decoding.Limits(ends, window, most)
@@ -360,7 +377,7 @@ class Seq2SeqLM(Task):
     def score_columns(self, columns, tokenize=None):
         """Return tensors of how likely `labels` (B,) are, texts for the other columns."""
         columns = dict(columns)
-        inputs, labels = self.packer.targets(columns.pop("labels"))
+        inputs, labels = self.packer.targets(columns.pop("labels"), self.tokenize_target)
         logits = self(self.preprocess(columns, tokenize) | inputs, training=False)
         known = labels != IGNORED
         ids = tf.where(known, labels, 0)

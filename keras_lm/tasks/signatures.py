@@ -219,6 +219,12 @@ class TextSignatures:
                 f"{type(tokenizer).__name__} cannot tokenize in LiteRT: {error}. Export as a "
                 "SavedModel instead."
             ) from error
+        if self.task.parse_special:
+            raise ValueError(
+                "LiteRT has no operation to find special tokens in text, as "
+                f"parse_special={self.task.parse_special} asks for: export as a SavedModel, or set "
+                "task.parse_special = False."
+            )
 
     def answer_lite(self, **columns):
         return plain_floats(self.task.answer_lite(columns))

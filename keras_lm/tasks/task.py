@@ -17,6 +17,7 @@ from keras_lm.tasks import answers, user_data
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
+from keras_lm.tokenizers.tokenizer import strings_of
 
 
 class NoVocabularyWarning(UserWarning):
@@ -47,6 +48,11 @@ class Task(TextModel):
         padding, truncation: see `keras_lm.packers.Packer`.
         text_pair: bool. Whether the served signature takes `text_pair` beside `text`; None to learn
             it from the data of the first `fit`.
+        parse_special: bool or list of str. Whether text that spells special tokens (`[SEP]`), all
+            or those listed, becomes these; leave it at False where strangers write the text, who
+            could end it early. None recognises only what the task is made for, such as the mask of
+            a `MaskedLM`. `from_preset` passes True for a published checkpoint that declares tokens
+            of its own (`additional_special_tokens`), such as markers of entities.
 
     Raises:
         ValueError: if the tokenizer's vocabulary is larger than the backbone's embedding, or
@@ -66,6 +72,9 @@ class Task(TextModel):
     has_decoder = False
     # The name of a raw output that is a single tensor.
     output_name = "logits"
+    # Whether special tokens in text can be recognised, and which are; see the argument.
+    parses_special = True
+    parse_special = None
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True
     _tokenizer_config = None
@@ -78,6 +87,7 @@ class Task(TextModel):
         padding="longest",
         truncation="longest_first",
         text_pair=None,
+        parse_special=None,
         name=None,
     ):
         backbone = getattr(backbone, "features", backbone)  # of a `FeatureExtractor`
@@ -95,8 +105,17 @@ class Task(TextModel):
             "truncation": truncation,
         }
         self._graphs = {}  # name of a method, and a form of texts → ConcreteFunction
+        self.head_kinds = []
         self.text_pair = text_pair
         self.is_pair_stated = text_pair is not None
+        if parse_special and not self.parses_special:
+            raise ValueError(
+                f"parse_special={parse_special}: {type(self).__name__} finds places in texts, in "
+                "which special tokens have none: leave it out."
+            )
+        if not isinstance(parse_special, (bool, type(None))):
+            parse_special = strings_of("parse_special", parse_special)
+        self.parse_special = parse_special
         self._set_tokenizer(tokenizer)
 
     def __setattr__(self, name, value):
@@ -112,6 +131,13 @@ class Task(TextModel):
                 f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
                 f"has {rows} rows: they belong to different checkpoints."
             )
+        if tokenizer is not None and isinstance(self.parse_special, list):
+            for token in self.parse_special:
+                if token not in tokenizer.all_special_tokens:
+                    raise ValueError(
+                        f"parse_special names {token!r}, which is no special token of the "
+                        f"{type(tokenizer).__name__}: see tokenizer.with_special_tokens."
+                    )
         self.tokenizer = tokenizer
 
     def _make_packer(self):
@@ -121,7 +147,8 @@ class Task(TextModel):
 
     @property
     def template(self):
-        return self.recipe.template(self) if self.recipe else self.backbone.TEMPLATE
+        template = self.recipe and self.recipe.template(self)
+        return template or self.backbone.template_for(self.tokenizer)
 
     def missing_tokens(self):
         return self.recipe.missing_tokens(self) if self.recipe else []
@@ -178,6 +205,7 @@ class Task(TextModel):
 
     def add_head(self, kind, **options):
         """Return the backbone's head of a `kind`, built."""
+        self.head_kinds.append(kind)
         head = self.backbone.make_head(kind, **options)
         head(self.backbone.output, self.backbone.input)
         self.uses_pooler = self.uses_pooler and getattr(head, "uses_pooler", True)
@@ -265,7 +293,11 @@ class Task(TextModel):
 
     def get_arguments(self):
         """Return the arguments except backbone, tokenizer and name, JSON-serializable."""
-        return {**self.packing, "text_pair": self.text_pair}
+        return {
+            **self.packing,
+            "text_pair": self.text_pair,
+            "parse_special": self.parse_special,
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -344,7 +376,15 @@ class Task(TextModel):
 
     def tokenize(self, text):
         """Return the ragged ids of strings (B,), without special tokens around them."""
-        return self.tokenizer(text)
+        return self.tokenizer(text, self.tokens_in_text(self.tokenizer))
+
+    def tokens_in_text(self, tokenizer):
+        """Return what text may spell, as the call of a tokenizer takes it; see `parse_special`."""
+        return self.usual_tokens(tokenizer) if self.parse_special is None else self.parse_special
+
+    def usual_tokens(self, tokenizer):
+        """Return the special tokens that the task is made for, where text spells them."""
+        return []
 
     def preprocess(self, columns, tokenize=None):
         """Tokenize and pack raw texts, in any form that `columns` takes: (B, S) int32 each.

@@ -122,7 +122,7 @@ class TokenClassifier(Task):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        if labels.problem_type != "token_classification":
+        if labels.is_stated and labels.problem_type != "token_classification":
             return None
         return {"num_classes": labels.num_classes, "class_names": labels.class_names}
 
@@ -264,7 +264,7 @@ class TokenClassifier(Task):
     def _packed(self, columns):
         """Return words, ragged (B, W), their packed rows, and the index in (B · S) of each."""
         words, places = self.rows.words(columns["text"])
-        pieces = self.rows.pieces(self.packer, words.values)
+        pieces = self.rows.pieces(self.packer, words.values, self.tokenize)
         marked = self.rows.marked(columns, places)
         return words, *self.rows.pack_words(self.packer, words, pieces, marked)
 
@@ -303,7 +303,7 @@ class TokenClassifier(Task):
         self.require_tokenizer()
         words, offsets_of_words = self.rows.words(columns["text"])
         strings = tf.concat([words.values, [""]], axis=0)
-        pieces = self.rows.pieces(self.packer, words.values, tokenize)
+        pieces = self.rows.pieces(self.packer, words.values, tokenize or self.tokenize)
         marked = self.rows.marked(columns, offsets_of_words)
         return self._answer(words, pieces, strings, offsets_of_words, marked)
 

@@ -3,6 +3,31 @@
 import contextlib
 import json
 import os
+import re
+
+_BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+_ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
+_T5 = ("$A:0 </s>:0", "$A:0 </s>:0 $B:0 </s>:0")
+_NOTHING = ("$A:0", "$A:0 $B:0")
+# Hugging Face's classes, without "Fast" → our class, and the template around texts. None is the
+# model's own: XLNet's has segments that others lack.
+CLASSES = {
+    "BertTokenizer": ("WordPieceTokenizer", _BERT),
+    "DistilBertTokenizer": ("WordPieceTokenizer", _BERT),
+    "ElectraTokenizer": ("WordPieceTokenizer", _BERT),
+    "GPT2Tokenizer": ("BytePairTokenizer", _NOTHING),
+    "RobertaTokenizer": ("BytePairTokenizer", _ROBERTA),
+    "BartTokenizer": ("BytePairTokenizer", _ROBERTA),
+    "LongformerTokenizer": ("BytePairTokenizer", _ROBERTA),
+    "AlbertTokenizer": ("SentencePieceTokenizer", _BERT),
+    "T5Tokenizer": ("SentencePieceTokenizer", _T5),
+    "XLMRobertaTokenizer": ("SentencePieceTokenizer", _ROBERTA),
+    "XLNetTokenizer": ("SentencePieceTokenizer", None),
+    "OpenAIGPTTokenizer": ("GPTTokenizer", None),
+    "MarianTokenizer": ("MarianTokenizer", None),
+}
+# Classes that leave it to a tokenizer.json.
+_GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 @contextlib.contextmanager
@@ -127,6 +152,87 @@ def append(vocabulary, added, path):
     known = set(vocabulary)
     vocabulary += sorted((t for t in added if t not in known), key=lambda t: added[t][0])
     check_ids(vocabulary, {token: i for token, (i, _) in added.items()}, path)
+
+
+# Additional special tokens that a family has for itself: T5's and XLNet's.
+_OF_FAMILIES = re.compile(r"<extra_id_\d+>|<eop>|<eod>|[<\[]unused_?\d+[>\]]")
+
+
+def declares_tokens(folder):
+    """Whether a folder's files declare special tokens of a user's own, such as entity markers."""
+    with reading(folder):
+        config = read_json(folder, "tokenizer_config.json")
+        named = {**read_json(folder, "special_tokens_map.json"), **config}
+        tokens = additional_tokens(named) or []
+        roles = {content(t) for name, t in named.items() if name.endswith("_token") and t}
+        return any(t not in roles and not _OF_FAMILIES.fullmatch(t) for t in tokens)
+
+
+def additional_tokens(named):
+    """Return the further special tokens that a configuration names, a list of str, or None."""
+    more = named.get("additional_special_tokens") or named.get("extra_special_tokens")
+    if more is None:
+        return None
+    return [content(token) for token in (more.values() if isinstance(more, dict) else more)]
+
+
+def stated_class(folder):
+    """Return the class of Hugging Face's that a folder's configurations name, without "Fast"."""
+    for name in ("tokenizer_config.json", "config.json"):
+        found = read_json(folder, name).get("tokenizer_class")
+        if found is not None and not isinstance(found, str):
+            raise TypeError(f"tokenizer_class in {name} is {found!r}")
+        if found and found.removesuffix("Fast") not in _GENERIC:
+            return found.removesuffix("Fast")
+    return None
+
+
+def steps(tokenizer, name, of_sequence):
+    """Return what a tokenizer.json does under a name, such as "normalizer", as a list of steps."""
+    step = tokenizer.get(name) or {}
+    return step[of_sequence] if step.get("type") == "Sequence" else [step] * bool(step)
+
+
+def template(folder, tokenizer, who):
+    """Return the special tokens around texts, as `Tokenizer` takes them, that the files state.
+
+    Args:
+        folder: path.
+        tokenizer: dict, the folder's tokenizer.json.
+        who: str, the class of ours that asks.
+
+    Raises:
+        ValueError: if the tokenizer.json puts them around in a way that is not known here.
+    """
+    if "model" not in tokenizer:
+        return CLASSES.get(stated_class(folder), (None, None))[1]
+    for step in steps(tokenizer, "post_processor", "processors"):
+        known = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel")
+        refuse("tokenizer.json's post_processor", step, {"type": known}, who)
+        if step["type"] == "TemplateProcessing":
+            return tuple(_spelled(step[name]) for name in ("single", "pair"))
+        if step["type"] != "ByteLevel":
+            first, last = step["cls"][0], step["sep"][0]
+            is_bert = step["type"] == "BertProcessing"
+            second = f"$B:1 {last}:1" if is_bert else f"{last}:0 $B:0 {last}:0"
+            single = f"{first}:0 $A:0 {last}:0"
+            return single, f"{single} {second}"
+    return _NOTHING
+
+
+def _spelled(pieces):
+    """Return a template of tokenizer.json's in the form of `keras_lm.packers.Template`."""
+    names = []
+    for piece in pieces:
+        ((kind, piece),) = piece.items()
+        name = piece["id"] if kind == "SpecialToken" else f"${piece['id']}"
+        if name.split() != [name]:
+            raise ValueError(
+                f"tokenizer.json's post_processor puts the token {name!r} around texts, and those "
+                "with white space are not supported."
+            )
+        names.append(f"{name}:{piece['type_id']}")
+    return " ".join(names)
 
 
 def refuse(where, settings, supported, who):

@@ -17,7 +17,7 @@ from keras_lm.tokenizers import offsets, ragged
 class _Vocabulary:
     """Entries and their ids, hidden from `tf.Module`, which would put them into checkpoints."""
 
-    def __init__(self, tokens, special_tokens, additional_special_tokens):
+    def __init__(self, tokens, special_tokens, additional_special_tokens, template):
         self.tokens = strings_of("vocabulary", tokens)
         self.ids = {token: i for i, token in enumerate(self.tokens)}
         self.special_tokens = {role: t for role, t in special_tokens.items() if t is not None}
@@ -26,6 +26,7 @@ class _Vocabulary:
         self.additional_special_tokens = strings_of(
             "additional_special_tokens", additional_special_tokens
         )
+        self.template = template and strings_of("template", template)
         self._check()
 
     @property
@@ -56,6 +57,10 @@ class _Vocabulary:
                     f"`additional_special_tokens` names {token!r}, which is not in the vocabulary "
                     f"of {len(self.tokens)} entries; add it there first."
                 )
+        if self.template is not None and len(self.template) != 2:
+            raise ValueError(
+                f"`template` is {self.template!r}: pass two strings, for one text and for a pair."
+            )
 
 
 def strings_of(argument, values):
@@ -108,6 +113,9 @@ class Tokenizer(tf.Module):
         special_tokens: dict from role (`"cls"`, `"sep"`, `"pad"`, `"mask"`, `"unknown"`, ...) to
             its entry; roles with None are ignored.
         additional_special_tokens: further entries that ordinary text is never tokenized to.
+        template: two str, the special tokens around one text and around a pair, in the form of
+            `keras_lm.packers.Template`, that a model over this tokenizer reads. None for those that
+            the model was published with.
 
     Raises:
         ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, or
@@ -122,10 +130,16 @@ class Tokenizer(tf.Module):
 
     # How to split texts so that each word alone has the tokens that it has there; None if unknown.
     lone_word_splitter = None
+    # For kinds that any network may come with: the files of which a folder has one.
+    PUBLISHED_FILES = ()
 
-    def __init__(self, vocabulary, special_tokens, additional_special_tokens=(), name=None):
+    def __init__(
+        self, vocabulary, special_tokens, additional_special_tokens=(), template=None, name=None
+    ):
         super().__init__(name=name)
-        self._vocabulary = _Vocabulary(vocabulary, special_tokens, additional_special_tokens)
+        self._vocabulary = _Vocabulary(
+            vocabulary, special_tokens, additional_special_tokens, template
+        )
         special = set(self._vocabulary.all_special_tokens)
         # Constants made here, not in a traced function: every graph then refers to the same one.
         with tf.init_scope():
@@ -377,9 +391,19 @@ class Tokenizer(tf.Module):
         return len(self._vocabulary.tokens)
 
     @property
+    def template(self):
+        """The special tokens around one text and around a pair, two str, or None; see above."""
+        return self._vocabulary.template
+
+    @property
     def special_tokens(self):
         """A dict from role to the entry that plays it, such as `{"sep": "[SEP]"}`."""
         return dict(self._vocabulary.special_tokens)
+
+    @property
+    def all_special_tokens(self):
+        """The entries that play a role, and the additional ones, a list of str."""
+        return self._vocabulary.all_special_tokens
 
     def token_to_id(self, token):
         """Return the id of a vocabulary entry; ValueError if there is none."""

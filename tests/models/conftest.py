@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.safetensors_files import write_safetensors
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import CONTROL, UNKNOWN, Model
 
 
 def equal(actual, expected):
@@ -125,3 +126,13 @@ def variant(goldens, tmp_path):
         return made
 
     return make
+
+
+@pytest.fixture
+def xlm_roberta_model(goldens):
+    """The bytes of a SentencePiece model as XLM-R's begins."""
+    path = goldens("tokenizers") / "sentencepiece-t5" / "spiece.model"
+    model = Model.FromString(path.read_bytes())
+    for piece, name in zip(model.pieces, ("<unk>", "<s>", "</s>")):
+        piece.piece, piece.type = name, UNKNOWN if name == "<unk>" else CONTROL
+    return model.SerializeToString()

@@ -225,13 +225,12 @@ def test_other_spellings(goldens, variant, folder, kind):
             name = name.replace(f"LayerNorm.{new}", f"LayerNorm.{other}")
         return name
 
+    table = open_checkpoint(goldens(folder)).tensors["electra.embeddings.word_embeddings.weight"]
     made = {
         "no model type": lambda: variant(folder, {"model_type": ...}),
         "no prefix": lambda: variant(folder, rename=lambda name: name.removeprefix("electra.")),
         "old names": lambda: variant(folder, rename=old),
-        "tied copy": lambda: variant(
-            folder, more={"generator_lm_head.weight": np.zeros((3, 3), "f4")}
-        ),
+        "tied copy": lambda: variant(folder, more={"generator_lm_head.weight": table}),
     }[kind]()
     inputs, arrays = load(goldens(folder))
     cls = tasks.MaskedLM if folder == "electra-generator" else tasks.Pretrainer
@@ -249,9 +248,6 @@ def test_a_generator_with_embeddings_of_its_own(goldens):
     assert names.resolve([*tensors, own])["embeddings/word_embeddings"] == own
 
 
-@pytest.mark.parametrize("key, value", [("is_decoder", True), ("tie_word_embeddings", False)])
-def test_what_the_model_does_not_know_is_an_error(variant, key, value):
-    copy = {"generator_lm_head.weight": np.zeros((1, 1), "f4")}
-    folder = variant("electra-generator", {key: value}, more=copy)
-    with pytest.raises(ValueError, match=key):
-        Backbone.from_preset(folder)
+def test_what_the_model_does_not_know_is_an_error(variant):
+    with pytest.raises(ValueError, match="is_decoder"):
+        Backbone.from_preset(variant("electra-generator", {"is_decoder": True}))

@@ -1,9 +1,13 @@
 """What RoBERTa and DistilBERT share: equal to their references, sizes, published folders."""
 
+import shutil
+import warnings
+
 import numpy as np
 import pytest
 
 from keras_lm import tasks
+from keras_lm.converters import open_checkpoint
 from keras_lm.models import Backbone, DistilBertBackbone, RobertaBackbone
 from keras_lm.models.sizes import estimate
 
@@ -24,6 +28,13 @@ def load(folder):
         "padding_mask": arrays["in.attention_mask"].astype("int32"),
     }
     return inputs, arrays
+
+
+def embedding(folder):
+    """The token embedding of a folder of Hugging Face's."""
+    tensors = open_checkpoint(folder).tensors
+    found = [n for n in tensors if n.endswith((".word_embeddings.weight", "wte.weight"))]
+    return tensors[found[0]]
 
 
 # === The references ===
@@ -143,7 +154,7 @@ def test_other_spellings(goldens, variant, folder, kind):
         "tied copy": lambda: variant(
             folder,
             rename=lambda name: name.replace("lm_head.bias", "lm_head.decoder.bias"),
-            more={f"{decoder}.weight": np.zeros((3, 3), "f4")},
+            more={f"{decoder}.weight": embedding(goldens(folder))},
         ),
     }[kind]()
     cls = tasks.TextClassifier if folder == "roberta-seqcls" else tasks.MaskedLM
@@ -151,3 +162,63 @@ def test_other_spellings(goldens, variant, folder, kind):
     np.testing.assert_allclose(
         cls.from_preset(made)(inputs), arrays["out.logits"], rtol=1e-5, atol=5e-5
     )
+
+
+@pytest.mark.parametrize(
+    "folder, name, cls",
+    [
+        ("bert", "cls.predictions.decoder.weight", tasks.MaskedLM),
+        ("albert", "predictions.decoder.weight", tasks.Pretrainer),
+        ("roberta", "lm_head.decoder.weight", tasks.MaskedLM),
+        ("distilbert", "vocab_projector.weight", tasks.Pretrainer),
+        ("electra-generator", "generator_lm_head.weight", tasks.MaskedLM),
+        ("gpt2", "lm_head.weight", tasks.CausalLM),
+    ],
+)
+def test_an_output_matrix_of_its_own(goldens, variant, folder, name, cls):
+    own = embedding(goldens(folder)) + 1
+    made = variant(folder, {"tie_word_embeddings": False}, more={name: own})
+    with pytest.raises(ValueError, match=f"output matrix of its own, {name}"):
+        cls.from_preset(made, tokenizer=None)
+    with pytest.warns(UserWarning, match=f"left over in the checkpoint are .*{name}"):
+        Backbone.from_preset(made)
+    # The reference takes the embedding, whatever lies there, if it does not say that they differ.
+    shutil.copy(goldens(folder) / "config.json", made)
+    with pytest.warns(UserWarning, match=f"left over in the checkpoint are .*{name}"):
+        cls.from_preset(made, tokenizer=None)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "folder, architecture, cls",
+    [
+        ("bert-seqcls", "BertModel", tasks.TextClassifier),
+        ("bert-tokencls", "BertModel", tasks.TokenClassifier),
+        ("roberta-seqcls", "RobertaModel", tasks.TextClassifier),
+        ("albert-seqcls", "AlbertModel", tasks.TextClassifier),
+    ],
+)
+def test_a_classifier_in_a_folder_of_a_bare_model(goldens, variant, folder, architecture, cls):
+    """Its weights are read, and nothing is new or left over."""
+    with np.load(goldens(folder) / "expected.npz") as arrays:
+        inputs = {
+            "token_ids": arrays["in.input_ids"].astype("int32"),
+            "padding_mask": arrays["in.attention_mask"].astype("int32"),
+        }
+        if "in.token_type_ids" in arrays:
+            inputs["segment_ids"] = arrays["in.token_type_ids"].astype("int32")
+        expected = arrays["out.logits"]
+    made = variant(folder, {"architectures": [architecture]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task = cls.from_preset(made, tokenizer=None)
+    np.testing.assert_allclose(task(inputs), expected, rtol=1e-5, atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    "names, expected",
+    [(["a", "a", "b"], ["a", "a_1", "b"]), (["a", "a", "a_1"], ["a", "a_1", "a_1_2"])],
+)
+def test_a_label_that_stands_twice(variant, names, expected):
+    made = variant("bert-seqcls", {"id2label": {str(i): name for i, name in enumerate(names)}})
+    assert tasks.TextClassifier.from_preset(made, tokenizer=None).class_names == expected

@@ -134,7 +134,6 @@ def test_older_files_and_bare_models(goldens, tmp_path):
         ("scale_attn_by_inverse_layer_idx", True),
         ("scale_attn_weights", False),
         ("add_cross_attention", True),
-        ("tie_word_embeddings", False),
     ],
 )
 def test_what_the_model_does_not_know_is_an_error(goldens, tmp_path, key, value):

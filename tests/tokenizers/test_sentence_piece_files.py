@@ -150,9 +150,9 @@ def test_xlm_roberta_counts_as_fairseq_does(folder):
         ({"tokenizer_config__json": {"tokenizer_class": "CamembertTokenizer"}}, "Camembert"),
         ({"tokenizer_config__json": {"tokenizer_class": "XLMRobertaTokenizer"}}, "begins with"),
         ({"tokenizer_config__json": {"sp_model_kwargs": {"nbest_size": -1}}}, "sp_model_kwargs"),
-        ({"tokenizer_config__json": {"legacy": False}}, "legacy"),
         ({"tokenizer_config__json": {"mask_token": "[GONE]"}}, "mask_token=None"),
         ({"tokenizer__json": {"model": {"type": "WordPiece"}}}, "WordPiece"),
+        ({"tokenizer_config__json": {"tokenizer_class": "BertTokenizer"}}, "BertTokenizer"),
         ({"added_tokens__json": {"x": 1005}}, "without a gap"),
         ({"added_tokens__json": {"x": "5"}}, "the id '5', and ids are whole numbers"),
         ({"tokenizer_config__json": {"extra_ids": 10**10}}, "`extra_ids` 10000000000"),
@@ -162,6 +162,24 @@ def test_xlm_roberta_counts_as_fairseq_does(folder):
 def test_files_that_ask_for_something_else(folder, files, message):
     with pytest.raises(ValueError, match=message):
         SentencePieceTokenizer.from_files(write(folder("albert"), **files))
+
+
+def test_t5s_legacy_decides_what_follows_a_token(folder):
+    path = write(folder("t5"), config__json={"model_type": "t5"})
+    found = {}
+    for legacy in (True, False):
+        write(path, tokenizer_config__json={"legacy": legacy})
+        tokenizer = SentencePieceTokenizer.from_files(path)
+        texts = ["the<extra_id_0> film <extra_id_1>", "the", "<extra_id_2>the film"]
+        ids = tokenizer(texts, parse_special=["<extra_id_0>", "<extra_id_1>", "<extra_id_2>"])
+        found[legacy] = [[t.decode() for t in row] for row in tokenizer.tokens(ids).to_list()]
+        assert tokenizer(texts[1]).numpy().tolist() == ids[1].numpy().tolist()
+    film = found[True][0][2:-1]
+    assert found[True][0][:2] == ["▁the", "<extra_id_0>"] and film[0].startswith("▁")
+    assert "".join(found[False][0]) == "▁the<extra_id_0>film<extra_id_1>"
+    assert "".join(found[True][2]) == "<extra_id_2>▁the▁film"
+    assert "".join(found[False][2]) == "<extra_id_2>the▁film"
+    assert found[True][1] == found[False][1] == ["▁the"]
 
 
 def test_no_model(tmp_path):

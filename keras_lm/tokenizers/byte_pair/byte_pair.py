@@ -7,8 +7,9 @@ import tensorflow as tf
 
 from keras_lm.tokenizers import published_files, ragged
 from keras_lm.tokenizers.byte_pair import byte_pair_files
+from keras_lm.tokenizers.byte_pair.byte_pair_files import last_ranks
 from keras_lm.tokenizers.byte_pair.byte_pair_lite import LiteBytePair
-from keras_lm.tokenizers.byte_pair.byte_pair_model import PieceMerger, last_ranks
+from keras_lm.tokenizers.byte_pair.byte_pair_model import PieceMerger
 from keras_lm.tokenizers.offsets import drop_unfinished, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class
@@ -51,6 +52,7 @@ class BytePairTokenizer(Tokenizer):
         rstrip_tokens: list of str, those that include white space after them.
         whole_words: list of str, entries that a word becomes as a whole, whatever the merges.
         add_prefix_space: bool. Add a space before text that begins with none, as if in a sentence.
+        template: see `Tokenizer`.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
@@ -68,6 +70,7 @@ class BytePairTokenizer(Tokenizer):
     """
 
     KIND = ""  # the suffix of entries that end a word
+    PUBLISHED_FILES = byte_pair_files.MERGES_FILES
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class BytePairTokenizer(Tokenizer):
         rstrip_tokens=(),
         whole_words=(),
         add_prefix_space=False,
+        template=None,
         name=None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
@@ -93,7 +97,8 @@ class BytePairTokenizer(Tokenizer):
         if isinstance(merges, (str, os.PathLike)):
             merges = byte_pair_files.read_merges(merges)
         tokens = (cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token)
-        super().__init__(vocabulary, dict(zip(ROLES, tokens)), additional_special_tokens, name=name)
+        roles = dict(zip(ROLES, tokens))
+        super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
         self.add_prefix_space = bool(add_prefix_space)
         # In a namespace, since a module would track bare lists.
         self._rules = types.SimpleNamespace(
@@ -324,6 +329,7 @@ class BytePairTokenizer(Tokenizer):
             "rstrip_tokens": list(rules.rstrip_tokens),
             "whole_words": list(rules.whole_words),
             "add_prefix_space": self.add_prefix_space,
+            "template": self.template,
         }
 
     def save_assets(self, folder):

@@ -1,5 +1,6 @@
 """Published files of BPE vocabularies, merges and settings."""
 
+import itertools
 import json
 import os
 
@@ -95,6 +96,25 @@ def check_merges(merges, entries, whole, end=""):
     return ranks
 
 
+def last_ranks(words, ranks):
+    """Return the rank of the last merge of each entry that BPE completes, -1 for single symbols."""
+    found = {}
+    none = len(ranks)
+    for entry, word in words.items():
+        rank = -1
+        word = list(word)
+        while len(word) > 1:
+            pairs = [ranks.get(pair, none) for pair in itertools.pairwise(word)]
+            rank = min(pairs)
+            if rank == none:
+                break
+            place = pairs.index(rank)
+            word[place : place + 2] = [word[place] + word[place + 1]]
+        if len(word) == 1:
+            found[entry] = rank
+    return found
+
+
 def _is_long(entry, end):
     return len(entry.removesuffix(end) if end else entry) > 1
 
@@ -136,13 +156,34 @@ def read_folder(folder, end, who):
     vocabulary, merges, path = _vocabulary_and_merges(folder, tokenizer)
     if any(token.endswith(END) for token in vocabulary) != bool(end):
         raise FileNotFoundError(f"{path!r} holds the vocabulary of another kind of BPE.")
+    dictionary = os.path.join(folder, "dict.txt")
+    # RoBERTa's folders of Hugging Face keep fairseq's dictionary, and have its ids already.
+    if not end and DEFAULTS[0]["bos"] not in vocabulary and os.path.isfile(dictionary):
+        vocabulary, settings = _by_dictionary(vocabulary, dictionary)
+        return vocabulary, merges, settings
     settings = {}
     if not end:
         settings |= _byte_level_settings(tokenizer, who)
     if not end and config.get("add_prefix_space") is not None:
         settings["add_prefix_space"] = config["add_prefix_space"]
     settings |= _special_tokens(folder, vocabulary, config, tokenizer, path, who)
+    settings["template"] = published_files.template(folder, tokenizer, who)
     return vocabulary, merges, settings
+
+
+def _by_dictionary(vocabulary, dictionary):
+    """Return the entries with the ids that fairseq's dictionary gives to GPT-2's, and settings."""
+    lines = published_files.read_lines(dictionary, "dict.txt", "copy the checkpoint's.")
+    words = [line.split(" ")[0] for line in lines]
+    entries = [vocabulary[int(word)] if word.isdigit() else word for word in words]
+    made_up = [word for word in words if not word.isdigit()]  # which pad to a round number
+    settings = {f"{role}_token": token for role, token in DEFAULTS[0].items()}
+    settings["additional_special_tokens"] = [
+        *made_up,
+        *["<|endoftext|>"] * ("<|endoftext|>" in entries),
+    ]
+    settings["lstrip_tokens"] = list(LSTRIP_DEFAULTS)
+    return ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"], settings
 
 
 def _vocabulary_and_merges(folder, tokenizer):
@@ -213,8 +254,7 @@ def _special_tokens(folder, vocabulary, config, tokenizer, path, who):
         key = "unk_token" if role == "unknown" else f"{role}_token"
         if key in named:
             roles = {**roles, role: content(named[key])}
-    more = named.get("additional_special_tokens") or named.get("extra_special_tokens") or []
-    more = [content(token) for token in (more.values() if isinstance(more, dict) else more)]
+    more = published_files.additional_tokens(named) or []
     more += [token for token, (_, is_special) in added.items() if is_special]
     special = set(roles.values())
     more = [token for token in dict.fromkeys(more) if token not in special]

@@ -11,7 +11,6 @@ the rank of the last merge as its negative score:
   alone, and the only one that is left is that of these two.
 """
 
-import itertools
 import struct
 
 import tensorflow as tf
@@ -20,25 +19,6 @@ from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePiec
 
 NORMAL, UNKNOWN, CONTROL = 1, 2, 3  # types of pieces
 BPE = 2  # type of a model
-
-
-def last_ranks(words, ranks):
-    """Return the rank of the last merge of each entry that BPE completes, -1 for single symbols."""
-    found = {}
-    none = len(ranks)
-    for entry, word in words.items():
-        rank = -1
-        word = list(word)
-        while len(word) > 1:
-            pairs = [ranks.get(pair, none) for pair in itertools.pairwise(word)]
-            rank = min(pairs)
-            if rank == none:
-                break
-            place = pairs.index(rank)
-            word[place : place + 2] = [word[place] + word[place + 1]]
-        if len(word) == 1:
-            found[entry] = rank
-    return found
 
 
 class PieceMerger(tf.Module):

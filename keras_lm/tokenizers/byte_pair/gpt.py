@@ -5,9 +5,8 @@ import tensorflow as tf
 from keras_lm.tokenizers import offsets, ragged
 from keras_lm.tokenizers.byte_pair import byte_pair_files
 from keras_lm.tokenizers.byte_pair.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
-from keras_lm.tokenizers.byte_pair.byte_pair_files import END
+from keras_lm.tokenizers.byte_pair.byte_pair_files import END, last_ranks
 from keras_lm.tokenizers.byte_pair.byte_pair_lite_gpt import LiteGPT
-from keras_lm.tokenizers.byte_pair.byte_pair_model import last_ranks
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.wordpiece import bert_text
 from keras_lm.tokenizers.wordpiece.bert_text import SPACES, WORD_ENDS
@@ -51,6 +50,7 @@ class GPTTokenizer(BytePairTokenizer):
     """
 
     KIND = END
+    PUBLISHED_FILES = ()
 
     def __init__(self, vocabulary, merges, unknown_token="<unk>", **arguments):
         if unknown_token is None:

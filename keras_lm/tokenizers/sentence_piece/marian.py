@@ -143,7 +143,7 @@ class MarianTokenizer(Tokenizer):
             tokens = [token for token in tokens if token in parse_special]
         return tokenize_parts(self, text, tokens, self._plain) if tokens else self._plain(text)
 
-    def _plain(self, text):
+    def _plain(self, text, begin_text=None):
         language, text = _split_language(text)
         ids = self._in_vocabulary(self._pieces(text), text)
         return tf.concat([self._of_languages(language), ids], 1)

@@ -9,7 +9,11 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_lm.tokenizers import offsets, published_files, ragged
-from keras_lm.tokenizers.sentence_piece import sentence_piece_files, sentence_piece_steps
+from keras_lm.tokenizers.sentence_piece import (
+    sentence_piece_files,
+    sentence_piece_folders,
+    sentence_piece_steps,
+)
 from keras_lm.tokenizers.sentence_piece.sentence_piece_files import BYTE_PIECE, ROLES, SPACE
 from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
 from keras_lm.tokenizers.sentence_piece.sentence_piece_normalizer import Preparation, compose
@@ -61,6 +65,11 @@ class SentencePieceTokenizer(Tokenizer):
         additional_special_tokens: list of str, entries that plain text never turns into.
         added_tokens: list of str, entries that follow the model's own, such as T5's extra ids.
             Those that are not special are found in text before it is split.
+        lstrip_tokens, rstrip_tokens: list of str, the tokens that include white space before them,
+            and after them, where text spells them.
+        prefix_once: bool. Begin only a text with the model's space, and not what follows a token
+            that is spelled out, as T5's do with `legacy: false`.
+        template: see `Tokenizer`.
 
     Raises:
         FileNotFoundError: if the model file does not exist.
@@ -77,6 +86,7 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     lone_word_splitter = "whitespace"
+    PUBLISHED_FILES = sentence_piece_folders.MODEL_FILES
 
     def __init__(
         self,
@@ -94,6 +104,10 @@ class SentencePieceTokenizer(Tokenizer):
         eos_token=None,
         additional_special_tokens=(),
         added_tokens=(),
+        lstrip_tokens=(),
+        rstrip_tokens=(),
+        prefix_once=False,
+        template=None,
         name=None,
     ):
         self._data = sentence_piece_files.read_model(model)
@@ -106,6 +120,7 @@ class SentencePieceTokenizer(Tokenizer):
             [*pieces, *added_tokens],
             dict(zip((*ROLES, "unknown"), roles)),
             additional_special_tokens,
+            template,
             name=name,
         )
         preparation = Preparation(
@@ -117,6 +132,9 @@ class SentencePieceTokenizer(Tokenizer):
             split_digit_commas=bool(split_digit_commas),
             added_tokens=added_tokens,
             plain_tokens=[t for t in added_tokens if t not in self._vocabulary.all_special_tokens],
+            lstrip_tokens=strings_of("lstrip_tokens", lstrip_tokens),
+            rstrip_tokens=strings_of("rstrip_tokens", rstrip_tokens),
+            prefix_once=bool(prefix_once),
             has_bytes=proto.trainer_spec.byte_fallback,
             outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
             proto=_prepared(proto, preparation, set(self._vocabulary.all_special_tokens)),
@@ -138,7 +156,7 @@ class SentencePieceTokenizer(Tokenizer):
             self._lengths = tf.constant(lengths, tf.int64)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
         self._splits = CommaSplits(self, with_comma) if with_comma else None
-        self._aligner = None
+        self._aligner = self._later = None  # made when they are needed
 
     def _length(self, piece):
         is_byte = self._rules.has_bytes and re.fullmatch(BYTE_PIECE, piece)
@@ -190,8 +208,24 @@ class SentencePieceTokenizer(Tokenizer):
             tokens += [token for token in specials if token in wanted]
         if not tokens:
             return self._pieces(text)
-        swallowing = set(self._rules.added_tokens) - set(self._rules.plain_tokens)
-        return tokenize_parts(self, offsets.valid_utf8(text), tokens, self._pieces, swallowing)
+        sides = self._rules.lstrip_tokens, self._rules.rstrip_tokens
+        text = offsets.valid_utf8(text)
+        return tokenize_parts(self, text, tokens, self._pieces_of_parts, *sides)
+
+    def _pieces_of_parts(self, parts, begin_text):
+        """Return the ragged ids of (P,) parts of texts, given which of them (P,) begin one."""
+        if not self._rules.prefix_once:
+            return self._pieces(parts)
+        if self._later is None:
+            proto = sentence_piece_files.parse_model(self._data)
+            proto.normalizer_spec.add_dummy_prefix = False
+            config = self.get_config() | {"prefix_once": False}
+            with tf.init_scope():
+                self._later = type(self)(proto.SerializeToString(), **config)
+        some = [tf.boolean_mask(parts, begin_text), tf.boolean_mask(parts, ~begin_text)]
+        ids = tf.concat([self._pieces(some[0]), self._later._pieces(some[1])], 0)
+        places = tf.argsort(tf.cast(~begin_text, tf.int32), stable=True)  # where each part was
+        return tf.gather(ids, tf.math.invert_permutation(places))
 
     def _pieces(self, text):
         ids = self._match(offsets.valid_utf8(text)).with_row_splits_dtype(tf.int64)
@@ -199,6 +233,11 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _tokenize_with_offsets(self, text):
         tokens = self._rules.plain_tokens
+        if tokens and self._rules.prefix_once:
+            raise NotImplementedError(
+                "SentencePieceTokenizer with prefix_once=True cannot tell where its tokens stand "
+                f"beside the added ones, such as {tokens[0]!r}."
+            )
         parts = part_tokens(offsets.valid_utf8(text), tokens)
         texts = without_tokens(parts.values)
         ids, starts, ends = self._spans(texts)
@@ -284,6 +323,10 @@ class SentencePieceTokenizer(Tokenizer):
             **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
             "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
             "added_tokens": list(self._rules.added_tokens),
+            "lstrip_tokens": list(self._rules.lstrip_tokens),
+            "rstrip_tokens": list(self._rules.rstrip_tokens),
+            "prefix_once": self._rules.prefix_once,
+            "template": self.template,
         }
 
     def save_assets(self, folder):
@@ -295,21 +338,22 @@ class SentencePieceTokenizer(Tokenizer):
         return cls(os.path.join(folder, "spiece.model"), **config)
 
     @classmethod
-    def from_files(cls, folder, family=None, **overrides):
+    def from_files(cls, folder, family=None, usual_family="plain", **overrides):
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads the model (`spiece.model`, `sentencepiece.bpe.model`, `tokenizer.model` and the names
-        that google-research and KerasHub use) and the settings of Hugging Face's JSON files, if
-        they exist. What these do not state follows from the family: `"albert"`, `"xlnet"`, `"t5"`,
-        `"xlm_roberta"` (whose ids are not its model's), or `"plain"` for SentencePiece and nothing
-        else. None takes what the configurations in the folder say, and without any, `"plain"`.
+        that google-research and KerasHub use) or else `tokenizer.json`, and the settings of Hugging
+        Face's other JSON files, if they exist. What these do not state follows from the family:
+        `"albert"`, `"xlnet"`, `"t5"`, `"xlm_roberta"` (whose ids are not its model's), or `"plain"`
+        for SentencePiece and nothing else. None takes what the configurations in the folder say,
+        and without any, `usual_family`.
 
         Raises:
             FileNotFoundError: if there is no model.
             ValueError: if a file is damaged or asks for something that this class does not do.
         """
         with published_files.reading(folder):
-            data, settings = sentence_piece_files.read_folder(folder, family)
+            data, settings = sentence_piece_folders.read_folder(folder, family, usual_family)
         return cls(data, **{**settings, **overrides})
 
 

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_lm.tokenizers import ragged
+
 # What Python calls white space, as a class of a regular expression.
 WHITE_SPACE = (
     r"\t-\r\x{1C}-\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}"
@@ -11,39 +13,41 @@ WHITE_SPACE = (
 PART, TOKEN = b"\xff", b"\xfe"
 
 
-def tokenize_parts(tokenizer, text, tokens, tokenize, swallowing=()):
+def tokenize_parts(tokenizer, text, tokens, tokenize, lstrip=(), rstrip=()):
     """Return the ragged ids of (B,) texts with those of tokens that are spelled out in them.
 
     Args:
         tokenizer: the `Tokenizer` that knows the ids of the tokens.
         text: (B,) strings of valid UTF-8.
-        tokens, swallowing: see `part_tokens`.
-        tokenize: callable of (P,) parts that returns their ragged (P, S) ids.
+        tokens, lstrip, rstrip: see `part_tokens`.
+        tokenize: callable of (P,) parts, and of which of them begin a text, that returns their
+            ragged (P, S) ids.
     """
-    parts = part_tokens(text, tokens, swallowing)
-    ids = with_tokens(tokenizer, parts.values, tokenize(without_tokens(parts.values)), tokens)
+    parts = part_tokens(text, tokens, lstrip, rstrip)
+    begins = tf.concat([[-1], ragged.row_ids(parts)[:-1]], 0) != ragged.row_ids(parts)
+    ids = tokenize(without_tokens(parts.values), begins)
+    ids = with_tokens(tokenizer, parts.values, ids, tokens)
     return parts.with_values(ids).merge_dims(1, 2)
 
 
-def part_tokens(text, tokens, swallowing=()):
+def part_tokens(text, tokens, lstrip=(), rstrip=()):
     """Part (B,) texts of valid UTF-8 where tokens are spelled out: leftmost first, then longest.
 
-    Parts that are tokens begin with the byte `TOKEN`; `swallowing` ones take white space along.
+    Parts that are tokens begin with the byte `TOKEN`. Tokens in `lstrip` take the white space
+    before them along, those in `rstrip` the white space after them.
     """
-
-    def spelled(some):
-        return "|".join(
+    patterns = []
+    for before, after in ((True, True), (True, False), (False, True), (False, False)):
+        some = [t for t in tokens if t and (t in lstrip, t in rstrip) == (before, after)]
+        spelled = "|".join(
             "".join(rf"\x{{{ord(character):X}}}" for character in token)
             for token in sorted(some, key=len, reverse=True)
         )
-
-    alone = spelled(token for token in tokens if token not in swallowing)
-    others = spelled(token for token in tokens if token in swallowing)
+        space = f"[{WHITE_SPACE}]*"
+        patterns += [space * before + f"({spelled})" + space * after] * bool(some)
     # One pattern for all: a token may be part of another.
-    patterns = [f"[{WHITE_SPACE}]*({others})[{WHITE_SPACE}]*"] * bool(others)
-    patterns += [f"({alone})"] * bool(alone)
     if patterns:
-        token = TOKEN + rb"\1\2"[: 2 * len(patterns)]
+        token = TOKEN + rb"\1\2\3\4"[: 2 * len(patterns)]
         text = tf.strings.regex_replace(text, "|".join(patterns), PART + token + PART)
     found = tf.raw_ops.StringSplit(input=text, delimiter=PART, skip_empty=True)
     return tf.RaggedTensor.from_value_rowids(

@@ -41,6 +41,7 @@ class WordPieceTokenizer(Tokenizer):
         additional_special_tokens: list of str, entries that plain text never turns into.
         added_tokens: list of str, entries that are found anywhere in text before it is split.
         max_word_length: int, 1 to 1000, in characters.
+        template: see `Tokenizer`.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
@@ -61,6 +62,7 @@ class WordPieceTokenizer(Tokenizer):
     """
 
     lone_word_splitter = "punctuation"
+    PUBLISHED_FILES = wordpiece_files.VOCABULARY_FILES
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class WordPieceTokenizer(Tokenizer):
         additional_special_tokens=(),
         added_tokens=(),
         max_word_length=100,
+        template=None,
         name=None,
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
@@ -86,7 +89,7 @@ class WordPieceTokenizer(Tokenizer):
                 f"`max_word_length` is {max_word_length!r}; it must be an integer from 1 to 1000."
             )
         roles = dict(zip(ROLES, (cls_token, sep_token, pad_token, mask_token, unknown_token)))
-        super().__init__(vocabulary, roles, additional_special_tokens, name=name)
+        super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
         added_tokens = strings_of("added_tokens", added_tokens)
         self._check_entries(added_tokens)
         self.lowercase = bool(lowercase)
@@ -277,6 +280,7 @@ class WordPieceTokenizer(Tokenizer):
             "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
             "added_tokens": list(self._added.tokens),
             "max_word_length": self.max_word_length,
+            "template": self.template,
         }
 
     def save_assets(self, folder):

@@ -9,6 +9,16 @@ from keras_lm.tokenizers.published_files import content, read_json
 # The roles of special tokens, and the entries that play them in BERT's vocabularies.
 DEFAULTS = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]", "unknown": "[UNK]"}
 ROLES = tuple(DEFAULTS)
+WHO = "WordPieceTokenizer"
+
+# What marks the pieces of other kinds of tokenizers, of which a tenth or more has it.
+OTHER_SIGNS = {
+    "\u2581": "SentencePiece",
+    "\u0120": "byte-level BPE",
+    "</w>": "GPT's BPE",
+    "@@": "fastBPE",
+}
+LEAST_SHARE = 0.1
 
 VOCABULARY_FILES = (
     "vocab.txt",
@@ -26,6 +36,7 @@ def read_folder(folder):
     path = next((path for path in paths if os.path.isfile(path)), None)
     if path:
         vocabulary = read_vocabulary(path)
+        _check_look(vocabulary, path)
     elif "vocab" in tokenizer.get("model", {}):
         path = os.path.join(folder, "tokenizer.json")
         vocabulary = published_files.in_order(tokenizer["model"]["vocab"], path)
@@ -45,9 +56,8 @@ def read_folder(folder):
         if key in named:
             settings[f"{role}_token"] = content(named[key])
         special.append(settings.get(f"{role}_token", DEFAULTS[role]))
-    more = named.get("additional_special_tokens") or named.get("extra_special_tokens") or []
-    more = [content(token) for token in (more.values() if isinstance(more, dict) else more)]
-    described = published_files.described_tokens(config, tokenizer, "WordPieceTokenizer")
+    more = published_files.additional_tokens(named) or []
+    described = published_files.described_tokens(config, tokenizer, WHO)
     added = published_files.added_tokens(folder, described)
     published_files.append(vocabulary, added, path)
     more += [token for token, (_, is_special) in added.items() if is_special]
@@ -57,6 +67,7 @@ def read_folder(folder):
     special += settings["additional_special_tokens"]
     settings["added_tokens"] = [token for token in added if token not in special]
     settings.setdefault("lowercase", not _looks_cased(vocabulary, special))
+    settings["template"] = published_files.template(folder, tokenizer, WHO)
     return vocabulary, settings
 
 
@@ -65,6 +76,18 @@ def read_vocabulary(path):
     return published_files.read_lines(
         path, "vocabulary", "give the path of a vocab.txt, or a list of entries."
     )
+
+
+def _check_look(vocabulary, path):
+    """Raise a ValueError if the entries are spelled as those of another kind of vocabulary."""
+    for sign, kind in OTHER_SIGNS.items():
+        number = sum(sign in entry for entry in vocabulary)
+        if number > len(vocabulary) * LEAST_SHARE:
+            raise ValueError(
+                f"{path!r} is no WordPiece vocabulary: {number} of its {len(vocabulary)} entries "
+                f"have {sign!r}, as those of {kind}, by whose rules text would have to be split. "
+                "Put that tokenizer's own files there, or pass tokenizer=None for packed dicts."
+            )
 
 
 def _looks_cased(vocabulary, special):
@@ -76,7 +99,7 @@ def _looks_cased(vocabulary, special):
 
 
 def _refuse(where, settings, supported):
-    published_files.refuse(where, settings, supported, "WordPieceTokenizer")
+    published_files.refuse(where, settings, supported, WHO)
 
 
 def _hugging_face_config(config):

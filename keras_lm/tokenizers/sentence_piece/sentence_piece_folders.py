@@ -1,0 +1,255 @@
+"""Published folders of SentencePiece models, and what models do around these."""
+
+import os
+
+from keras_lm.tokenizers import published_files
+from keras_lm.tokenizers.sentence_piece import tokenizer_json
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import (
+    CONTROL,
+    ROLES,
+    SPACE,
+    UNKNOWN,
+    USER_DEFINED,
+    Model,
+    parse_model,
+    read_model,
+)
+
+WHO = "SentencePieceTokenizer"
+
+XLM_ROBERTA = "sentencepiece.bpe.model"
+MODEL_FILES = (
+    "spiece.model",
+    XLM_ROBERTA,
+    "tokenizer.model",
+    "sentencepiece.model",
+    "30k-clean.model",
+    os.path.join("assets", "tokenizer", "vocabulary.spm"),
+    os.path.join("assets", "spiece.model"),
+)
+MAX_EXTRA_IDS = 10_000  # T5 has 100
+
+_CLEANING = {
+    "strip_accents": True,
+    "straighten_quotes": True,
+    "collapse_whitespace": True,
+    "split_digit_commas": True,
+}
+# What the papers' own code does around the model. "plain" is SentencePiece and nothing else.
+FAMILIES = {
+    "plain": {},
+    "albert": {
+        **_CLEANING,
+        "lowercase": True,
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "pad_token": "<pad>",
+        "mask_token": "[MASK]",
+        "bos_token": "[CLS]",
+        "eos_token": "[SEP]",
+    },
+    "xlnet": {
+        **_CLEANING,
+        "lowercase": False,
+        "cls_token": "<cls>",
+        "sep_token": "<sep>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "additional_special_tokens": ["<eop>", "<eod>"],
+    },
+    "t5": {"pad_token": "<pad>", "eos_token": "</s>", "extra_ids": 100},
+    "xlm_roberta": {
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+    },
+}
+# How files name the families: by class, by type of model, or by having a configuration at all.
+CLASSES = {
+    "AlbertTokenizer": "albert",
+    "XLNetTokenizer": "xlnet",
+    "T5Tokenizer": "t5",
+    "XLMRobertaTokenizer": "xlm_roberta",
+}
+MODEL_TYPES = {"albert": "albert", "xlnet": "xlnet", "t5": "t5", "xlm-roberta": "xlm_roberta"}
+KERAS_HUB = {"T5Backbone": "t5", "XLMRobertaBackbone": "xlm_roberta"}
+TF1_CONFIGS = {
+    "albert_config.json": "albert",
+    "xlnet_config.json": "xlnet",
+    "operative_config.gin": "t5",
+}
+
+# Names that play a role in models whose files do not say so.
+NAMES = {
+    "cls": ("[CLS]", "<cls>"),
+    "sep": ("[SEP]", "<sep>"),
+    "pad": ("<pad>", "[PAD]"),
+    "mask": ("[MASK]", "<mask>"),
+    "bos": ("<s>",),
+    "eos": ("</s>",),
+}
+
+
+def read_folder(folder, family, usual_family):
+    """Return a folder's model as bytes, and settings; see `SentencePieceTokenizer.from_files`."""
+    config = published_files.read_json(folder, "tokenizer_config.json")
+    tokenizer = published_files.read_json(folder, "tokenizer.json")
+    path, data, settings = _read_model(folder, family, usual_family, config, tokenizer)
+    pieces = parse_model(data, repr(path)).pieces
+
+    named = {**published_files.read_json(folder, "special_tokens_map.json"), **config}
+    entries = {piece.piece for piece in pieces}
+    known = {piece.piece for piece in pieces if piece.type in (CONTROL, USER_DEFINED)}
+    for role in ROLES:
+        key = f"{role}_token"
+        if key in named:
+            settings[key] = published_files.content(named[key])
+        elif settings.get(key) not in entries:
+            # What a family is used to have, a model may lack.
+            found = [name for name in NAMES[role] if name in known and key not in settings]
+            settings[key] = found[0] if found else None
+
+    described = published_files.described_tokens(config, tokenizer, WHO)
+    added = published_files.added_tokens(folder, described)
+    vocabulary = [piece.piece for piece in pieces]
+    published_files.append(vocabulary, added, path)
+    beyond = vocabulary[len(pieces) :]
+    extra_ids = config.get("extra_ids", settings.pop("extra_ids", 0))
+    if type(extra_ids) is not int or not 0 <= extra_ids <= MAX_EXTRA_IDS:
+        raise ValueError(
+            f"tokenizer_config.json has `extra_ids` {extra_ids!r}; it must be a number from 0 to "
+            f"{MAX_EXTRA_IDS}. Copy the published file again."
+        )
+    # mT5's model has them among its pieces, as words.
+    if extra_ids and not beyond and not entries & {"<extra_id_0>", f"{SPACE}<extra_id_0>"}:
+        # The last extra id comes first.
+        beyond = [f"<extra_id_{i}>" for i in reversed(range(extra_ids))]
+        settings["additional_special_tokens"] = beyond[::-1]
+    settings["added_tokens"] = beyond
+    settings["template"] = published_files.template(folder, tokenizer, WHO)
+    more = published_files.additional_tokens(named)
+    if more is None:
+        usual = settings.get("additional_special_tokens", ())
+        more = [token for token in usual if token in entries | {*beyond}]
+    more += [content for content, (_, is_special) in added.items() if is_special]
+    more += [piece.piece for piece in pieces if piece.type == CONTROL]
+    taken = {settings[f"{role}_token"] for role in ROLES}
+    taken |= {piece.piece for piece in pieces if piece.type == UNKNOWN}
+    settings["additional_special_tokens"] = [t for t in dict.fromkeys(more) if t not in taken]
+    for side in ("lstrip", "rstrip"):
+        if described:
+            tokens = [token["content"] for token in described if token.get(side)]
+        else:  # T5's extra ids
+            tokens = [token for token in beyond if token in settings["additional_special_tokens"]]
+        settings[f"{side}_tokens"] = tokens
+    return data, settings
+
+
+def _read_model(folder, family, usual_family, config, tokenizer):
+    """Return the path and the bytes of the model, and the settings of the rules around it."""
+    paths = [os.path.join(folder, name) for name in MODEL_FILES]
+    path = next((path for path in paths if os.path.isfile(path)), None)
+    is_described = tokenizer.get("model", {}).get("type") in ("Unigram", "BPE")
+    is_known = published_files.stated_class(folder) in (None, *CLASSES)
+    if family is None and is_described and (path is None or not is_known):
+        model, settings = tokenizer_json.read(tokenizer)
+        return os.path.join(folder, "tokenizer.json"), model.SerializeToString(), settings
+    if path is None:
+        raise FileNotFoundError(
+            f"`folder` {os.fspath(folder)!r} holds none of {', '.join(MODEL_FILES)}, and no "
+            "tokenizer.json of the type Unigram; copy the checkpoint's SentencePiece model there."
+        )
+    data = read_model(path)
+    model = parse_model(data, repr(path))
+    family = family or _family(folder, path, model) or usual_family
+    if family not in FAMILIES:
+        raise ValueError(f"`family` is {family!r}; it must be one of {sorted(FAMILIES)}.")
+    settings = {**FAMILIES[family]}
+    if family == "xlm_roberta":
+        data = _in_fairseq_order(model, path).SerializeToString()
+    if family == "plain":
+        settings |= _normalizers(tokenizer)
+    return path, data, settings | _hugging_face_config(config)
+
+
+def _family(folder, path, model):
+    """Return the family that a folder states, or None."""
+    name = published_files.stated_class(folder)
+    if name is not None:
+        family = CLASSES.get(name)
+        if family is None:
+            raise ValueError(
+                f"tokenizer_config.json asks for {name!r}, whose rules around SentencePiece are "
+                f"not known here; pass family= one of {sorted(FAMILIES)} if one of them fits."
+            )
+        return family
+    for file, family in TF1_CONFIGS.items():
+        if os.path.isfile(os.path.join(folder, file)):
+            return family
+    config = published_files.read_json(folder, "config.json")
+    families = MODEL_TYPES | KERAS_HUB
+    name = config.get("model_type") or config.get("class_name")
+    # XLM-R's file, whatever network it comes with: multilingual MiniLM is a BERT.
+    is_xlm_roberta = os.path.basename(path) == XLM_ROBERTA and _begins_as_xlm_roberta(model)
+    return families.get(name, "xlm_roberta" if is_xlm_roberta else None)
+
+
+def _begins_as_xlm_roberta(model):
+    return [piece.piece for piece in model.pieces[:3]] == ["<unk>", "<s>", "</s>"]
+
+
+def _in_fairseq_order(model, path):
+    """Return XLM-R's model with its pieces in the order of fairseq's ids, its right ones."""
+    if not _begins_as_xlm_roberta(model):
+        names = [piece.piece for piece in model.pieces[:3]]
+        raise ValueError(
+            f"{path!r} begins with the pieces {names}, where XLM-R's model begins with <unk>, <s> "
+            "and </s>; pass another family=, such as 'plain'."
+        )
+    unknown, start, end, *others = model.pieces
+    ordered = Model()
+    ordered.CopyFrom(model)
+    del ordered.pieces[:]
+    ordered.pieces.extend([start, _control("<pad>"), end, unknown, *others, _control("<mask>")])
+    return ordered
+
+
+def _control(piece):
+    return Model().pieces.add(piece=piece, type=CONTROL)
+
+
+def _hugging_face_config(config):
+    settings = {}
+    if config.get("do_lower_case") is not None:
+        settings["lowercase"] = bool(config["do_lower_case"])
+    if config.get("keep_accents") is not None:
+        settings["strip_accents"] = not config["keep_accents"]
+    if config.get("remove_space") is not None:
+        settings["collapse_whitespace"] = bool(config["remove_space"])
+    if config.get("legacy") is not None:
+        settings["prefix_once"] = not config["legacy"]
+    published_files.refuse("tokenizer_config.json", config, {"sp_model_kwargs": (None, {})}, WHO)
+    return settings
+
+
+def _normalizers(tokenizer):
+    """Return the settings that a tokenizer.json spells out as a list of normalizers."""
+    kind = tokenizer.get("model", {}).get("type", "Unigram")
+    if kind not in ("Unigram", "BPE"):
+        raise ValueError(
+            f"tokenizer.json describes a {kind} model, but a SentencePiece model lies beside it; "
+            "remove the one that is not meant."
+        )
+    steps = tokenizer.get("normalizer") or {}
+    steps = steps.get("normalizers", [steps])
+    kinds = {step.get("type") for step in steps}
+    return {
+        "lowercase": "Lowercase" in kinds,
+        "strip_accents": "StripAccents" in kinds,
+        "straighten_quotes": any(step.get("content") == '"' for step in steps),
+    }

@@ -1,0 +1,146 @@
+"""tokenizer.json: SentencePiece models as Hugging Face's `tokenizers` describe them.
+
+They say step by step what a model file has as settings: "Precompiled" is its table of characters,
+"Metaspace" its space before text and between words, and the vocabulary its pieces in the order of
+their ids. What SentencePiece has no setting for is refused.
+"""
+
+import base64
+import re
+
+from keras_lm.tokenizers import published_files
+from keras_lm.tokenizers.byte_pair.byte_pair_files import check_merges, last_ranks
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import (
+    BPE,
+    BYTE,
+    BYTE_PIECE,
+    CONTROL,
+    NORMAL,
+    SPACE,
+    UNIGRAM,
+    UNKNOWN,
+    USER_DEFINED,
+    Model,
+)
+
+WHO = "SentencePieceTokenizer"
+NO = (None, "", False)
+
+
+def read(tokenizer):
+    """Return a tokenizer.json's model and settings of `SentencePieceTokenizer`.
+
+    Args:
+        tokenizer: dict, what the file holds.
+
+    Raises:
+        ValueError: if it asks for something that SentencePiece does not do.
+    """
+    model = Model()
+    # Both are there, also where all their fields have the default values.
+    model.trainer_spec.SetInParent()
+    spec = model.normalizer_spec
+    settings = _normalize(tokenizer, spec)
+    settings["prefix_once"] = _split(tokenizer, spec)
+    _add_pieces(tokenizer, model)
+    return model, settings
+
+
+def _normalize(tokenizer, spec):
+    """Set a normalizer's fields; return the settings for what it does beyond SentencePiece."""
+    settings = dict.fromkeys(("lowercase", "strip_accents", "straighten_quotes"), False)
+    spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
+    steps = published_files.steps(tokenizer, "normalizer", "normalizers")
+    kinds = [step["type"] for step in steps]
+    for step in steps:
+        kind, pattern = step["type"], step.get("pattern") or {}
+        if kind == "Precompiled":
+            spec.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"])
+        elif kind == "Replace" and pattern.get("Regex") == " {2,}":
+            spec.remove_extra_whitespaces = True
+        elif kind == "Replace" and pattern.get("String") in ("``", "''"):
+            settings["straighten_quotes"] = True
+        elif kind == "Prepend" and step["prepend"] == SPACE:
+            spec.add_dummy_prefix = True
+        elif kind in ("NFKD", "StripAccents") and {"NFKD", "StripAccents"} <= {*kinds}:
+            settings["strip_accents"] = True
+        elif kind == "Lowercase":
+            settings["lowercase"] = True
+        elif kind != "Strip" and not (kind == "Replace" and pattern.get("String") == " "):
+            # (SentencePiece strips spaces when it removes extra ones, and shows them as pieces do.)
+            _refuse("normalizer", step)
+    return settings
+
+
+def _split(tokenizer, spec):
+    """Set how spaces begin text; return whether they do so only where a whole text begins."""
+    is_once = False
+    for step in published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers"):
+        if step["type"] == "WhitespaceSplit":
+            spec.remove_extra_whitespaces = True
+        elif step["type"] == "Metaspace" and step["replacement"] == SPACE:
+            scheme = step.get("prepend_scheme", "always")
+            is_added = step.get("add_prefix_space", True) and scheme != "never"
+            spec.add_dummy_prefix = spec.add_dummy_prefix or is_added
+            is_once = scheme == "first"
+        else:
+            _refuse("pre_tokenizer", step)
+    return is_once
+
+
+def _refuse(name, step):
+    said = {key: value for key, value in step.items() if key != "precompiled_charsmap"}
+    raise ValueError(
+        f"tokenizer.json's {name} asks for {str(said)[:200]}, which {WHO} does not support. "
+        "Tokenize such text outside of the graph."
+    )
+
+
+def _add_pieces(tokenizer, model):
+    described = tokenizer["model"]
+    published_files.refuse(
+        "tokenizer.json's model",
+        described,
+        {
+            "dropout": (None, 0.0),
+            "continuing_subword_prefix": NO,
+            "end_of_word_suffix": NO,
+            "ignore_merges": NO,
+        },
+        WHO,
+    )
+    if described["type"] == "BPE":
+        scores = _scores_of_merges(described)
+        unknown = described.get("unk_token")
+        model.trainer_spec.model_type = BPE
+    else:
+        scores = [(entry[0], 1.0 * entry[1]) for entry in described["vocab"]]
+        number = described.get("unk_id")
+        unknown = None if number is None else scores[number][0]
+        model.trainer_spec.model_type = UNIGRAM
+    if unknown is None:
+        raise ValueError(
+            f"tokenizer.json names no unknown token, and {WHO} needs one: set the model's unk_id "
+            "or unk_token, an entry of its vocabulary."
+        )
+    has_bytes = bool(described.get("byte_fallback"))
+    model.trainer_spec.byte_fallback = has_bytes
+    added = {t["content"]: t.get("special", False) for t in tokenizer.get("added_tokens", [])}
+    for piece, score in scores:
+        kind = NORMAL if score is not None else CONTROL
+        if piece == unknown:
+            kind = UNKNOWN
+        elif piece in added:
+            kind = CONTROL if added[piece] else USER_DEFINED
+        elif has_bytes and re.fullmatch(BYTE_PIECE, piece):
+            kind = BYTE
+        model.pieces.add(piece=piece, score=score or 0.0, type=kind)
+
+
+def _scores_of_merges(described):
+    """Return the entries of a BPE with scores that rank as its merges do; see `PieceMerger`."""
+    entries = published_files.in_order(described["vocab"], "tokenizer.json")
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in described["merges"]]
+    ranks = check_merges(merges, entries, set())
+    last = last_ranks({entry: tuple(entry) for entry in entries}, ranks)
+    return [(entry, -float(last[entry]) if entry in last else None) for entry in entries]

@@ -1,0 +1,180 @@
+"""SentencePiece models that lie in a tokenizer.json alone, as Hugging Face's fast tokenizers do."""
+
+import base64
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from keras_lm.tokenizers import SentencePieceTokenizer, Tokenizer
+from keras_lm.tokenizers.sentence_piece.sentence_piece_files import CONTROL, UNKNOWN, parse_model
+
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
+ALBERTS = [
+    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+    {"type": "NFKD"},
+    {"type": "StripAccents"},
+    {"type": "Lowercase"},
+]
+TEXTS = ["Hello  ``wörld'' 1990 £", "", " Ünïcode ½ ﬁ １２ ", "a\u3000b\tc", "the film<extra_id_0>"]
+
+
+def sequence(name, steps):
+    return {"type": "Sequence", name: steps}
+
+
+@pytest.fixture
+def described(goldens, tmp_path):
+    """`described("t5", normalizers, splitter)` is a folder with a golden's model as JSON alone."""
+
+    def make(kind, normalizers=(), splitter=METASPACE, more=(), **others):
+        data = (goldens("tokenizers") / f"sentencepiece-{kind}" / "spiece.model").read_bytes()
+        model = parse_model(data)
+        charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
+        steps = [*normalizers, {"type": "Precompiled", "precompiled_charsmap": charsmap}, SPACES]
+        special = [i for i, p in enumerate(model.pieces) if p.type in (CONTROL, UNKNOWN)]
+        unknown = next(i for i, p in enumerate(model.pieces) if p.type == UNKNOWN)
+        tokens = [(i, model.pieces[i].piece, True) for i in special]
+        tokens += [(len(model.pieces) + i, *token) for i, token in enumerate(more)]
+        added = [
+            {"id": i, "content": content, "special": is_special, "lstrip": False, "rstrip": False}
+            for i, content, is_special in tokens
+        ]
+        described = {
+            "added_tokens": added,
+            "normalizer": sequence("normalizers", steps),
+            "pre_tokenizer": splitter,
+            "post_processor": None,
+            "model": {
+                "type": "Unigram",
+                "unk_id": unknown,
+                "vocab": [[piece.piece, piece.score] for piece in model.pieces],
+                "byte_fallback": False,
+            },
+        } | others
+        (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+        return tmp_path, data
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["t5", "xlnet"])
+def test_ids_equal_those_of_the_model_file(described, goldens, kind):
+    folder, _ = described(kind)
+    tokenizer = Tokenizer.from_preset(folder)
+    assert type(tokenizer) is SentencePieceTokenizer
+    lines = (goldens("tokenizers") / f"sentencepiece-{kind}" / "expected.jsonl").read_text()
+    rows = [json.loads(line) for line in lines.split("\n") if line]
+    got = tokenizer([row["text"] for row in rows]).to_list()
+    assert not [row["text"] for row, ids in zip(rows, got) if ids != row["raw"]]
+
+
+def test_alberts_normalizers(described):
+    folder, data = described("albert", ALBERTS)
+    rules = {"lowercase": True, "strip_accents": True, "straighten_quotes": True}
+    expected = SentencePieceTokenizer(data, **rules)(TEXTS).to_list()
+    assert SentencePieceTokenizer.from_files(folder)(TEXTS).to_list() == expected
+    plain, _ = described("albert")
+    assert SentencePieceTokenizer.from_files(plain)(TEXTS).to_list() != expected
+
+
+@pytest.mark.parametrize(
+    "splitter, has_prefix, is_once",
+    [
+        (METASPACE, True, False),
+        (sequence("pretokenizers", [{"type": "WhitespaceSplit"}, METASPACE]), True, False),
+        ({"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}, True, False),
+        ({"type": "Metaspace", "replacement": "▁", "add_prefix_space": False}, False, False),
+        (METASPACE | {"prepend_scheme": "never"}, False, False),
+        (METASPACE | {"prepend_scheme": "first"}, True, True),
+    ],
+)
+def test_the_space_before_text(described, splitter, has_prefix, is_once):
+    folder, _ = described("t5", splitter=splitter, more=[("<E>", True)])
+    tokenizer = SentencePieceTokenizer.from_files(folder)
+    entries = tokenizer.tokens(tokenizer("film<E>film", parse_special=True)).numpy().tolist()
+    entries = [entry.decode() for entry in entries]
+    place = entries.index("<E>")
+    assert entries[0].startswith("▁") == has_prefix
+    assert entries[place + 1].startswith("▁") == (has_prefix and not is_once)
+    # A space that is there stays, on both sides of a token.
+    spaced = tokenizer.tokens(tokenizer("film <E> film", parse_special=True)).numpy().tolist()
+    assert spaced[spaced.index(b"<E>") + 1].startswith("▁".encode())
+
+
+def test_a_round_trip_keeps_all_settings(described, tmp_path):
+    splitter = METASPACE | {"prepend_scheme": "first"}
+    folder, _ = described("albert", ALBERTS, splitter, [("<E>", True), ("New York", False)])
+    tokenizer = SentencePieceTokenizer.from_files(folder)
+    tokenizer.save_assets(tmp_path)
+    config = json.loads(json.dumps(tokenizer.get_config()))
+    again = SentencePieceTokenizer.from_assets(tmp_path, config)
+    assert again.get_config() == tokenizer.get_config()
+    texts = [*TEXTS, "New York <E>film <E> in New York"]
+    for parse_special in (False, True):
+        expected = tokenizer(texts, parse_special=parse_special).to_list()
+        assert again(texts, parse_special=parse_special).to_list() == expected
+    assert len(expected[-1]) < len(tokenizer(texts[-1]))
+
+
+def merged(text, merges, entries):
+    """BPE of a text with spaces as "▁", pair by pair, and the unknown token for letters."""
+    parts = list("▁" + text.replace(" ", "▁"))
+    ranks = {tuple(pair.split(" ")): i for i, pair in enumerate(merges)}
+    while True:
+        found = [
+            (ranks[pair], i) for i, pair in enumerate(itertools.pairwise(parts)) if pair in ranks
+        ]
+        if not found:
+            break
+        _, i = min(found)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+    return [entries.index(part) if part in entries else 0 for part in parts]
+
+
+@pytest.mark.parametrize("as_pairs", [False, True])
+def test_merges_of_words_with_spaces(tmp_path, as_pairs):
+    merges = ["▁ a", "b a", "▁a b", "ba b", "▁ bab", "b b"]
+    entries = ["<unk>", "▁", "a", "b", "▁a", "ba", "▁ab", "bab", "▁bab", "bb"]
+    model = {
+        "type": "BPE",
+        "unk_token": "<unk>",
+        "vocab": {entry: i for i, entry in enumerate(entries)},
+        "merges": [merge.split(" ") for merge in merges] if as_pairs else merges,
+        "fuse_unk": True,
+    }
+    normalizer = sequence(
+        "normalizers",
+        [
+            {"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        ],
+    )
+    described = {"model": model, "normalizer": normalizer, "pre_tokenizer": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    tokenizer = Tokenizer.from_preset(tmp_path)
+    generator = np.random.default_rng(0)
+    texts = ["".join(generator.choice(list("ab "), size=n)) for n in range(1, 40)] + ["xab"]
+    assert tokenizer(texts).to_list() == [merged(text, merges, entries) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "changed, says",
+    [
+        ({"normalizer": {"type": "NFC"}}, "normalizer asks for {'type': 'NFC'}"),
+        ({"normalizer": sequence("normalizers", [{"type": "NFKD"}])}, "'NFKD'"),
+        ({"pre_tokenizer": {"type": "Digits", "individual_digits": True}}, "Digits"),
+        ({"pre_tokenizer": METASPACE | {"replacement": "_"}}, "pre_tokenizer asks for"),
+        ({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}, "names no unknown token"),
+        ({"model": {"type": "Unigram", "unk_id": 5, "vocab": [["a", 0.0]]}}, "IndexError"),
+        ({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a"]]}}, "not formed"),
+        ({"post_processor": {"type": "Weird"}}, "post_processor sets `type` to 'Weird'"),
+    ],
+)
+def test_what_is_not_understood_is_named(described, changed, says):
+    folder, _ = described("t5", **changed)
+    with pytest.raises(ValueError, match=says):
+        SentencePieceTokenizer.from_files(folder)
