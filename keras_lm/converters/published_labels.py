@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from keras_lm.converters.sentence_transformers import cross_encoder_activation
+
 # How the name of a Hugging Face class ends → its problem type; None where the configuration says.
 ARCHITECTURES = {
     "ForSequenceClassification": None,
@@ -22,11 +24,13 @@ class Labels:
         class_names: list of str, or None if the checkpoint only numbers them.
         problem_type: one of `ONE_TEXT`, Hugging Face's words; or `"token_classification"`,
             `"multiple_choice"` or `"question_answering"`, whose heads are of another form.
+        activation: what sentence-transformers does to the logits, see `cross_encoder_activation`.
     """
 
     num_classes: int
     class_names: list | None = None
     problem_type: str = "single_label_classification"
+    activation: str | None = None
 
 
 def _finds_spans(checkpoint):
@@ -64,7 +68,11 @@ def huggingface_labels(checkpoint, *weights):
     class_names = [str(names.get(index, f"LABEL_{index}")) for index in range(num_classes)]
     if class_names == [f"LABEL_{index}" for index in range(num_classes)]:
         class_names = None  # the library's placeholders
+    activation = cross_encoder_activation(checkpoint, num_classes)
     problem_type = found[0] or config.get("problem_type")
-    if problem_type is None:
-        problem_type = "regression" if num_classes == 1 else "single_label_classification"
-    return Labels(num_classes, class_names, problem_type)
+    if problem_type is None and num_classes == 1:
+        problem_type = "regression"
+    elif problem_type is None:
+        kind = "multi" if activation == "sigmoid" else "single"
+        problem_type = f"{kind}_label_classification"
+    return Labels(num_classes, class_names, problem_type, activation)

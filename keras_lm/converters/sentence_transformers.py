@@ -14,6 +14,7 @@ from keras_lm.converters.formats import SAFETENSORS, TORCH, read_first
 from keras_lm.converters.tensors import LazyTensors
 
 MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
 NETWORK = "Transformer"
 KNOWN = (NETWORK, "Pooling", "Dense", "Dropout", "Normalize")
 ORDER = re.compile(f"{NETWORK} Pooling( Dense)*( Normalize)*")
@@ -75,6 +76,32 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
     return folder
 
 
+def cross_encoder_activation(checkpoint, num_classes):
+    """Return what a `CrossEncoder` does to its logits, such as `"sigmoid"`; None if it is none.
+
+    A name that is not known stays as it is.
+
+    Args:
+        checkpoint: `keras_lm.converters.Checkpoint`.
+        num_classes: int. With one, it is a sigmoid by default.
+    """
+    path = checkpoint.root / SETTINGS
+    own = read_json(path) if path.is_file() else {}
+    named = checkpoint.config.get("sentence_transformers")
+    older = "sbert_ce_default_activation_function"
+    if "activation_fn" in own:
+        name = own["activation_fn"]
+    elif isinstance(named, dict):
+        name = named.get("activation_fn")
+    elif older in checkpoint.config:
+        name = checkpoint.config[older]
+    else:
+        return None
+    if name is None:
+        return "sigmoid" if num_classes == 1 else "linear"
+    return ACTIVATIONS.get(str(name), name)
+
+
 # === How texts are read ===
 
 
@@ -108,7 +135,7 @@ def read_inputs(checkpoint, limit):
         )
     return {
         "sequence_length": int(length),
-        "prompt": _default_prompt(checkpoint.root / "config_sentence_transformers.json"),
+        "prompt": _default_prompt(checkpoint.root / SETTINGS),
         "lowercase": bool(config.get("do_lower_case")),
     }
 

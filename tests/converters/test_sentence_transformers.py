@@ -18,6 +18,7 @@ pytestmark = pytest.mark.eager
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIAL, "query", ":", "a", "good", "film", "was", "Paris", "paris", "!"]
 TEXTS = ["Paris was a good film !", "a film", ""]
+IDENTITY = "torch.nn.modules.linear.Identity"
 TANH = "torch.nn.modules.activation.Tanh"
 FLAGS = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens")
 FLAGS = [f"pooling_mode_{flag}" for flag in (*FLAGS, "lasttoken")]
@@ -143,7 +144,7 @@ def test_several_poolings_and_defaults(make, states, config, names):
 
 
 def test_dense_layers_and_normalisation(make, states):
-    wide, narrow = dense(48, 64), dense(64, 5, False, "torch.nn.modules.linear.Identity")
+    wide, narrow = dense(48, 64), dense(64, 5, False, IDENTITY)
     drop, norm = ("Dropout", {"dropout": 0.5}, {}), ("Normalize", None, {})
     folder = make({}, wide, drop, narrow, norm)
     expected = []
@@ -282,9 +283,72 @@ def test_presets_and_files_keep_it_all(make, tmp_path):
     assert arguments["lowercase"] and arguments["sequence_length"] == 6
 
 
+# === Cross-encoders ===
+
+SIGMOID, OLDER = "torch.nn.modules.activation.Sigmoid", "sbert_ce_default_activation_function"
+
+
+@pytest.fixture
+def cross_encoder(goldens, tmp_path):
+    """Writes a folder with one output; the file's name and content say what is done to it."""
+
+    def make(name, content):
+        folder = shutil.copytree(goldens("bert-seqcls-regression"), tmp_path / "folder")
+        path = folder / f"{name}.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        known.pop("problem_type", None)
+        write(path, known | content)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "name, content, activation",
+    [
+        ("config", {}, None),
+        ("config", {"sentence_transformers": {"activation_fn": SIGMOID}}, "sigmoid"),
+        ("config", {"sentence_transformers": {"activation_fn": IDENTITY}}, None),
+        ("config", {"sentence_transformers": {"version": "4.1.0"}}, "sigmoid"),
+        ("config", {OLDER: IDENTITY}, None),
+        ("config", {OLDER: None}, "sigmoid"),
+        ("config_sentence_transformers", {"activation_fn": SIGMOID}, "sigmoid"),
+        ("config_sentence_transformers", {"prompts": {}}, None),
+    ],
+)
+def test_scores_of_a_cross_encoder(cross_encoder, goldens, tmp_path, name, content, activation):
+    folder = cross_encoder(name, content)
+    task = tasks.TextRegressor.from_preset(folder, tokenizer=None)
+    assert task.activation == activation
+    arrays = np.load(goldens("bert-seqcls-regression") / "expected.npz")
+    inputs = {
+        "token_ids": arrays["in.input_ids"],
+        "segment_ids": arrays["in.token_type_ids"],
+        "padding_mask": arrays["in.attention_mask"],
+    }
+    expected = arrays["out.logits"]
+    expected = 1 / (1 + np.exp(-expected)) if activation else expected
+    np.testing.assert_allclose(task(inputs), expected, atol=1e-5)
+    task.save_to_preset(tmp_path / "preset")
+    assert tasks.Task.from_preset(tmp_path / "preset", tokenizer=None).activation == activation
+
+
+def test_activations_of_cross_encoders_that_differ(cross_encoder, goldens, tmp_path):
+    folder = cross_encoder("config", {OLDER: "torch.nn.modules.activation.ELU"})
+    with pytest.raises(CheckpointError, match=r"activation='torch.nn.modules.activation.ELU'"):
+        tasks.TextRegressor.from_preset(folder)
+    task = tasks.TextRegressor.from_preset(folder, activation="sigmoid", tokenizer=None)
+    with pytest.raises(ValueError, match=r"labels\[1\]=4.5, and a sigmoid gives 0 to 1"):
+        task.prepare_labels(np.array([0.5, 4.5]))
+    several = shutil.copytree(goldens("bert-seqcls"), tmp_path / "several")
+    config = json.loads((several / "config.json").read_text())
+    config.pop("problem_type", None)
+    write(several / "config.json", config | {OLDER: SIGMOID})
+    assert tasks.TextClassifier.from_preset(several, tokenizer=None).multi_label
+
+
 # === Errors ===
 
-IDENTITY = "torch.nn.modules.linear.Identity"
 BROKEN = {
     "unknown module": ([("LSTM", {}, {})], {}, "module 'LSTM', and known are Transformer"),
     "no pooling": (

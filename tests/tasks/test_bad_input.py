@@ -220,6 +220,7 @@ def test_validation_split(classifier, share):
         (TextRegressor, {"sequence_length": 3}, "sequence_length=3"),
         (TextRegressor, {"sequence_length": 0}, "sequence_length=0"),
         (TextRegressor, {"padding": "none"}, "padding='none'"),
+        (TextRegressor, {"activation": "relu"}, "activation='relu'"),
         (TextRegressor, {"truncation": "last"}, "truncation='last'"),
         (FeatureExtractor, {"layers": "middle"}, "layers='middle'"),
         (FeatureExtractor, {"layers": 2}, "layers=2, but the backbone has 2"),
