@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from keras_lm import models, tasks
-from keras_lm.converters import CheckpointError
+from keras_lm.converters import CheckpointError, open_checkpoint
+from keras_lm.converters.sentence_transformers import read_inputs
 from keras_lm.tokenizers import Tokenizer
 
 pytestmark = pytest.mark.eager
@@ -192,6 +193,13 @@ def test_length(make, states, name, settings, tokenizer, length):
     files |= {f"sentence_{name}_config": settings} if name else {}
     folder, texts = make(files=files), ["a good film " * 20, "a"]
     assert_close(embed(folder, texts), [x.mean(0) for x in states(texts, length)])
+
+
+def test_a_network_without_limit_needs_a_length(make):
+    checkpoint = open_checkpoint(make(files={"tokenizer_config": {"model_max_length": 10**30}}))
+    with pytest.raises(CheckpointError, match="states no max_seq_length, and its network has no"):
+        read_inputs(checkpoint, None)
+    assert read_inputs(checkpoint, 2000)["sequence_length"] == 2000
 
 
 def test_lower_case_before_a_cased_vocabulary(make, states):
