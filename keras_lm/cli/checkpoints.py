@@ -33,8 +33,11 @@ def inspect_checkpoint(source):
         if checkpoint.format == "keras_lm":
             raise
         return found | {"model": None, "why": str(error), **_weights(checkpoint, r"(?!)")}
-    cls = presets.stated_task(checkpoint)
-    stated = presets.stated_arguments(checkpoint, cls) if cls else {}
+    try:
+        cls = presets.stated_task(checkpoint)
+        stated = presets.stated_arguments(checkpoint, cls) if cls else {}
+    except CheckpointError as error:  # a head that is not known
+        cls, stated, found = None, {}, found | {"why": str(error)}
     return found | {
         "model": backbone.__name__,
         "arguments": _arguments(checkpoint, converter),

@@ -12,8 +12,8 @@ from keras_lm.cli.terminal import megabytes, notes, say_rows
 @click.option(
     "--task",
     type=click.Choice([*TASKS]),
-    help="Load this head too.  [default: a classification or regression head if there is one, "
-    "otherwise backbone and tokenizer alone]",
+    help="Load this head too.  [default: a classification or regression head if there is one, or "
+    "the vectors of sentence-transformers, otherwise backbone and tokenizer alone]",
 )
 @overwrite_option
 def convert_command(source, preset, task, overwrite):
@@ -35,7 +35,7 @@ def convert_command(source, preset, task, overwrite):
 
     cls = choose_task(open_source(source), task)
     with notes():
-        # A feature extractor has no weights of its own: it brings backbone and tokenizer.
+        # By itself, a feature extractor has no weights: it brings backbone and tokenizer.
         loaded = (cls or tasks.FeatureExtractor).from_preset(source)
     if cls is None:
         presets.save(preset, loaded.backbone, tokenizer=loaded.tokenizer)

@@ -53,10 +53,19 @@ class Layers(click.ParamType):
 )
 @click.option(
     "--pooling",
-    type=click.Choice(["first", "mean", "max", "none"]),
-    help="Over the tokens of a text; none gives a vector a token.  [default: mean]",
+    type=click.Choice(["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]),
+    help="Over the tokens of a text; none gives a vector a token.  [default: what SOURCE states, "
+    "else mean]",
 )
-@click.option("--normalize", is_flag=True, default=None, help="Scale each vector to length 1.")
+@click.option(
+    "--normalize/--no-normalize",
+    default=None,
+    help="Scale each vector to length 1.  [default: what SOURCE states, else not]",
+)
+@click.option(
+    "--prompt",
+    help="What is put before each text, such as 'query: '.  [default: what SOURCE states]",
+)
 @batch_size_option
 @overwrite_option
 def features_command(source, texts, input_file, format, output, batch_size, overwrite, **options):
@@ -67,8 +76,9 @@ def features_command(source, texts, input_file, format, output, batch_size, over
       keras-lm features bert-base "a text" --output - --pooling none
       keras-lm features elmo --input texts.txt --output layers.npz --layers all
 
-    SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. Texts are read as `predict`
-    reads them.
+    SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME; of a folder of
+    sentence-transformers, the vectors are its own, unless --layers or --pooling asks for others.
+    Texts are read as `predict` reads them.
 
     \b
     numpy.load("vectors.npz") has "embedding", float32, rows in the order of the texts:
@@ -105,7 +115,7 @@ def load_extractor(source, options):
     from keras_lm.cli.sources import load_task
     from keras_lm.tasks import FeatureExtractor
 
-    arguments = {key: options[key] for key in ("layers", "pooling", "normalize")}
+    arguments = {key: options[key] for key in ("layers", "pooling", "normalize", "prompt")}
     arguments = {key: value for key, value in arguments.items() if value is not None}
     return load_task(source, FeatureExtractor, **arguments)
 

@@ -27,8 +27,8 @@ def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:
     return path
 
 
-def read_json(path: pathlib.Path) -> dict:
-    """Return the JSON object in a file; raise a CheckpointError if there is none."""
+def read_json(path: pathlib.Path, kind: type = dict) -> dict | list:
+    """Return the JSON object (or list) in a file; raise a CheckpointError if there is none."""
     require_file(path)
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -36,9 +36,10 @@ def read_json(path: pathlib.Path) -> dict:
         raise CheckpointError(
             f"{path} is not valid JSON ({error}). Copy or download it again."
         ) from error
-    if not isinstance(value, dict):
+    if not isinstance(value, kind):
         raise CheckpointError(
-            f"{path} should hold a JSON object and holds a {type(value).__name__}. "
+            f"{path} should hold a JSON {'object' if kind is dict else 'list'} and holds a "
+            f"{type(value).__name__}. "
             "Copy or download it again."
         )
     return value

@@ -7,6 +7,7 @@ from keras_lm import files
 from keras_lm.converters import hub
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.formats import FORMATS
+from keras_lm.converters.sentence_transformers import MODULES, network_folder
 from keras_lm.converters.tensors import LazyTensors
 
 
@@ -15,7 +16,9 @@ class Checkpoint:
     """An opened checkpoint.
 
     Attributes:
-        source, folder: what the user gave, for messages, and the local folder.
+        source, root: what the user gave, for messages, and the local folder.
+        folder: that of the network's files, `root` itself but in older layouts of
+            sentence-transformers.
         format: "keras_lm", "huggingface", "google" (variable names of TensorFlow 1, OpenAI's GPT-2
             too), "model_garden", "openai" (GPT's shards), "allennlp" (ELMo), "keras_hub", "fastai",
             "fairseq", "cove" or "word_vectors".
@@ -27,11 +30,17 @@ class Checkpoint:
     """
 
     source: str
+    root: pathlib.Path
     folder: pathlib.Path
     format: str
     config: dict
     tensors: LazyTensors
     variable_names: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether it is a folder of sentence-transformers."""
+        return self.format == "huggingface" and (self.root / MODULES).is_file()
 
     @property
     def weights(self) -> LazyTensors:
@@ -56,12 +65,14 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
         checkpoint.tensors["bert/pooler/dense/bias"]   # a NumPy array
     """
     source = str(source)
-    folder = find_folder(source)
+    root = _find_root(source)
+    folder = network_folder(root)
     for _, recognise in FORMATS:
         found = recognise(folder)
         if found is not None:
             format, config, entries, *variable_names = found
-            return Checkpoint(source, folder, format, config, LazyTensors(entries), *variable_names)
+            tensors = LazyTensors(entries)
+            return Checkpoint(source, root, folder, format, config, tensors, *variable_names)
     names = sorted(path.name for path in folder.iterdir())
     listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     raise CheckpointError(
@@ -73,12 +84,18 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
 def find_folder(source: str) -> pathlib.Path:
     """Return the local folder of a source, downloading it first if it is `hf://owner/name`.
 
+    In older layouts of sentence-transformers, that is the folder of the network in the source's.
+
     Args:
         source: a folder, or `hf://owner/name[@revision]`.
 
     Raises:
         FileNotFoundError, CheckpointError: there is no such folder, or it cannot be fetched.
     """
+    return network_folder(_find_root(source))
+
+
+def _find_root(source):
     if source.startswith(hub.PREFIX):
         return hub.fetch(source)
     folder = pathlib.Path(source).expanduser()

@@ -75,7 +75,7 @@ def _keras_lm(folder: pathlib.Path):
         config = read_json(folder / PRESET_CONFIG)
         check_preset(folder / PRESET_CONFIG, config)
         has_weights = "members" not in config  # else each of them is a preset of its own
-        return "keras_lm", config, _read_first(folder, SAFETENSORS) if has_weights else {}
+        return "keras_lm", config, read_first(folder, SAFETENSORS) if has_weights else {}
 
 
 def check_preset(path: pathlib.Path, config: dict):
@@ -114,7 +114,7 @@ def _keras_hub(folder: pathlib.Path):
     config = _read_config(folder, "config.json")
     if "registered_name" not in config and "class_name" not in config:
         return None
-    entries = _read_first(folder, KERAS_HUB)
+    entries = read_first(folder, KERAS_HUB)
     if (folder / "task.weights.h5").is_file():
         entries |= read_hdf5(folder / "task.weights.h5", prefix="task/")
     return "keras_hub", config, entries
@@ -160,7 +160,7 @@ def _hugging_face(folder: pathlib.Path):
             return None
     elif not config:
         config = _read_config(folder, _name_of_config(folder))
-    return "huggingface", config, _read_first(folder, weights)
+    return "huggingface", config, read_first(folder, weights)
 
 
 @recognises(
@@ -255,7 +255,7 @@ def _name_of_config(folder: pathlib.Path) -> str:
     return names[0] if names else fallback
 
 
-def _read_first(folder: pathlib.Path, readers: Readers) -> dict[str, Entry]:
+def read_first(folder: pathlib.Path, readers: Readers) -> dict[str, Entry]:
     """Read the first of the files that exists; raise a CheckpointError if none does."""
     for name, read in readers.items():
         if (folder / name).is_file():

@@ -5,8 +5,10 @@ import pathlib
 from keras_lm.converters.checked_files import CheckpointError
 
 PREFIX = "hf://"
-# Configurations, vocabularies and indexes: small, and they determine what else is needed.
+# Configurations, vocabularies and indexes: small, and they determine what else is needed; and the
+# dense layers of sentence-transformers.
 SMALL_FILES = ["*.json", "*.txt", "*.bpe", "*.model", "*.spm", "assets/*", "checkpoint"]
+SMALL_FILES += ["*_Dense/model.safetensors", "*_Dense/pytorch_model.bin"]
 # Exports for other runtimes, which repeat the weights or the configuration.
 OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "*.onnx", "*.msgpack"]
 # In the order of preference; the first whose files are in the repository is taken.
@@ -18,6 +20,8 @@ WEIGHTS = [
     ["*.ckpt*.index", "*.ckpt*.data-*-of-*"],
     ["model.pt"],
     ["tf_model.h5", "tf_model-*-of-*.h5"],
+    ["0_Transformer/model.safetensors"],
+    ["0_Transformer/pytorch_model.bin"],
 ]
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from keras_lm.converters.sentence_transformers import cross_encoder_activation
+
 # How the name of a Hugging Face class ends → its problem type; None where the configuration says.
 ARCHITECTURES = {
     "ForSequenceClassification": None,
@@ -24,11 +26,13 @@ class Labels:
             `"multiple_choice"` or `"question_answering"`, whose heads are of another form.
         is_stated: bool. False if the configuration names no head, so that the classes may be those
             of texts, as `problem_type` says, or of words.
+        activation: what sentence-transformers does to the logits, see `cross_encoder_activation`.
     """
 
     num_classes: int
     class_names: list | None = None
     problem_type: str = "single_label_classification"
+    activation: str | None = None
     is_stated: bool = True
 
 
@@ -71,14 +75,19 @@ def huggingface_labels(checkpoint, *weights):
         class_names = None  # the library's placeholders
     else:
         class_names = _told_apart(class_names)
+    activation = cross_encoder_activation(checkpoint, num_classes)
     problem_type = found[0] or config.get("problem_type")
-    if problem_type is None:
-        problem_type = "regression" if num_classes == 1 else "single_label_classification"
+    if problem_type is None and num_classes == 1:
+        problem_type = "regression"
+    elif problem_type is None:
+        kind = "multi" if activation == "sigmoid" else "single"
+        problem_type = f"{kind}_label_classification"
     # RoBERTa's and DistilBERT's heads of texts have a layer more.
     is_of_texts = (
         weight.endswith("out_proj.weight") or "pre_classifier.weight" in checkpoint.tensors
     )
-    return Labels(num_classes, class_names, problem_type, bool(stated) or is_of_texts)
+    is_stated = bool(stated) or is_of_texts
+    return Labels(num_classes, class_names, problem_type, activation, is_stated)
 
 
 def _told_apart(names):

@@ -6,7 +6,14 @@ Shapes: B batch, S sequence, D width of a vector.
 import keras
 from keras import ops
 
-from keras_lm.layers import EachTokenClassifier, PooledClassifier, ScalarMix, SpanHead
+from keras_lm.layers import (
+    Dense,
+    EachTokenClassifier,
+    PooledClassifier,
+    ScalarMix,
+    SpanHead,
+    get_activation,
+)
 from keras_lm.layers.recurrent import BidirectionalLSTM
 from keras_lm.models.backbone import Backbone
 
@@ -24,7 +31,7 @@ LAYERS = {
     "scalar_mix": slice(None),
     "all": slice(None),
 }
-POOLINGS = ("first", "mean", "max", "none")
+POOLINGS = ("first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none")
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -48,11 +55,11 @@ class FeatureBackbone(Backbone):
         feature_dropout=0.0,
         num_lstm_layers=0,
         lstm_dim=768,
+        projections=None,
         name="feature_backbone",
     ):
         chosen = _choose(backbone.hidden_states, layers)
-        if pooling not in POOLINGS:
-            raise ValueError(f"pooling={pooling!r}: use one of {POOLINGS}.")
+        _check_pooling(pooling, projections)
         if num_mixes < 1 or (num_mixes > 1 and layers != "scalar_mix"):
             raise ValueError(
                 f"num_mixes={num_mixes} with layers={layers!r}: pass 1, or layers='scalar_mix' and "
@@ -93,6 +100,7 @@ class FeatureBackbone(Backbone):
             "feature_dropout": feature_dropout,
             "num_lstm_layers": num_lstm_layers,
             "lstm_dim": lstm_dim,
+            "projections": projections,
         }
         self.gives_several = layers == "all" or isinstance(layers, list) or num_mixes > 1
         # A model of the chosen states alone: the blocks after them are neither run nor exported.
@@ -113,6 +121,7 @@ class FeatureBackbone(Backbone):
             BidirectionalLSTM(lstm_dim // 2, dtype=backbone.dtype_policy, name=f"feature_lstm_{i}")
             for i in range(num_lstm_layers)
         ]
+        self.projections = [_projection(i, **each) for i, each in enumerate(projections or [])]
         self.finish(backbone.config)
 
     def forward(self, training=None, **inputs):
@@ -134,22 +143,17 @@ class FeatureBackbone(Backbone):
         for lstm in self.lstms:
             x, _ = lstm(vectors[0], padding_mask=mask)
             vectors = [self.dropout(ops.cast(x, "float32"), training=training)]
+        for projection in self.projections:
+            vectors = [projection(x) for x in vectors]
         x = ops.stack(vectors, axis=-2) if self.gives_several else vectors[0]
         x = ops.normalize(x, axis=-1, order=2) if self.normalize else x
         return {"sequence_output" if self.pooling == "none" else "pooled_output": x}
 
     def _pool(self, x, mask):
         """(B, S, D) and (B, S, 1) → (B, D), or (B, S, D) without padding."""
-        if self.pooling == "none":
-            return x * mask
-        if self.pooling == "max":
-            # A row that is all padding has no maximum: it becomes zeros.
-            return ops.where(ops.any(mask > 0, axis=1), ops.max(x + (mask - 1) * 1e4, axis=1), 0.0)
-        if self.pooling == "first":
-            # (B, 1, 1): padding may be on the left. LiteRT has argmax of integers only.
-            first = ops.argmax(ops.cast(mask, "int32"), axis=1, keepdims=True)
-            return ops.take_along_axis(x, first, axis=1)[:, 0]
-        return ops.sum(x * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0)
+        names = self.pooling if isinstance(self.pooling, list) else [self.pooling]
+        pooled = [_pooled(name, x, mask) for name in names]
+        return ops.concatenate(pooled, axis=-1) if len(pooled) > 1 else pooled[0]
 
     def make_head(self, kind, **options):
         """Return a linear layer on the vectors, if there is one per text, or one per token."""
@@ -183,6 +187,54 @@ class FeatureBackbone(Backbone):
     def from_config(cls, config, custom_objects=None):
         backbone = keras.saving.deserialize_keras_object(config["backbone"], custom_objects)
         return cls(**(config | {"backbone": backbone}))
+
+
+def _check_pooling(pooling, projections):
+    several = [name for name in POOLINGS if name != "none"]
+    is_list = isinstance(pooling, list)
+    names, known = (pooling, several) if is_list else ([pooling], POOLINGS)
+    if not names or any(name not in known for name in names):
+        raise ValueError(f"pooling={pooling!r}: use one of {POOLINGS}, or a list of {several}.")
+    if projections and pooling == "none":
+        raise ValueError(
+            f"projections={projections!r} with pooling='none': they read one vector a text, so "
+            "pass another pooling, or projections=None."
+        )
+
+
+def _projection(number, output_dim=None, activation="linear", use_bias=True, **unknown):
+    if unknown or type(output_dim) is not int or output_dim < 1 or type(activation) is not str:
+        raise ValueError(
+            f"projections[{number}] has output_dim={output_dim!r}, activation={activation!r} and "
+            f"the unknown keys {[*unknown]}: pass a dict of output_dim, an int of 1 or more, and "
+            "perhaps activation, such as 'tanh', and use_bias."
+        )
+    return Dense(
+        output_dim,
+        activation=get_activation(activation),
+        use_bias=use_bias,
+        dtype="float32",
+        name=f"projection_{number}",
+    )
+
+
+def _pooled(name, x, mask):
+    """(B, S, D) and (B, S, 1) → (B, D) by the pooling of this name; see `FeatureBackbone._pool`."""
+    if name == "none":
+        return x * mask
+    if name == "max":
+        # A row that is all padding has no maximum: it becomes zeros.
+        return ops.where(ops.any(mask > 0, axis=1), ops.max(x + (mask - 1) * 1e4, axis=1), 0.0)
+    if name in ("first", "last"):
+        # Padding may be on the left. LiteRT has argmax of integers only, of equal ones the first.
+        real = ops.cast(mask, "int32")
+        places = real if name == "first" else ops.cumsum(real, axis=1)
+        place = ops.argmax(places, axis=1, keepdims=True)  # (B, 1, 1)
+        return ops.take_along_axis(x, place, axis=1)[:, 0]
+    if name == "weighted_mean":
+        mask = mask * ops.cumsum(mask, axis=1)  # the first token weighs 1, the second 2
+    total, count = ops.sum(x * mask, axis=1), ops.maximum(ops.sum(mask, axis=1), 1.0)
+    return total / (ops.sqrt(count) if name == "mean_sqrt_len" else count)
 
 
 def _choose(states, layers):

@@ -9,8 +9,10 @@ from contextlib import contextmanager, nullcontext
 from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.formats import PRESET_CONFIG, check_preset
+from keras_lm.converters.sentence_transformers import read_projections
 from keras_lm.presets.claims import check_claims, check_classes
 from keras_lm.presets.recognition import (
+    SameNames,
     encoder_or_all,
     read_arguments,
     reading,
@@ -81,7 +83,9 @@ def load_task(source, cls, load_weights=True, **arguments):
     is_published = checkpoint.format == "huggingface"
     if is_published and cls.parses_special and declares_tokens(checkpoint.folder):
         mine = {"parse_special": True} | mine
-    stated = stated_arguments(checkpoint, cls)
+    stated = stated_arguments(checkpoint, cls, mine)
+    # Dense layers that a folder describes have files of their own.
+    has_files = checkpoint.has_modules and stated and "projections" in stated.keys() - mine.keys()
     mine, is_fresh = _with_stated(mine, stated)
     with reading(checkpoint, f"the description of a {cls.__name__}") if stated else nullcontext():
         task = cls.from_parts(backbone, **mine)
@@ -89,7 +93,8 @@ def load_task(source, cls, load_weights=True, **arguments):
     if load_weights:
         fresh = [v.path for v in task.weights if is_fresh and v.path.startswith(cls.FRESH)]
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
-        _load_weights(checkpoint, converter.names, task, fresh)
+        dense = read_projections(checkpoint) if has_files else {}
+        _load_weights(checkpoint, converter.names, task, fresh, dense)
     return task.with_fine_tuning_tokens() if grows else task
 
 
@@ -224,15 +229,19 @@ def _with_stated(mine, stated):
     is_fresh = classes is not None and classes != stated.get("num_classes")
     if is_fresh:
         stated = {k: v for k, v in stated.items() if k not in ("num_classes", "class_names")}
+    if mine.keys() & {"layers", "pooling"}:  # for other vectors than those that were normalised
+        stated = {k: v for k, v in stated.items() if k not in ("normalize", "projections")}
     return stated | mine, is_fresh
 
 
-def _load_weights(checkpoint, names, model, fresh):
+def _load_weights(checkpoint, names, model, fresh, beside=()):
     """Copy the checkpoint's tensors into a model, and warn of missing and unused ones.
 
-    `fresh` lists the paths of variables that keep their random values.
+    `fresh` lists the paths of variables that keep their random values; `beside` are tensors by
+    their paths.
     """
     variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
+    SameNames({}, {}).load({path: variables.pop(path) for path in beside}, beside)
     needed = {v.path for v in innermost_backbone(model).weights}
     missing, unused = names.load(variables, checkpoint.weights)
     _check_output_matrix(checkpoint, names.untied(unused), model)

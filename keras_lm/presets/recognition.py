@@ -35,7 +35,7 @@ RELATED = {
 }
 
 
-class _SameNames(NameTable):
+class SameNames(NameTable):
     """A preset's tensors have the names of our variables."""
 
     def sources(self, path):
@@ -150,7 +150,7 @@ def _stored(checkpoint):
             f"{path} names the backbone {name!r}: this keras_lm has {sorted(BACKBONES)}. A class "
             "of your own is known once its module is imported."
         )
-    return [(BACKBONES[name], Converter(None, None, _SameNames({}, {})))]
+    return [(BACKBONES[name], Converter(None, None, SameNames({}, {})))]
 
 
 def _match(checkpoint, cls, kind):
@@ -178,11 +178,12 @@ def stated_task(checkpoint):
     return next((c for c in TASKS.values() if stated_arguments(checkpoint, c) is not None), None)
 
 
-def stated_arguments(checkpoint, cls):
+def stated_arguments(checkpoint, cls, given=None):
     """Return the arguments of a task that a checkpoint states, or None without such a head.
 
     Args:
         checkpoint, cls: `keras_lm.converters.Checkpoint`, and class of the task.
+        given: dict of the user's arguments, which count more.
     """
     if checkpoint.format == "keras_lm":
         stored = checkpoint.config.get("task")
@@ -190,4 +191,11 @@ def stated_arguments(checkpoint, cls):
     _, converter = recognise(checkpoint)
     with reading(checkpoint, "its description of labels"):
         labels = converter.labels(checkpoint)
-    return None if labels is None else cls.arguments_from_checkpoint(labels)
+    if labels is not None:
+        return cls.arguments_from_checkpoint(labels)
+    if not checkpoint.has_modules or not hasattr(cls, "arguments_from_modules"):
+        return None
+    given = given or {}
+    limit = read_arguments(checkpoint, converter).get("max_sequence_length")
+    with reading(checkpoint, "its description of modules"):
+        return cls.arguments_from_modules(checkpoint, given.get("sequence_length") or limit, given)

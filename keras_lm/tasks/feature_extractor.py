@@ -1,7 +1,9 @@
 """Features: a backbone's hidden states, chosen, mixed and pooled into vectors."""
 
 import keras
+import tensorflow as tf
 
+from keras_lm.converters.sentence_transformers import read_head, read_inputs
 from keras_lm.models.feature_backbone import FeatureBackbone
 from keras_lm.packers import Texts
 from keras_lm.tasks.task import Task
@@ -17,8 +19,10 @@ class FeatureExtractor(Task):
             `"concat_embedding_last"` (CoVe's: a word's vector, then its vector in context);
             `"scalar_mix"` (ELMo's learned mix of all, including the embedding); an int, the index
             of a hidden state; or `"all"` or a list of int, for a vector each.
-        pooling: over the tokens of a text: `"first"`, `"mean"`, `"max"`, or `"none"` for a vector
-            per token. Padding is excluded; its vectors are zero with `"none"`.
+        pooling: over the tokens of a text: `"first"`, `"last"`, `"mean"`, `"mean_sqrt_len"` (the
+            sum over the square root of their number), `"weighted_mean"` (by places, from 1),
+            `"max"`, a list of these for all one after the other; or `"none"` for a vector per
+            token. Padding is excluded; its vectors are zero with `"none"`.
         normalize: bool. Scale each vector to length 1, as usual for sentence embeddings.
         regularization, layer_norm: of `"scalar_mix"`, see `keras_lm.layers.ScalarMix`. Layers are
             normalised by the statistics of the tokens; AllenNLP's include the sentences'
@@ -29,6 +33,10 @@ class FeatureExtractor(Task):
         num_lstm_layers, lstm_dim: int. Bidirectional LSTMs over the vectors, with pooling
             `"none"`, and the width of both directions together: for a task on frozen features to
             learn. BERT's tagger has two of 768 on `"concat_last_four"`.
+        projections: list of dict. Dense layers after pooling, of `output_dim` units, an
+            `activation` such as `"tanh"` (none by default) and a bias, if not `use_bias=False`.
+        prompt: str. What is put before each text, such as `"query: "`.
+        lowercase: bool. Lower-case texts before the tokenizer reads them.
         backbone, **arguments: see `Task`.
 
     Call: `task(inputs)` returns (B, D), or (B, S, D) with pooling `"none"`, float32. Several
@@ -37,18 +45,25 @@ class FeatureExtractor(Task):
     If the tokenizer splits texts into words only (ELMo's), texts may also be lists of words, and an
     export has the signatures `default`, for strings, and `tokens`, for words.
 
+    Of a folder of the library sentence-transformers, `from_preset` takes pooling, dense layers,
+    `normalize`, `sequence_length`, the default prompt and `lowercase`, so that vectors are those of
+    `SentenceTransformer(folder).encode(texts)`; what is not known there is an error that names it.
+    An argument counts more than a folder or a preset; with `layers` or `pooling`, neither the dense
+    layers nor the `normalize` found there apply, and of such a folder no pooling.
+
     As the backbone of another task, it lets that learn a linear layer on its vectors, and the
-    scalar mix and LSTMs with it. `extractor.backbone.trainable = False` freezes the backbone
-    (BERT's feature-based approach).
+    scalar mix, LSTMs and projections with it; texts are read as that task says.
+    `extractor.backbone.trainable = False` freezes the backbone (BERT's feature-based approach).
 
     Raises:
         ValueError: if `layers` or `pooling` has another value, the backbone has too few layers,
             they differ in width and cannot be mixed or stacked, or LSTMs are to read pooled vectors
-            or have an odd width; or the backbone is an encoder-decoder: pass its encoder.
+            or have an odd width, or projections token by token; or the backbone is an
+            encoder-decoder: pass its encoder.
 
     Example:
 
-        extractor = keras_lm.tasks.FeatureExtractor.from_preset(SOURCE, pooling="mean")
+        extractor = keras_lm.tasks.FeatureExtractor.from_preset(SOURCE)
         extractor.embed(["a sentence"])["embedding"].shape  # (1, 384)
 
     Source: BERT, https://arxiv.org/abs/1810.04805, section 5.3, table 7; ELMo,
@@ -70,9 +85,13 @@ class FeatureExtractor(Task):
         feature_dropout=0.0,
         num_lstm_layers=0,
         lstm_dim=768,
+        projections=None,
+        prompt=None,
+        lowercase=False,
         **arguments,
     ):
         super().__init__(backbone, **arguments)
+        self.prompt, self.lowercase = prompt, lowercase
         self.features = FeatureBackbone(
             backbone,
             layers,
@@ -84,9 +103,15 @@ class FeatureExtractor(Task):
             feature_dropout,
             num_lstm_layers,
             lstm_dim,
+            projections,
         )
         self.predicts_sequences = pooling == "none"
         self._finish()
+        if (prompt or lowercase) and self.packer.takes_words:
+            raise ValueError(
+                f"prompt={prompt!r} and lowercase={lowercase} with {type(self.tokenizer).__name__}:"
+                " it reads lists of words, too, so leave them out."
+            )
 
     pooling = property(lambda self: self.features.pooling, doc="See the class.")
     output = property(
@@ -95,8 +120,31 @@ class FeatureExtractor(Task):
     )
     mixes = property(lambda self: self.features.mixes, doc="The layers that weigh hidden states.")
 
+    @classmethod
+    def arguments_from_modules(cls, checkpoint, limit, given):
+        """Return the arguments that a folder of sentence-transformers states.
+
+        `limit` is the number of tokens that the backbone has positions for, or None; `given` is a
+        dict of the user's arguments.
+        """
+        stated = read_inputs(checkpoint, limit)
+        if given.keys().isdisjoint(("layers", "pooling")):
+            stated |= read_head(checkpoint, has_prompt=bool((stated | given)["prompt"]))
+        return stated
+
     def get_arguments(self):
-        return super().get_arguments() | self.features.get_arguments()
+        own = {"prompt": self.prompt, "lowercase": self.lowercase}
+        return super().get_arguments() | self.features.get_arguments() | own
+
+    def preprocess(self, columns, tokenize=None):
+        tokenize = tokenize or self.tokenize
+        return super().preprocess(columns, lambda text: tokenize(self._prepared(text)))
+
+    def _prepared(self, text):
+        text = tf.strings.join([self.prompt, text]) if self.prompt else text
+        # LiteRT cannot lower-case, except in the tokenizer.
+        is_left = self.lowercase and not getattr(self.tokenizer, "lowercase", False)
+        return tf.strings.lower(text, encoding="utf-8") if is_left else text
 
     def call(self, inputs, training=None):
         (vectors,) = self.features(self._backbone_inputs(inputs), training=training).values()

@@ -14,13 +14,21 @@ class TextRegressor(Task):
     """Predict a number for each text, or pair of texts.
 
     Args:
+        activation: `"sigmoid"` for numbers from 0 to 1, or None for any.
         symmetric, lm_loss_weight: see `TextClassifier`.
         backbone, **arguments: see `Task`.
+
+    A cross-encoder of sentence-transformers with one output is such a task, for pairs. `activation`
+    is what its folder states, so that scores are those of `CrossEncoder(folder).predict(pairs)`.
+    Folders of older versions do not state the sigmoid that is done then: pass it.
 
     In a first `fit` on lists or arrays, a new head begins with the mean of all labels, which its
     bias would take most of a short training to reach.
 
-    Call: `task(inputs)` returns (B, 1), float32.
+    Call: `task(inputs)` returns (B, 1), float32, after the activation.
+
+    Raises:
+        ValueError: if `activation` is another one.
 
     Example:
 
@@ -31,8 +39,15 @@ class TextRegressor(Task):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.1 (STS-B).
     """
 
-    def __init__(self, backbone, symmetric=False, lm_loss_weight=None, **arguments):
+    activation = None  # of an ensemble; its members have their own
+
+    def __init__(
+        self, backbone, symmetric=False, lm_loss_weight=None, activation=None, **arguments
+    ):
+        if activation not in (None, "sigmoid"):
+            raise ValueError(f"activation={activation!r}: pass 'sigmoid', or None for any number.")
         super().__init__(backbone, **arguments)
+        self.activation = activation
         self.recipe = GPTRecipe(self, symmetric, lm_loss_weight)
         self.rows, self.lm_head = self.recipe.rows, self.recipe.lm_head
         self.head = self.add_head("classification", num_classes=1)
@@ -40,10 +55,18 @@ class TextRegressor(Task):
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        return {} if labels.num_classes == 1 and labels.problem_type in ONE_TEXT else None
+        if labels.num_classes != 1 or labels.problem_type not in ONE_TEXT:
+            return None
+        is_linear = labels.activation in (None, "linear")
+        return {} if is_linear else {"activation": labels.activation}
 
     def get_arguments(self):
-        return super().get_arguments() | self.recipe.get_arguments()
+        own = self.recipe.get_arguments() | {"activation": self.activation}
+        return super().get_arguments() | own
+
+    def call(self, inputs, training=None):
+        outputs = super().call(inputs, training)
+        return outputs if self.activation is None else keras.ops.sigmoid(outputs)
 
     def default_loss(self):
         return keras.losses.MeanSquaredError()
@@ -64,6 +87,12 @@ class TextRegressor(Task):
             raise ValueError(f"labels has shape {labels.shape}: pass one number per row.")
         for row in np.flatnonzero(~np.isfinite(labels.reshape(-1)))[:1]:
             raise ValueError(f"labels[{row}]={labels.reshape(-1)[row]} is not a finite number.")
+        is_reached = (labels >= 0) & (labels <= 1) | (self.activation is None)
+        for row in np.flatnonzero(~is_reached)[:1]:
+            raise ValueError(
+                f"labels[{row}]={labels.reshape(-1)[row]}, and a sigmoid gives 0 to 1: scale the "
+                "labels, or make the task with activation=None."
+            )
         return labels.reshape(-1, 1)
 
     def prepare_label_tensor(self, labels):
@@ -73,7 +102,8 @@ class TextRegressor(Task):
     def start_from(self, labels):
         weights = self.head.weights
         biases = [v for v in weights if v.path.endswith("/bias") and v.shape == (1,)]
-        if labels is None or not biases or np.any(biases[-1].numpy()):  # GPT's head has none
+        is_begun = not biases or np.any(biases[-1].numpy())  # GPT's head has none
+        if labels is None or is_begun or self.activation:
             return
         mean = np.mean(self.prepare_labels(labels_from_user(labels, len(labels))))
         biases[-1].assign([mean / 2 if self.recipe.symmetric else mean])  # both orders are summed

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -53,6 +54,19 @@ def test_without_a_head_backbone_and_tokenizer_are_written(run, tiny, tmp_path):
     np.testing.assert_array_equal(
         loaded.embed(texts)["embedding"], before.embed(texts)["embedding"]
     )
+
+
+def test_vectors_of_sentence_transformers_come_along(run, published, tmp_path):
+    source = shutil.copytree(published["bert"], tmp_path / "source")
+    modules = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    types = "sentence_transformers.models"
+    modules = [{"type": f"{types}.{kind}", "path": path} for kind, path in modules.items()]
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    assert "task        FeatureExtractor" in run("convert", source, tmp_path / "new")
+    task = config_of(tmp_path / "new")["task"]["arguments"]
+    assert (task["pooling"], task["normalize"], task["sequence_length"]) == ("last", True, 40)
 
 
 def test_task_chooses_another_head(run, fail, published, tiny, tmp_path):

@@ -123,11 +123,12 @@ def test_vectors_are_those_of_the_library(run, tiny, embed, write, tmp_path):
     file = write("texts.txt", "\n".join(TEXTS) + "\n")
     output = tmp_path / "vectors.npz"
     options = ["--layers", "0", "--pooling", "max", "--normalize", "--batch-size", 4]
+    options += ["--prompt", "a good "]
     assert run("features", tiny, "--input", file, "--output", output, *options) == ""
     found = np.load(output)
     assert found.files == ["embedding"]
     assert found["embedding"].dtype == np.float32
-    expected = embed(layers=0, pooling="max", normalize=True)
+    expected = embed(layers=0, pooling="max", normalize=True, prompt="a good ")
     np.testing.assert_allclose(found["embedding"], expected, atol=1e-6)
     assert {path.name for path in tmp_path.iterdir()} == {"texts.txt", "vectors.npz"}
 

@@ -167,6 +167,15 @@ def test_checkpoint_of_another_model_is_still_described(inspect, goldens, tmp_pa
     assert found["tensors"] > 10
 
 
+def test_checkpoint_with_an_unknown_head_is_still_described(inspect, goldens, tmp_path):
+    folder = shutil.copytree(goldens("bert"), tmp_path / "folder")
+    modules = [{"type": "sentence_transformers.models.LSTM", "path": "1_LSTM"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    found = inspect(folder)
+    assert (found["model"], found["task"]) == ("BertBackbone", None)
+    assert "has the module 'LSTM'" in found["why"]
+
+
 def test_a_damaged_configuration_has_clear_words(fail, goldens, tmp_path):
     shutil.copytree(goldens("bert"), tmp_path / "bert")
     config = json.loads((tmp_path / "bert" / "config.json").read_text())

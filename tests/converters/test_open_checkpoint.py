@@ -334,6 +334,28 @@ def test_hub_falls_back_to_pickles(monkeypatch, tmp_path):
     assert calls[-1] == ("someone/bert", None)
 
 
+@pytest.mark.parametrize("layout", ["", "0_Transformer/"])
+def test_hub_fetches_the_modules_of_sentence_transformers(monkeypatch, tmp_path, layout):
+    weights = (GOLDENS / "torch-formats" / "zip.bin").read_bytes()
+    types = {layout: "Transformer", "2_Dense": "Dense"}
+    types = {path: f"sentence_transformers.models.{kind}" for path, kind in types.items()}
+    modules = [{"type": kind, "path": path} for path, kind in types.items()]
+    files = {
+        "config.json": json.dumps({"__version__": "0.4.1"}).encode(),
+        "modules.json": json.dumps(modules).encode(),
+        f"{layout}config.json": json.dumps(BERT).encode(),
+        f"{layout}pytorch_model.bin": weights,
+        "2_Dense/config.json": b"{}",
+        "2_Dense/pytorch_model.bin": weights,
+    }
+    fake_hub(monkeypatch, tmp_path, files)
+    checkpoint = open_checkpoint("hf://someone/sentences")
+    assert (checkpoint.root, checkpoint.folder) == (tmp_path, tmp_path / layout)
+    assert "dense.weight" in checkpoint.tensors
+    assert checkpoint.config == BERT
+    assert all((tmp_path / name).is_file() for name in files)
+
+
 def test_hub_errors(monkeypatch):
     def snapshot_download(*args, **kwargs):
         raise huggingface_hub.errors.LocalEntryNotFoundError("no network\nand a long story")

@@ -86,7 +86,7 @@ TASKS = {
         tasks.FeatureExtractor(backbone(), layers="scalar_mix"), text_pair=True, **a
     ),
     "vectors of tokens": lambda backbone, **a: tasks.FeatureExtractor(
-        backbone(), pooling="none", **a
+        backbone(), pooling="none", prompt="a good ", **a
     ),
     "fill mask": lambda backbone, **a: tasks.MaskedLM(backbone(), **a),
     "pretrainer of pairs": lambda backbone, **a: tasks.Pretrainer(backbone(), text_pair=True, **a),

@@ -24,8 +24,12 @@ CASES = {
         backbone, padding="fixed", sequence_length=9, **a
     ),
     "tagger": lambda backbone, **a: tasks.TokenClassifier(backbone, class_names=["O", "B-X"], **a),
-    "first vector": lambda backbone, **a: tasks.FeatureExtractor(
-        backbone, pooling="first", normalize=True, **a
+    "vectors of every pooling": lambda backbone, **a: tasks.FeatureExtractor(
+        backbone,
+        pooling=["first", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"],
+        projections=[{"output_dim": 8, "activation": "tanh"}, {"output_dim": 4, "use_bias": False}],
+        normalize=True,
+        **a,
     ),
 }
 
@@ -36,7 +40,7 @@ CASES = {
         "multi-label pairs",
         pytest.param("regressor, fixed length", marks=[pytest.mark.slow, pytest.mark.eager]),
         pytest.param("tagger", marks=[pytest.mark.slow, pytest.mark.eager]),
-        pytest.param("first vector", marks=pytest.mark.thorough),
+        pytest.param("vectors of every pooling", marks=pytest.mark.thorough),
     ],
 )
 def test_answers_as_the_task(case, make_backbone, tokenizer, texts, tmp_path):

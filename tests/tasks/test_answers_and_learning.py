@@ -234,7 +234,10 @@ LAYERS = {
 }
 POOLINGS = {
     "first": lambda x: x[0],
+    "last": lambda x: x[-1],
     "mean": lambda x: x.mean(0),
+    "mean_sqrt_len": lambda x: x.sum(0) / np.sqrt(len(x)),
+    "weighted_mean": lambda x: np.average(x, axis=0, weights=1 + np.arange(len(x))),
     "max": lambda x: x.max(0),
     "none": lambda x: x,
 }
@@ -292,7 +295,7 @@ def test_features_of_nothing_but_padding_are_zero_or_finite(make, four_layers, p
     assert np.isfinite(task(nothing)).all()
 
 
-@pytest.mark.parametrize("pooling", ["first", "mean", "max"])
+@pytest.mark.parametrize("pooling", [name for name in POOLINGS if name != "none"])
 def test_features_ignore_padding_on_the_left(make, four_layers, pooling):
     task = make(FeatureExtractor, four_layers, pooling=pooling)
     right = {"token_ids": [[7, 8, 9, 0, 0]], "padding_mask": [[1, 1, 1, 0, 0]]}

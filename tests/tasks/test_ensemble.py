@@ -74,7 +74,8 @@ def test_several_labels(make, texts):
 @pytest.mark.eager
 def test_preset(make, texts, tmp_path):
     pairs = (texts[:3], texts[1:4])
-    members = [shaken(make(TextRegressor, text_pair=True)) for _ in range(3)]
+    options = ({}, {"activation": "sigmoid"}, {})
+    members = [shaken(make(TextRegressor, text_pair=True, **each)) for each in options]
     Ensemble(members).save_to_preset(tmp_path / "preset")
     expected = np.mean([each.regress(pairs)["scores"] for each in members], axis=0)
     for cls in (Task, Ensemble, TextRegressor):
@@ -82,6 +83,7 @@ def test_preset(make, texts, tmp_path):
         assert isinstance(loaded, Ensemble)
         assert len(loaded.members) == 3
     np.testing.assert_allclose(loaded.regress(pairs)["scores"], expected, atol=1e-6)
+    np.testing.assert_array_equal(loaded.prepare_labels(np.array([2.0])), [[2.0]])
     with pytest.raises(ValueError, match="and no TextClassifier"):
         TextClassifier.from_preset(tmp_path / "preset")
     with pytest.raises(CheckpointError, match="such as member_0"):

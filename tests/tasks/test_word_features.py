@@ -97,6 +97,12 @@ def test_wrong_numbers_of_mixes_are_refused(mixer):
         TokenClassifier(mixer, num_classes=2)
 
 
+@pytest.mark.parametrize("arguments", [{"prompt": "a"}, {"lowercase": True}])
+def test_lists_of_words_have_no_prompt_and_keep_their_case(mixer, arguments):
+    with pytest.raises(ValueError, match="with CharacterTokenizer: it reads lists of words, too"):
+        FeatureExtractor(mixer.backbone, tokenizer=mixer.tokenizer, **arguments)
+
+
 @pytest.mark.slow
 @pytest.mark.eager
 def test_tagger_learns_over_frozen_layers_and_comes_back(source, tmp_path):

@@ -1,0 +1,435 @@
+"""Folders of sentence-transformers: vectors as its own modules compute them, here in NumPy."""
+
+import json
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from keras_lm import models, tasks
+from keras_lm.converters import CheckpointError, open_checkpoint
+from keras_lm.converters.sentence_transformers import read_inputs
+from keras_lm.tokenizers import Tokenizer
+
+pytestmark = pytest.mark.eager
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [*SPECIAL, "query", ":", "a", "good", "film", "was", "Paris", "paris", "!"]
+TEXTS = ["Paris was a good film !", "a film", ""]
+IDENTITY = "torch.nn.modules.linear.Identity"
+TANH = "torch.nn.modules.activation.Tanh"
+FLAGS = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens")
+FLAGS = [f"pooling_mode_{flag}" for flag in (*FLAGS, "lasttoken")]
+# In the order in which sentence-transformers joins them; x is (S, D) without padding.
+POOLINGS = {
+    "cls": lambda x: x[0],
+    "max": lambda x: x.max(0),
+    "mean": lambda x: x.mean(0),
+    "mean_sqrt_len_tokens": lambda x: x.sum(0) / len(x) ** 0.5,
+    "weightedmean": lambda x: np.average(x, axis=0, weights=np.arange(len(x)) + 1),
+    "lasttoken": lambda x: x[-1],
+}
+
+
+@pytest.fixture(scope="module")
+def network(goldens, tmp_path_factory):
+    """A folder with the first block of a BERT, without heads; its vocabulary is cased."""
+    folder = tmp_path_factory.mktemp("network")
+    tensors = load_file(goldens("bert") / "model.safetensors")
+    of_first = re.compile(r"bert\.(embeddings|encoder\.layer\.0|pooler)\.")
+    tensors = {name: value for name, value in tensors.items() if of_first.match(name)}
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((goldens("bert") / "config.json").read_text())
+    write(folder / "config.json", config | {"num_hidden_layers": 1})
+    words = WORDS + [f"[unused{i}]" for i in range(211 - len(WORDS))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    write(folder / "tokenizer_config.json", {"do_lower_case": False, "model_max_length": 512})
+    return folder
+
+
+@pytest.fixture
+def make(network, tmp_path):
+    """`make(pooling, *modules, …)` writes a folder: modules are (class, configuration, tensors).
+
+    `files` are further JSON files, by their paths without `.json`.
+    """
+
+    def make(pooling=None, *modules, layout="", files=(), root="sentence_transformers.models"):
+        folder = tmp_path / "folder"
+        shutil.copytree(network, folder / layout)
+        modules = [("Pooling", pooling or {}, {}), *modules]
+        entries = [{"idx": 0, "name": "0", "path": layout, "type": f"{root}.Transformer"}]
+        for number, (kind, config, tensors) in enumerate(modules, 1):
+            path = f"{number}_{kind}"
+            entry = {"idx": number, "name": str(number), "path": path, "type": f"{root}.{kind}"}
+            entries.append(entry)
+            (folder / path).mkdir()
+            if config is not None:
+                write(folder / path / "config.json", config)
+            if tensors:
+                save_file(tensors, folder / path / "model.safetensors")
+        write(folder / "modules.json", entries)
+        for name, content in dict(files).items():
+            write(folder / f"{name}.json", content)
+        return folder
+
+    return make
+
+
+def write(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def dense(inputs, outputs, bias=True, activation_function=TANH, **config):
+    """A module with random weights; its seed is its width."""
+    random = np.random.default_rng(outputs)
+    tensors = {"linear.weight": random.normal(size=(outputs, inputs)).astype("float32")}
+    if bias:
+        tensors["linear.bias"] = random.normal(size=outputs).astype("float32")
+    config |= {"in_features": inputs, "out_features": outputs, "bias": bias}
+    return "Dense", config | {"activation_function": activation_function}, tensors
+
+
+@pytest.fixture(scope="module")
+def states(network):
+    """A function from texts to the network's output (S, D) for each, special tokens too."""
+    backbone = models.Backbone.from_preset(network)
+    tokenizer = Tokenizer.from_preset(network)
+
+    def states(texts, length=40):
+        for ids in tokenizer(texts).to_list():
+            ids = [2, *ids[: length - 2], 3]
+            yield backbone({"token_ids": [ids]})["sequence_output"].numpy()[0]
+
+    return states
+
+
+def embed(folder, texts=TEXTS, **arguments):
+    return tasks.FeatureExtractor.from_preset(folder, **arguments).embed(texts)["embedding"]
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+# === Pooling ===
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_each_pooling(make, states, name):
+    flags = dict.fromkeys(FLAGS, False) | {FLAGS[[*POOLINGS].index(name)]: True}
+    folder = make({"word_embedding_dimension": 48} | flags)
+    assert_close(embed(folder), [POOLINGS[name](x) for x in states(TEXTS)])
+
+
+@pytest.mark.parametrize(
+    "config, names",
+    [
+        ({}, ["mean"]),
+        (dict.fromkeys(FLAGS, False), ["mean"]),
+        ({"pooling_mode_cls_token": True}, ["cls", "mean"]),
+        (dict.fromkeys(reversed(FLAGS), True), [*POOLINGS]),
+        ({"embedding_dimension": 48, "pooling_mode": "weightedmean"}, ["weightedmean"]),
+        ({"pooling_mode": ["mean", "cls"], "include_prompt": True}, ["mean", "cls"]),
+    ],
+)
+def test_several_poolings_and_defaults(make, states, config, names):
+    expected = [np.concatenate([POOLINGS[name](x) for name in names]) for x in states(TEXTS)]
+    assert_close(embed(make(config)), expected)
+
+
+# === After pooling ===
+
+
+def test_dense_layers_and_normalisation(make, states):
+    wide, narrow = dense(48, 64), dense(64, 5, False, IDENTITY)
+    drop, norm = ("Dropout", {"dropout": 0.5}, {}), ("Normalize", None, {})
+    folder = make({}, wide, drop, narrow, norm)
+    expected = []
+    for x in states(TEXTS):
+        x = np.tanh(x.mean(0) @ wide[2]["linear.weight"].T + wide[2]["linear.bias"])
+        x = x @ narrow[2]["linear.weight"].T
+        expected.append(x / np.linalg.norm(x))
+    assert_close(embed(folder), expected)
+
+
+def test_newer_names(make, states):
+    vectors = {"module_input_name": "sentence_embedding", "module_output_name": None}
+    layer = dense(48, 6, activation_function="torch.nn.modules.activation.ReLU", **vectors)
+    modality = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+    settings = {"transformer_task": "feature-extraction", "modality_config": modality}
+    folder = make(
+        {"pooling_mode": "cls"},
+        layer,
+        ("Normalize", vectors, {}),
+        root="sentence_transformers.base.modules.anything",
+        files={"sentence_bert_config": settings | {"module_output_name": "token_embeddings"}},
+    )
+    expected = []
+    for x in states(TEXTS):
+        x = np.maximum(x[0] @ layer[2]["linear.weight"].T + layer[2]["linear.bias"], 0)
+        expected.append(x / np.linalg.norm(x))
+    assert_close(embed(folder), expected)
+
+
+# === How texts are read ===
+
+
+@pytest.mark.parametrize(
+    "name, settings, tokenizer, length",
+    [
+        ("bert", {"max_seq_length": 8, "do_lower_case": False}, 512, 8),
+        ("xlm-roberta", {"max_seq_length": 9}, 512, 9),
+        ("bert", {"max_seq_length": None}, 7, 7),
+        ("bert", {"max_seq_length": 512}, 7, 40),  # as many positions as there are
+        (None, None, 10**30, 40),
+    ],
+)
+def test_length(make, states, name, settings, tokenizer, length):
+    files = {"tokenizer_config": {"do_lower_case": False, "model_max_length": tokenizer}}
+    files |= {f"sentence_{name}_config": settings} if name else {}
+    folder, texts = make(files=files), ["a good film " * 20, "a"]
+    assert_close(embed(folder, texts), [x.mean(0) for x in states(texts, length)])
+
+
+def test_a_network_without_limit_needs_a_length(make):
+    checkpoint = open_checkpoint(make(files={"tokenizer_config": {"model_max_length": 10**30}}))
+    with pytest.raises(CheckpointError, match="states no max_seq_length, and its network has no"):
+        read_inputs(checkpoint, None)
+    assert read_inputs(checkpoint, 2000)["sequence_length"] == 2000
+
+
+def test_lower_case_before_a_cased_vocabulary(make, states):
+    folder = make(files={"sentence_bert_config": {"max_seq_length": 30, "do_lower_case": True}})
+    expected = [x.mean(0) for x in states([text.lower() for text in TEXTS])]
+    assert abs(expected[0] - next(states(TEXTS)).mean(0)).max() > 0.01
+    assert_close(embed(folder), expected)
+    assert_close(embed(folder, lowercase=False), [x.mean(0) for x in states(TEXTS)])
+
+
+def test_prompts(make, states):
+    prompts = {"prompts": {"query": "query: ", "none": ""}, "default_prompt_name": "query"}
+    folder = make(files={"config_sentence_transformers": prompts})
+    assert_close(embed(folder), [x.mean(0) for x in states([f"query: {x}" for x in TEXTS])])
+
+    def prompt(**arguments):
+        return tasks.FeatureExtractor.from_preset(folder, **arguments).prompt
+
+    assert prompt(prompt=None) is None
+    for name in (None, "none"):
+        prompts["default_prompt_name"] = name
+        write(folder / "config_sentence_transformers.json", prompts)
+        assert prompt() is None
+    write(folder / "1_Pooling" / "config.json", {"include_prompt": False})
+    assert prompt() is None
+    assert prompt(prompt="a", pooling="mean") == "a"
+    with pytest.raises(CheckpointError, match="include_prompt=False"):
+        prompt(prompt="a")
+
+
+# === Arguments, other tasks, presets ===
+
+
+def test_an_argument_counts_more(make, states):
+    folder = make({"pooling_mode": "cls"}, dense(48, 6), ("Normalize", None, {}))
+    x = list(states(TEXTS))
+    assert_close(embed(folder, pooling="max"), [x.max(0) for x in x])
+    assert_close(embed(folder, layers="last"), [x.mean(0) for x in x])
+    normal = [x.mean(0) / np.linalg.norm(x.mean(0)) for x in x]
+    assert_close(embed(folder, pooling="mean", normalize=True), normal)
+    task = tasks.FeatureExtractor.from_preset(folder, normalize=False, sequence_length=5)
+    arguments = task.get_arguments()
+    assert (arguments["pooling"], arguments["normalize"]) == ("first", False)
+    assert (arguments["sequence_length"], task.output.shape) == (5, (None, 6))
+    with pytest.warns(UserWarning, match="new and random are projection_0/bias"):
+        assert embed(folder, projections=[{"output_dim": 2}]).shape == (3, 2)
+
+
+@pytest.mark.parametrize("layout", ["0_Transformer/", ""])
+def test_all_tasks_read_both_layouts(make, states, layout):
+    settings = {f"{layout}sentence_bert_config": {"max_seq_length": 6}}
+    # Older versions wrote their own number into a file of this name.
+    settings |= {"config": {"__version__": "0.4.1"}} if layout else {}
+    folder = make({"pooling_mode": "lasttoken"}, layout=layout, files=settings)
+    texts = ["a good film was a good film", *TEXTS]
+    assert_close(embed(folder, texts), [x[-1] for x in states(texts, 6)])
+    assert Tokenizer.from_preset(folder).vocabulary[5] == "query"
+    assert models.Backbone.from_preset(folder).config["hidden_dim"] == 48
+    assert isinstance(tasks.Task.from_preset(folder), tasks.FeatureExtractor)
+    with pytest.warns(UserWarning, match="new and random are classifier"):
+        task = tasks.TextClassifier.from_preset(folder, num_classes=2)
+    assert task.classify(texts)["scores"].shape == (4, 2)
+    assert task.packing["sequence_length"] == 40  # as without the other files
+
+
+def test_presets_and_files_keep_it_all(make, tmp_path):
+    folder = make(
+        dict.fromkeys(FLAGS, True),
+        dense(6 * 48, 7),
+        ("Normalize", None, {}),
+        files={
+            "sentence_bert_config": {"max_seq_length": 6, "do_lower_case": True},
+            "config_sentence_transformers": {"prompts": {"q": "good"}, "default_prompt_name": "q"},
+        },
+    )
+    task = tasks.FeatureExtractor.from_preset(folder)
+    expected = task.embed(TEXTS)["embedding"]
+    task.save_to_preset(tmp_path / "preset")
+    assert_close(embed(tmp_path / "preset"), expected)
+    task.save(tmp_path / "task.keras")
+    assert_close(
+        keras.models.load_model(tmp_path / "task.keras").embed(TEXTS)["embedding"], expected
+    )
+    # Other vectors were asked for than those that the layers were trained on.
+    with pytest.warns(UserWarning, match="left over in the checkpoint are projection_0/bias"):
+        other = tasks.FeatureExtractor.from_preset(tmp_path / "preset", pooling="max")
+    arguments = other.get_arguments()
+    assert not arguments["projections"] and not arguments["normalize"]
+    assert arguments["lowercase"] and arguments["sequence_length"] == 6
+
+
+# === Cross-encoders ===
+
+SIGMOID, OLDER = "torch.nn.modules.activation.Sigmoid", "sbert_ce_default_activation_function"
+
+
+@pytest.fixture
+def cross_encoder(goldens, tmp_path):
+    """Writes a folder with one output; the file's name and content say what is done to it."""
+
+    def make(name, content):
+        folder = shutil.copytree(goldens("bert-seqcls-regression"), tmp_path / "folder")
+        path = folder / f"{name}.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        known.pop("problem_type", None)
+        write(path, known | content)
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "name, content, activation",
+    [
+        ("config", {}, None),
+        ("config", {"sentence_transformers": {"activation_fn": SIGMOID}}, "sigmoid"),
+        ("config", {"sentence_transformers": {"activation_fn": IDENTITY}}, None),
+        ("config", {"sentence_transformers": {"version": "4.1.0"}}, "sigmoid"),
+        ("config", {OLDER: IDENTITY}, None),
+        ("config", {OLDER: None}, "sigmoid"),
+        ("config_sentence_transformers", {"activation_fn": SIGMOID}, "sigmoid"),
+        ("config_sentence_transformers", {"prompts": {}}, None),
+    ],
+)
+def test_scores_of_a_cross_encoder(cross_encoder, goldens, tmp_path, name, content, activation):
+    folder = cross_encoder(name, content)
+    task = tasks.TextRegressor.from_preset(folder, tokenizer=None)
+    assert task.activation == activation
+    arrays = np.load(goldens("bert-seqcls-regression") / "expected.npz")
+    inputs = {
+        "token_ids": arrays["in.input_ids"],
+        "segment_ids": arrays["in.token_type_ids"],
+        "padding_mask": arrays["in.attention_mask"],
+    }
+    expected = arrays["out.logits"]
+    expected = 1 / (1 + np.exp(-expected)) if activation else expected
+    np.testing.assert_allclose(task(inputs), expected, atol=1e-5)
+    task.save_to_preset(tmp_path / "preset")
+    assert tasks.Task.from_preset(tmp_path / "preset", tokenizer=None).activation == activation
+
+
+def test_activations_of_cross_encoders_that_differ(cross_encoder, goldens, tmp_path):
+    folder = cross_encoder("config", {OLDER: "torch.nn.modules.activation.ELU"})
+    with pytest.raises(CheckpointError, match=r"activation='torch.nn.modules.activation.ELU'"):
+        tasks.TextRegressor.from_preset(folder)
+    task = tasks.TextRegressor.from_preset(folder, activation="sigmoid", tokenizer=None)
+    with pytest.raises(ValueError, match=r"labels\[1\]=4.5, and a sigmoid gives 0 to 1"):
+        task.prepare_labels(np.array([0.5, 4.5]))
+    several = shutil.copytree(goldens("bert-seqcls"), tmp_path / "several")
+    config = json.loads((several / "config.json").read_text())
+    config.pop("problem_type", None)
+    write(several / "config.json", config | {OLDER: SIGMOID})
+    assert tasks.TextClassifier.from_preset(several, tokenizer=None).multi_label
+
+
+# === Errors ===
+
+BROKEN = {
+    "unknown module": ([("LSTM", {}, {})], {}, "module 'LSTM', and known are Transformer"),
+    "no pooling": (
+        [],
+        {"modules": [{"type": "sentence_transformers.models.Transformer", "path": ""}]},
+        "modules Transformer, and known is this order",
+    ),
+    "other order": ([("Normalize", None, {}), dense(48, 6)], {}, "Normalize, Dense, and known is"),
+    "own code": (
+        [],
+        {"modules": [{"type": "custom.Transformer", "path": ""}]},
+        "'custom.Transformer'",
+    ),
+    "no list": ([], {"modules": {}}, "modules.json should hold a JSON list"),
+    "no entries": ([], {"modules": ["Transformer"]}, "needs 'type' and 'path'"),
+    "damaged": ([], {"modules": "[{"}, "modules.json is not valid JSON"),
+    "elsewhere": (
+        [],
+        {"modules": [{"type": "x.Pooling", "path": "../other"}]},
+        "'../other', which is not in",
+    ),
+    "damaged pooling": ([], {"1_Pooling/config": "{"}, "1_Pooling/config.json is not valid JSON"),
+    "unknown pooling": ([], {"1_Pooling/config": {"pooling_mode": "median"}}, "'median'"),
+    "unknown flag": ([], {"1_Pooling/config": {"pooling_mode_new": True}}, "pooling_mode_new=True"),
+    "nonsense pooling": (
+        [],
+        {"1_Pooling/config": {"pooling_mode": 3}},
+        "description of modules is wrong",
+    ),
+    "no weights": (
+        [("Dense", dense(48, 6)[1], {})],
+        {},
+        "2_Dense has a configuration and no weights",
+    ),
+    "no configuration": ([("Dense", None, dense(48, 6)[2])], {}, "2_Dense/config.json is missing"),
+    "other weights": (
+        [("Dense", dense(48, 6)[1], dense(48, 7)[2])],
+        {},
+        r"\(7, 48\).* asks for .*\(6, 48\)",
+    ),
+    "wrong width": ([dense(47, 6)], {}, "projection_0/kernel needs"),
+    "unknown activation": (
+        [dense(48, 6, activation_function="torch.nn.Mish")],
+        {},
+        "activation_function='torch.nn.Mish'",
+    ),
+    "residual": ([dense(48, 6, use_residual=True)], {}, "use_residual=True"),
+    "of tokens": (
+        [dense(48, 6, module_input_name="token_embeddings")],
+        {},
+        "known is only 'sentence_embedding'",
+    ),
+    "other task": (
+        [],
+        {"sentence_bert_config": {"transformer_task": "fill-mask"}},
+        "transformer_task='fill-mask'",
+    ),
+    "tokenizer's arguments": (
+        [],
+        {"sentence_bert_config": {"tokenizer_args": {"x": 1}}},
+        "tokenizer_args=",
+    ),
+    "length": ([], {"sentence_bert_config": {"max_seq_length": "long"}}, "length of 'long' tokens"),
+    "prompt": (
+        [],
+        {"config_sentence_transformers": {"default_prompt_name": "q"}},
+        "default_prompt_name='q'",
+    ),
+}
+
+
+@pytest.mark.parametrize("modules, files, message", BROKEN.values(), ids=BROKEN)
+def test_what_is_not_known_is_named(make, modules, files, message):
+    folder = make({}, *modules, files=files)
+    with pytest.raises(ValueError, match=message):
+        tasks.FeatureExtractor.from_preset(folder)
