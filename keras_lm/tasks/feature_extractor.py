@@ -98,6 +98,10 @@ class FeatureExtractor(Task):
     def get_arguments(self):
         return super().get_arguments() | self.features.get_arguments()
 
+    @property
+    def needs_labels(self):
+        return self.loss is not None
+
     def call(self, inputs, training=None):
         (vectors,) = self.features(self._backbone_inputs(inputs), training=training).values()
         return vectors
