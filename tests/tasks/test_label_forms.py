@@ -17,6 +17,7 @@ from keras_lm.tasks import (
     TextRegressor,
     TokenClassifier,
 )
+from keras_lm.tasks.datasets import weigh_classes
 
 pytestmark = pytest.mark.eager
 
@@ -88,42 +89,61 @@ CONTAINERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def packed(classifier):
+    return {name: np.asarray(value) for name, value in classifier.preprocess(TEXTS).items()}
+
+
+@pytest.fixture(scope="module")
+def logits(classifier, packed):
+    return classifier.predict_on_batch(packed)
+
+
+def on_batch(task, *data):
+    return task.test_on_batch(*data, return_dict=True)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
-def test_all_forms_are_one(classifier, loss):
+def test_all_forms_are_one(classifier, packed, logits, loss):
     compiled(classifier, loss)
-    logits = classifier.predict(TEXTS, verbose=0)
-    form = NUMBERS if loss in ("auto", "sparse", "masked") else ONE_HOT
-    expected = float(classifier.loss(np.array(form), logits))
-    right = np.mean(logits.argmax(axis=1) == NUMBERS)
+    right = ONE_HOT if loss in CATEGORICAL[1:] else np.array(NUMBERS)
+    expected = {
+        "loss": pytest.approx(float(classifier.loss(right, logits)), rel=1e-4),
+        "accuracy": pytest.approx(np.mean(logits.argmax(axis=1) == NUMBERS)),
+    }
     column = np.array(NUMBERS)[:, np.newaxis]
-    for name, container in CONTAINERS.items():
-        for labels in (NUMBERS, column, column.astype("float32"), ONE_HOT, ONE_HOT.astype("int64")):
-            found = evaluated(classifier, *container(TEXTS, labels))
-            # A generator's loss is the mean of its batches, which are alike here.
-            assert found == {
-                "loss": pytest.approx(expected, rel=1e-4),
-                "accuracy": pytest.approx(right),
-            }, name
+    for labels in (NUMBERS, column, column.astype("float32"), ONE_HOT, ONE_HOT.astype("int64")):
+        assert on_batch(classifier, packed, labels) == expected
+        prepared = classifier.prepare_labels(np.array(labels))
+        in_graph = classifier.prepare_label_tensor(tf.constant(labels))
+        assert in_graph.dtype == prepared.dtype and np.array_equal(in_graph, prepared)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_soft_labels(classifier, loss):
+def test_soft_labels(classifier, packed, logits, loss):
     compiled(classifier, loss)
-    if loss not in CATEGORICAL:
-        remedy = r"CategoricalCrossentropy\(from_logits=True\)"
-        with pytest.raises(ValueError, match=rf"labels\[0\]=\[.*\] is soft.*{remedy}"):
-            classifier.fit(TEXTS, SOFT, verbose=0)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=f"labels hold a soft.*{remedy}"):
-            classifier.fit(dataset(TEXTS, SOFT), verbose=0)
+    if loss in CATEGORICAL:
+        assert on_batch(classifier, packed, SOFT) == {
+            "loss": pytest.approx(float(classifier.loss(SOFT, logits)), rel=1e-4),
+            "accuracy": pytest.approx(np.mean(logits.argmax(axis=1) == NUMBERS)),
+        }
+        assert np.array_equal(classifier.prepare_label_tensor(tf.constant(SOFT)), SOFT)
         return
-    logits = classifier.predict(TEXTS, verbose=0)
-    expected = float(classifier.loss(SOFT, logits))
-    right = np.mean(logits.argmax(axis=1) == NUMBERS)
-    for container in CONTAINERS.values():
-        found = evaluated(classifier, *container(TEXTS, SOFT))
+    remedy = r"CategoricalCrossentropy\(from_logits=True\)"
+    with pytest.raises(ValueError, match=rf"labels\[0\]=\[.*\] is soft.*{remedy}"):
+        classifier.fit(TEXTS, SOFT)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"labels hold a soft one.*{remedy}"):
+        classifier.prepare_label_tensor(tf.constant(SOFT))
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_every_container(classifier, logits, name):
+    compiled(classifier, "smoothed")
+    for labels, right in ((NUMBERS, ONE_HOT), (SOFT, SOFT)):
+        found = evaluated(classifier, *CONTAINERS[name](TEXTS, labels))
         assert found == {
-            "loss": pytest.approx(expected, rel=1e-4),
-            "accuracy": pytest.approx(right),
+            "loss": pytest.approx(float(classifier.loss(right, logits)), rel=1e-4),
+            "accuracy": pytest.approx(np.mean(logits.argmax(axis=1) == NUMBERS)),
         }
 
 
@@ -147,7 +167,7 @@ def test_what_is_no_label(classifier, labels, message):
 @pytest.mark.parametrize(
     ("labels", "error", "message"),
     [
-        (np.ones((2, 4)), ValueError, r"shape \(None, 4\).*num_classes=3"),
+        (np.ones((2, 4)), ValueError, r"shape \(2, 4\).*num_classes=3"),
         (np.ones((2, 3)), tf.errors.InvalidArgumentError, "neither one-hot nor soft"),
         ([0, 3], tf.errors.InvalidArgumentError, "no class: they count from 0 to 2"),
         ([0, -1], tf.errors.InvalidArgumentError, "no class"),
@@ -157,7 +177,13 @@ def test_what_is_no_label(classifier, labels, message):
 def test_what_is_no_label_in_a_dataset(classifier, labels, error, message):
     compiled(classifier)
     with pytest.raises(error, match=message):
-        classifier.fit(dataset(TEXTS[:2], labels), verbose=0)
+        classifier.prepare_label_tensor(tf.constant(labels))
+
+
+def test_a_dataset_tells_what_is_wrong(classifier):
+    compiled(classifier)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="neither one-hot nor soft"):
+        classifier.fit(dataset(TEXTS, np.ones((8, 3))), verbose=0)
 
 
 def test_names_in_a_column(make):
@@ -165,7 +191,7 @@ def test_names_in_a_column(make):
     names = [["good"]] * 4 + [["bad"]] * 4
     expected = evaluated(task, TEXTS, [1] * 4 + [0] * 4)
     assert evaluated(task, TEXTS, names) == pytest.approx(expected)
-    assert evaluated(task, dataset(TEXTS, names)) == pytest.approx(expected)
+    assert task.prepare_label_tensor(tf.constant(names)).numpy().tolist() == [1] * 4 + [0] * 4
 
 
 def test_folders_of_texts(make, tmp_path):
@@ -173,14 +199,13 @@ def test_folders_of_texts(make, tmp_path):
         folder = tmp_path / "ab"[number % 2]
         folder.mkdir(exist_ok=True)
         (folder / f"{number}.txt").write_text(text)
-    for loss in ("auto", "smoothed"):
-        task, found = make(loss=loss, num_classes=2), []
-        for mode in ("int", "binary", "categorical"):
-            data = keras.utils.text_dataset_from_directory(
-                tmp_path, label_mode=mode, batch_size=8, verbose=False
-            )
-            found.append(evaluated(task, data))
-        assert found[1] == pytest.approx(found[0]) and found[2] == pytest.approx(found[0])
+    task, found = make(loss="smoothed", num_classes=2), []
+    for mode in ("binary", "categorical"):
+        data = keras.utils.text_dataset_from_directory(
+            tmp_path, label_mode=mode, batch_size=8, verbose=False
+        )
+        found.append(evaluated(task, data))
+    assert found[1] == pytest.approx(found[0])
 
 
 def test_as_many_rows_as_classes(make):
@@ -221,38 +246,35 @@ def test_accuracy_of_many_classes(make):
     expected = evaluated(task, TEXTS, labels)["accuracy"]
     compiled(task, metrics=["accuracy"])
     assert evaluated(task, TEXTS, labels)["accuracy"] == pytest.approx(expected)
-    assert evaluated(task, dataset(TEXTS, labels))["accuracy"] == pytest.approx(expected)
-    with pytest.raises(ValueError, match=r"shape \(None,\), but num_classes=2"):
-        task.fit(dataset(TEXTS, NUMBERS))
+    with pytest.raises(ValueError, match=r"shape \(8,\), but num_classes=2"):
+        task.prepare_label_tensor(tf.constant(NUMBERS))
 
 
-def test_class_weights_and_sample_weights(classifier):
+@pytest.mark.parametrize("loss", ["auto", "categorical"])
+def test_class_weights_and_sample_weights(classifier, packed, logits, loss):
+    compiled(classifier, loss)
     weights, own = {0: 0.5, 1: 2.0, 2: 1.0}, np.arange(8.0)
-    for loss in ("auto", "categorical"):
-        compiled(classifier, loss)
-        options = {"shuffle": False, "verbose": 0, "batch_size": 8, "group_by_length": False}
 
-        def fitted(*data, **more):
-            return classifier.fit(*data, **options | more).history["loss"][0]  # noqa: B023
+    def trained(labels, **more):
+        return classifier.train_on_batch(packed, labels, class_weight=weights, **more)[0]
 
-        logits = classifier.predict(TEXTS, verbose=0)
-        of_class = np.array([0.5, 2.0, 1.0])
-        expected = float(classifier.loss(np.array(SOFT), logits, own * (SOFT @ of_class)))
-        soft = fitted(TEXTS, SOFT, class_weight=weights, sample_weight=own)
-        assert soft == pytest.approx(expected, rel=1e-4)
-        number = fitted(TEXTS, NUMBERS, class_weight=weights, sample_weight=own)
-        assert fitted(TEXTS, ONE_HOT, class_weight=weights, sample_weight=own) == pytest.approx(
-            number, rel=1e-4
-        )
-        batched = dataset(TEXTS, ONE_HOT, 8)
-        assert fitted(batched, class_weight=weights) == pytest.approx(
-            fitted(TEXTS, NUMBERS, class_weight=weights), rel=1e-4
-        )
-        by_hand = {0: 8 / 3 / 2, 1: 8 / 3 / 3, 2: 8 / 3 / 3}
-        expected = fitted(TEXTS, NUMBERS, class_weight=by_hand)
-        for labels in (NUMBERS, ONE_HOT, ONE_HOT.tolist()):
-            balanced = fitted(TEXTS, labels, class_weight="balanced")
-            assert balanced == pytest.approx(expected, rel=1e-4)
+    of_class = np.array([0.5, 2.0, 1.0])
+    expected = float(classifier.loss(SOFT, logits, own * (SOFT @ of_class)))
+    assert trained(SOFT, sample_weight=own) == pytest.approx(expected, rel=1e-4)
+    number = trained(NUMBERS)
+    assert trained(ONE_HOT) == pytest.approx(number, rel=1e-4)
+    for labels in (np.array(NUMBERS), SOFT):
+        x, y, weight = weigh_classes(of_class.astype("float32").tolist(), packed, labels, own)
+        assert x is packed and y.shape == labels.shape and weight.shape == (8,)
+
+
+def test_balanced(classifier):
+    for labels in (NUMBERS, ONE_HOT):
+        labels = classifier.prepare_labels(np.array(labels))
+        balanced = classifier.prepare_class_weight("balanced", labels)
+        assert balanced == pytest.approx([8 / 3 / 2, 8 / 3 / 3, 8 / 3 / 3])
+    two = np.array([0, 2, 2, 2, 0, 2, 2, 2])
+    assert classifier.prepare_class_weight("balanced", two) == pytest.approx([2.0, 1.0, 2 / 3])
 
 
 def test_balanced_of_the_rows_trained_on(make):
@@ -260,8 +282,9 @@ def test_balanced_of_the_rows_trained_on(make):
     x, y = TEXTS, ["good", "good", "good", "bad"] + ["bad"] * 4
     options = {"shuffle": False, "verbose": 0}
     balanced = task.fit(x, y, class_weight="balanced", validation_split=0.5, **options)
-    by_hand = task.fit(x[:4], y[:4], class_weight={"good": 2 / 3, "bad": 2.0}, **options)
-    assert balanced.history["loss"] == pytest.approx(by_hand.history["loss"])
+    weights = {"good": 2 / 3, "bad": 2.0}
+    by_hand = task.train_on_batch(x[:4], y[:4], class_weight=weights)[0]
+    assert balanced.history["loss"] == pytest.approx([by_hand])
 
 
 @pytest.mark.parametrize(
@@ -295,15 +318,9 @@ def test_validation(classifier):
     for options in (
         {"validation_split": 0.5},
         {"validation_data": (TEXTS[4:], NUMBERS[4:])},
-        {"validation_data": dataset(TEXTS[4:], ONE_HOT[4:])},
     ):
         history = classifier.fit(TEXTS, ONE_HOT, verbose=0, **options).history
         assert {k: history[f"val_{k}"][-1] for k in expected} == pytest.approx(expected, rel=1e-4)
-    on_batch = [
-        classifier.test_on_batch(TEXTS[4:], labels, return_dict=True)["loss"]
-        for labels in (ONE_HOT[4:], NUMBERS[4:])
-    ]
-    assert on_batch == pytest.approx([expected["loss"]] * 2, rel=1e-4)
 
 
 def test_unknown_losses_take_what_is_passed(classifier):
@@ -359,18 +376,14 @@ def test_choices(make):
     task = make(MultipleChoice)
     x = {"text": tiny.GOOD, "choices": [["good", "bad", "dull"], ["a", "it"], ["was"], ["x", "y"]]}
     numbers, one_hot = [2, 1, 0, 0], np.eye(3)[[2, 1, 0, 0]]
-    padded = [row + [""] * (3 - len(row)) for row in x["choices"]]
-    batches = tf.data.Dataset.from_tensor_slices(x | {"choices": padded})
-
-    def batched(labels):
-        return tf.data.Dataset.zip(batches, tf.data.Dataset.from_tensor_slices(labels)).batch(4)
-
+    packed = task.preprocess(x)
     for loss in ("auto", "sparse", "categorical"):
         compiled(task, loss)
-        expected = evaluated(task, x, numbers)
+        expected = on_batch(task, x, numbers)
         for labels in (np.array(numbers)[:, np.newaxis], one_hot, one_hot.tolist()):
-            assert evaluated(task, x, labels) == pytest.approx(expected, rel=1e-4)
-            assert evaluated(task, batched(labels)) == pytest.approx(expected, rel=1e-4)
+            assert on_batch(task, packed, labels) == pytest.approx(expected, rel=1e-4)
+            prepared = task.prepare_labels(np.array(labels))
+            assert np.array_equal(task.prepare_label_tensor(tf.constant(labels)), prepared)
     with pytest.raises(ValueError, match=r"labels has shape \(4, 2\), but there are 3 choices"):
         task.fit(x, one_hot[:, :2] + [[0, 1], [0, 0], [0, 0], [0, 0]])
     with pytest.raises(ValueError, match=r"labels\[3\]=.* is more than 0 for an empty choice"):
@@ -397,24 +410,29 @@ def test_words(make, loss):
         "loss": pytest.approx(float(mine(form, logits[known])), rel=1e-4),
         "accuracy": pytest.approx(np.mean(logits[known].argmax(-1) == labels.numpy()[known])),
     }
-    ragged = tf.ragged.constant(WORDS)
-    for words in (OF_WORDS, VECTORS, [np.array(row) for row in VECTORS]):
-        assert evaluated(task, WORDS, words) == expected
-    for words in (tf.ragged.constant(OF_WORDS), tf.ragged.constant(VECTORS, inner_shape=(3,))):
-        assert evaluated(task, dataset(ragged, words)) == expected
     dense = tf.where(known[..., np.newaxis], tf.one_hot(labels, 3), 0.0).numpy()
-    assert evaluated(task, packed, labels.numpy()) == expected
-    assert evaluated(task, packed, dense) == expected
-    weights = {"class_weight": {1: 3.0}, "verbose": 0, "shuffle": False}
+    assert on_batch(task, packed, labels.numpy()) == expected
+    assert on_batch(task, packed, dense) == expected
+    for words in (OF_WORDS, VECTORS, [np.array(row) for row in VECTORS]):
+        assert on_batch(task, WORDS, words) == expected
+    in_graph = task.prepare_label_tensor(tf.ragged.constant(VECTORS))
+    assert in_graph.to_list() == task.prepare_labels(np.array(VECTORS, object)).to_list()
     weighted = [
-        task.fit(WORDS, words, **weights).history["loss"][0] for words in (OF_WORDS, VECTORS)
+        task.train_on_batch(WORDS, words, class_weight={1: 3.0})[0] for words in (OF_WORDS, VECTORS)
     ]
     assert weighted[1] == pytest.approx(weighted[0], rel=1e-4)
-    balanced = [
-        task.fit(WORDS, words, **weights | {"class_weight": "balanced"}).history["loss"][0]
-        for words in (OF_WORDS, VECTORS)
-    ]
-    assert balanced[1] == pytest.approx(balanced[0], rel=1e-4)
+    for words in (OF_WORDS, VECTORS):  # of five words that count, two each are 0 and 1
+        prepared = task.prepare_labels(np.array(words, object))
+        assert task.prepare_class_weight("balanced", prepared) == pytest.approx(
+            [5 / 6, 5 / 6, 5 / 3]
+        )
+
+
+def test_words_in_a_dataset(make):
+    task = make(TokenClassifier, "smoothed", num_classes=3)
+    words = tf.ragged.constant(VECTORS, inner_shape=(3,))
+    found = evaluated(task, dataset(tf.ragged.constant(WORDS), words))
+    assert found == pytest.approx(on_batch(task, WORDS, OF_WORDS), rel=1e-4)
 
 
 def test_soft_labels_of_words(make):
@@ -423,7 +441,7 @@ def test_soft_labels_of_words(make):
     packed = task.preprocess(task.columns(WORDS))
     logits = tf.nn.log_softmax(task.word_logits(WORDS).values).numpy()
     expected = float(np.mean(-logits @ [0.7, 0.2, 0.1]))
-    assert evaluated(task, WORDS, soft)["loss"] == pytest.approx(expected, rel=1e-4)
+    assert on_batch(task, WORDS, soft)["loss"] == pytest.approx(expected, rel=1e-4)
     compiled(task)
     with pytest.raises(ValueError, match=r"labels\[0\]\[0\]=.* is soft.*CategoricalCrossentropy"):
         task.fit(WORDS, soft)
@@ -432,7 +450,7 @@ def test_soft_labels_of_words(make):
     with pytest.raises(ValueError, match=r"labels\[2\]\[1\]=\[0.7 0.7 0.1\] is neither"):
         task.fit(WORDS, [*soft[:2], [soft[2][0], [0.7, 0.7, 0.1], soft[2][2]]])
     crf = make(TokenClassifier, num_classes=3, crf=True)
-    assert evaluated(crf, WORDS, VECTORS) == pytest.approx(evaluated(crf, WORDS, OF_WORDS))
+    assert on_batch(crf, WORDS, VECTORS) == pytest.approx(on_batch(crf, WORDS, OF_WORDS))
     with pytest.raises(ValueError, match="is soft"):
         crf.fit(packed, np.full((3, packed["token_ids"].shape[1], 3), 1 / 3))
 
@@ -440,15 +458,13 @@ def test_soft_labels_of_words(make):
 def test_numbers_in_a_column(make):
     task = make(TextRegressor)
     column = np.arange(8.0)[:, np.newaxis]
-    expected = evaluated(task, TEXTS, np.arange(8.0))
-    for container in CONTAINERS.values():
-        assert evaluated(task, *container(TEXTS, column)) == pytest.approx(expected, rel=1e-4)
-    weighted = [
-        task.evaluate(TEXTS, column, sample_weight=weight, verbose=0)
-        for weight in (np.arange(8.0), column)
-    ]
-    assert weighted[0] == pytest.approx(weighted[1])
-    with pytest.raises(ValueError, match=r"labels has shape \(None, 2\): pass one number per row"):
-        task.fit(dataset(TEXTS, np.ones((8, 2))))
+    expected = on_batch(task, TEXTS, np.arange(8.0))
+    assert on_batch(task, TEXTS, column) == pytest.approx(expected, rel=1e-4)
+    weighted = [on_batch(task, TEXTS, column, weight) for weight in (np.arange(8.0), column)]
+    assert weighted[0] == pytest.approx(weighted[1]) and weighted[0] != pytest.approx(expected)
+    for labels in (np.arange(8), column):
+        assert np.array_equal(task.prepare_label_tensor(tf.constant(labels)), column)
+    with pytest.raises(ValueError, match=r"labels has shape \(8, 2\): pass one number per row"):
+        task.prepare_label_tensor(tf.ones((8, 2)))
     with pytest.raises(ValueError, match="labels are strings, and must be numbers"):
-        task.fit(dataset(TEXTS, TEXTS))
+        task.prepare_label_tensor(tf.constant(TEXTS))
