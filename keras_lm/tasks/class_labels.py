@@ -4,6 +4,9 @@ Of one class for each row, or word, labels are numbers, (B,) or (B, S), or they 
 (B, C) or (B, S, C), which sum to 1. Losses take one of these forms, metrics numbers.
 """
 
+import inspect
+import warnings
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -43,6 +46,11 @@ class ClassTask(Task):
     # Whether there is one class, and not any number of them.
     has_one_class = True
 
+    def compile(self, optimizer="auto", loss="auto", *args, **kwargs):
+        """As `TextModel.compile`; warns of a loss of Keras's that takes no logits."""
+        super().compile(optimizer, loss, *args, **kwargs)
+        warn_of_probabilities(self.loss)
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """As Keras's, with labels in the form that the loss takes."""
         if self.has_one_class and is_number(y, y_pred) and takes_numbers(self.loss) is False:
@@ -71,13 +79,38 @@ def takes_numbers(loss):
     (loss,) = keras.tree.flatten(loss) or [None]
     if isinstance(loss, MeanLoss):
         return True
-    if isinstance(loss, str) and loss not in ("crossentropy", "ce"):  # by the form of the labels
+    name = _name_in_keras(loss)
+    return name and name in OF_NUMBERS
+
+
+def warn_of_probabilities(loss):
+    """Warn if a loss of Keras's compares labels with probabilities, as outputs are logits."""
+    (loss,) = keras.tree.flatten(loss) or [None]
+    name, options = _name_in_keras(loss), getattr(loss, "_fn_kwargs", {})
+    if name is None:
+        return
+    parameters = inspect.signature(getattr(keras.losses, name)).parameters
+    if name in ("kl_divergence", OF_NUMBERS[1]):
+        remedy = "keras.losses.CategoricalCrossentropy(from_logits=True), which does"
+    elif "from_logits" in parameters and not options.get("from_logits"):
+        kind = "".join(map(str.capitalize, name.split("_")))
+        remedy = f"keras.losses.{kind}(from_logits=True)"
+    else:
+        return
+    warnings.warn(
+        f"The loss {name} takes probabilities, and the task's outputs are logits: compile with "
+        f"loss={remedy}.",
+        stacklevel=3,
+    )
+
+
+def _name_in_keras(loss):
+    """Return the name of the function of `keras.losses` that a loss computes, None of others."""
+    if isinstance(loss, str) and loss not in ("auto", "crossentropy", "ce"):
         loss = keras.losses.get(loss)
     function = getattr(loss, "fn", loss)  # also of a subclass of Keras's
     name = getattr(function, "__name__", "")
-    if getattr(keras.losses, name, None) is not function:
-        return None
-    return name in OF_NUMBERS
+    return name if getattr(keras.losses, name, None) is function else None
 
 
 def without_last_axis(labels, num_classes=None):

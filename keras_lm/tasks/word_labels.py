@@ -122,6 +122,7 @@ def placed(labels, words, places, shape, rest=0.0):
 
 
 def ragged(x):
+    """Return a tensor of rows as a ragged one, which it may be already."""
     return x if isinstance(x, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(x)
 
 

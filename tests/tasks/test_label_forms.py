@@ -50,7 +50,7 @@ def make(tokenizer_of):
 
 def compiled(task, loss="auto", **options):
     options = {"optimizer": keras.optimizers.SGD(0.0), "run_eagerly": True} | options
-    task.compile(loss=LOSSES[loss]() if isinstance(loss, str) else loss, **options)
+    task.compile(loss=LOSSES[loss]() if loss in LOSSES else loss, **options)
     return task
 
 
@@ -321,6 +321,19 @@ def test_validation(classifier):
     ):
         history = classifier.fit(TEXTS, ONE_HOT, verbose=0, **options).history
         assert {k: history[f"val_{k}"][-1] for k in expected} == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("loss", "remedy"),
+    [
+        ("categorical_crossentropy", r"CategoricalCrossentropy\(from_logits=True\)"),
+        (keras.losses.SparseCategoricalCrossentropy(), "SparseCategoricalCrossentropy"),
+        (keras.losses.KLDivergence(), "CategoricalCrossentropy"),
+    ],
+)
+def test_losses_of_probabilities(classifier, loss, remedy):
+    with pytest.warns(UserWarning, match=f"takes probabilities.*loss=keras.losses.{remedy}"):
+        compiled(classifier, loss=loss)
 
 
 def test_unknown_losses_take_what_is_passed(classifier):
