@@ -148,9 +148,11 @@ def _read_texts(rows, columns, task, separator, pairs, needs_labels):
         labels_column = rows.find(role, columns["labels"], needs_labels)
     texts, labels, lines = {role: [] for role in found}, [], []
     for line, row in rows:
+        if task in UNLABELLED and not rows.text(line, row, found["text"]).strip():
+            continue  # as between the paragraphs of plain lines: there is nothing to predict
         lines.append(line)
         for role, column in found.items():
-            texts[role].append(rows.text(line, row, column))
+            texts[role].append(rows.filled(line, row, column))
         if labels_column is not None:
             labels.append(_read_target(rows, line, row, labels_column, task, separator))
     return Examples(rows, texts, labels if labels_column is not None else None, lines)
@@ -158,7 +160,7 @@ def _read_texts(rows, columns, task, separator, pairs, needs_labels):
 
 def _read_target(rows, line, row, column, task, separator):
     if task in ("seq2seq-lm", "causal-lm"):
-        return rows.text(line, row, column)
+        return rows.filled(line, row, column)
     value = rows.value(line, row, column)
     if task == "text-regressor":
         return read_number(rows, line, value)
@@ -184,6 +186,7 @@ def _read_words(rows, columns, needs_labels):
                 f"{len(words)} words in {words_column!r} and {len(tags)} labels in "
                 f"{tags_column!r}: each word needs one, and no word is empty.",
             )
+        _require_words(rows, line, words, words_column)
         sentences.append(words)
         labels.append(tags)
         lines.append(line)
@@ -198,6 +201,7 @@ def _read_trees(rows, columns, needs_labels):
     sentences, trees, lines = [], [], []
     for line, row in rows:
         sentences.append(rows.text_or_list(line, row, words_column))
+        _require_words(rows, line, sentences[-1], words_column)
         if trees_column is not None:
             trees.append(rows.text(line, row, trees_column))
             try:
@@ -231,7 +235,7 @@ def _read_choices(rows, columns, needs_labels):
                 f"the label {right!r} is not the position of one of {len(found)} choices, from 0.",
             )
         start = f"{rows.text(line, row, begin)} " if begin else ""
-        texts.append(rows.text(line, row, text_column))
+        texts.append(rows.filled(line, row, text_column))
         choices.append([start + choice if choice else "" for choice in found])
         labels.append(right)
         lines.append(line)
@@ -250,7 +254,7 @@ def _read_questions(rows, columns, needs_labels):
     for line, row in rows:
         lines.append(line)
         for role, column in found.items():
-            texts[role].append(rows.text(line, row, column))
+            texts[role].append(rows.filled(line, row, column))
         labels.append(_answers(rows, line, row.get(answers_column)))
     return Examples(rows, texts, labels if answers_column else None, lines)
 
@@ -264,6 +268,7 @@ def _read_documents(rows, columns, needs_labels):
     texts, labels, lines = [], [], []
     for line, row in rows:
         texts.append(rows.strings(line, row, words_column))
+        _require_words(rows, line, texts[-1], words_column)
         lines.append(line)
         if labels_column is not None:
             labels.append(rows.value(line, row, labels_column))
@@ -273,6 +278,12 @@ def _read_documents(rows, columns, needs_labels):
             except ValueError as error:
                 raise rows.error(line, str(error)) from error
     return Examples(rows, {"text": texts}, labels if labels_column else None, lines)
+
+
+def _require_words(rows, line, words, column):
+    """Raise an error if there is no word in a list of them, or a string."""
+    if not words and not rows.published:
+        raise rows.error(line, f"{column!r} has no word: write some there, or delete the row.")
 
 
 def _answers(rows, line, value):

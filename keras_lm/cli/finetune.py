@@ -7,9 +7,9 @@ import click
 from keras_lm.cli.config_file import ConfiguredCommand, config_option, write_config
 from keras_lm.cli.fitting import (
     callbacks,
+    check_class_weight,
     check_data,
     check_loss,
-    class_weights,
     export_too,
     held_out_options,
     naming_memory,
@@ -149,7 +149,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     SOURCE is a preset, a published checkpoint, or hf://OWNER/NAME. TRAIN is CSV, TSV or JSONL with
     the columns text and label (others are named with --text and --labels), and text_pair for pairs.
     Labels are names, or positions in the class names; for a regressor numbers; masked-lm and
-    causal-lm need none and also read plain lines. With --format, published data sets are read as
+    causal-lm need none and also read plain lines, without the blank ones. An empty text of another
+    task is an error. With --format, published data sets are read as
     they are; that decides the task and the classes, too.
 
     token-classifier reads CoNLL files (a word and its label on a line, first and last column, an
@@ -231,7 +232,8 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         arguments |= {key: value for key, value in given.items() if value is not None}
     y = data.targets(class_names, multi_label)
     validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
-    weights = class_weights(options["class_weight"], class_names, y)
+    weights = options["class_weight"]
+    check_class_weight(weights, class_names)
     say_data(data, held_out, class_names)
 
     def train(seed, output):

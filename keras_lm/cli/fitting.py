@@ -4,7 +4,6 @@ import contextlib
 import math
 
 import click
-import numpy as np
 
 from keras_lm.cli.examples import check_file, read_examples
 from keras_lm.cli.parallel_files import check_parallel
@@ -74,27 +73,14 @@ def parse_class_weight(ctx, param, value):
     return weights
 
 
-def class_weights(given, class_names, labels):
-    """Return what `fit` takes as weights of classes; None for all the same.
-
-    `given` is as `parse_class_weight` returns it, `labels` are (B,) numbers, or lists of the words'
-    numbers. Balanced classes weigh the same in total: the number of texts or words / (the number of
-    classes that occur · of its texts or words).
-    """
-    if given is None:
-        return None
-    if given == "balanced":
-        labels = np.hstack(labels)
-        numbers, counts = np.unique(labels, return_counts=True)
-        weights = len(labels) / (len(numbers) * counts)
-        return dict(zip(numbers.tolist(), weights.tolist(), strict=True))
-    for name in given:
+def check_class_weight(given, class_names):
+    """Raise an error if weights, as `parse_class_weight` returns them, name an unknown class."""
+    for name in given if isinstance(given, dict) else ():
         if name not in class_names:
             raise click.UsageError(
                 f"--class-weight names {name!r}, and the classes are {', '.join(class_names)}."
                 + advice(name, class_names)
             )
-    return given
 
 
 def callbacks(tensorboard=None, early_stopping=None):

@@ -135,6 +135,16 @@ class Rows:
             raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, and not a string.")
         return value
 
+    def filled(self, line, row, column):
+        """Return the text of a row to learn from or to compare; raise an error if it is blank.
+
+        Published sets are taken as they are.
+        """
+        value = self.text(line, row, column)
+        if not value.strip() and not self.published:
+            raise self.error(line, f"{column!r} is empty: write a text there, or delete the row.")
+        return value
+
     def text_or_list(self, line, row, column):
         """Return what a row has in a column: a string, or of words or choices the list."""
         if column == "predicate" and isinstance(row.get(column), int):

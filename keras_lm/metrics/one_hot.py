@@ -72,7 +72,10 @@ class OneHotMetric(keras.metrics.Metric):
 
 def of_classes(metric, multi_label=False):
     """Return a metric, or its name, as `compile` takes it: `ONE_HOT` ones as `OneHotMetric`."""
-    # Keras chooses between the kinds of these by the shape of the labels.
-    if isinstance(metric, str) and metric not in ("accuracy", "acc", "crossentropy", "ce"):
+    if metric in ("accuracy", "acc"):  # Keras would look at the shape of the labels
+        if multi_label:
+            return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0)
+        return keras.metrics.SparseCategoricalAccuracy(name=metric)
+    if isinstance(metric, str):
         metric = keras.metrics.get(metric)
     return OneHotMetric(metric, multi_label) if isinstance(metric, ONE_HOT) else metric

@@ -43,9 +43,20 @@ def class_numbers(task, labels, place):
     return [numbers[label] for label in labels]
 
 
-def weights_in_order(class_weight, class_names, num_classes):
-    """Return a weight for each class, of a dict by name or number; those that it lacks are 1."""
-    names = names_of_classes(class_names, num_classes)
+def weights_in_order(task, class_weight, labels=None):
+    """Return a weight for each class, of a dict by name or number; those that it lacks are 1.
+
+    Of `"balanced"`, prepared `labels` decide: numbers, or one-hot or soft labels.
+    """
+    num_classes = task.num_classes
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return _balanced(labels, num_classes)
+    if not isinstance(class_weight, dict):
+        raise ValueError(
+            f"class_weight={class_weight!r}: pass a dict of class name or number → weight, or "
+            "'balanced' for classes that count the same, however many labels they have."
+        )
+    names = names_of_classes(task.class_names, num_classes)
     numbers = {name: number for number, name in enumerate(names)}
     weights = [1.0] * num_classes
     for key, weight in class_weight.items():
@@ -57,6 +68,22 @@ def weights_in_order(class_weight, class_names, num_classes):
             )
         weights[int(number)] = float(weight)
     return weights
+
+
+def _balanced(labels, num_classes):
+    """Return weights with which classes weigh the same in total, and labels 1 on average."""
+    if labels is None:
+        raise ValueError(
+            "class_weight='balanced' counts labels before training: pass x and y to fit as lists "
+            "or arrays, or class_weight as a dict of class name or number → weight."
+        )
+    labels = np.asarray(labels.flat_values if isinstance(labels, tf.RaggedTensor) else labels)
+    if labels.dtype.kind == "f":  # one-hot or soft, perhaps with rows of zeros
+        counts = labels.reshape(-1, num_classes).sum(axis=0)
+    else:
+        counts = np.bincount(labels[labels >= 0], minlength=num_classes)
+    share = counts.sum() / np.count_nonzero(counts)
+    return np.where(counts > 0, share / np.maximum(counts, 1e-12), 1.0).tolist()
 
 
 def names_of_classes(class_names, num_classes):

@@ -8,16 +8,11 @@ import tensorflow as tf
 
 from keras_lm.objectives.objective import label_weights
 from keras_lm.tasks import lengths, replicas
-from keras_lm.tasks.user_data import check_names, labels_from_user
+from keras_lm.tasks.user_data import check_names, is_stream, labelled, labels_from_user
 from keras_lm.training.distribution import common_seed, gather
 
 # Half of Keras's: few examples teach more in more steps, see the table in docs/tasks.md.
 TRAINING_BATCH_SIZE = 16
-
-
-def is_stream(x):
-    """Return whether x comes in batches: a dataset, a generator or a `keras.utils.PyDataset`."""
-    return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or hasattr(x, "__next__")
 
 
 def batches(
@@ -29,11 +24,13 @@ def batches(
     shuffle=False,
     group=True,
     whole=False,
+    needs_labels=False,
 ):
     """Return a dataset of packed batches `(inputs[, labels[, weights]])` of what `fit` takes.
 
     With `shuffle` and `group`, rows of like lengths come together; see `lengths`. Under a strategy,
-    batches are in parts, unless they are to be `whole` on every worker; see `replicas`.
+    batches are in parts, unless they are to be `whole` on every worker; see `replicas`. If it
+    `needs_labels`, data without labels are a ValueError.
     """
     if isinstance(x, tf.distribute.DistributedDataset):
         return x  # Keras's `fit` evaluates what it was given
@@ -41,7 +38,7 @@ def batches(
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
         replicas.check_same_data(task.distribute_strategy, x)
-        return _prepared(task, x, whole)
+        return _prepared(task, x, whole, needs_labels)
     strategy = task.distribute_strategy
     if is_stream(x):
         if strategy.num_replicas_in_sync > 1:
@@ -53,9 +50,11 @@ def batches(
         if isinstance(x, keras.utils.PyDataset):
             if y is not None or sample_weight is not None:
                 raise ValueError("x is a PyDataset: let it return (x, y, sample_weight).")
-            return _from_py_dataset(task, x, shuffle)
-        return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
-    data = _arrays(task, x, y, sample_weight)
+            return _from_py_dataset(task, x, shuffle, needs_labels)
+        return _from_generator(
+            one_batch(task, *_as_tuple(batch), needs_labels=needs_labels) for batch in x
+        )
+    data = _arrays(task, x, y, sample_weight, needs_labels)
     batch_size = batch_size or TRAINING_BATCH_SIZE
     if shuffle:
         counts = task.row_lengths(*data[:2]) if group else None
@@ -65,15 +64,18 @@ def batches(
     return _prepared(task, dataset, whole, labels_are_ready=True)
 
 
-def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None, steps=None):
+def sorted_batches(
+    task, x, y=None, sample_weight=None, batch_size=None, steps=None, needs_labels=False
+):
     """As `batches`, the longest rows first; and the place of each row of `x` among them.
 
     The order stays as it is, and the places are None, of a dataset or a generator, and where only
     the first `steps` batches are wanted.
     """
     if steps or is_stream(x) or isinstance(x, tf.distribute.DistributedDataset):
-        return batches(task, x, y, sample_weight, batch_size), None
-    data = _arrays(task, x, y, sample_weight)
+        batched = batches(task, x, y, sample_weight, batch_size, needs_labels=needs_labels)
+        return batched, None
+    data = _arrays(task, x, y, sample_weight, needs_labels)
     batch_size = batch_size or 32
     if task.distribute_strategy.num_replicas_in_sync > 1:  # each has rows of every batch
         order = lengths.longest_first(task, data[0], batch_size)
@@ -88,9 +90,11 @@ def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None, steps=N
     return _prepared(task, dataset, labels_are_ready=True), np.argsort(order)
 
 
-def one_batch(task, x, y=None, sample_weight=None):
+def one_batch(task, x, y=None, sample_weight=None, needs_labels=False):
     """Return lists or arrays as one packed batch; see `batches`."""
-    return _packed(task, *_arrays(task, x, y, sample_weight))
+    if needs_labels:
+        x, y = labelled(task, x, y)
+    return _packed(task, *_arrays(task, x, y, sample_weight, needs_labels))
 
 
 def with_class_weights(dataset, weights):
@@ -102,18 +106,15 @@ def with_class_weights(dataset, weights):
 def weigh_classes(weights, x, labels=None, sample_weight=None):
     """Return a batch `(inputs, labels, weights)` in which each label weighs what its class does.
 
-    `weights` are those of the classes, labels are class numbers, (B,) or (B, S), and
-    `sample_weight`, (B,) or like the labels, is multiplied in.
+    `weights` are those of the classes, labels are class numbers, (B,) or (B, S), or one-hot or
+    soft, with an axis more, which weigh the mean of their classes. `sample_weight`, (B,) or for
+    each label, is multiplied in.
     """
-    if labels is None:
-        raise ValueError("class_weight is given without labels: it weighs the loss of labels.")
-    labels = tf.convert_to_tensor(labels)
-    if not labels.dtype.is_integer:
-        raise ValueError(
-            f"class_weight needs class numbers as labels, and these are {labels.dtype.name}: pass "
-            "sample_weight."
-        )
-    of_class = tf.gather(tf.constant(weights), tf.maximum(labels, 0))
+    labels, weights = tf.convert_to_tensor(labels), tf.constant(weights)
+    if labels.dtype.is_floating:
+        of_class = tf.linalg.matvec(labels, weights)
+        return x, labels, label_weights(tf.zeros_like(of_class), sample_weight) * of_class
+    of_class = tf.gather(weights, tf.maximum(labels, 0))
     return x, labels, of_class * label_weights(labels, sample_weight)
 
 
@@ -123,7 +124,9 @@ def validation_batches(task, data, batch_size, steps=None):
         data = (*data, None, None)[:3]
     else:
         data = (data, None, None)
-    return sorted_batches(task, *data, batch_size, steps)[0]
+    x, y, sample_weight = data
+    x, y = labelled(task, x, y)
+    return sorted_batches(task, x, y, sample_weight, batch_size, steps, task.needs_labels)[0]
 
 
 def split(x, y, sample_weight, share):
@@ -183,7 +186,7 @@ def named(task, x):
     return x
 
 
-def _arrays(task, x, y, sample_weight):
+def _arrays(task, x, y, sample_weight, needs_labels=False):
     if task.is_packed(x):
         columns = {key: np.asarray(value) for key, value in x.items()}
     else:
@@ -205,8 +208,15 @@ def _arrays(task, x, y, sample_weight):
     if sample_weight is not None:
         if y is None:
             raise ValueError("sample_weight is given without y: it weighs the loss of labels.")
-        data.append(labels_from_user(sample_weight, length))
+        weights = labels_from_user(sample_weight, length, "sample_weight")
+        data.append(weights[:, 0] if weights.shape[1:] == (1,) else weights)
+    if needs_labels and y is None:
+        raise _missing_labels(task, "pass y, the labels of x")
     return tuple(data)
+
+
+def _missing_labels(task, remedy):
+    return ValueError(f"labels are missing, which {type(task).__name__} compares with: {remedy}.")
 
 
 def _packed(task, x, *rest):
@@ -222,7 +232,7 @@ def _packed(task, x, *rest):
     return packed, labels, *weights
 
 
-def _prepared(task, dataset, whole=False, labels_are_ready=False):
+def _prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=False):
     if not whole:  # before texts are tokenized: each worker tokenizes what it reads
         dataset = replicas.parts(task.distribute_strategy, dataset)
     spec = _as_tuple(dataset.element_spec)[0]
@@ -235,6 +245,8 @@ def _prepared(task, dataset, whole=False, labels_are_ready=False):
     if not packed:
         task.require_tokenizer()
         task.note_pairs(named(task, spec))
+    if needs_labels and len(_as_tuple(dataset.element_spec)) == 1:
+        raise _missing_labels(task, "let the tf.data.Dataset yield (x, y)")
 
     # Plain graph code: without AutoGraph it is quicker to trace and errors are clearer.
     @tf.autograph.experimental.do_not_convert
@@ -280,7 +292,7 @@ def _from_generator(generated):
     return tf.data.Dataset.from_generator(lambda: rest, output_signature=_spec_of(first))
 
 
-def _from_py_dataset(task, x, shuffle):
+def _from_py_dataset(task, x, shuffle, needs_labels):
     number = x.num_batches
     if not number:
         raise ValueError(
@@ -293,7 +305,7 @@ def _from_py_dataset(task, x, shuffle):
             yield one_batch(task, *_as_tuple(x[int(place)]))
         x.on_epoch_end()
 
-    spec = _spec_of(one_batch(task, *_as_tuple(x[0])))
+    spec = _spec_of(one_batch(task, *_as_tuple(x[0]), needs_labels=needs_labels))
     dataset = tf.data.Dataset.from_generator(packed, output_signature=spec)
     return dataset.apply(tf.data.experimental.assert_cardinality(number))
 

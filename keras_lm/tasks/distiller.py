@@ -18,7 +18,7 @@ from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
-from keras_lm.tasks.user_data import labels_from_user
+from keras_lm.tasks.user_data import LABELS, labelled, labels_from_user, names_in_table
 from keras_lm.training import AdamW, schedules
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
@@ -137,6 +137,7 @@ class Distiller(StepModel):
         y = y.get("labels") if isinstance(y, dict) else y
         if y is None:
             return {"loss": self._loss_tracker.result()}
+        y = self.student.labels_for_metrics(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def get_metrics_result(self):
@@ -173,6 +174,8 @@ class Distiller(StepModel):
             ValueError: if `x` comes in batches or packed, or as `Task.fit` does.
         """
         student = self.student
+        if names_in_table(x) is not None and set(LABELS) & set(names_in_table(x)):
+            x, y = labelled(student, x, y)
         if datasets.is_stream(x) or student.is_packed(x) or self.teacher.is_packed(x):
             raise ValueError(
                 f"x is a {type(x).__name__}: pass lists or arrays of raw strings, which the "

@@ -146,6 +146,10 @@ class FeatureExtractor(Task):
         is_left = self.lowercase and not getattr(self.tokenizer, "lowercase", False)
         return tf.strings.lower(text, encoding="utf-8") if is_left else text
 
+    @property
+    def needs_labels(self):
+        return self.loss is not None
+
     def call(self, inputs, training=None):
         (vectors,) = self.features(self._backbone_inputs(inputs), training=training).values()
         return vectors

@@ -10,6 +10,7 @@ from keras_lm import export, presets
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks.backend_steps import StepModel, require_tensorflow
 from keras_lm.tasks.task import Task
+from keras_lm.tasks.user_data import labelled
 from keras_lm.training import AdamW, schedules
 
 
@@ -200,10 +201,11 @@ class MultiTask(StepModel):
     def _by_task(self, data):
         """Return name → (x, y, sample_weight)."""
         self._check_names(data)
-        return {
-            name: (*given, None)[:3] if isinstance(given, tuple) else (given, None, None)
-            for name, given in data.items()
-        }
+        found = {}
+        for name, given in data.items():
+            x, y, weights = (*given, None)[:3] if isinstance(given, tuple) else (given, None, None)
+            found[name] = *labelled(self.tasks[name], x, y), weights
+        return found
 
     def _check_names(self, data):
         if not isinstance(data, dict) or not data or not set(data) <= set(self.tasks):

@@ -5,13 +5,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.packers import Choices
+from keras_lm.tasks import class_labels
 from keras_lm.tasks.recipe import GPTRecipe
-from keras_lm.tasks.task import Task
 from keras_lm.training.smoothing import symmetric_divergence
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MultipleChoice(Task):
+class MultipleChoice(class_labels.ClassTask):
     """Choose the best of several texts: an ending, an answer, a cause.
 
     Each choice is read together with the text, as a pair, and gets one logit; scores are a softmax
@@ -24,7 +24,8 @@ class MultipleChoice(Task):
         backbone, **arguments: see `Task`. `truncation="only_first"` truncates texts, not choices.
 
     Raw data have the keys `text`, a string for each row, and `choices`, a list of strings for each;
-    a tuple is `(text, choices)`. Labels are the positions of the right choices, from 0.
+    a tuple is `(text, choices)`. Labels are the positions of the right choices, from 0, or one-hot
+    or soft labels, (B, C), see `TextClassifier`.
 
     Call: `task(inputs)` takes packed inputs (B, C, S) and returns logits (B, C), float32.
 
@@ -59,7 +60,7 @@ class MultipleChoice(Task):
         return super().get_arguments() | self.recipe.get_arguments()
 
     def default_loss(self):
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return class_labels.ClassCrossentropy()
 
     def divergence(self, outputs, others):
         """Return how far the probabilities of choices differ, (B,), for `AdversarialSmoothing`."""
@@ -87,6 +88,9 @@ class MultipleChoice(Task):
         return labels
 
     def prepare_labels(self, labels):
+        labels = class_labels.without_last_axis(labels)
+        if labels.ndim == 2 and labels.dtype.kind not in "US":
+            return class_labels.check_probabilities(labels, self.loss)
         try:
             whole = labels.astype("int32")
             is_whole = labels.ndim == 1 and np.array_equal(whole, labels)
@@ -95,9 +99,16 @@ class MultipleChoice(Task):
         if not is_whole:
             raise ValueError(
                 f"labels has shape {labels.shape} and dtype {labels.dtype}: pass for each row the "
-                "position of the right choice, an integer from 0."
+                "position of the right choice, an integer from 0, or one-hot or soft labels, a "
+                "number for each choice."
             )
         return whole
+
+    def prepare_label_tensor(self, labels):
+        labels = class_labels.without_last_axis(labels)
+        if labels.shape.rank == 1:
+            return class_labels.check_number_tensor(labels)
+        return class_labels.check_probability_tensor(labels, self.loss)
 
     # === Answers ===
 
@@ -116,6 +127,9 @@ class MultipleChoice(Task):
 def _check_labels(labels, columns, packer):
     name = next(name for name in ("choices", *packer.inputs) if name in columns)
     number = columns[name].shape[1]
+    if labels.ndim == 2:
+        _check_likely(labels, columns.get("choices"), number)
+        return
     for row in np.flatnonzero((labels < 0) | (labels >= number))[:1]:
         raise ValueError(
             f"labels[{row}]={labels[row]}, but there are {number} choices: their positions count "
@@ -128,3 +142,15 @@ def _check_labels(labels, columns, packer):
                 f"labels[{row}]={labels[row]}, but choices[{row}] has no such choice: an empty one "
                 "is none."
             )
+
+
+def _check_likely(labels, choices, number):
+    """The same of one-hot or soft labels."""
+    if labels.shape[1] != number:
+        raise ValueError(
+            f"labels has shape {labels.shape}, but there are {number} choices: pass "
+            f"({len(labels)}, {number}), with 0 for choices that a row lacks."
+        )
+    lacks = np.zeros(labels.shape, bool) if choices is None else choices.numpy() == b""
+    for row in np.flatnonzero((lacks & (labels > 0)).any(axis=1))[:1]:
+        raise ValueError(f"labels[{row}]={labels[row]} is more than 0 for an empty choice.")

@@ -52,6 +52,10 @@ class PretrainingTask(Task):
         return self.objective.metrics()
 
     @property
+    def needs_labels(self):
+        return any(objective.labels_of_data for objective in self.objectives)
+
+    @property
     def trainable_weights(self):
         # Also those of companions, which are trained, but not saved with the model.
         weights = super().trainable_weights

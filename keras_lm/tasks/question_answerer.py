@@ -151,7 +151,7 @@ class QuestionAnswerer(ScoredAnswers):
         # Of several workers each makes all windows: only then is known which of them are its own.
         strategy = self.distribute_strategy
         arguments = (x, y, sample_weight, batch_size, shuffle, group)
-        batches = datasets.batches(self, *arguments, whole=True)
+        batches = datasets.batches(self, *arguments, whole=True, needs_labels=self.needs_labels)
         if "example" not in batches.element_spec[0]:
             return replicas.parts(strategy, batches)  # packed by the user
         if isinstance(x, tf.data.Dataset) and batch_size is None:

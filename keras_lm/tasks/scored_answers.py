@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_lm.tasks.task import Task
+from keras_lm.tasks.user_data import labelled
 
 
 class ScoredAnswers(Task):
@@ -20,7 +21,7 @@ class ScoredAnswers(Task):
     def validation_batches(self, data, batch_size, steps):
         batches = super().validation_batches(data, batch_size, steps)
         x, y = data[:2] if isinstance(data, (tuple, list)) and len(data) > 1 else (data, None)
-        self._validation = x, y, batch_size
+        self._validation = *labelled(self, x, y), batch_size
         return batches
 
     def fit(self, *args, **kwargs):
@@ -34,6 +35,7 @@ class ScoredAnswers(Task):
         self, x=None, y=None, batch_size=None, verbose="auto", return_dict=False, **kwargs
     ):
         """As `keras.Model.evaluate`, and the scores of raw texts' answers; see `score`."""
+        x, y = labelled(self, x, y)
         logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
         if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
             x, y, batch_size = self._validation

@@ -35,10 +35,11 @@ class Task(TextModel):
     A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
     defines its defaults for `compile`, its answer (`decode`) and the texts that it takes (`rows`).
     Keras's methods (`fit`, `evaluate`, `predict`, `train_on_batch`, …) take raw strings: a list or
-    array is a batch, a tuple of two is a pair, a dict uses the keys `text` and `text_pair`, and a
-    `tf.data.Dataset`, a generator or a `keras.utils.PyDataset` yields batches of these, alone or
-    with labels. They also take packed dicts (`token_ids`, …), as `task(inputs)` does. Strings are
-    packed on the host, in `tf.data`.
+    array is a batch, a tuple of two is a pair, a dict uses the keys `text` and `text_pair`, and so
+    do the columns of a table, a pandas DataFrame or a Hugging Face `Dataset`; a `tf.data.Dataset`,
+    a generator or a `keras.utils.PyDataset` yields batches of these, alone or with labels. They
+    also take packed dicts (`token_ids`, …), as `task(inputs)` does. Strings are packed on the host,
+    in `tf.data`.
 
     Args:
         backbone: `keras_lm.models.Backbone`; or a `FeatureExtractor`, to learn on its vectors.
@@ -330,7 +331,10 @@ class Task(TextModel):
         if not isinstance(inputs, dict):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: calling {type(self).__name__} takes the "
-                "dict that preprocess(['a text']) returns. Raw strings go to predict."
+                "dict that preprocess(['a text']) returns. Raw strings go to fit, predict and "
+                "export, so it needs no keras.Input and is no layer of a keras.Sequential. To add "
+                "layers, make a keras.Model of its backbone.input and of layers on its "
+                "backbone.output."
             )
         inputs = {
             name: np.asarray(value) if isinstance(value, list) else value

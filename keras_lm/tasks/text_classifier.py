@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.metrics.one_hot import of_classes
+from keras_lm.tasks import class_labels
 from keras_lm.tasks.classes import (
     check_classes,
     check_range,
@@ -14,12 +15,11 @@ from keras_lm.tasks.classes import (
     weights_in_order,
 )
 from keras_lm.tasks.recipe import GPTRecipe
-from keras_lm.tasks.task import Task
 from keras_lm.training.smoothing import symmetric_divergence
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextClassifier(Task):
+class TextClassifier(class_labels.ClassTask):
     """Classify texts, or pairs of texts.
 
     If the tokenizer splits texts into words only (ELMo's, word lists), texts may also be lists of
@@ -36,6 +36,11 @@ class TextClassifier(Task):
         lm_loss_weight: float, 0 or more. Weight of the language model's loss in training, see
             `keras_lm.tasks.recipe.GPTRecipe`; None for the model's default: 0.5 for GPT, else 0.
         backbone, **arguments: see `Task`.
+
+    Labels are a class number or name for each text, (B,) or (B, 1), or one-hot or soft labels, (B,
+    classes), which sum to 1. The default loss takes both, and Keras's get what they take: its
+    categorical ones, which may smooth labels, (B, classes), its sparse ones numbers, which soft
+    labels cannot become. Metrics compare with numbers, of soft labels the likeliest class.
 
     Call: `task(inputs)` returns logits (B, classes), float32.
 
@@ -97,10 +102,14 @@ class TextClassifier(Task):
             }
         )
 
+    @property
+    def has_one_class(self):
+        return not self.multi_label
+
     def default_loss(self):
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return class_labels.ClassCrossentropy()
 
     def divergence(self, outputs, others):
         """Return how far the probabilities of texts differ, (B,), for `AdversarialSmoothing`."""
@@ -117,7 +126,10 @@ class TextClassifier(Task):
     def prepare_labels(self, labels):
         if self.multi_label:
             return self._multi_hot(labels)
-        labels = _without_gaps(labels)
+        labels = class_labels.without_last_axis(labels, self.num_classes)
+        if labels.shape[1:] == (self.num_classes,) and labels.dtype.kind not in "US":
+            return class_labels.check_probabilities(labels, self.loss)
+        labels = _without_gaps(labels) if labels.ndim == 1 else labels
         if labels.ndim == 1 and labels.dtype.kind in "OUS":
             return np.array(class_numbers(self, labels, "[{}]".format), "int32")
         if (
@@ -125,12 +137,17 @@ class TextClassifier(Task):
             or labels.dtype.kind not in "biuf"
             or not np.array_equal(labels, np.trunc(labels))
         ):
-            raise ValueError(
-                f"labels has shape {labels.shape} and dtype {labels.dtype}: pass one integer or "
-                "class name per row, or make the task with multi_label=True."
-            )
+            raise ValueError(self._wrong_shape(labels))
         check_range(labels, self.num_classes)
         return labels.astype("int32")
+
+    def _wrong_shape(self, labels):
+        return (
+            f"labels has shape {tuple(labels.shape)} and dtype {labels.dtype}, but "
+            f"num_classes={self.num_classes}: pass one integer or class name per row, or one-hot "
+            f"or soft labels of shape (B, {self.num_classes}); for any number of classes make the "
+            "task with multi_label=True."
+        )
 
     def _multi_hot(self, labels):
         if labels.size and labels.dtype.kind not in "OUS":
@@ -154,25 +171,46 @@ class TextClassifier(Task):
         return rows
 
     def prepare_label_tensor(self, labels):
-        if labels.dtype != tf.string:
+        if self.multi_label:
+            return self._multi_hot_tensor(labels)
+        labels = class_labels.without_last_axis(labels, self.num_classes)
+        if labels.dtype == tf.string:
+            if self.class_names is None:
+                raise ValueError(
+                    "x is a tf.data.Dataset with string labels: make the task with class_names."
+                )
+            return indices_of(labels, self.class_names)
+        if labels.shape.rank is None:
             return labels
-        if self.class_names is None or self.multi_label:
+        if labels.shape.rank == 1:
+            return class_labels.check_number_tensor(labels, self.num_classes)
+        if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_classes):
+            raise ValueError(self._wrong_shape(labels))
+        return class_labels.check_probability_tensor(labels, self.loss)
+
+    def _multi_hot_tensor(self, labels):
+        if labels.dtype == tf.string:
             raise ValueError(
-                "x is a tf.data.Dataset with string labels: make the task with class_names, or, "
-                "for multi_label, let the dataset yield (B, classes) of 0 and 1."
+                "x is a tf.data.Dataset with string labels: for multi_label, let it yield (B, "
+                "classes) of 0 and 1."
             )
-        return indices_of(labels, self.class_names)
+        if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_classes):
+            raise ValueError(
+                f"labels has shape {labels.shape}, but num_classes={self.num_classes}: let the "
+                f"dataset yield (B, {self.num_classes}), of 0 and 1."
+            )
+        return labels
 
     def prepare_metric(self, metric):
         return of_classes(metric, self.multi_label)
 
-    def prepare_class_weight(self, class_weight):
+    def prepare_class_weight(self, class_weight, labels=None):
         if self.multi_label:
             raise ValueError(
                 "class_weight weighs texts by their one class, and with multi_label=True they have "
                 "any number: pass sample_weight."
             )
-        return weights_in_order(class_weight, self.class_names, self.num_classes)
+        return weights_in_order(self, class_weight, labels)
 
     def decode(self, outputs, packed):
         """Return `scores` and their `class_names`, (B, classes), and `labels` (B,), the best ones.

@@ -5,6 +5,7 @@ import keras
 from keras_lm.tasks import datasets, lengths
 from keras_lm.tasks.backend_steps import StepModel
 from keras_lm.tasks.replicas import distributed, number_of_batches
+from keras_lm.tasks.user_data import labelled, labels_from_user
 from keras_lm.training import AdamW, schedules
 from keras_lm.training.distribution import workers_of
 
@@ -21,6 +22,8 @@ class TextModel(StepModel):
     # Whether texts come in pairs; None until the first data shows it.
     text_pair = None
     is_pair_stated = False
+    # Whether data to learn from and to evaluate on must come with labels.
+    needs_labels = True
 
     # === Defined by subclasses ===
 
@@ -40,12 +43,19 @@ class TextModel(StepModel):
         """Return prepared labels for texts or packed inputs; raise an error if they do not fit."""
         return labels
 
+    def labels_for_metrics(self, labels, outputs):
+        """Return labels of a batch as metrics compare them with outputs."""
+        return labels
+
     def prepare_metric(self, metric):
         """Return a metric, or its name, as it fits the task's labels and outputs."""
         return metric
 
-    def prepare_class_weight(self, class_weight):
-        """Return the weight of each class, in their order, for `class_weight` by name or number."""
+    def prepare_class_weight(self, class_weight, labels=None):
+        """Return the weight of each class, in their order, for `class_weight` of `fit`.
+
+        `labels` are all of them, prepared, or None where they are not in memory.
+        """
         raise ValueError(
             f"class_weight weighs classes, and {type(self).__name__} has none: pass sample_weight, "
             "a number for each text."
@@ -64,7 +74,9 @@ class TextModel(StepModel):
 
     def training_batches(self, x, y, sample_weight, batch_size, shuffle, group):
         """Return the packed batches of `fit`; overridden if an example has several rows there."""
-        return datasets.batches(self, x, y, sample_weight, batch_size, shuffle, group)
+        return datasets.batches(
+            self, x, y, sample_weight, batch_size, shuffle, group, needs_labels=self.needs_labels
+        )
 
     def validation_batches(self, data, batch_size, steps):
         """Return the packed batches of `validation_data`."""
@@ -136,10 +148,13 @@ class TextModel(StepModel):
         """As `keras.Model.fit`, on raw strings.
 
         `batch_size` is 16 by default, half of Keras's: few examples then teach more, as they make
-        more steps. `class_weight` may have class names as keys; a tagger's weighs each word by its
-        own class. Where lists or arrays of texts are shuffled, `group_by_length` has those of like
-        lengths come in one batch, which saves the time of padding: rows are shuffled, sorted in
-        blocks of up to 50 batches, and the batches shuffled again.
+        more steps. Of a table without `y`, a pandas DataFrame or a Hugging Face `Dataset`, the
+        column `labels` or `label` has the labels. `class_weight` may have class names as keys; a
+        tagger's weighs each word by its own class. It is `"balanced"`, of labels in memory, for
+        classes that count the same, however many labels they have. Where lists or arrays of texts
+        are shuffled, `group_by_length` has those of like lengths come in one batch, which saves the
+        time of padding: rows are shuffled, sorted in blocks of up to 50 batches, and the batches
+        shuffled again.
 
         A learning-rate schedule of `keras_lm.training` without a length gets the steps of this
         call.
@@ -147,13 +162,17 @@ class TextModel(StepModel):
         Raises:
             ValueError: if strings or labels have another form; names row and value.
         """
+        x, y = labelled(self, x, y)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = datasets.split(
                 x, y, sample_weight, validation_split
             )
         batches = self.first_batches(x, y, sample_weight, batch_size, shuffle, group_by_length)
         if class_weight is not None:
-            batches = datasets.with_class_weights(batches, self.prepare_class_weight(class_weight))
+            is_counted = isinstance(class_weight, str) and y is not None
+            labels = self.prepare_labels(labels_from_user(y, len(y))) if is_counted else None
+            weights = self.prepare_class_weight(class_weight, labels)
+            batches = datasets.with_class_weights(batches, weights)
         if validation_data is not None:
             size = validation_batch_size or batch_size
             steps = kwargs.get("validation_steps")
@@ -188,8 +207,10 @@ class TextModel(StepModel):
     def evaluate(
         self, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, **kwargs
     ):
-        steps = kwargs.get("steps")
-        batches, _ = datasets.sorted_batches(self, x, y, sample_weight, batch_size, steps)
+        x, y = labelled(self, x, y)
+        batches, _ = datasets.sorted_batches(
+            self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.needs_labels
+        )
         batches = distributed(self.distribute_strategy, batches)
         return super().evaluate(batches, verbose=verbose, **kwargs)
 
@@ -209,13 +230,14 @@ class TextModel(StepModel):
 
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
         schedules.plan(self, 0, None)
-        batch = datasets.one_batch(self, x, y, sample_weight)
+        batch = datasets.one_batch(self, x, y, sample_weight, self.needs_labels)
         if class_weight is not None:
             batch = datasets.weigh_classes(self.prepare_class_weight(class_weight), *batch)
         return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):
-        return super().test_on_batch(*datasets.one_batch(self, x, y, sample_weight), **kwargs)
+        batch = datasets.one_batch(self, x, y, sample_weight, self.needs_labels)
+        return super().test_on_batch(*batch, **kwargs)
 
     def predict_on_batch(self, x):
         packed = datasets.one_batch(self, x)[0]

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_lm.converters.published_labels import ONE_TEXT
 from keras_lm.tasks.recipe import GPTRecipe
@@ -96,6 +97,11 @@ class TextRegressor(Task):
         return labels.reshape(-1, 1)
 
     def prepare_label_tensor(self, labels):
+        if labels.dtype == tf.string:
+            raise ValueError("labels are strings, and must be numbers.")
+        rest = labels.shape[1:] if labels.shape.rank else []
+        if len(rest) > 1 or any(size not in (None, 1) for size in rest):
+            raise ValueError(f"labels has shape {labels.shape}: pass one number per row.")
         # (B,) against (B, 1) would broadcast to (B, B) in the loss.
         return keras.ops.reshape(keras.ops.cast(labels, "float32"), (-1, 1))
 

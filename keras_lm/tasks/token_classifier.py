@@ -10,26 +10,24 @@ from keras_lm.layers.batch_parts import count_in_batch
 from keras_lm.layers.tensorflow import num_replicas
 from keras_lm.metrics.one_hot import of_classes
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
-from keras_lm.objectives.objective import label_weights
+from keras_lm.objectives.objective import MeanLoss, label_weights
 from keras_lm.packers import Words
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tag_schemes import entity_spans
+from keras_lm.tasks import class_labels, word_labels
 from keras_lm.tasks.classes import (
     check_classes,
-    class_numbers,
-    indices_of,
     names_of_classes,
     weights_in_order,
 )
 from keras_lm.tasks.entities import entities_in_graph, entities_of, tag_rules
 from keras_lm.tasks.signatures import TextSignatures, trace
-from keras_lm.tasks.task import Task
-from keras_lm.tasks.user_data import row_of_labels
+from keras_lm.tasks.user_data import columns_of_table, names_in_table
 from keras_lm.tokenizers import splitting
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TokenClassifier(Task):
+class TokenClassifier(class_labels.ClassTask):
     """Label each word of a text: named entities, parts of speech, semantic roles.
 
     A word's first piece carries its label; other pieces and special tokens are ignored by the loss.
@@ -54,7 +52,9 @@ class TokenClassifier(Task):
 
     Raw data are lists of words, `[["Ada", "lives", "here"], …]`, or strings. Labels are a list for
     each text, with a class name or number for each word; -100 ignores a word. With packed inputs,
-    labels are (B, S) numbers.
+    labels are (B, S) numbers. A word may also have one-hot or, for a categorical loss of Keras's,
+    soft labels, a number for each class; zeros ignore it. Keras's losses are then, as the default
+    one, means over the words that are not ignored.
 
     Call: `task(inputs)` returns logits (B, S, classes), float32.
 
@@ -146,18 +146,21 @@ class TokenClassifier(Task):
             return MaskedAccuracy(metric)
         return of_classes(metric)
 
-    def prepare_class_weight(self, class_weight):
+    def prepare_class_weight(self, class_weight, labels=None):
         if self.crf is not None:
             raise ValueError(
                 "class_weight weighs words by their class, and with a CRF the loss is that of a "
                 "whole text: pass sample_weight, a number for each text, or make the task with "
                 "crf=False."
             )
-        return weights_in_order(class_weight, self.class_names, self.num_classes)
+        return weights_in_order(self, class_weight, labels)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """As Keras's; with a CRF, its negative log-likelihood divided by the number of labels."""
         if self.crf is None or self._compile_loss is not None:  # the user's own loss
+            is_mean = isinstance(self.loss, MeanLoss)  # of the words that are not ignored
+            if not is_mean and class_labels.takes_numbers(self.loss) is not None:
+                y, sample_weight = word_labels.without_ignored(y, y_pred, sample_weight)
             return super().compute_loss(x, y, y_pred, sample_weight, training=training)
         mask = ops.cast(ops.not_equal(y, IGNORED), "int32")
         weight = 1.0 if sample_weight is None else ops.cast(sample_weight, "float32")  # (B,)
@@ -173,6 +176,7 @@ class TokenClassifier(Task):
         return {id(self.crf): ops.sum(label_weights(labels, sample_weight))}
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        y = self.labels_for_metrics(y, y_pred)
         if self.crf is not None:
             labels = self.crf.decode(y_pred, ops.not_equal(y, IGNORED), self.allowed)
             y_pred = 1e4 * ops.one_hot(labels, self.num_classes)  # logits of near certainty
@@ -181,47 +185,16 @@ class TokenClassifier(Task):
     # === Labels ===
 
     def prepare_labels(self, labels):
-        """Return class numbers, ragged (B, W); or (B, S) if `labels` has such numbers."""
-        if labels.ndim == 2 and labels.dtype.kind in "iu":
-            self._check_numbers(labels.reshape(-1), lambda i: divmod(i, labels.shape[1]))
-            return labels.astype("int32")
-        rows = [row_of_labels(label, number) for number, label in enumerate(labels)]
-        flat = [label for row in rows for label in row]
-        splits = np.cumsum([0, *(len(row) for row in rows)])
-
-        def place(index):
-            row = int(np.searchsorted(splits, index, "right")) - 1
-            return row, index - splits[row]
-
-        if any(isinstance(label, (str, bytes)) for label in flat):
-            flat = class_numbers(self, flat, lambda i: "[{}][{}]".format(*place(i)))
-        flat = np.array(flat, "int32")
-        self._check_numbers(flat, place)
-        return tf.RaggedTensor.from_row_splits(flat, splits)
-
-    def _check_numbers(self, flat, place):
-        is_wrong = (flat != IGNORED) & ((flat < 0) | (flat >= self.num_classes))
-        for i in np.flatnonzero(is_wrong)[:1]:
-            row, column = place(i)
-            raise ValueError(
-                f"labels[{row}][{column}]={flat[i]}, but num_classes={self.num_classes}: classes "
-                f"count from 0 to {self.num_classes - 1}, and {IGNORED} leaves a word out."
-            )
+        """Return what words have, ragged (B, W) or (B, W, C); or (B, S) or (B, S, C) of arrays."""
+        return word_labels.prepared(self, labels)
 
     def prepare_label_tensor(self, labels):
-        if labels.dtype != tf.string:
-            return labels
-        if self.class_names is None:
-            raise ValueError(
-                "x is a tf.data.Dataset with string labels: make the task with class_names."
-            )
-        labels = _ragged(labels)
-        return labels.with_values(indices_of(labels.values, self.class_names))
+        return word_labels.prepared_tensor(self, labels)
 
     def matched_labels(self, columns, labels):
         if "text" not in columns:
             return labels
-        labels = _ragged(labels)
+        labels = word_labels.ragged(labels)
         words, _ = self.rows.words(columns["text"])
         expected, found = words.row_lengths().numpy(), labels.row_lengths().numpy()
         for row in np.flatnonzero(expected != found)[:1]:
@@ -236,6 +209,8 @@ class TokenClassifier(Task):
     def columns(self, x):
         if not self.predicate:
             return super().columns(x)
+        if names_in_table(x) is not None:
+            x = columns_of_table(x, self.text_names, self.required_names)
         x = dict(zip(self.text_names, x, strict=True)) if isinstance(x, tuple) else x
         if not isinstance(x, dict) or not set(self.text_names) <= set(x):
             raise ValueError(
@@ -257,8 +232,9 @@ class TokenClassifier(Task):
         self.require_tokenizer()
         words, packed, places = self._packed(columns)
         shape = tf.shape(packed["padding_mask"])
+        rest = LOWEST if isinstance(labels, dict) else 0.0  # of a teacher's logits
         return packed, tf.nest.map_structure(
-            lambda each: _placed(_ragged(each), words, places, shape), labels
+            lambda each: word_labels.placed(each, words, places, shape, rest), labels
         )
 
     def _packed(self, columns):
@@ -404,31 +380,3 @@ def _is_first_piece(places, shape):
     places_and_rest = tf.where(places < 0, size, tf.cast(places, tf.int32))[:, tf.newaxis]
     ones = tf.ones_like(places, tf.int32)
     return tf.reshape(tf.scatter_nd(places_and_rest, ones, [size + 1])[:-1], shape)
-
-
-def _placed(labels, words, places, shape):
-    """Return what each word has, ragged (B, W) int or (B, W, C) float, at its first piece.
-
-    (B, S) or (B, S, C); elsewhere it is `IGNORED` or, for numbers of a teacher, `LOWEST`.
-    """
-    same = tf.debugging.assert_equal(
-        tf.cast(labels.row_splits, tf.int64),
-        tf.cast(words.row_splits, tf.int64),
-        "labels: there must be one for each word",
-    )
-    values = labels.values
-    values = values if values.dtype.is_floating else tf.cast(values, tf.int32)
-    rest = tf.constant(LOWEST if values.dtype.is_floating else IGNORED, values.dtype)
-    inner = tf.shape(values)[1:]
-    with tf.control_dependencies([same] if same is not None else []):
-        seen = tf.where(places >= 0)
-        placed = tf.tensor_scatter_nd_update(
-            tf.fill(tf.concat([[tf.reduce_prod(shape)], inner], 0), rest),
-            tf.gather_nd(places, seen)[:, tf.newaxis],
-            tf.gather_nd(values, seen),
-        )
-    return tf.reshape(placed, tf.concat([shape, inner], 0))
-
-
-def _ragged(x):
-    return x if isinstance(x, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(x)

@@ -1,7 +1,10 @@
 """What users pass → equally long arrays by name, or an error that says what to pass."""
 
+import keras
 import numpy as np
 import tensorflow as tf
+
+LABELS = ("labels", "label")  # what a table's column of them is called
 
 
 def columns_from_user(x, names, required=None, lists=()):
@@ -9,12 +12,12 @@ def columns_from_user(x, names, required=None, lists=()):
 
     `x` is a list or array of strings, a tuple of two such (a pair), a list of pairs of strings, or
     a dict keyed by `names`. Of these, the `required` ones, by default the first, come first and may
-    not be missing; rows of those in `lists` may be lists of strings. A DataFrame is read by the
-    names of its columns, and may have others. An error (`ValueError`) names the argument, the value
-    and the remedy.
+    not be missing; rows of those in `lists` may be lists of strings. A table is read by the names
+    of its columns, and may have others. An error (`ValueError`) names the argument, the value and
+    the remedy.
     """
-    if hasattr(x, "columns"):
-        x = _columns_of_frame(x, names, required)
+    if names_in_table(x) is not None:
+        x = columns_of_table(x, names, required)
     if isinstance(x, (str, bytes)) or (
         isinstance(x, tuple) and any(isinstance(part, (str, bytes)) for part in x)
     ):
@@ -43,17 +46,70 @@ def columns_from_user(x, names, required=None, lists=()):
     return columns
 
 
-def _columns_of_frame(frame, names, required=None):
-    """Return the columns of a DataFrame that a task takes; others may be labels or ids."""
-    found = [str(name) for name in frame.columns]
+def is_stream(x):
+    """Return whether x comes in batches: a dataset, a generator or a `keras.utils.PyDataset`."""
+    return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or hasattr(x, "__next__")
+
+
+def names_in_table(x):
+    """Return the columns of a DataFrame or of a Hugging Face `Dataset`, None for anything else.
+
+    Raises:
+        ValueError: if x holds several datasets, or one that cannot be read by its columns.
+    """
+    if isinstance(x, dict) and any(hasattr(part, "column_names") for part in x.values()):
+        splits = [*x]
+        raise ValueError(
+            f"x is a {type(x).__name__} of {splits}: pass one of them, such as "
+            f"{type(x).__name__}[{splits[0]!r}]."
+        )
+    if is_stream(x):
+        return None
+    names = getattr(x, "column_names", getattr(x, "columns", None))
+    if hasattr(x, "column_names") and not hasattr(x, "__getitem__"):
+        raise ValueError(
+            f"x is a {type(x).__name__}, of unknown length: pass a Dataset, or a generator of "
+            "batches, such as ((batch['text'], batch['label']) for batch in x.iter(batch_size=16))."
+        )
+    return None if names is None else [str(name) for name in names]
+
+
+def columns_of_table(table, names, required=None):
+    """Return the columns of a table that a task takes; others may be labels or ids."""
+    found, kind = names_in_table(table), type(table).__name__
     for name in names[:1] if required is None else required:
         if name not in found:
-            raise ValueError(
-                f"x is a DataFrame with the columns {found}, and {name!r} is none of them: rename "
-                f"one, df.rename(columns={{{(found or ['…'])[0]!r}: {name!r}}}), or pass a column, "
-                "df['…'], or two as a tuple."
+            other = (found or ["…"])[0]
+            rename = (
+                f"x.rename(columns={{{other!r}: {name!r}}})"
+                if hasattr(table, "columns")
+                else f"x.rename_column({other!r}, {name!r})"
             )
-    return {name: frame[name] for name in names if name in found}
+            raise ValueError(
+                f"x is a {kind} with the columns {found}, and {name!r} is none of them: rename "
+                f"one, {rename}, or pass a column, x['…'], or two as a tuple."
+            )
+    return {name: table[name] for name in names if name in found}
+
+
+def labelled(task, x, y):
+    """Return texts and labels: of a table without `y`, its columns, and that of the labels.
+
+    Raises:
+        ValueError: if the task needs labels, and a table has none.
+    """
+    found = names_in_table(x)
+    if found is None:
+        return x, y
+    if y is None and task.needs_labels:
+        column = next((name for name in LABELS if name in found), None)
+        if column is None:
+            raise ValueError(
+                f"labels are missing: x is a {type(x).__name__} with the columns {found}. Rename "
+                f"that of the labels to {LABELS[-1]!r}, or pass it as y."
+            )
+        y = x[column]
+    return columns_of_table(x, task.text_names, task.required_names), y
 
 
 def check_names(x, names, required=None):
@@ -94,7 +150,7 @@ def _as_objects(column, name):
         column = column.to_numpy()
     elif hasattr(column, "numpy"):  # TensorFlow
         column = column.numpy()
-    if not isinstance(column, (list, tuple, np.ndarray)):
+    if not _is_sequence(column):
         raise ValueError(
             f"{name} is a {type(column).__name__}: pass a list, an array, a dict of these, or a "
             "tf.data.Dataset of raw strings."
@@ -102,6 +158,13 @@ def _as_objects(column, name):
     array = np.empty(len(column), dtype=object)
     array[:] = list(column)
     return array
+
+
+def _is_sequence(value):
+    """Whether rows can be read in their order, as from a list; so from a column of a `Dataset`."""
+    if isinstance(value, (str, bytes, dict)):
+        return False
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__")
 
 
 def _strings(column, name):
@@ -133,22 +196,30 @@ def _lists(column, name):
     return column
 
 
-def labels_from_user(labels, length):
+def labels_from_user(labels, length, name="labels"):
     """Return labels as an array with a row per example; ValueError if their number differs."""
     if hasattr(labels, "to_numpy"):
         labels = labels.to_numpy()
     elif isinstance(labels, tf.RaggedTensor):
         labels = labels.to_list()
+    is_column = _is_sequence(labels) and not hasattr(labels, "__array__")
+    is_object = isinstance(labels, np.ndarray) and labels.dtype.kind == "O" and labels.ndim
+    if is_column or (is_object and all(map(_is_row, labels))):  # of a Series of lists
+        labels = list(labels)
     try:
         labels = np.asarray(labels)
     except ValueError:  # lists of different lengths: the classes of a multi-label row
-        labels = _as_objects(labels, "labels")
+        labels = _as_objects(labels, name)
     if labels.ndim == 0 or len(labels) != length:
         raise ValueError(
-            f"labels has {len(labels) if labels.ndim else 1} rows for {length} examples: pass one "
+            f"{name} has {len(labels) if labels.ndim else 1} rows for {length} examples: pass one "
             "a row."
         )
     return labels
+
+
+def _is_row(value):
+    return isinstance(value, (list, tuple, np.ndarray))
 
 
 def row_of_labels(labels, number):

@@ -172,3 +172,58 @@ def test_multiple_choice_is_trained_and_measured(run, write, tiny, tmp_path):
     answer = task.choose(examples.texts)
     assert found["accuracy"] == sum(answer["labels"] == examples.labels) / 2
     assert found["texts"] == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "line", "column"),
+    [
+        ("text-classifier", "a.csv", "text,label\nfine,good\n,bad\n", 3, "text"),
+        ("text-classifier", "a.csv", 'text,label\n" \u2003",bad\n', 2, "text"),
+        ("text-regressor", "a.tsv", "text\ttext_pair\tlabel\nfine\t\t1.5\n", 2, "text_pair"),
+        ("seq2seq-lm", "a.csv", "text,target\nfine,gut\nbad,\n", 3, "target"),
+        (
+            "question-answerer",
+            "a.jsonl",
+            '{"question": "who", "context": "", "answers": []}',
+            1,
+            "context",
+        ),
+        (
+            "multiple-choice",
+            "a.jsonl",
+            '{"text": "", "choices": ["a", "b"], "label": 0}',
+            1,
+            "text",
+        ),
+        ("token-classifier", "a.jsonl", '{"words": [], "labels": []}', 1, "words"),
+        ("coreference-resolver", "a.jsonl", '{"words": [], "labels": []}', 1, "words"),
+        ("constituency-parser", "a.jsonl", '{"words": [], "labels": "(S (X a))"}', 1, "words"),
+    ],
+)
+def test_an_empty_text_is_refused(write, task, name, content, line, column):
+    path = write(name, content)
+    wrong = "has no word" if column == "words" else "is empty"
+    message = rf"{name}, line {line}: '{column}' {wrong}: write .* there, or delete the row"
+    with pytest.raises(click.ClickException, match=message):
+        read(path, task)
+
+
+def test_a_missing_text_is_refused(write):
+    path = write("a.jsonl", '{"text": "fine", "label": 1}\n{"text": null, "label": 0}\n')
+    with pytest.raises(click.ClickException, match="line 2: no 'text'"):
+        read(path, "text-classifier")
+
+
+def test_blank_lines_are_no_texts_of_a_language_model(write):
+    path = write("a.txt", "one\n\n \ntwo\n\n")
+    for task in ("masked-lm", "causal-lm"):
+        examples = read(path, task)
+        assert examples.texts == {"text": ["one", "two"]} and examples.lines == [1, 4]
+
+
+def test_published_sets_are_taken_as_they_are(write):
+    path = write("train.tsv", "sentence\tlabel\nfine\t1\n \t0\n")
+    examples = read_examples(
+        str(path), "sst2", dict.fromkeys(["text", "text_pair", "labels"]), "text-classifier", None
+    )
+    assert len(examples.lines) == 2

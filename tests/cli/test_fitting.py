@@ -3,26 +3,23 @@
 import json
 import re
 
+import click
 import numpy as np
 import pytest
 
 from keras_lm import tasks
-from keras_lm.cli.fitting import class_weights
+from keras_lm.cli.fitting import check_class_weight
 
 pytestmark = pytest.mark.eager
 
 CSV = "text,label\n" + "the film was good,good\nthe song was bad,bad\na loud song,bad\n" * 3
 
 
-def test_balanced_classes_weigh_the_same():
-    labels = np.array([0, 2, 2, 2, 0, 2, 2, 2])
-    weights = class_weights("balanced", ["a", "b", "c"], labels)
-    assert weights == {0: 2.0, 2: pytest.approx(2 / 3)}
-    assert sum(weights[label] for label in labels.tolist()) == pytest.approx(len(labels))
-    assert class_weights({"c": 3.0}, ["a", "b", "c"], labels) == {"c": 3.0}  # `fit` knows names
-    assert class_weights(None, None, None) is None
-    words = [labels[:3].tolist(), labels[3:].tolist()]
-    assert class_weights("balanced", ["a", "b", "c"], words) == weights
+def test_weights_name_known_classes():
+    for weights in ({"c": 3.0}, "balanced", None):
+        check_class_weight(weights, ["a", "b", "c"])
+    with pytest.raises(click.UsageError, match="--class-weight names 'd', and the classes are a,"):
+        check_class_weight({"d": 3.0}, ["a", "b", "c"])
 
 
 def test_a_class_without_weight_is_not_learnt(run, write, tiny, tmp_path):
