@@ -63,7 +63,8 @@ class TaskModel:
 
     def answer(self, columns):
         """Return a dict of arrays, a row per text, for a dict of lists of strings."""
-        return self.task.answer_all(columns, batch_size=len(columns[self.inputs[0]]))
+        # Its caller shows progress, over all batches.
+        return self.task.answer_all(columns, batch_size=len(columns[self.inputs[0]]), verbose=0)
 
 
 class SavedModel:

@@ -186,7 +186,7 @@ class Seq2SeqLM(Task):
         num_return_sequences=1,
         seed=None,
         batch_size=32,
-        verbose=0,
+        verbose="auto",
         forbidden=None,
         return_scores=False,
         coverage_penalty=None,
@@ -335,14 +335,14 @@ class Seq2SeqLM(Task):
     def signatures(self):
         return Seq2SeqSignatures(self)
 
-    def score(self, x, targets, batch_size=32, verbose=0):
+    def score(self, x, targets, batch_size=32, verbose="auto"):
         """Return how likely targets are for their sources, token by token, the end included.
 
         Args:
             x: sources in any form that `fit` takes, except datasets.
             targets: list or array of strings, one for each source.
             batch_size: int, sources at a time.
-            verbose: 1 draws a progress bar.
+            verbose: see `Task.answer_all`.
 
         Returns:
             dict of numpy arrays: `scores` (B,), the natural logarithm of each target's probability;
