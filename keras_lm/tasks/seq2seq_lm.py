@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation import arguments, decoding
-from keras_lm.generation.logits import BANNED
 from keras_lm.generation.targets import write
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow import writing_in_place
@@ -303,11 +302,7 @@ class Seq2SeqLM(Task):
         """Read target tokens: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
-        logits = tf.cast(self.head(last)[:, 0], tf.float32)
-        if not self.backbone.generates_start:
-            is_start = tf.range(tf.shape(logits)[1]) == self.packer.start_id
-            logits = tf.where(is_start, BANNED, logits)
-        return logits, state
+        return tf.cast(self.head(last)[:, 0], tf.float32), state
 
     @property
     def limits(self):
