@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_lm import tasks
 from keras_lm.export import check, tflite
 from keras_lm.export.fresh_process import load_tflite
-from keras_lm.tokenizers import BytePairTokenizer
+from keras_lm.tokenizers import BytePairTokenizer, SubwordTokenizer
 from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
@@ -151,6 +151,11 @@ def test_mistakes_have_clear_words(make_backbone, tokenizer, tmp_path):
     half = tasks.TextRegressor(make_backbone(dtype="mixed_bfloat16"), tokenizer=tokenizer)
     with pytest.raises(ValueError, match=r"computes in bfloat16.*dtype='float32'"):
         export(half)
+    subwords = tasks.TextRegressor(
+        make_backbone(), tokenizer=SubwordTokenizer([*"ab_"], None, None)
+    )
+    with pytest.raises(ValueError, match=r"SubwordTokenizer .* regular expressions, for which Li"):
+        export(subwords)
     with pytest.raises(ValueError, match="no tokenizer"):
         export(tasks.TextRegressor(make_backbone()))
     assert list(tmp_path.iterdir()) == []
