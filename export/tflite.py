@@ -14,6 +14,7 @@ from keras_lm.export.numbered_versions import local_path
 from keras_lm.export.operations import layer_path
 from keras_lm.files import naming_a_full_disk, replacing
 from keras_lm.litert import open_interpreter
+from keras_lm.standard_error import quiet
 
 # What `tensorflow_text.core.pybinds.tflite_registrar.SELECT_TFTEXT_OPS` 2.20 registers.
 TEXT_OPERATIONS = {
@@ -130,7 +131,8 @@ def _converted(converter, weights):
     if weights == "float16":
         converter.target_spec.supported_types = [tf.float16]  # … or this
     try:
-        return converter.convert(), None
+        with quiet():  # notes on how it converts, and on TF Text's operations as if they lacked
+            return converter.convert(), None
     except Exception as error:  # the converter raises bare Exceptions too
         return None, next(iter(str(error).splitlines()), type(error).__name__)
 
@@ -160,9 +162,10 @@ def _custom_operations(model):
 def _failure(model, requests):
     """Run the model once, where an interpreter is installed: kernels may refuse a shape or type."""
     try:
-        interpreter = open_interpreter(bytes(model))
-        for signature, inputs in requests:
-            interpreter.get_signature_runner(signature)(**inputs)
+        with quiet():
+            interpreter = open_interpreter(bytes(model))
+            for signature, inputs in requests:
+                interpreter.get_signature_runner(signature)(**inputs)
     except ImportError:
         return None
     except (RuntimeError, ValueError) as error:

@@ -10,7 +10,8 @@ REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-version registry files squad_files tag_schemes trees published elements optional litert
+version registry files squad_files tag_schemes trees published elements optional
+litert standard_error
 converters
 presets
 layers

@@ -6,7 +6,7 @@ import logging
 import click
 
 from keras_lm import optional
-from keras_lm.cli.terminal import quiet
+from keras_lm.standard_error import quiet
 
 RUNNER = "--runner"
 BEAM = "beam_flags"

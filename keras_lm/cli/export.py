@@ -11,7 +11,7 @@ from keras_lm.cli.shared_options import (
     export_format,
     overwrite_option,
 )
-from keras_lm.cli.terminal import megabytes, quiet, say_rows
+from keras_lm.cli.terminal import megabytes, say_rows
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
 
@@ -95,8 +95,7 @@ def export_command(
     options = {"format": export_as, "weights": weights, "freeze": freeze}
     if texts:
         options |= {"texts": read_texts(texts, loaded), "tolerance": tolerance}
-    with quiet():
-        written = loaded.export(path, **options)
+    written = loaded.export(path, **options)
     say_rows([("written", f"{written} ({megabytes(written)})")])
     if do_check:
         samples = CHECK_TEXTS

@@ -14,7 +14,7 @@ from keras_lm.cli.shared_options import (
     tensorboard_option,
     together,
 )
-from keras_lm.cli.terminal import megabytes, quiet, say_rows
+from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.registry import advice
 
 held_out_options = together(
@@ -183,8 +183,7 @@ def export_too(task, path):
     """Export a task to a path, if there is one, and return where the export lies."""
     if path is None:
         return None
-    with quiet():
-        return task.export(path, format=export_format(path))
+    return task.export(path, format=export_format(path))
 
 
 def say_data(data, held_out, class_names):

@@ -10,6 +10,7 @@ import click
 from keras_lm.cli.saved_models import find_version
 from keras_lm.cli.terminal import first_line, plain
 from keras_lm.litert import open_interpreter
+from keras_lm.standard_error import quiet
 
 KNOWN_ORDER = ("text", "text_pair")
 
@@ -63,7 +64,8 @@ class TaskModel:
 
     def answer(self, columns):
         """Return a dict of arrays, a row per text, for a dict of lists of strings."""
-        return self.task.answer_all(columns, batch_size=len(columns[self.inputs[0]]))
+        # Its caller shows progress, over all batches.
+        return self.task.answer_all(columns, batch_size=len(columns[self.inputs[0]]), verbose=0)
 
 
 class SavedModel:
@@ -113,7 +115,8 @@ class LiteRTModel:
         if signature not in names:
             raise no_signature(path, signature, names)
         self.interpreter = interpreter  # the runner does not keep it alive
-        self.runner = interpreter.get_signature_runner(signature)
+        with quiet():  # which delegate it has
+            self.runner = interpreter.get_signature_runner(signature)
         details = self.runner.get_input_details()
         dtypes = {
             n: "string" if d["dtype"] is np.bytes_ else str(d["dtype"]) for n, d in details.items()

@@ -117,6 +117,7 @@ class Rows:
                 if role in GUESSES
                 else ""
             )
+            remedy = _other_delimiter(self.columns) or remedy
             wanted = " or ".join(repr(name) for name in candidates)
             has = ", ".join(self.columns) or "nothing: it is empty"
             raise click.UsageError(f"{self.name} has no column {wanted}; it has {has}.{remedy}")
@@ -161,6 +162,19 @@ class Rows:
                 line, f"{column!r} is {json.dumps(value)[:40]}, and not a list of strings."
             )
         return value
+
+
+def _other_delimiter(columns):
+    """Return what to do if a header of one column is one of several, parted by something else."""
+    found = [each for each in (";", "\t", ",", "|") if len(columns) == 1 and each in columns[0]]
+    if not found:
+        return None
+    formats = {delimiter: name for name, delimiter in DELIMITERS.items()}
+    if found[0] in formats:
+        remedy = f"pass --format {formats[found[0]]}"
+    else:
+        remedy = "save it with commas, or with tabs and --format tsv"
+    return f" Its columns seem to be parted by {found[0]!r}: {remedy}."
 
 
 def find_format(path):

@@ -49,7 +49,8 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     """Serve exported models over REST and gRPC.
 
     A DIR is what `task.export` and `keras-lm export` write: a folder of numbered versions, of which
-    the latest is served, and a new one is taken up while the server runs. Ctrl-C ends it.
+    the latest is served, and a new one is taken up while the server runs. A .tflite is not served:
+    keras-lm predict asks it. Ctrl-C ends it.
 
     \b
     keras-lm serve exported/film-critic

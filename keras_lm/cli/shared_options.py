@@ -55,7 +55,12 @@ class Source(click.ParamType):
                 self.fail(f"{value} is not of the form hf://OWNER/NAME.", param, ctx)
             return value
         if path.is_file():
-            self.fail(f"{value} is a file: give the folder that it lies in.", param, ctx)
+            remedy = (
+                "an export, for keras-lm predict: give the preset that it was made of."
+                if path.suffix == ".tflite"
+                else "a file: give the folder that it lies in."
+            )
+            self.fail(f"{value} is {remedy}", param, ctx)
         folders = [str(other) for other in _entries(path.parent) if other.is_dir()]
         self.fail(
             f"There is no folder {value!r}.{advice(value, [*size_names(), *folders])} Give the "

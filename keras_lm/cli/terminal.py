@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import re
 import sys
 import warnings
@@ -11,20 +10,6 @@ import warnings
 import click
 
 from keras_lm import files
-
-
-@contextlib.contextmanager
-def quiet():
-    """Keep off the terminal what TensorFlow notes while it converts; errors still raise."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
 
 
 @contextlib.contextmanager

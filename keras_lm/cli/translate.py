@@ -119,7 +119,7 @@ def translate_command(
         together = 1 if input_file in (None, "-") else BATCHES_SORTED
         for window, batch in batches(rows, found, together * batch_size, "Translating"):
             written = task.generate(
-                batch, batch_size=batch_size, return_scores=has_scores, **options
+                batch, batch_size=batch_size, return_scores=has_scores, verbose=0, **options
             )
             if as_json:
                 answered = zip(*written) if has_scores else ((text,) for text in written)

@@ -3,8 +3,9 @@
 import click
 
 from keras_lm.cli.shared_options import PresetFolder, overwrite_option
-from keras_lm.cli.terminal import megabytes, quiet, say_rows
+from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.files import find_files
+from keras_lm.standard_error import quiet
 
 # As the option names them → as `train_vocabulary` does.
 KINDS = {

@@ -35,6 +35,8 @@ def write(
     if prefix is not None:
         prefix = task.tokenize_target(prefix)
         begin = tf.concat([begin, prefix], axis=1)
+    if not task.backbone.generates_start:
+        options["forbidden"] = _with_token(options.get("forbidden"), task.packer.start_id)
     problem = decoding.problem(
         Decoder(task, packed),
         task.limits,
@@ -67,6 +69,15 @@ def write(
         "text": stopping.cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
         "num_tokens": number,
     } | answer
+
+
+def _with_token(forbidden, token_id):
+    """Return forbidden sequences (F, L), or None, and a token alone."""
+    alone = tf.constant([[token_id]])
+    if forbidden is None:
+        return alone
+    alone = tf.pad(alone, [[0, 0], [tf.shape(forbidden)[1] - 1, 0]], constant_values=-1)
+    return tf.concat([forbidden, alone], axis=0)
 
 
 class Decoder(NamedTuple):

@@ -8,11 +8,12 @@ from keras_lm.objectives.objective import register_objective
 class MaskedNGrams(MaskedRuns):
     """ALBERT's masking: up to three whole words in a row, n of them with a chance of 1 to n.
 
-    An n-gram that would exceed the row's budget is cut to the words that fit, and one that meets
-    another is skipped.
+    An n-gram that would exceed the row's budget is cut to the words that fit, and one that shares a
+    word with another is skipped. As in the authors' code, two may stand side by side, so that some
+    masked stretches are longer than `longest`.
 
     Args:
-        longest: int. The most words of an n-gram.
+        longest: int. The most words of one n-gram.
         **arguments: see `MaskedLanguageModel`; it needs a tokenizer, which knows the words.
 
     Raises:

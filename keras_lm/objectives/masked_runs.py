@@ -18,7 +18,7 @@ class MaskedRuns(MaskedLanguageModel):
         ValueError: if `longest` is not positive; see also `MaskedLanguageModel`.
     """
 
-    # Whether runs may meet, and become one.
+    # Whether runs may share words, and become one. Side by side they may stand in any case.
     overlap = False
 
     def __init__(self, longest, **arguments):

@@ -54,7 +54,7 @@ def choose_runs(starts, available, wanted, chance, lengths, overlap):
     Words are visited in random order. From each, as many words as `lengths` (B, W) tells for it are
     chosen, or fewer if the text ends before, or else they would exceed `wanted`. With `overlap` a
     run may go on over words that are chosen already, which cost nothing, but not begin with one;
-    without, a run that meets such a word is skipped.
+    without, a run that holds such a word is skipped. Runs side by side are allowed in both cases.
 
     `starts`, `available` and `chance` are as for `choose_words`. Returns all columns of the row
     (B, S), the chosen ones first, both in their order, and how many are chosen, (B, 1) float32.

@@ -15,7 +15,7 @@ def choose(
     normalization="tokens",
     answer_context="Answer:",
     batch_size=8,
-    verbose=0,
+    verbose="auto",
 ):
     """Choose for each context the continuation that a language model finds likeliest.
 
@@ -28,7 +28,7 @@ def choose(
             after `answer_context`, as GPT-3 does for ARC, OpenBookQA and RACE; None does neither.
         answer_context: str, for `"unconditional"`: a neutral context before an answer.
         batch_size: int, contexts at a time.
-        verbose: 1 draws a progress bar, and a second one for `"unconditional"`.
+        verbose: see `Task.answer_all`; a second bar for `"unconditional"`.
 
     Returns:
         dict of numpy arrays: `labels` (B,), the position of the best choice; `scores` (B, C), a

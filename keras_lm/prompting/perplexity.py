@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8, verbose=0):
+def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8, verbose="auto"):
     """Return a language model's perplexity over a corpus, per token of the corpus.
 
     The model reads plain text in its own tokens, while published figures count those of the corpus:

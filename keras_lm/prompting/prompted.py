@@ -53,11 +53,11 @@ class Prompted:
         answers = self.task.generate(prompts, max_new_tokens=max_new_tokens, **options)
         return [x.strip() if isinstance(x, str) else [y.strip() for y in x] for x in answers]
 
-    def choose(self, queries, choices, batch_size=8, verbose=0):
+    def choose(self, queries, choices, batch_size=8, verbose="auto"):
         """Choose the likeliest of some answers to each query; return what `choose` returns.
 
         Queries are as in `Prompt.text`; `choices` is a list of strings for each, without spaces
-        before them. `verbose=1` draws a progress bar.
+        before them. `verbose`: see `Task.answer_all`.
 
         Raises:
             ValueError: if a query and its choices do not fit, or as `choose` does.
@@ -74,11 +74,11 @@ class Prompted:
         options = {"batch_size": batch_size, "verbose": verbose} | self.comparison
         return choose(self.task, contexts, choices, **options)
 
-    def classify(self, queries, batch_size=8, verbose=0):
+    def classify(self, queries, batch_size=8, verbose="auto"):
         """Choose the likeliest class of each query, as `TextClassifier.classify` does of each text.
 
         Returns `labels` (B,), names, and `scores` (B, classes) in the order of `class_names`.
-        `verbose=1` draws a progress bar.
+        `verbose`: see `Task.answer_all`.
 
         Raises:
             ValueError: if there is no class, or no room for a query.

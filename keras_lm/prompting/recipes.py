@@ -91,7 +91,9 @@ def answer_questions(task, questions, examples=(), context="", max_new_tokens=No
     return Prompted(task, prompt).answer(questions, max_new_tokens, **options)
 
 
-def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_tokens=5, verbose=0):
+def predict_last_words(
+    task, texts, stop_words=(), num_candidates=20, max_new_tokens=5, verbose="auto"
+):
     """Predict the missing last word of passages; it is empty if the model generates no word.
 
     The likeliest next tokens are each completed to a word, greedily; the answer is the likeliest of
@@ -103,7 +105,7 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
             words. Without any, the answer is the greedy one.
         num_candidates: int, how many tokens to try if there are stop words.
         max_new_tokens: int, the maximum number of tokens of a word.
-        verbose: 1 draws a progress bar for each step, of which stop words need three.
+        verbose: see `Task.answer_all`; a bar for each step, of which stop words need three.
 
     Raises:
         ValueError: as `CausalLM.generate` does.
@@ -142,7 +144,7 @@ def predict_last_words(task, texts, stop_words=(), num_candidates=20, max_new_to
     return answers
 
 
-def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8, verbose=0):
+def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8, verbose="auto"):
     """Choose what fills the blank in a text, by likelihood; return what `choose` returns.
 
     Args:

@@ -38,6 +38,12 @@ def find_models(folders, names=()):
     models = {}
     for index, folder in enumerate(folders):
         path = Path(folder).resolve()
+        if path.is_file():
+            raise LaunchError(
+                f"{folder} is a file, and a server takes the folder of a SavedModel's versions: "
+                "task.export(folder) or keras-lm export writes one. A .tflite answers by "
+                "keras-lm predict, and in apps by LiteRT's interpreter."
+            )
         if not path.is_dir():
             raise LaunchError(f"There is no folder {folder}: task.export(...) writes one.")
         if (path / "saved_model.pb").exists():
@@ -48,10 +54,13 @@ def find_models(folders, names=()):
         if not any(
             (version / "saved_model.pb").exists() for version in find_versions(path).values()
         ):
-            raise LaunchError(
-                f"{folder} holds no version of a model: a version is a folder with a number for a "
-                "name and a SavedModel in it, as task.export writes it."
+            remedy = (
+                f"it is a preset: keras-lm export {folder} exported writes one."
+                if (path / "keras_lm.json").is_file()
+                else "a version is a folder with a number for a name and a SavedModel in it, as "
+                "task.export writes it."
             )
+            raise LaunchError(f"{folder} holds no version of a model: {remedy}")
         name = names[index] if names else path.name
         try:
             check_name(name)

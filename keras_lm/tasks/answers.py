@@ -2,6 +2,8 @@
 
 import collections
 import itertools
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -13,9 +15,10 @@ from keras_lm.tasks import datasets, lengths
 
 # Between its matrix products a batch leaves cores idle, which another one takes.
 AT_ONCE = 2
+SILENT_SECONDS = 5
 
 
-def answer_all(task, x, batch_size, answer, verbose=0):
+def answer_all(task, x, batch_size, answer, verbose="auto"):
     """See `Task.answer_all`."""
     order, number = [], None
     if isinstance(x, tf.data.Dataset):
@@ -43,7 +46,7 @@ def answer_all(task, x, batch_size, answer, verbose=0):
     return {key: join_answers([each[key] for each in found])[places] for key in found[0]}
 
 
-def written_for_all(task, columns, write, batch_size, number, verbose=0):
+def written_for_all(task, columns, write, batch_size, number, verbose="auto"):
     """Return the text that is written for each row, or lists of `number` texts, if that is not 1.
 
     `columns` are the texts of the rows; `write` maps the places of some rows, of like lengths, to
@@ -88,14 +91,27 @@ def spec_of_any_size(value):
 
 
 def with_progress(batches, number, verbose):
-    """Yield batches, of which there are `number` (None if unknown), and draw Keras's bar."""
+    """Yield batches, of which there are `number` (None if unknown), and draw Keras's bar.
+
+    `verbose="auto"` draws it once it has taken `SILENT_SECONDS`, if somebody can see it move.
+    """
+    is_drawn, begins = verbose != "auto", time.monotonic() + SILENT_SECONDS
+    verbose = int(_is_watched()) if verbose == "auto" else verbose
     bar = keras.utils.Progbar(number, verbose=verbose, unit_name="batch")
     done = 0
     for done, batch in enumerate(batches, start=1):
         yield batch
-        bar.update(done, finalize=done == number)
-    if done and number is None:
+        is_drawn = is_drawn or time.monotonic() >= begins
+        if is_drawn:
+            bar.update(done, finalize=done == number)
+    if done and number is None and is_drawn:
         bar.update(done, finalize=True)
+
+
+def _is_watched():
+    return keras.config.is_interactive_logging_enabled() and (
+        sys.stdout.isatty() or "ipykernel" in sys.modules
+    )
 
 
 def batches_of(columns, batch_size):

@@ -128,12 +128,12 @@ class BidirectionalLM(PretrainingTask):
             "backward_perplexity": tf.exp(mean[:, 1]),
         }
 
-    def score(self, texts, batch_size=32, verbose=0):
+    def score(self, texts, batch_size=32, verbose="auto"):
         """Return how likely raw sentences are, as a dict of numpy arrays (B,).
 
         `scores` is the logarithm of a sentence's probability, the mean of both directions. There
         are a `forward_perplexity`, a `backward_perplexity`, and the `perplexity` of both together.
-        `verbose=1` draws a progress bar.
+        `verbose`: see `Task.answer_all`.
         """
         return self.answer_all(texts, batch_size, verbose=verbose)
 

@@ -74,7 +74,7 @@ class CausalLM(GenerativeTask):
         seed=None,
         prompt_lookup=0,
         batch_size=32,
-        verbose=0,
+        verbose="auto",
     ):
         """Continue prompts, each independently of the rest of the batch, except for rounding.
 
@@ -99,7 +99,7 @@ class CausalLM(GenerativeTask):
                 last two or three where these occurred before. The text is the same, and sooner
                 there if it repeats its prompt or itself, later if it seldom does. 0 is off.
             batch_size: int, prompts at a time.
-            verbose: 1 draws a progress bar.
+            verbose: see `Task.answer_all`.
 
         Returns:
             A list with the continuation of each prompt, without the prompt: str, or list of token
@@ -248,7 +248,7 @@ class CausalLM(GenerativeTask):
             self._functions[key] = traced.get_concrete_function(**specs)
         return self._functions[key](**inputs)
 
-    def score(self, texts, stride=None, batch_size=32, verbose=0):
+    def score(self, texts, stride=None, batch_size=32, verbose="auto"):
         """Return how likely texts are, token by token.
 
         Each text is read after the bos token, if the tokenizer has one; otherwise its first token
@@ -256,7 +256,7 @@ class CausalLM(GenerativeTask):
         `stride` tokens (by default half of the window) after the previous one, and scores the
         tokens after that one's end. A smaller stride is slower, and gives each token more context.
         The perplexity of several texts is exp(-(the sum of their `scores`) / (that of
-        `num_tokens`)). `verbose=1` draws a progress bar.
+        `num_tokens`)). `verbose`: see `Task.answer_all`.
 
         Returns:
             dict of numpy arrays: `scores` (B,), the natural logarithm of each text's probability;
@@ -279,7 +279,7 @@ class CausalLM(GenerativeTask):
             verbose,
         )
 
-    def score_continuations(self, contexts, choices, batch_size=8, verbose=0):
+    def score_continuations(self, contexts, choices, batch_size=8, verbose="auto"):
         """Return how likely each of several continuations of a text is.
 
         A context starts with the bos token, if the tokenizer has one: a score is that of the whole
@@ -292,7 +292,7 @@ class CausalLM(GenerativeTask):
             choices: list of B lists of strings, appended to the contexts as they are: a word needs
                 its space, as in `" yes"`.
             batch_size: int, contexts at a time.
-            verbose: 1 draws a progress bar.
+            verbose: see `Task.answer_all`.
 
         Returns:
             dict of numpy arrays: `scores` (B, C), the natural logarithm of each choice's

@@ -179,7 +179,7 @@ class ConstituencyParser(ScoredAnswers):
             lambda spans: chart_of_spans(spans, lengths, size), labels
         )
 
-    def score(self, x, y, batch_size=32, verbose=0):
+    def score(self, x, y, batch_size=32, verbose="auto"):
         """Compare the trees of raw texts with the right ones, `y`, as EVALB does.
 
         Returns:
@@ -212,7 +212,7 @@ class ConstituencyParser(ScoredAnswers):
             "as a SavedModel instead."
         )
 
-    def parse(self, x, batch_size=32, verbose=0, tags=None):
+    def parse(self, x, batch_size=32, verbose="auto", tags=None):
         """Return the trees of raw texts, strings or lists of words, in any form: in brackets.
 
         Args:
@@ -231,7 +231,7 @@ class ConstituencyParser(ScoredAnswers):
             for part, own in zip(parts, tags, strict=True)
         ]
 
-    def constituents(self, x, batch_size=32, verbose=0):
+    def constituents(self, x, batch_size=32, verbose="auto"):
         """Return the constituents of raw texts, strings or lists of words, but no dataset.
 
         Returns a list for each text, in pre-order, of dicts: `text` (the part of the string, or the

@@ -162,7 +162,7 @@ class CoreferenceResolver(ScoredAnswers):
         CoreferenceF1()  # raises before the first epoch if its extra is missing
         return super().validation_batches(data, batch_size, steps)
 
-    def score(self, x, y, batch_size=32, verbose=0):
+    def score(self, x, y, batch_size=32, verbose="auto"):
         """Compare the clusters of raw texts with their labels.
 
         Args:
@@ -217,13 +217,13 @@ class CoreferenceResolver(ScoredAnswers):
             "SavedModel instead."
         )
 
-    def resolve(self, x, batch_size=32, verbose=0):
+    def resolve(self, x, batch_size=32, verbose="auto"):
         """Find the clusters of documents, strings or lists of words, in any form.
 
         Args:
             x: raw texts.
             batch_size: int. Documents at a time, on a CPU fewer; see `answer_all`.
-            verbose: 1 draws a progress bar.
+            verbose: see `Task.answer_all`.
 
         Returns:
             list of clusters for each document, in the order of their first mentions: lists of

@@ -184,9 +184,9 @@ class Distiller(StepModel):
         columns = student.columns(x)
         if isinstance(student, TokenClassifier):
             x = {"text": student.rows.words(columns["text"])[0]}
-            answers = self.teacher.word_logits(x, batch_size)  # ragged (B, W, C)
+            answers = self.teacher.word_logits(x, batch_size, verbose)  # ragged (B, W, C)
         else:
-            answers = self.teacher.predict(x, batch_size=batch_size, verbose=0)  # (B, C)
+            answers = self.teacher.predict(x, batch_size, verbose)  # (B, C)
         targets = {"teacher": answers}
         if y is not None:
             labels = student.prepare_labels(labels_from_user(y, answers.shape[0]))

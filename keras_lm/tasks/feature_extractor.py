@@ -154,10 +154,10 @@ class FeatureExtractor(Task):
         (vectors,) = self.features(self._backbone_inputs(inputs), training=training).values()
         return vectors
 
-    def embed(self, x, batch_size=32, verbose=0):
+    def embed(self, x, batch_size=32, verbose="auto"):
         """Return `embedding` for raw texts in any form that `predict` takes.
 
-        `verbose=1` draws a progress bar.
+        `verbose`: see `Task.answer_all`.
         """
         return self.answer_all(x, batch_size, verbose=verbose)
 

@@ -83,7 +83,7 @@ class MaskedLM(PretrainingTask):
         packed = self.preprocess(columns, tokenize)
         return self.decode(None, packed)
 
-    def fill_mask(self, x, batch_size=32, verbose=0):
+    def fill_mask(self, x, batch_size=32, verbose="auto"):
         """Return `tokens`, `scores` and `text` for raw texts with masks; see `decode`."""
         return self.answer_all(x, batch_size, verbose=verbose)
 

@@ -119,7 +119,7 @@ class MultipleChoice(class_labels.ClassTask):
             "scores": tf.nn.softmax(outputs),
         }
 
-    def choose(self, x, batch_size=32, verbose=0):
+    def choose(self, x, batch_size=32, verbose="auto"):
         """Return `labels` and `scores` for raw texts and choices; see `decode`."""
         return self.answer_all(x, batch_size, verbose=verbose)
 

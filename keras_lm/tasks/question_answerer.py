@@ -170,7 +170,7 @@ class QuestionAnswerer(ScoredAnswers):
     def has_answers(self, x, y):
         return _answers_of(x, y) is not None
 
-    def score(self, x, y=None, batch_size=32, verbose=0):
+    def score(self, x, y=None, batch_size=32, verbose="auto"):
         """Compare the best answers of raw texts with their labels, as SQuAD's script does.
 
         The loss and the accuracies that `evaluate` tells beside them are means over windows.
@@ -214,17 +214,17 @@ class QuestionAnswerer(ScoredAnswers):
 
     # === Answers ===
 
-    def answer(self, x, tokenize=None, top_k=None, batch_size=32, verbose=0):
-        """Return the answers to questions, from best to worst.
+    def answer(self, x, tokenize=None, top_k=1, batch_size=32, verbose="auto"):
+        """Return the best answers to questions, from best to worst.
 
         Args:
             x: questions and contexts, in any form that `columns` takes. Named string tensors (B,)
                 are answered in the graph: `text`, `scores`, `start` and `end`, (B, num_answers)
                 each, which is what an export returns.
             tokenize: replaces the tokenizer, in the graph.
-            top_k: int. Only so many answers to a question.
-            batch_size: int.
-            verbose: 1 draws a progress bar.
+            top_k: int. At most so many answers to a question, none of which overlaps a better one.
+                None for all that were compared, which mostly overlap: the n-best list of SQuAD.
+            batch_size, verbose: see `Task.answer_all`.
 
         Returns:
             list with a list for each question, of dicts: `text`, `score` (its probability among
@@ -233,6 +233,8 @@ class QuestionAnswerer(ScoredAnswers):
         """
         if isinstance(x, dict) and x and all(map(tf.is_tensor, x.values())):
             return self._answer(self.preprocess(x, tokenize), offsets.valid_utf8(x["context"]))
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k={top_k}: pass 1 or more, or None for all.")
         found = self.answer_all(x, batch_size, verbose=verbose)
         columns = [found[name].tolist() for name in ("text", "scores", "start", "end")]
         answers = []
@@ -242,7 +244,7 @@ class QuestionAnswerer(ScoredAnswers):
                 for answer in zip(*row, strict=True)
             ]
             likely = [answer for answer in several if answer["score"] > 0] or several[:1]
-            answers.append(likely[:top_k])
+            answers.append(likely if top_k is None else _apart(likely)[:top_k])
         return answers
 
     def answer_lite(self, columns):
@@ -320,7 +322,7 @@ class QuestionAnswerer(ScoredAnswers):
         )
         return dict(zip(OUTPUTS, found, strict=True))
 
-    def tune_null_threshold(self, x, y=None, batch_size=32, verbose=0):
+    def tune_null_threshold(self, x, y=None, batch_size=32, verbose="auto"):
         """Set `null_threshold` to the value with the best F1 on a development set.
 
         A preset and an export keep it.
@@ -355,6 +357,15 @@ class QuestionAnswerer(ScoredAnswers):
         best = int(np.argmax(np.concatenate([[0.0], gains])))
         self.null_threshold = float(differences[best : best + 2].mean())
         return self.null_threshold
+
+
+def _apart(answers):
+    """Return the answers that overlap none before them."""
+    kept = []
+    for one in answers:
+        if all(one["end"] <= other["start"] or other["end"] <= one["start"] for other in kept):
+            kept.append(one)
+    return kept
 
 
 def _required_answers(x, y):

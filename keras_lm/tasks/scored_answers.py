@@ -9,7 +9,8 @@ from keras_lm.tasks.user_data import labelled
 class ScoredAnswers(Task):
     """A task whose measures need whole answers: `evaluate` and `fit`'s validation tell them too.
 
-    A subclass gives `score(x, y, batch_size)`, a dict of floats, and may override `has_answers`.
+    A subclass gives `score(x, y, batch_size, verbose)`, a dict of floats, and may override
+    `has_answers`.
     """
 
     _validation = None  # rows of `fit` whose answers are compared after each epoch
@@ -37,10 +38,11 @@ class ScoredAnswers(Task):
         """As `keras.Model.evaluate`, and the scores of raw texts' answers; see `score`."""
         x, y = labelled(self, x, y)
         logs = super().evaluate(x, y, batch_size, verbose, return_dict=True, **kwargs)
-        if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`
+        if kwargs.get("_use_cached_eval_dataset"):  # called by `fit`, which draws a bar itself
             x, y, batch_size = self._validation
+            verbose = 0
         if isinstance(x, tf.data.Dataset) and kwargs.get("steps"):
             x = x.take(kwargs["steps"])
         if self.has_answers(x, y):
-            logs |= self.score(x, y, batch_size or 32)
+            logs |= self.score(x, y, batch_size or 32, verbose)
         return logs if return_dict else list(logs.values())

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.generation import arguments, decoding
-from keras_lm.generation.logits import BANNED
 from keras_lm.generation.targets import write
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow import writing_in_place
@@ -203,7 +202,7 @@ class Seq2SeqLM(Task):
         num_return_sequences=1,
         seed=None,
         batch_size=32,
-        verbose=0,
+        verbose="auto",
         forbidden=None,
         return_scores=False,
         coverage_penalty=None,
@@ -320,11 +319,7 @@ class Seq2SeqLM(Task):
         """Read target tokens: logits (B, V) float32 of the next one, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
-        logits = tf.cast(self.head(last)[:, 0], tf.float32)
-        if not self.backbone.generates_start:
-            is_start = tf.range(tf.shape(logits)[1]) == self.packer.start_id
-            logits = tf.where(is_start, BANNED, logits)
-        return logits, state
+        return tf.cast(self.head(last)[:, 0], tf.float32), state
 
     @property
     def limits(self):
@@ -352,14 +347,14 @@ class Seq2SeqLM(Task):
     def signatures(self):
         return Seq2SeqSignatures(self)
 
-    def score(self, x, targets, batch_size=32, verbose=0):
+    def score(self, x, targets, batch_size=32, verbose="auto"):
         """Return how likely targets are for their sources, token by token, the end included.
 
         Args:
             x: sources in any form that `fit` takes, except datasets.
             targets: list or array of strings, one for each source.
             batch_size: int, sources at a time.
-            verbose: 1 draws a progress bar.
+            verbose: see `Task.answer_all`.
 
         Returns:
             dict of numpy arrays: `scores` (B,), the natural logarithm of each target's probability;

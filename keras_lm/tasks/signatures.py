@@ -215,8 +215,11 @@ class TextSignatures:
         try:
             tokenizer.tokenize_lite  # noqa: B018 - a property of some, which says why not
         except AttributeError as error:
+            reason = error
+            if not hasattr(type(tokenizer), "tokenize_lite"):
+                reason = "it parts text by regular expressions, for which LiteRT has no kernels"
             raise ValueError(
-                f"{type(tokenizer).__name__} cannot tokenize in LiteRT: {error}. Export as a "
+                f"{type(tokenizer).__name__} cannot tokenize in LiteRT: {reason}. Export as a "
                 "SavedModel instead."
             ) from error
         if self.task.parse_special:

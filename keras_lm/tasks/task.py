@@ -414,13 +414,13 @@ class Task(TextModel):
         """Return the served dict for raw outputs: by default the outputs themselves."""
         return outputs if isinstance(outputs, dict) else {self.output_name: outputs}
 
-    def answer_all(self, x, batch_size=32, answer=None, verbose=0):
+    def answer_all(self, x, batch_size=32, answer=None, verbose="auto"):
         """Return the answers for raw strings in any form that `predict` takes, as numpy arrays.
 
         There is a row per example, and strings are `str`. `batch_size` rows are answered at a time,
         on a CPU fewer of long texts: as many as have 1,024 tokens. `answer` maps a dict of string
         tensors to one of tensors; by default it is the task's. `verbose=1` draws Keras's progress
-        bar.
+        bar, and `"auto"` does if it takes more than some seconds, in a terminal or a notebook.
         """
         self.require_tokenizer()
         answer = answer or (lambda columns: self.in_graph("answer", columns))

@@ -241,19 +241,20 @@ class TextClassifier(class_labels.ClassTask):
     def _scores_by_class(answer):
         return {"classes": answer["class_names"], "scores": answer["scores"]}
 
-    def classify(self, x, batch_size=32, top_k=None, verbose=0):
+    def classify(self, x, batch_size=32, top_k=None, verbose="auto"):
         """Return the classes of raw texts, in any form that `predict` takes.
 
         Args:
             x: the texts.
             batch_size: int.
             top_k: int. Only so many classes in `scores` and `class_names`, from best to worst.
-            verbose: 1 draws a progress bar.
+            verbose: see `Task.answer_all`.
 
         Returns:
-            dict of `labels`, the best class's name for each text, (B,), and `scores` with the
-            `class_names` that they belong to, (B, classes), in the order of the task's class names.
-            With `multi_label`, `labels` is a list for each text of all its classes, the best first.
+            dict of `labels`, the best class's name for each text, (B,), `scores`, (B, classes), and
+            `class_names`, (classes,), in whose order the scores are; with `top_k`, each text has
+            its own row of them, (B, top_k). With `multi_label`, `labels` is a list for each text of
+            all its classes, the best first.
 
         Raises:
             ValueError: if there is no text, or `top_k` is not a number of classes.
@@ -263,10 +264,11 @@ class TextClassifier(class_labels.ClassTask):
         answer = self.answer_all(x, batch_size, verbose=verbose)
         if self.multi_label:
             answer["labels"] = [[name for name in row if name] for row in answer["labels"]]
+        answer["class_names"] = answer["class_names"][0]  # an export has them beside each score
         if top_k is not None:
             best = np.argsort(-answer["scores"], axis=1, kind="stable")[:, :top_k]
-            for name in ("scores", "class_names"):
-                answer[name] = np.take_along_axis(answer[name], best, axis=1)
+            answer["scores"] = np.take_along_axis(answer["scores"], best, axis=1)
+            answer["class_names"] = answer["class_names"][best]
         return answer
 
 

@@ -120,6 +120,6 @@ class TextRegressor(Task):
     def example_signature(self):
         return "regress", lambda answer: {"outputs": answer["scores"]}
 
-    def regress(self, x, batch_size=32, verbose=0):
+    def regress(self, x, batch_size=32, verbose="auto"):
         """Return `scores` (B,) for raw texts in any form that `predict` takes."""
         return self.answer_all(x, batch_size, verbose=verbose)

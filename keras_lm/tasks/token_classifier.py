@@ -246,7 +246,7 @@ class TokenClassifier(class_labels.ClassTask):
 
     # === Teaching ===
 
-    def word_logits(self, x, batch_size=32, verbose=0):
+    def word_logits(self, x, batch_size=32, verbose="auto"):
         """Return the logits of all words of raw texts, ragged (B, W, classes).
 
         Those of a word that has no pieces, or was truncated, are all `LOWEST`. With a CRF they are
@@ -325,7 +325,7 @@ class TokenClassifier(class_labels.ClassTask):
         scores = tf.gather(probabilities, labels, batch_dims=2)  # (B, S)
         return _at_places(labels, places), _at_places(scores, places)
 
-    def tag(self, x, batch_size=32, verbose=0):
+    def tag(self, x, batch_size=32, verbose="auto"):
         """Label the words of raw texts, strings or lists of words, in any form.
 
         Returns `tokens` (the words), `labels`, `scores`, and for strings also `start` and `end`:
@@ -338,7 +338,7 @@ class TokenClassifier(class_labels.ClassTask):
             for name, rows in answer.items()
         }
 
-    def entities(self, x, batch_size=32, verbose=0):
+    def entities(self, x, batch_size=32, verbose="auto"):
         """Find the entities that the labels mark in strings or lists of words, but no dataset.
 
         Returns a list for each text, of dicts: `text` (the part of the string, or the words joined

@@ -78,6 +78,7 @@ def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
         (["export", "hf://bert", "new"], "hf://OWNER/NAME"),
         (["export", "film-critic", "my.tflite"], "my.tflite exists"),
         (["export", "film-critic", "train.csv"], "train.csv is a file"),
+        (["evaluate", "my.tflite", "train.csv"], "my.tflite is an export, for keras-lm predict"),
         (["predict", "none.tflite", "x"], "No such file: 'none.tflite'"),
         (["predict", "film-critc", "x"], "Did you mean film-critic?"),
         (["finetune", "film-critic", "lines.txt", *new, "--targets", "two.txt"],

@@ -96,6 +96,20 @@ def test_columns_are_guessed_or_named(write):
 
 
 @pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.csv", "text;label\nx, y;z\n", "parted by ';': save it with commas"),
+        ("a.csv", "text\tlabel\nx\tz\n", r"parted by '\\t': pass --format tsv\.$"),
+        ("a.tsv", "text,label\nx,z\n", r"parted by ',': pass --format csv\.$"),
+        ("a.csv", "title;label,kind\nx,z\n", r"--text NAME\.$"),  # two columns are no such thing
+    ],
+)
+def test_another_delimiter_is_named(write, name, content, message):
+    with pytest.raises(click.UsageError, match=message):
+        columns_of(write(name, content), ["text"])
+
+
+@pytest.mark.parametrize(
     "row, message",
     [
         ('{"text": null}', "line 2: no 'text'"),

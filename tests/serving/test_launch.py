@@ -231,7 +231,13 @@ def test_folders_and_names(model, tmp_path):
         find_models([tmp_path / "nowhere"])
     with pytest.raises(LaunchError, match=f"is one version of a model: pass .*, {plain}"):
         find_models([plain / "1"])
-    with pytest.raises(LaunchError, match="holds no version"):
+    with pytest.raises(LaunchError, match="holds no version of a model: a version is"):
+        find_models([tmp_path])
+    (tmp_path / "m.tflite").write_bytes(b"TFL3")
+    with pytest.raises(LaunchError, match=r"m\.tflite is a file.*task\.export.*keras-lm predict"):
+        find_models([tmp_path / "m.tflite"])
+    (tmp_path / "keras_lm.json").write_text("{}")
+    with pytest.raises(LaunchError, match=r"it is a preset: keras-lm export .* exported writes"):
         find_models([tmp_path])
     for name in ("a/b", "a:b", "a\n", ""):
         with pytest.raises(LaunchError, match=r"cannot be a model's name.*--name"):

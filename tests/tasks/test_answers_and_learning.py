@@ -1,11 +1,20 @@
 """What each task computes, learns and answers."""
 
+import sys
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.tasks import FeatureExtractor, MaskedLM, Pretrainer, TextClassifier, TextRegressor
+from keras_lm.tasks import (
+    FeatureExtractor,
+    MaskedLM,
+    Pretrainer,
+    TextClassifier,
+    TextRegressor,
+    answers,
+)
 from keras_lm.training import AdamW
 
 
@@ -41,7 +50,7 @@ def test_names_stand_beside_scores_and_top_k_keeps_the_best(make):
     names = ["film", "cast", "story"]
     task = make(TextClassifier, class_names=names)
     answer = task.classify(TEXTS)
-    assert answer["class_names"].tolist() == [names] * 3
+    assert answer["class_names"].tolist() == names
     best = task.classify(TEXTS, top_k=2)
     for row in range(3):
         order = np.argsort(-answer["scores"][row])[:2]
@@ -67,6 +76,19 @@ def test_progress_is_drawn_on_request(make, capsys, monkeypatch):
         out = capsys.readouterr().out
         assert "2/2" in out or "2/Unknown" in out
         assert out.endswith("\n")
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "seconds, watched, bar", [(0, True, "2/2"), (0, False, ""), (99, True, "")]
+)
+def test_progress_is_drawn_of_what_takes_long(make, capsys, monkeypatch, seconds, watched, bar):
+    monkeypatch.setattr(answers, "SILENT_SECONDS", seconds)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: watched)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    make(FeatureExtractor).embed(TEXTS, batch_size=2)
+    out = capsys.readouterr().out
+    assert bar in out if bar else out == ""
 
 
 def test_answers_follow_class_names_learned_later(make):
@@ -107,7 +129,7 @@ def test_multi_label(make):
     best_first = [[names[i] for i in np.argsort(-row) if row[i] >= 0] for row in logits]
     assert answer["labels"] == best_first
     np.testing.assert_allclose(answer["scores"], 1 / (1 + np.exp(-logits)), atol=1e-5)
-    assert answer["class_names"].tolist() == [names] * 3
+    assert answer["class_names"].tolist() == names
     served = task.answer_all(x)["labels"]  # no holes: all empty strings come last
     assert served.tolist() == [row + [""] * (3 - len(row)) for row in best_first]
     for nothing in ([[], [], []], [[0] * 3] * 3):

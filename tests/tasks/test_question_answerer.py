@@ -193,7 +193,7 @@ def by_hand(task, question, context):
 
 
 def test_answers_are_the_best_spans_of_all_windows(task):
-    for row, answers in enumerate(task.answer(DATA)):
+    for row, answers in enumerate(task.answer(DATA, top_k=None)):
         question, context = (DATA[name][row] for name in ("question", "context"))
         scores, null = by_hand(task, question, context)
         best = sorted(scores.items(), key=lambda item: -item[1])[: task.num_answers]
@@ -205,6 +205,23 @@ def test_answers_are_the_best_spans_of_all_windows(task):
             assert (answer["start"], answer["end"]) == place
             assert answer["text"] == context[place[0] : place[1]]
             assert answer["score"] == pytest.approx(np.exp(score) / total, rel=1e-3)
+
+
+@pytest.mark.eager
+def test_of_several_answers_none_overlaps_a_better_one(task):
+    everything, several = task.answer(DATA, top_k=None), task.answer(DATA, top_k=4)
+    assert [row[:1] for row in everything] == task.answer(DATA)
+    for all_of_them, found in zip(everything, several, strict=True):
+        expected, taken = [], set()
+        for answer in all_of_them:
+            places = {*range(answer["start"], answer["end"])}
+            if not places & taken:
+                expected.append(answer)
+                taken |= places
+        assert found == expected[:4]
+    assert max(map(len, several)) == 4 and several != [row[:4] for row in everything]
+    with pytest.raises(ValueError, match="top_k=0: pass 1 or more"):
+        task.answer(DATA, top_k=0)
 
 
 def test_labels_are_tokens_of_the_windows_that_hold_the_answer(task):
@@ -239,7 +256,7 @@ def test_it_learns_and_is_measured(tokenizer, eagerly):
     with eagerly():
         results = task.evaluate(DATA, LABELS, verbose=0, return_dict=True)
         assert results["exact_match"] == results["no_answer_accuracy"] == 1.0
-        best = [answers[0] for answers in task.answer(DATA, top_k=1)]
+        best = [answer for [answer] in task.answer(DATA)]
         assert [answer["text"] for answer in best] == ["Ada", "bob", "Eve", "", "film", "sky"]
         assert (best[2]["start"], best[2]["end"]) == (20, 23)  # characters, not bytes
         assert (best[3]["start"], best[3]["end"]) == (0, 0)
@@ -257,13 +274,14 @@ def test_files_answer_the_same(tokenizer, tmp_path):
     task = make(tokenizer, spread=0.5)
     threshold = task.tune_null_threshold(DATA, LABELS)
     assert threshold != 0.0  # the default
-    expected = task.answer(DATA)
+    expected = task.answer(DATA, top_k=None)
     task.save_to_preset(tmp_path / "preset")
     again = keras_lm.tasks.Task.from_preset(tmp_path / "preset")
     assert again.null_threshold == threshold
-    assert again.answer(DATA) == expected
+    assert again.answer(DATA, top_k=None) == expected
     task.save(tmp_path / "task.keras")
-    assert keras.saving.load_model(tmp_path / "task.keras").answer(DATA) == expected
+    again = keras.saving.load_model(tmp_path / "task.keras")
+    assert again.answer(DATA, top_k=None) == expected
 
 
 @pytest.mark.eager
@@ -278,7 +296,8 @@ def test_the_threshold_decides_and_none_always_answers(tokenizer, threshold, tex
 
 def test_extreme_texts(task):
     contexts = ["sky", "", "a long story . " * 5000 + "sky", "\ud800 sky", "\x00 \xa0"]
-    answers = task.answer((["", "who ?" * 500, "what ?", "what ?", ""], contexts))
+    questions = ["", "who ?" * 500, "what ?", "what ?", ""]
+    answers = task.answer((questions, contexts), top_k=None)
     for context, row in zip(contexts, answers):
         assert all(np.isfinite(answer["score"]) for answer in row)
         for answer in row if "\ud800" not in context else ():
@@ -298,7 +317,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_data(task, form):
-    found, expected = task.answer(FORMS[form](DATA)), task.answer(DATA)
+    found, expected = (task.answer(x, top_k=None) for x in (FORMS[form](DATA), DATA))
     for answers, same in zip(found, expected, strict=True):
         assert [answer["text"] for answer in answers[:3]] == [answer["text"] for answer in same[:3]]
         assert answers[0]["score"] == pytest.approx(same[0]["score"], rel=1e-4)
@@ -484,7 +503,7 @@ def test_no_places_in_litert(goldens, tmp_path):
     backbone = RobertaBackbone(tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=32)
     task = QuestionAnswerer(backbone, tokenizer=tokenizer)
     context = "😀 It was written by Ada."
-    for answer in task.answer((["Who wrote it?"], [context]))[0]:
+    for answer in task.answer((["Who wrote it?"], [context]), top_k=None)[0]:
         assert answer["text"] == context[answer["start"] : answer["end"]]
     with pytest.raises(ValueError, match=r"no places of tokens in LiteRT.* SavedModel instead"):
         task.export(tmp_path / "m.tflite", format="litert")

@@ -384,6 +384,25 @@ def test_a_vocabulary_for_targets(eagerly):
 
 
 @pytest.mark.eager
+def test_marian_never_writes_padding_which_counts_in_scores():
+    size = {"num_layers": 1, "num_heads": 2, "hidden_dim": 12, "intermediate_dim": 16}
+    keras.utils.set_random_seed(0)
+    task = Seq2SeqLM(MarianBackbone(len(SPECIAL + WORDS), **size), tokenizer=TOKENIZER)
+    bias = np.where(np.arange(len(SPECIAL + WORDS)) == 0, 5.0, 0.0)  # likely wherever it is allowed
+    bias[SPECIAL.index("[SEP]")] = -9.0
+    task.head.bias.assign(bias)
+    for forbidden in (None, ["rot", "blau blau"]):
+        options = {"max_new_tokens": 3, "forbidden": [*SPECIAL[1:3], "[MASK]", *(forbidden or [])]}
+        assert not any("[PAD]" in text for text in task.generate(SOURCES, **options))
+        texts, scores = task.generate(SOURCES, num_beams=2, return_scores=True, **options)
+        found = task.score(SOURCES, texts)
+        assert (found["num_tokens"] == 4).all()  # with the end
+        # Of the probabilities as they are, those of texts with padding among them.
+        np.testing.assert_allclose(scores, found["token_scores"][:, :3].mean(1), rtol=1e-4)
+        assert (scores < -4).all()
+
+
+@pytest.mark.eager
 def test_stop_and_the_default_length(task):
     whole = task.generate(["red green"], max_new_tokens=8)[0]
     word = whole.split()[1]

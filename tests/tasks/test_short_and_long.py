@@ -42,7 +42,7 @@ def test_questions_and_contexts(make):
     ]
     data = {"question": ["was it ?", "was it so ?", "", ""], "context": contexts}
     assert np.isfinite(task.fit(data, labels, verbose=0).history["loss"][0])
-    for context, row in zip(contexts, task.answer(data), strict=True):
+    for context, row in zip(contexts, task.answer(data, top_k=None), strict=True):
         assert all(answer["text"] == context[answer["start"] : answer["end"]] for answer in row)
     with pytest.raises(ValueError, match=r"labels\[1\].*not occur"):
         task.fit(data, [labels[0], {"text": "awful", "start": 9}, None, None], verbose=0)

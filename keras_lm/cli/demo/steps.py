@@ -19,7 +19,6 @@ from keras_lm import files, tasks, training
 from keras_lm.cli.demo import clients
 from keras_lm.cli.demo.learning_curve import StepHistory, draw_learning_curve
 from keras_lm.cli.demo.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
-from keras_lm.cli.terminal import quiet
 from keras_lm.serving.client import Client, ServerError
 from keras_lm.serving.engines import LaunchError
 from keras_lm.serving.launch import Plan, find_models, launch
@@ -156,9 +155,8 @@ def save_and_export(task, output):
         shutil.rmtree(folder, ignore_errors=True)
     tflite.unlink(missing_ok=True)
     task.save_to_preset(str(preset))
-    with quiet():
-        saved_model = Path(task.export(str(output / "saved_model")))
-        task.export(str(tflite), format="litert")
+    saved_model = Path(task.export(str(output / "saved_model")))
+    task.export(str(tflite), format="litert")
     return preset, saved_model, tflite
 
 
