@@ -74,6 +74,8 @@ class Writer:
         for name, value in options.items():
             if isinstance(value, list):
                 raise ValueError(f"{name}={value!r}: there is one prompt, so pass one number.")
+        if (number := options["max_new_tokens"]) > self._limits.most_served:
+            raise ValueError(f"max_new_tokens={number}: pass {self._limits.most_served} at most.")
         strings, ids = arguments.split_stop(stop, self._vocabulary_size)
         return {
             "prompt": np.array([prompt.encode("utf-8", "surrogateescape")], object),
