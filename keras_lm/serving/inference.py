@@ -44,7 +44,7 @@ class SavedModel:
         except Exception as error:  # a broken file raises almost anything in TensorFlow
             code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
             raise ServingError(code, str(error)) from error
-        self._limits = writer.read_limits(folder)
+        self._limits = writer.read_limits(folder, self.signature_defs)
         self._writer, self._making_writer = None, threading.Lock()
         parameters = batching.read_parameters(folder)
         self._batchers = {
@@ -89,7 +89,7 @@ class SavedModel:
         if self._limits is None:
             raise ServingError(
                 StatusCode.UNIMPLEMENTED,
-                "This model does not write text, or was exported before streams: export it again.",
+                "This model continues no prompts, or was exported before streams: export it again.",
             )
         with self._making_writer:
             if self._writer is None:

@@ -124,12 +124,14 @@ def _unless_default(request, name):
     return None if value == OPTIONS[name].default else value
 
 
-def read_limits(folder):
-    """Return the `Limits` of a version, or None if it writes no text or is of an older export."""
+def read_limits(folder, signature_defs):
+    """Return the `Limits` of a version, or None if it continues no prompts or is an older export."""
     path = folder / FILE
     if not path.exists():
         return None
     try:
-        return decoding.Limits(**json.loads(path.read_text(encoding="utf-8")))
+        limits = decoding.Limits(**json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:
         raise invalid(f"Cannot read {path}: {error}") from error
+    # Encoder-decoders were once exported with the file.
+    return limits if "prompt" in signature_defs["serving_default"].inputs else None

@@ -72,6 +72,9 @@ class Seq2SeqSignatures(GenerationSignatures):
         yield "next_token", tokens | self.initial_state(length=1)
         yield "detokenize", tokens
 
+    def files(self):
+        return {}  # no server writes targets piece by piece
+
     # === Text → text ===
 
     def generate(self, tokenize):
