@@ -126,8 +126,12 @@ class LiteRTModel:
     def answer(self, columns):
         import numpy as np
 
+        arrays = {name: np.array(encoded(column)) for name, column in columns.items()}
+        for name, array in arrays.items():
+            if not array.size:  # the interpreter would end the process
+                raise click.ClickException(f"the model cannot answer: {name} is empty.")
         try:
-            return self.runner(**{name: np.array(encoded(c)) for name, c in columns.items()})
+            return self.runner(**arrays)
         except (RuntimeError, ValueError) as error:
             raise refused(error) from error
 

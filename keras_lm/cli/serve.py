@@ -45,6 +45,12 @@ PORT = click.IntRange(0, 65535)
     type=click.FloatRange(0, min_open=True),
     help="Seconds that a client has to send a request.  [60]",
 )
+@click.option(
+    "--max-total-bytes",
+    type=click.IntRange(1),
+    help="Of all requests that are being answered.  [twice the largest request]",
+)
+@click.option("--max-rows", type=click.IntRange(1), help="Of a request.  [1024]")
 def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     """Serve exported models over REST and gRPC.
 
@@ -57,7 +63,7 @@ def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     keras-lm serve exported/film-critic exported/vectors --rest-port 0 --grpc-port 0
 
     The embedded server is for trying out and for tests: it speaks TF Serving's REST and gRPC and
-    has a page to play with; TF Serving is what production wants. The last four options are for
+    has a page to play with; TF Serving is what production wants. The last six options are for
     the embedded server alone.
     """
     from keras_lm.serving.engines import LaunchError

@@ -21,11 +21,12 @@ from keras_lm.generation import logits as processors
 from keras_lm.generation import prompt_lookup as lookup
 from keras_lm.generation import prompts, samplers, stopping
 from keras_lm.generation.options import batch_options, repeat_rows
-from keras_lm.layers.tensorflow import require
+from keras_lm.layers.tensorflow import required
 
 # So many columns of long prompts are read at once: attention's scores for all of them would take
 # memory by the square of their number.
 COLUMNS_AT_ONCE = 256
+MOST_SERVED = 4096  # new tokens of a model without a window
 
 
 class Limits(NamedTuple):
@@ -38,6 +39,12 @@ class Limits(NamedTuple):
     end_ids: list
     window: int | None
     max_new_tokens: int
+
+    @property
+    def most_served(self):
+        """How many new tokens a server writes at most: memory for all is taken at the beginning."""
+        unlimited = self.window is None
+        return max(MOST_SERVED, self.max_new_tokens) if unlimited else self.window - 1
 
 
 class Ending(NamedTuple):
@@ -64,7 +71,8 @@ class Ending(NamedTuple):
 
         def is_text():
             # A token has at least one byte; cut within a character, up to three are replaced.
-            back = tf.range(stopping.longest(self.strings) + 3, 0, -1)
+            longest = tf.minimum(stopping.longest(self.strings) + 3, tf.shape(token_ids)[1])
+            back = tf.range(longest, 0, -1)
             columns = end[:, tf.newaxis] - back
             tail = tf.gather(token_ids, tf.maximum(columns, 0), batch_dims=1)
             tail = prompts.real_tokens(tail, tf.cast(columns >= begin, tf.int32))
@@ -101,14 +109,15 @@ def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), 
     rows = tf.cast(token_ids.nrows(), tf.int32)
     options = batch_options(rows, **({"max_new_tokens": limits.max_new_tokens} | options))
     window = tf.int32.max if limits.window is None else limits.window
-    room = window - options.max_new_tokens
-    require(room > 0, no_room("…", limits.window), options.max_new_tokens)
+    most = options.max_new_tokens
+    most = required(most, most < window, no_room("…", limits.window))
+    options = options._replace(max_new_tokens=most)
     ending = Ending(
         tf.concat([tf.cast(stop_ids, tf.int32), tf.constant(limits.end_ids, tf.int32)], axis=0),
         tf.convert_to_tensor(stop_strings, tf.string),
         detokenize,
     )
-    return model, *prompts.align(token_ids, room), options, ending
+    return model, *prompts.align(token_ids, window - most), options, ending
 
 
 def no_room(max_new_tokens, window):

@@ -40,7 +40,7 @@ def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
 
     def banned():
         # Where a token follows the same n - 1 tokens as the next one.
-        most = tf.maximum(tf.reduce_max(size) - 1, 0)
+        most = tf.reduce_max(size) - 1
         same = matches(token_ids, padding_mask, end, most) >= size[:, tf.newaxis] - 1  # (B, T)
         repeats = same & (padding_mask > 0) & (size > 0)[:, tf.newaxis]
         return tf.where(_marked(token_ids, repeats, tf.shape(logits)[1]), BANNED, logits)
@@ -67,16 +67,24 @@ def ban_sequences(logits, token_ids, padding_mask, end, sequences):
 def matches(token_ids, padding_mask, end, most):
     """Return how many tokens before each column equal those before column `end` (B,), (B, T).
 
-    At most `most` are compared, from the last on, up to the first that differs or is padding.
+    At most `most` are compared, from the last on, up to the first that differs or is padding; from
+    column `end` on, none.
     """
-    back = 1 + tf.range(most)  # (J,)
+    columns = tf.range(tf.shape(token_ids)[1])
     ids = tf.where(padding_mask > 0, token_ids, -1)
-    ids = tf.pad(ids, [[0, 0], [most, 0]], constant_values=-1)
-    columns = most + tf.range(tf.shape(token_ids)[1])[:, tf.newaxis] - back  # (T, J)
-    before = tf.gather(ids, columns, axis=1)  # (B, T, J)
-    last = tf.gather(ids, most + end[:, tf.newaxis] - back, batch_dims=1)[:, tf.newaxis]
-    same = tf.cast((before == last) & (last >= 0), tf.int32)
-    return tf.reduce_sum(tf.math.cumprod(same, axis=-1), axis=-1)
+
+    def compare(back, number, same):
+        before = tf.gather(ids, tf.maximum(columns - back, 0), axis=1)
+        last = tf.gather(ids, tf.maximum(end - back, 0), batch_dims=1)
+        last = tf.where(end >= back, last, -1)[:, tf.newaxis]
+        same &= (columns >= back) & (before == last) & (last >= 0)
+        return back + 1, number + tf.cast(same, tf.int32), same
+
+    # One after the other: all at once would take memory by their number, however long the row is.
+    start = [1, tf.zeros_like(ids), columns < end[:, tf.newaxis]]
+    return tf.while_loop(
+        lambda back, _, same: (back <= most) & tf.reduce_any(same), compare, start
+    )[1]
 
 
 def _marked(token_ids, chosen, vocabulary_size):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.layers.backend import require
+from keras_lm.layers.tensorflow import required
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ def batch_options(rows, forbidden=None, **values):
     batch = {}
     for name, option in OPTIONS.items():
         value = tf.cast(values.pop(name, option.default), option.dtype)
-        require(option.allowed(value), option.message(name, "…"), value)
+        value = required(value, option.allowed(value), option.message(name, "…"))
         batch[name] = tf.broadcast_to(value, [rows])
     if values:
         raise ValueError(f"{sorted(values)} are no options: known are {sorted(OPTIONS)}.")

@@ -329,6 +329,16 @@ def require(condition, message, *values):
     return tf.raw_ops.Assert(condition=tf.reduce_all(condition), data=data)
 
 
+def required(value, condition, message, *values):
+    """Return a tensor once `require` has found that all of a condition holds.
+
+    An assertion alone runs beside what comes after it, which by then may have taken all memory.
+    Without `values`, the tensor itself is appended to the message.
+    """
+    with tf.control_dependencies([require(condition, message, *(values or [value]))]):
+        return tf.identity(value)
+
+
 def num_replicas():
     """Return how many replicas the current `tf.distribute` strategy has; 1 without one."""
     return tf.distribute.get_strategy().num_replicas_in_sync

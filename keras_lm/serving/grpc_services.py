@@ -19,19 +19,22 @@ from keras_lm.serving.models import ModelConfig
 logger = logging.getLogger("keras_lm.serving")
 
 LONGEST_MESSAGE = 1024  # of an error; it travels in an HTTP header
+LARGEST_CONFIG = 2**16  # bytes; each name in it costs a look at its folder once a second
 TENSORFLOW = 1  # the older way of saying model_platform: "tensorflow"
 
 
-def add_services(server, models, folders):
-    """Register both services over `Models` with a `grpc.Server`.
+def add_services(server, models, folders, body_memory):
+    """Register both services over `Models` with a `grpc.Server`; messages take `BodyMemory`.
 
     Clients may have the models of these `folders` served by other names, versions and labels, and
     no other folder: nobody is asked who he is.
     """
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        PredictionService(models), server
+        PredictionService(models, body_memory), server
     )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(models, folders), server)
+    model_service_pb2_grpc.add_ModelServiceServicer_to_server(
+        ModelService(models, body_memory, folders), server
+    )
 
 
 def _answering(method):
@@ -40,7 +43,9 @@ def _answering(method):
     @functools.wraps(method)
     def answer(self, request, context):
         try:
-            result = method(self, request)
+            with self._body_memory.share() as take:
+                take(request.ByteSize())
+                result = method(self, request)
             logger.debug("%s OK", method.__name__)
             return result
         except ServingError as error:
@@ -61,8 +66,9 @@ def _answering(method):
 class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
     """Runs models."""
 
-    def __init__(self, models):
+    def __init__(self, models, body_memory):
         self._models = models
+        self._body_memory = body_memory
 
     def _lease(self, spec):
         choice = spec.WhichOneof("version_choice")
@@ -123,8 +129,9 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
     """Tells which versions are served, and changes it."""
 
-    def __init__(self, models, folders):
+    def __init__(self, models, body_memory, folders):
         self._models = models
+        self._body_memory = body_memory
         self._folders = folders
 
     @_answering
@@ -144,6 +151,13 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
                 "ModelConfigList is currently supported"
             )
         entries = request.config.model_config_list.config
+        if not entries:
+            raise invalid("The model_config_list is empty: list what is to be served from now on.")
+        if request.ByteSize() > LARGEST_CONFIG:
+            raise invalid(
+                f"The request has {request.ByteSize()} bytes, more than the {LARGEST_CONFIG} that "
+                "a list of models may have: list fewer names, versions or labels."
+            )
         configs = [_read_config(entry, self._folders) for entry in entries]
         names = [config.name for config in configs]
         for name in names:
@@ -173,7 +187,10 @@ def _read_config(entry, folders):
             f"Expected model {entry.name} to have an absolute path or URI; got base_path()="
             f"{entry.base_path}"
         )
-    folder = folder.resolve()
+    try:
+        folder = folder.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # such as a byte of 0
+        raise invalid(f"base_path={entry.base_path!r} is no path: {error}.") from error
     if folder not in folders:
         raise ServingError(
             StatusCode.PERMISSION_DENIED,

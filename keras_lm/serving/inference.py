@@ -17,6 +17,8 @@ from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 
 DEFAULT_SIGNATURE = "serving_default"
+STRINGS_A_ROW = 16  # on average, as choices or words
+LARGEST_CONTEXTS = 2**26  # bytes of the context that tf.Examples share, copied for each of them
 
 
 def type_name(data_type):
@@ -25,10 +27,14 @@ def type_name(data_type):
 
 
 class SavedModel:
-    """A SavedModel in memory; the name of its folder is the version's number."""
+    """A SavedModel in memory; the name of its folder is the version's number.
 
-    def __init__(self, folder):
+    `max_rows` is the most rows of a request, or None.
+    """
+
+    def __init__(self, folder, max_rows=None):
         self.number = int(folder.name)
+        self._max_rows = max_rows
         self.signature_defs = _read_signature_defs(folder)
         try:
             with tensorflow_errors():
@@ -38,7 +44,7 @@ class SavedModel:
         except Exception as error:  # a broken file raises almost anything in TensorFlow
             code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
             raise ServingError(code, str(error)) from error
-        self._limits = writer.read_limits(folder)
+        self._limits = writer.read_limits(folder, self.signature_defs)
         self._writer, self._making_writer = None, threading.Lock()
         parameters = batching.read_parameters(folder)
         self._batchers = {
@@ -57,6 +63,8 @@ class SavedModel:
         inputs = _complete(inputs, signature)
         for alias in inputs:
             _check_input(alias, inputs[alias], signature.inputs[alias])
+            strings = inputs[alias].size if inputs[alias].dtype == object else 0
+            self.check_rows(max(inputs[alias].shape[:1], default=1), strings)
         _check_output_names(output_names, signature)
         if name not in self._loaded.signatures:  # such as the one that initialises tables
             raise invalid(f'Signature "{name}" is not for requests.')
@@ -64,12 +72,24 @@ class SavedModel:
         outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
         return {alias: outputs[alias] for alias in output_names or outputs}
 
+    def check_rows(self, number, strings=0):
+        """Raise a `ServingError` if a request has more rows, or strings in them, than it may."""
+        if self._max_rows is None:
+            return
+        most = {"rows": self._max_rows, "strings": STRINGS_A_ROW * self._max_rows}
+        for what, size in {"rows": number, "strings": strings}.items():
+            if size > most[what]:
+                raise invalid(
+                    f"The request has {size} {what}, and this server takes {most[what]} (max_rows="
+                    f"{self._max_rows}): send fewer at once."
+                )
+
     def stream(self, request):
         """Return a generator of the parts of a text; see `writer.Writer.events`."""
         if self._limits is None:
             raise ServingError(
                 StatusCode.UNIMPLEMENTED,
-                "This model does not write text, or was exported before streams: export it again.",
+                "This model continues no prompts, or was exported before streams: export it again.",
             )
         with self._making_writer:
             if self._writer is None:
@@ -153,6 +173,17 @@ def _check_output_names(names, signature):
     if len(set(names)) != len(names):
         twice = next(alias for alias in names if list(names).count(alias) > 1)
         raise invalid(f"duplicate output tensor alias: {twice}")
+
+
+def with_context(context, examples):
+    """Return serialised tf.Examples, each with the features of a context, serialised too."""
+    if len(context) * len(examples) > LARGEST_CONTEXTS:
+        raise invalid(
+            f"The context has {len(context)} bytes for {len(examples)} examples: send fewer, or "
+            "what is long in the example that needs it."
+        )
+    # Serialised messages are merged by writing one after the other; the later feature counts.
+    return [context + example for example in examples]
 
 
 def classify(saved_model, name, examples):

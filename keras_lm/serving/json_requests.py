@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
-from keras_lm.serving.inference import type_name
+from keras_lm.serving.inference import type_name, with_context
 
 LONGEST_SHOWN = 200  # characters of a value that an error shows
 LARGEST_RANK = 254  # of TensorFlow's tensors
@@ -291,7 +291,6 @@ def _show(value):
 
 def read_examples(document):
     """Return the serialised tf.Examples of a request, each with the features of its context."""
-    # Serialised messages are merged by writing one after the other; the later feature counts.
     context = _read_example(document["context"]) if "context" in document else b""
     if "examples" not in document:
         raise invalid(
@@ -305,7 +304,7 @@ def read_examples(document):
         )
     if not examples:
         raise invalid(f"JSON Value: {_show(document)} 'examples' value is an empty array")
-    return [context + _read_example(example) for example in examples]
+    return with_context(context, [_read_example(example) for example in examples])
 
 
 def _read_example(features):

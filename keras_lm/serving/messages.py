@@ -16,7 +16,7 @@ from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 
 # A message of a few bytes may mean a large tensor, since its last value stands for all that follow.
-MOST_REPEATED = 2**24
+MOST_REPEATED = 2**20
 
 # Where a tensor's values stand in its message, by type
 FIELDS = {
@@ -55,7 +55,9 @@ def classify(saved_model, request):
     """Return the `ClassificationResponse` to a `ClassificationRequest`."""
     response = classification_pb2.ClassificationResponse()
     _fill_spec(response.model_spec, saved_model, request.model_spec)
-    _classify(saved_model, request.model_spec, _read_examples(request.input), response.result)
+    _classify(
+        saved_model, request.model_spec, _read_examples(saved_model, request.input), response.result
+    )
     return response
 
 
@@ -63,7 +65,9 @@ def regress(saved_model, request):
     """Return the `RegressionResponse` to a `RegressionRequest`."""
     response = regression_pb2.RegressionResponse()
     _fill_spec(response.model_spec, saved_model, request.model_spec)
-    _regress(saved_model, request.model_spec, _read_examples(request.input), response.result)
+    _regress(
+        saved_model, request.model_spec, _read_examples(saved_model, request.input), response.result
+    )
     return response
 
 
@@ -84,7 +88,7 @@ def multi_inference(saved_model, request):
         seen.add(name)
         if name not in saved_model.signature_defs:
             raise invalid(f"Requested signature not found in model graph: {name}")
-    examples = _read_examples(request.input)
+    examples = _read_examples(saved_model, request.input)
     for task in request.tasks:
         result = response.results.add()
         _fill_spec(result.model_spec, saved_model, task.model_spec)
@@ -122,16 +126,16 @@ def _regress(saved_model, spec, examples, result):
         result.regressions.add(value=number)
 
 
-def _read_examples(source):
+def _read_examples(saved_model, source):
     """Return the serialised tf.Examples of an `Input`, each with the features of its context."""
     kind = source.WhichOneof("kind")
+    saved_model.check_rows(len(getattr(source, kind).examples) if kind else 0)
     if kind == "example_list":
         return [example.SerializeToString() for example in source.example_list.examples]
     if kind == "example_list_with_context":
-        # Serialised messages are merged by writing one after the other.
         both = source.example_list_with_context
-        context = both.context.SerializeToString()
-        return [context + example.SerializeToString() for example in both.examples]
+        examples = [example.SerializeToString() for example in both.examples]
+        return inference.with_context(both.context.SerializeToString(), examples)
     return []
 
 
@@ -142,7 +146,8 @@ def read_tensor(alias, tensor):
     sent = len(getattr(tensor, field)) if field else 0
     if tensor.tensor_shape.unknown_rank or any(size < 0 for size in sizes):
         raise invalid(f"tensor parsing error: {alias}: its shape is not known")
-    if not tensor.tensor_content and math.prod(sizes) - sent > MOST_REPEATED:
+    # A size beside one of 0 counts, too: what a model makes for columns has no rows.
+    if not tensor.tensor_content and math.prod(max(n, 1) for n in sizes) - sent > MOST_REPEATED:
         raise invalid(f"tensor parsing error: {alias}: of {math.prod(sizes)} values, {sent} came")
     try:
         return tf.make_ndarray(tensor)

@@ -70,9 +70,14 @@ class _Model:
 
 
 class Models:
-    """All models of a server. Every method may be called from any thread."""
+    """All models of a server. Every method may be called from any thread.
 
-    def __init__(self):
+    Args:
+        max_rows: int, the most rows of a request; None for any number.
+    """
+
+    def __init__(self, max_rows=None):
+        self._max_rows = max_rows
         self._models = {}
         self._lock = threading.Lock()  # held for moments, to read or change what is in memory
         self._changing = threading.Lock()  # held while something is loaded, by who loads
@@ -231,8 +236,10 @@ class Models:
         name = model.config.name
         logger.info("Loading version %d of %s from %s.", number, name, folder)
         try:
-            saved_model = SavedModel(folder)
-            warm_up(saved_model, folder)
+            saved_model = self._in_memory(folder, files)
+            if saved_model is None:
+                saved_model = SavedModel(folder, self._max_rows)
+                warm_up(saved_model, folder)
         except ServingError as error:
             logger.error("Version %d of %s cannot be served. %s", number, name, error)
             # Any client may read this, and where the files lie is none of its business.
@@ -243,6 +250,13 @@ class Models:
         with self._lock:
             version.saved_model, version.state = saved_model, "AVAILABLE"
         logger.info("Version %d of %s is available.", number, name)
+
+    def _in_memory(self, folder, files):
+        """Return what another name has loaded from the same files, or None."""
+        with self._lock:
+            loaded = (v for model in self._models.values() for v in model.available().values())
+            same = (v.saved_model for v in loaded if v.folder == folder and v.files == files)
+            return next(same, None)
 
     def _let_go(self, name, version):
         version.state = "UNLOADING"

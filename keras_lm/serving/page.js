@@ -124,6 +124,13 @@ const HINTS = {
   top_k: "0: of all tokens", repetition_penalty: "1: none", no_repeat_ngram_size: "0: off", seed: "-1: a new one",
   num_beams: "texts at a time", length_penalty: "above 0: longer",
 };
+// What stands in a field before anybody has typed there.
+const EXAMPLES = {
+  text: ["The film was never dull, and its songs were a pleasure.", "It rained all day in the mountains."],
+  text_pair: ["It was a good film."], prompt: ["Once upon a time"],
+  question: ["Where was the letter found?"], context: ["The letter was found in a drawer, years after it had been written."],
+  choices: ["They watched it twice.", "They left at once."],
+};
 const MAIN_OPTIONS = ["num_beams", "length_penalty", "max_new_tokens", "temperature", "top_p", "stop"];
 
 // The value of an input's default, as text; undefined if there is none, or it is not a single one.
@@ -139,7 +146,8 @@ function defaultOf(tensor) {
 function drawFields() {
   const typed = new Map(state.fields.map(({ name }) => [name, valuesOf(name)]));
   const { defaults, outputs } = state.signatures[state.signature];
-  const inputs = inputsOf(state.signature).sort(([a], [b]) => a.length - b.length || (a < b ? -1 : 1));
+  const place = (name) => (name === "question" ? 0 : name.length);
+  const inputs = inputsOf(state.signature).sort(([a], [b]) => place(a) - place(b) || (a < b ? -1 : 1));
   // Vectors are there to be compared.
   const hasRows = inputs.length === 1 && kindOf(outputs?.embedding) === "float 2";
   const fields = inputs.map(([name, info]) => {
@@ -155,7 +163,7 @@ function drawFields() {
   const grid = (fields) => element("div", { class: "options" }, ...fields.map(drawOption));
   $("fields").className = others.length > 1 || others.some(({ kind }) => kind === "list" || kind === "rows") ? "several" : "";
   $("fields").replaceChildren(
-    ...others.map((field) => drawField(field, typed.get(field.name) ?? [])),
+    ...others.map((field) => drawField(field, typed.get(field.name) ?? EXAMPLES[field.name] ?? [])),
     ...(main.length ? [grid(main)] : []),
     ...(more.length ? [element("details", { class: "more", open: main.length ? null : "" }, element("summary", { class: "quiet" }, "More options"), grid(more))] : []),
   );
@@ -221,9 +229,11 @@ function columns(values = fieldValues()) {
 
 // === Asking ===
 
+const WAITING = "The model is at work. Its first answers take longer: TensorFlow prepares the graph for them.";
+
 // Writes a continuation as it comes; null where the model cannot be asked piece by piece.
-async function write(values, turn) {
-  if (state.signature !== "generate" || !("num_tokens" in state.signatures.generate.outputs)) return null;
+async function write(values, turn, begin) {
+  if (state.signature !== "generate" || !("prompt" in state.signatures.generate.inputs)) return null;
   const single = Object.entries(columns(values)).map(([name, value]) => [name, Array.isArray(value) ? value[0] : value]);
   const body = JSON.stringify(Object.fromEntries(single.filter(([name, value]) => name === "prompt" || value !== "")));
   const start = performance.now();
@@ -242,6 +252,7 @@ async function write(values, turn) {
         }
         if (event.error) throw new Refused(event.error);
         if (event.done) return { outputs: { text: [text], num_tokens: [event.num_tokens], num_prompt_tokens: [event.num_prompt_tokens] }, milliseconds: performance.now() - start };
+        begin();
         text += event.text;
         $("answer").replaceChildren(...drawContinuation({ text: [text] }, { values }));
       }
@@ -258,9 +269,11 @@ async function ask() {
   const values = fieldValues();
   $("ask").disabled = true;
   $("answer").setAttribute("aria-busy", "true");
+  const waiting = setTimeout(() => { if (turn === state.turn) $("answer").replaceChildren(note(WAITING)); }, 500);
+  const begin = () => clearTimeout(waiting);
   try {
     // The answer is asked for alone, so that its time is its own.
-    const { outputs, milliseconds } = (await write(values, turn)) ?? (await predict(state.signature, columns(values)));
+    const { outputs, milliseconds } = (await write(values, turn, begin)) ?? (await predict(state.signature, columns(values)));
     const [classNames, readings] = await Promise.all([classNamesOf(values, outputs), readingsOf(values)]);
     if (turn !== state.turn) return;
     $("latency").textContent = `${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms round trip`;
@@ -269,6 +282,7 @@ async function ask() {
   } catch (error) {
     if (turn === state.turn) drawError(error);
   } finally {
+    begin();
     $("answer").removeAttribute("aria-busy");
     if (turn === state.turn) $("ask").disabled = false;
   }
@@ -338,6 +352,10 @@ function drawError(error) {
 
 // === Commands to copy ===
 
+const PYTHON = "import json, sys; from keras_lm.serving import Client; url, model, inputs, signature = sys.argv[1:]; "
+  + "outputs = Client(url, model).predict(json.loads(inputs), signature); "
+  + "print(json.dumps({name: value.tolist() for name, value in outputs.items()}))";
+
 const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 function drawCommands() {
@@ -357,11 +375,17 @@ function drawCommands() {
   const address = config.grpc_address.replace(/^(0\.0\.0\.0|\[::\]):/, `${location.hostname}:`);
   const command = `keras-lm predict --server ${quoted(`grpc://${address}`)} --model ${quoted(state.model)}`;
   const texts = state.fields.filter(({ kind }) => kind === "text" || kind === "rows").map(({ name }) => name);
-  // The command takes texts; options stay as they are by default.
+  // The command takes texts; options that are not their defaults are for Python.
   const isKnown = names(state.signatures.serving_default?.inputs) === [...texts].sort().join();
   $("grpc-box").hidden = !(isKnown && ["text", "prompt", "text,text_pair"].includes(texts.join()));
   const isChanged = state.fields.some(({ name, kind, preset }) => kind === "option" && values[name] !== preset);
-  $("grpc-title").textContent = isChanged ? "gRPC, with the options at their defaults" : "gRPC";
+  $("grpc-box").hidden ||= isChanged && !inputs;
+  $("grpc-title").textContent = isChanged ? "gRPC, in Python" : "gRPC";
+  if (isChanged) {
+    const given = [`grpc://${address}`, state.model, JSON.stringify(inputs), state.signature];
+    $("grpc").textContent = `python -c ${quoted(PYTHON)} ${given.map(quoted).join(" ")}`;
+    return;
+  }
   const given = texts.length === 1 ? [values[texts[0]]].flat() : null;
   const shown = given && (given.length > 1 ? filled(given) : given);
   $("grpc").textContent = shown

@@ -12,6 +12,7 @@ event loop, which so stays free to answer while they work.
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import re
@@ -38,6 +39,8 @@ POST_PATH = re.compile(
     MODEL + r":(?P<verb>classify|regress|predict|stream)", re.ASCII | re.IGNORECASE
 )
 
+PART = 2**16  # bytes that are unzipped at once
+
 HTTP_STATUS = {
     StatusCode.CANCELLED: 499,
     StatusCode.INVALID_ARGUMENT: 400,
@@ -55,21 +58,25 @@ HTTP_STATUS = {
 }  # every other code is 500
 
 
-def make_application(models, workers, grpc_address, hosts, max_request_bytes):
+def make_application(models, workers, writers, grpc_address, hosts, max_request_bytes, body_memory):
     """Return the ASGI application.
 
     Args:
         models: `Models`.
         workers: executor, in whose threads the models run.
+        writers: executor of streams, each of which keeps a thread for long.
         grpc_address: str, which the page shows.
         hosts: `Hosts` that requests may be for.
         max_request_bytes: int, the largest body, also once it is unzipped.
+        body_memory: `BodyMemory` of all bodies.
     """
 
     async def application(scope, receive, send):
         request = Request(scope, receive)
         try:
             response = await answer(request)
+            if response.status_code >= 400 and "expect" not in request.headers:
+                await _read_to_the_end(request)
         except ClientDisconnect:  # nobody is left to be told
             return
         except asyncio.CancelledError:  # by uvicorn, when the time to finish is over
@@ -79,6 +86,10 @@ def make_application(models, workers, grpc_address, hosts, max_request_bytes):
 
     async def answer(request):
         path = request.scope["raw_path"].decode("latin-1")
+        if "transfer-encoding" in request.headers and "content-length" in request.headers:
+            # A proxy may take the other for the end, and what follows for the request of a friend.
+            message = "The request has both Content-Length and Transfer-Encoding: send one of them."
+            return _json_response(json_answers.write_error(message), 400, {"Connection": "close"})
         host = request.headers.get("host", "")
         if host not in hosts:
             message = f"Host {host!r} is not a name of this server, nor in its allowed hosts."
@@ -111,33 +122,46 @@ def make_application(models, workers, grpc_address, hosts, max_request_bytes):
         if request.method == "POST" and (match := POST_PATH.fullmatch(path)):
             spec, verb = _read_spec(match), match["verb"]
             if spec["name"] and verb in (*VERBS, "stream"):
-                body = await _read_body(request, max_request_bytes)
-                encoding = request.headers.get("content-encoding", "")
-                arguments = (models, spec, body, encoding, max_request_bytes)
-                if verb == "stream":
-                    return await _event_stream(workers, arguments)
-                return await asyncio.get_running_loop().run_in_executor(
-                    workers, _run, VERBS[verb], *arguments
-                )
+                with body_memory.share() as take:
+                    body = await _read_body(request, max_request_bytes, take)
+                    if request.headers.get("content-encoding", "").lower() == "gzip":
+                        unzip = functools.partial(_unzip, body, max_request_bytes, take)
+                        body = await asyncio.get_running_loop().run_in_executor(workers, unzip)
+                    arguments = (models, spec, body)
+                    if verb == "stream":
+                        return await _event_stream(writers, arguments)
+                    return await asyncio.get_running_loop().run_in_executor(
+                        workers, _run, VERBS[verb], *arguments
+                    )
         raise invalid(f"Malformed request: {request.method} {path}")
 
     return application
 
 
-async def _read_body(request, most):
+async def _read_body(request, most, take):
     too_large = HTTPException(413, f"The body has more than {most} bytes, the most that is read.")
     if int(request.headers.get("content-length", 0)) > most:
         raise too_large
     body = bytearray()
     async for chunk in request.stream():
+        take(len(chunk))
         body += chunk
         if len(body) > most:
             raise too_large
     return bytes(body)
 
 
-def _json_response(body, status=200):
-    return Response(body, status, media_type="application/json")
+async def _read_to_the_end(request):
+    """Read what a client is still sending: if its connection closed now, it would see no answer."""
+    with contextlib.suppress(RuntimeError):  # all has been read
+        async for _ in request.stream():
+            pass
+
+
+def _json_response(body, status=200, headers=None):
+    if status in (429, 503):
+        headers = {"Retry-After": "1"}
+    return Response(body, status, headers, "application/json")
 
 
 def _read_spec(match):
@@ -182,11 +206,12 @@ def _dump_message(message):
     return json.dumps(_message_to_dict(message), indent=1).encode()
 
 
-def _run(run, models, spec, body, encoding, most):
+def _run(run, models, spec, body):
     """Answer a POST, in a worker thread."""
     try:
-        document = json_requests.parse(_unzip(body, most) if encoding.lower() == "gzip" else body)
+        document = json_requests.parse(body)
         with models.lease(**spec) as saved_model:
+            _check_rows(saved_model, document)
             return run(saved_model, document)
     except ServingError:
         raise
@@ -199,7 +224,7 @@ def _run(run, models, spec, body, encoding, most):
         raise ServingError(StatusCode.INTERNAL, f"{type(error).__name__}: {error}") from error
 
 
-async def _event_stream(workers, arguments):
+async def _event_stream(writers, arguments):
     """Return the response whose server-sent events are the pieces of a text, once one is there.
 
     Each event is a JSON object: `{"text": piece}`, at the end `{"done": true, …}` with
@@ -219,7 +244,8 @@ async def _event_stream(workers, arguments):
 
     def work():
         try:
-            _run(write, *arguments)
+            if not is_over.is_set():  # while it waited for a thread
+                _run(write, *arguments)
         except ServingError as error:
             put(error)
 
@@ -234,7 +260,7 @@ async def _event_stream(workers, arguments):
         finally:
             is_over.set()  # also if the client has gone
 
-    loop.run_in_executor(workers, work)
+    loop.run_in_executor(writers, work)
     try:
         first = await queue.get()
     except asyncio.CancelledError:
@@ -246,16 +272,31 @@ async def _event_stream(workers, arguments):
     return StreamingResponse(events(first), media_type="text/event-stream", headers=headers)
 
 
-def _unzip(body, most):
+def _unzip(body, most, take):
     # A few kilobytes of gzip can be more than fits into memory.
-    unzip = zlib.decompressobj(wbits=31)
+    unzip, unzipped = zlib.decompressobj(wbits=31), bytearray()
     try:
-        unzipped = unzip.decompress(body, most)
+        for start in range(0, len(body), PART):
+            rest = body[start : start + PART]
+            while rest and not unzip.eof and len(unzipped) <= most:
+                part = unzip.decompress(rest, PART)
+                take(len(part))
+                unzipped += part
+                rest = unzip.unconsumed_tail
     except zlib.error as error:
         raise invalid("Failed to uncompress the gzipped body.") from error
-    if not unzip.eof:
+    if not unzip.eof or len(unzipped) > most:
         raise invalid("The gzipped body is incomplete or too large.")
-    return unzipped
+    return bytes(unzipped)
+
+
+def _check_rows(saved_model, document):
+    """Refuse too many rows before each of them is looked at."""
+    columns = document.get("inputs")
+    columns = list(columns.values()) if isinstance(columns, dict) else [columns]
+    for rows in (document.get("instances"), document.get("examples"), *columns):
+        if isinstance(rows, list):
+            saved_model.check_rows(len(rows))
 
 
 def _predict(saved_model, document):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 
+from keras_lm.serving.body_memory import BodyMemory
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.grpc_services import add_services
 from keras_lm.serving.hosts import Hosts
@@ -22,6 +23,7 @@ from keras_lm.serving.rest import make_application
 logger = logging.getLogger("keras_lm.serving")
 
 REST_THREADS = 32
+STREAM_THREADS = 8  # each is a text's until its end; further ones wait for another to end
 GRPC_THREADS = 64  # these answer everything, also what is quick
 GRACE = 5  # seconds in which requests may end after `stop`
 HANDSHAKE = 5000  # milliseconds that a gRPC client has to introduce itself
@@ -59,6 +61,12 @@ class Server:
             that the process may have open, and 1,000 at most.
         request_timeout: float, seconds in which a client has to send the whole of a request, and
             to take its answer. A connection without a request is closed after them.
+        max_total_bytes: int, how many bytes the bodies of all requests may have together while they
+            are answered, unzipped; the first 64 KiB of each do not count. A request for which none
+            are left is answered by 429, or `RESOURCE_EXHAUSTED`. None is twice `max_request_bytes`.
+        max_rows: int, the most rows of a request. An input with several strings a row, such as
+            choices or words, may have 16 times as many strings in all. More is answered by 400, or
+            `INVALID_ARGUMENT`.
 
     Raises:
         FileNotFoundError: if a folder does not exist, or no version is in it. TensorFlow Serving
@@ -86,18 +94,29 @@ class Server:
         max_request_bytes=2**26,
         max_connections=None,
         request_timeout=60.0,
+        max_total_bytes=None,
+        max_rows=1024,
     ):
         self._configs = _make_configs(folders)
         if max_connections is None:
             max_connections = _default_connections()
+        if max_total_bytes is None:
+            max_total_bytes = 2 * max_request_bytes
         for name, value in {
             "poll_seconds": poll_seconds,
             "max_request_bytes": max_request_bytes,
             "max_connections": max_connections,
             "request_timeout": request_timeout,
+            "max_total_bytes": max_total_bytes,
+            "max_rows": max_rows,
         }.items():
             if not value > 0:
                 raise ValueError(f"{name}={value}: pass a number above 0.")
+        if max_total_bytes < max_request_bytes:
+            raise ValueError(
+                f"max_total_bytes={max_total_bytes} is less than the {max_request_bytes} that one "
+                "request may have: pass as many at least."
+            )
         self._host = host
         self._ports = {"rest_port": rest_port, "grpc_port": grpc_port}
         for name, port in self._ports.items():
@@ -108,7 +127,8 @@ class Server:
         self._max_request_bytes = max_request_bytes
         self._max_connections = max_connections
         self._request_timeout = request_timeout
-        self._models = Models()
+        self._body_memory = BodyMemory(max_total_bytes)
+        self._models = Models(max_rows)
         self._is_running = False
         self._stopping = threading.Event()
 
@@ -153,8 +173,15 @@ class Server:
             undo.pop_all()
         self._stopping.clear()
         self._workers = ThreadPoolExecutor(REST_THREADS, "keras-lm-rest")
+        self._writers = ThreadPoolExecutor(STREAM_THREADS, "keras-lm-stream")
         application = make_application(
-            self._models, self._workers, self.grpc_address, self._hosts, self._max_request_bytes
+            self._models,
+            self._workers,
+            self._writers,
+            self.grpc_address,
+            self._hosts,
+            self._max_request_bytes,
+            self._body_memory,
         )
         self._rest = HttpServer(application, self._max_connections, self._request_timeout, GRACE)
         self._rest_thread = threading.Thread(
@@ -183,7 +210,8 @@ class Server:
         self._rest.should_exit = True
         self._grpc.stop(GRACE).wait(GRACE + 1)
         self._rest_thread.join()
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._workers, self._writers):
+            threads.shutdown(wait=False, cancel_futures=True)
         self._poll_thread.join(max(end - time.monotonic(), 0))
         if self._models.is_busy or self._poll_thread.is_alive():
             return False
@@ -225,7 +253,8 @@ class Server:
                 ("grpc.so_reuseport", 0),  # else two servers would share one port
             ],
         )
-        add_services(server, self._models, [config.folder for config in self._configs])
+        folders = [config.folder for config in self._configs]
+        add_services(server, self._models, folders, self._body_memory)
         try:
             port = server.add_insecure_port(self.grpc_address)
         except RuntimeError as error:

@@ -74,6 +74,8 @@ class Writer:
         for name, value in options.items():
             if isinstance(value, list):
                 raise ValueError(f"{name}={value!r}: there is one prompt, so pass one number.")
+        if (number := options["max_new_tokens"]) > self._limits.most_served:
+            raise ValueError(f"max_new_tokens={number}: pass {self._limits.most_served} at most.")
         strings, ids = arguments.split_stop(stop, self._vocabulary_size)
         return {
             "prompt": np.array([prompt.encode("utf-8", "surrogateescape")], object),
@@ -122,12 +124,14 @@ def _unless_default(request, name):
     return None if value == OPTIONS[name].default else value
 
 
-def read_limits(folder):
-    """Return the `Limits` of a version, or None if it writes no text or is of an older export."""
+def read_limits(folder, signature_defs):
+    """Return the `Limits` of a version, or None if it continues no prompts or is an older export."""
     path = folder / FILE
     if not path.exists():
         return None
     try:
-        return decoding.Limits(**json.loads(path.read_text(encoding="utf-8")))
+        limits = decoding.Limits(**json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:
         raise invalid(f"Cannot read {path}: {error}") from error
+    # Encoder-decoders were once exported with the file.
+    return limits if "prompt" in signature_defs["serving_default"].inputs else None

@@ -13,7 +13,7 @@ from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
-from keras_lm.layers.tensorflow import for_lite, require
+from keras_lm.layers.tensorflow import for_lite, required
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
@@ -88,13 +88,22 @@ class GenerationSignatures(TextSignatures):
 
         def generate(prompt, stop, **options):
             rows = tf.size(prompt)
-            options = {name: per_row(name, value, rows) for name, value in options.items()}
+            options = self.for_rows(rows, options)
             stop = per_row("stop", stop, rows)[:, tf.newaxis]
             return self.task.continue_prompts(
                 prompt, stop_strings=stop, tokenize=tokenize, **options
             )
 
         return generate
+
+    def for_rows(self, rows, options):
+        """Return the options of a request, one or `rows` values of each, bounded if need be."""
+        options = {name: per_row(name, value, rows) for name, value in options.items()}
+        most, limits = options["max_new_tokens"], self.task.limits
+        if limits.window is None:
+            message = f"max_new_tokens may be {limits.most_served} at most, but is"
+            options["max_new_tokens"] = required(most, most <= limits.most_served, message)
+        return options
 
     def generate_defaults(self):
         """Return the inputs of `generate` except the prompts, as arrays (1,)."""
@@ -198,13 +207,13 @@ def generate_specs():
 def per_row(name, value, rows):
     """Return an input with one value for all rows, or one for each, as (1,) or (rows,)."""
     value = tf.reshape(value, [-1])
-    require(
+    return required(
+        value,
         (tf.size(value) == 1) | (tf.size(value) == rows),
         f"{name} must have one value, or one for each prompt. It has and there are",
         tf.size(value),
         rows,
     )
-    return value
 
 
 def _for_rows(x, rows):

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from keras_lm.generation.options import OPTIONS
 from keras_lm.layers.state import named_tensors
-from keras_lm.layers.tensorflow import for_lite
+from keras_lm.layers.tensorflow import for_lite, required
 from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures, per_row
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 
 LABELS = {"labels": tf.TensorSpec([None], tf.string, "labels")}
+MOST_BEAMS = 64
 SEARCH = {"num_beams": "int32", "length_penalty": "float32", "max_new_tokens": "int32"}
 
 
@@ -71,6 +72,9 @@ class Seq2SeqSignatures(GenerationSignatures):
         yield "next_token", tokens | self.initial_state(length=1)
         yield "detokenize", tokens
 
+    def files(self):
+        return {}  # no server writes targets piece by piece
+
     # === Text → text ===
 
     def generate(self, tokenize):
@@ -80,7 +84,7 @@ class Seq2SeqSignatures(GenerationSignatures):
             columns, options = self._divided(inputs)
             rows = tf.size(columns["text"])
             stop = per_row("stop", stop, rows)[:, tf.newaxis]
-            options = {name: per_row(name, value, rows) for name, value in options.items()}
+            options = self.for_rows(rows, options)
             return self.task.write(columns, stop_strings=stop, tokenize=tokenize, **options)
 
         return generate
@@ -89,13 +93,18 @@ class Seq2SeqSignatures(GenerationSignatures):
         """Return the function of `beam_search`, with the first row's beams and penalty for all."""
 
         def beam_search(num_beams, length_penalty, max_new_tokens, **columns):
-            rows = tf.size(columns["text"])
+            options = self.for_rows(tf.size(columns["text"]), {"max_new_tokens": max_new_tokens})
+            most = max(MOST_BEAMS, self.task.num_beams)
+            message = f"num_beams must be from 1 to {most}, but is"
+            num_beams = required(num_beams, (num_beams >= 1) & (num_beams <= most), message)
+            message = "length_penalty must be a finite number, but is"
+            length_penalty = required(length_penalty, tf.math.is_finite(length_penalty), message)
             return self.task.write(
                 columns,
                 num_beams=tf.reshape(num_beams, [-1])[0],
                 length_penalty=tf.reshape(length_penalty, [-1])[0],
-                max_new_tokens=per_row("max_new_tokens", max_new_tokens, rows),
                 tokenize=tokenize,
+                **options,
             )
 
         return beam_search

@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 
+import click
 import pytest
 
-from keras_lm.cli.predictors import answers_by_row
+from keras_lm.cli.predictors import LiteRTModel, answers_by_row
 
 TEXTS = ["the film was good", "a bad song", "", "loud , loud !"]
 
@@ -309,3 +310,8 @@ def test_one_process_and_several_answer_the_same(installed, exported, write, tmp
         found.append([(row["input"], row["answer"]["labels"]) for row in rows])
     assert found[0] == found[1]
     assert len(found[0]) == 150
+
+
+def test_a_tflite_is_never_asked_for_a_batch_of_none(tflite):
+    with pytest.raises(click.ClickException, match="text is empty"):
+        LiteRTModel(tflite, "serving_default").answer({"text": []})

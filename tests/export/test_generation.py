@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import export
+from keras_lm.generation.decoding import Limits
 from keras_lm.generation.options import OPTIONS
 from keras_lm.models import GPT2Backbone
 from keras_lm.serving.client import Client, ServerError
@@ -482,3 +483,7 @@ def test_an_export_from_before_streams_says_so(exported_as, tmp_path):
     (tmp_path / "1" / "assets.extra" / "generation.json").write_text("{}")
     with pytest.raises(ServingError, match=r"Cannot read .*generation\.json"):
         SavedModel(tmp_path / "1")
+    limits = Limits([], None, 50)._asdict()  # as encoder-decoders had them
+    (tmp_path / "1" / "assets.extra" / "generation.json").write_text(json.dumps(limits))
+    with pytest.raises(ServingError, match="continues no prompts"):
+        SavedModel(tmp_path / "1").stream({"prompt": "a"})

@@ -178,3 +178,20 @@ def test_litert(case, task, tmp_path):
     rows = cut(ids, task.tokenizer.special_id("eos"))
     text = [task.tokenizer.detokenize([row]).numpy()[0].decode("utf-8", "replace") for row in rows]
     assert text == task.generate(sources, num_beams=1)
+
+
+@pytest.mark.parametrize(
+    ("signature", "name", "value", "message"),
+    [
+        ("generate", "max_new_tokens", np.int32(10**8), "may be 4096 at most"),
+        ("beam_search", "max_new_tokens", np.int32(2**31 - 1), "may be 4096 at most"),
+        ("beam_search", "num_beams", np.int32(10**7), "must be from 1 to 64"),
+        ("beam_search", "num_beams", np.int32(0), "must be from 1 to 64"),
+        ("beam_search", "num_beams", np.int32(-(2**31)), "must be from 1 to 64"),
+        ("beam_search", "length_penalty", np.float32(np.nan), "must be a finite number"),
+        ("beam_search", "length_penalty", np.float32(-np.inf), "must be a finite number"),
+    ],
+)
+def test_what_a_server_could_not_bear_is_refused(model, signature, name, value, message):
+    with pytest.raises(Exception, match=f"{name} {message}"):
+        call(model, signature, **{name: value[np.newaxis]})

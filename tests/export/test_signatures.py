@@ -5,6 +5,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_lm.serving import Client, Server
+from keras_lm.serving.client import ServerError
+
 PREDICT = "tensorflow/serving/predict"
 
 # The method of the signature that takes examples.
@@ -137,3 +140,15 @@ def test_examples_must_have_each_text_once(exported):
             serve(inputs=incomplete)
     with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse example"):
         serve(inputs=tf.constant([b"no example"]))
+
+
+def test_columns_of_different_lengths_are_an_error_of_the_client(exported_as):
+    folder = exported_as("classifier of pairs").folder
+    with Server({"critic": folder.parent}) as server:
+        for url in (server.rest_url, f"grpc://{server.grpc_address}"):
+            with (
+                Client(url, "critic") as client,
+                pytest.raises(ServerError, match="have different numbers of rows") as error,
+            ):
+                client.predict({"text": ["a", "b"], "text_pair": ["c"]})
+            assert error.value.code == "INVALID_ARGUMENT"

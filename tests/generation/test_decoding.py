@@ -2,17 +2,19 @@
 
 import functools
 import itertools
+import resource
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_lm.generation import decoding
-from keras_lm.generation.decoding import Ending, sample
+from keras_lm.generation.decoding import MOST_SERVED, Ending, Limits, sample
 from keras_lm.generation.options import batch_options
 from keras_lm.generation.prompts import align
 
 END, LETTERS = 0, "_abcdefghij"
+LIMITS = Limits([END], 6, 3)
 PROMPTS = [[1, 2, 3], [4], [5, 5, 5, 5, 5, 5], [2, 1]]
 
 
@@ -234,3 +236,40 @@ def test_lookup_takes_fewer_steps_where_a_text_repeats_itself(remembering_model)
     assert continued(model, [[1, 2]], ending(), proposals=4, max_new_tokens=60) == text
     # The prompt and ten new tokens one by one, until the last two occur again; then five at a time.
     assert model.calls == 10 + 10
+
+
+# === Bounds ===
+
+
+def test_too_many_new_tokens_are_refused_before_memory_is_taken(toy_model):
+    """As in a server, which knows a graph only: nothing in Python looks at the number."""
+
+    @tf.function(autograph=False)
+    def write(token_ids, most):
+        rows = tf.RaggedTensor.from_tensor(token_ids)
+        model = toy_model(len(LETTERS))
+        return sample(*decoding.problem(model, LIMITS, detokenize, rows, max_new_tokens=most))
+
+    prompt = tf.constant([[1, 2]])
+    graph = write.get_concrete_function(*map(spec_of_any_size, (prompt, tf.constant(0))))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for most in (6, 10**8, 2**31 - 1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="leaves no room for a prompt"):
+            graph(prompt, tf.constant(most))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**17  # kB
+    assert graph(prompt, tf.constant(5))[1] <= 5
+
+
+def test_a_stop_string_of_any_length(toy_model):
+    model = toy_model(len(LETTERS))
+    long = "x" * 2**24
+    expected = continued(model, PROMPTS, ending(), max_new_tokens=4)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert continued(model, PROMPTS, ending([long]), max_new_tokens=4) == expected
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**17  # kB
+
+
+def test_servers_write_no_more_than_there_is_memory_for():
+    assert LIMITS.most_served == 5
+    assert Limits([], None, 50).most_served == MOST_SERVED
+    assert Limits([], None, 2 * MOST_SERVED).most_served == 2 * MOST_SERVED

@@ -1,5 +1,7 @@
 """Processors of logits × a slow reference for each row."""
 
+import resource
+
 import numpy as np
 import pytest
 
@@ -60,7 +62,7 @@ def banned_tokens(tokens, size):
 def test_ngram_ban_equals_the_rule_row_by_row(seed):
     logits, ids, mask = batch(rows=6, columns=24, end=20, seed=seed)
     ids %= 3  # so that there are repetitions
-    size = np.array([2, 1, 3, 0, 4, 30], "int32")
+    size = np.array([2, 1, 3, 0, 4, 2**31 - 1], "int32")
     expected = logits.copy()
     for row, tokens in enumerate(real(ids, mask)):
         expected[row, list(banned_tokens(tokens, size[row]))] = BANNED
@@ -76,6 +78,15 @@ def test_a_row_too_short_for_an_ngram_bans_nothing():
     end, size = np.array([[2], [3]], "int32")
     actual = ban_repeated_ngrams(logits, ids, mask, end, size)
     np.testing.assert_array_equal(actual, logits)
+
+
+def test_an_ngram_as_long_as_a_row_takes_no_memory_by_its_square():
+    columns = 2**15
+    logits, ids, mask = batch(rows=1, columns=columns, end=columns - 1)
+    end, size = np.array([[columns - 1], [columns - 1]], "int32")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    np.testing.assert_array_equal(ban_repeated_ngrams(logits, ids, mask, end, size), logits)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**19  # kB
 
 
 @pytest.mark.parametrize("seed", range(3))

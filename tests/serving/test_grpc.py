@@ -15,6 +15,8 @@ from tensorflow_serving.apis import (
 )
 
 from keras_lm.serving import Server
+from keras_lm.serving.errors import ServingError
+from keras_lm.serving.inference import with_context
 
 
 def predict_request(signature="", model="kinds", **inputs):
@@ -130,6 +132,14 @@ def test_tensors_that_are_nonsense(stubs):
         tensor.tensor_shape.dim.add(size=size)
         tensor.float_val.extend(values)
         fails(INVALID, stubs.prediction.Predict, request, "tensor parsing error: x")
+    for name, sizes in {"x": [2**21], "text": [2**21], "ids": [0, 2**31 - 1]}.items():
+        request = predict_request()
+        tensor = request.inputs[name]
+        tensor.dtype = (tf.string if name == "text" else tf.float32).as_datatype_enum
+        tensor.string_val.append(b"a")
+        for size in sizes:
+            tensor.tensor_shape.dim.add(size=size)
+        fails(INVALID, stubs.prediction.Predict, request, f"tensor parsing error: {name}: of")
     request = predict_request()
     request.inputs["x"].dtype = 99
     fails(INVALID, stubs.prediction.Predict, request, "tensor parsing error: x")
@@ -196,6 +206,12 @@ def test_regress_with_context(stubs):
     )
     result = stubs.prediction.Regress(request).result
     assert [row.value for row in result.regressions] == [4.5, 1.0]
+
+
+def test_a_context_is_not_copied_without_end():
+    assert with_context(b"a", [b"b"] * 2) == [b"ab"] * 2
+    with pytest.raises(ServingError, match="1048576 bytes for 65 examples: send fewer"):
+        with_context(b"x" * 2**20, [b""] * 65)
 
 
 def test_wrong_examples(stubs):
@@ -301,6 +317,11 @@ def test_reload_config(saved_models, grpc_of):
         fails(INVALID, reload, config(model_platform=""), "Illegal setting neither")
         fails(INVALID, reload, config(model_platform="caffe"), "unsupported platform caffe")
         fails(INVALID, reload, config(base_path="numbers"), "absolute path")
+        fails(INVALID, reload, config(base_path="/a\0b"), "is no path: embedded null byte")
+        none = model_management_pb2.ReloadConfigRequest()
+        none.config.model_config_list.SetInParent()
+        fails(INVALID, reload, none, "is empty: list what is to be served")
+        fails(INVALID, reload, config(versions=[2**60] * 10_000), "more than the 65536")
         for path in ("/", saved_models / "examples", saved_models / "numbers" / "1"):
             denied = fails(grpc.StatusCode.PERMISSION_DENIED, reload, config(base_path=str(path)))
             assert "is not one of the folders that this server was started with" in denied
@@ -321,6 +342,16 @@ def test_reload_config(saved_models, grpc_of):
         assert ask() == 3
         assert ask(version_label="stable") == 1
         assert ask(version_label="new") == 3
+
+        many = config()
+        for number in range(60):
+            copied = many.config.model_config_list.config.add()
+            copied.CopyFrom(many.config.model_config_list.config[0])
+            copied.name = f"name-{number}"
+        reload(many)
+        models = server._models._models.values()
+        assert len(models) == 61  # and the files in memory once
+        assert len({id(model.versions[3].saved_model) for model in models}) == 1
 
         newest = config()
         policy = newest.config.model_config_list.config[0].model_version_policy

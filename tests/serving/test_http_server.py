@@ -6,15 +6,19 @@ import re
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
 import requests
 import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import classification_pb2, predict_pb2
 
-from keras_lm.serving import Server
+from keras_lm.serving import Server, body_memory
+from keras_lm.serving.errors import ServingError
+from keras_lm.serving.inference import SavedModel
+from keras_lm.serving.server import STREAM_THREADS
 
 LARGEST = 10_000
 PART = b"POST /v1/models/kinds:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
@@ -28,6 +32,7 @@ def strict(saved_models):
         max_connections=4,
         request_timeout=1.5,
         max_request_bytes=LARGEST,
+        max_rows=3,
     ) as running:
         yield running
 
@@ -102,6 +107,105 @@ def test_largest_body(strict, rest_of):
     assert "incomplete or too large" in response.json()["error"]
 
 
+@pytest.mark.parametrize("path", ["kinds:predict", "kinds:explain"])
+def test_answer_before_the_end_of_a_body_is_seen(strict, path):
+    body = b"x" * 2**23
+    head = PART[:-1].replace(b"1000", b"%d\r\nConnection: close" % len(body))
+    with connect(strict.rest_url, head.replace(b"kinds:predict", path.encode())) as client:
+        client.sendall(body)
+        status = client.recv(12)
+    assert status == (b"HTTP/1.1 413" if path == "kinds:predict" else b"HTTP/1.1 400")
+
+
+def test_a_body_of_two_lengths_is_no_two_requests(strict):
+    second = b"GET /v1/models/kinds HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = PART[:-1].replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+    with connect(strict.rest_url, head + b"0\r\n\r\n" + second) as client:
+        answer = b""
+        while part := client.recv(1000):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
+    assert b"both Content-Length and Transfer-Encoding" in answer
+
+
+def test_all_bodies_together(strict, rest_of, grpc_of, monkeypatch):
+    monkeypatch.setattr(body_memory, "SMALL", 1000)
+    rest, stubs = rest_of(strict), grpc_of(strict)
+    long = {"signature_name": "text", "instances": ["x" * 5000]}
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = "kinds", "text"
+    request.inputs["text"].CopyFrom(tf.make_tensor_proto(["x" * 5000]))
+    head = PART[:-1].replace(b"1000", b"9990")
+    half = [connect(strict.rest_url, head + b" " * 9900) for _ in range(2)]
+    time.sleep(0.3)
+    response = rest.post(**long)
+    assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
+    assert "may have 20000 bytes together" in response.json()["error"]
+    zipped = gzip.compress(json.dumps(long).encode())
+    headers = {"Content-Encoding": "gzip"}
+    assert requests.post(rest.url + ":predict", zipped, headers=headers).status_code == 429
+    with pytest.raises(grpc.RpcError) as caught:
+        stubs.prediction.Predict(request, timeout=20)
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert rest.post(instances=[1]).status_code == 200  # small
+    for client in half:
+        client.close()
+    time.sleep(0.3)
+    assert rest.post(**long).status_code == 200
+    assert stubs.prediction.Predict(request, timeout=20).outputs["length"].int_val == [5000]
+    stubs.channel.close()
+
+
+def test_most_rows(strict, rest_of, grpc_of):
+    rest, stubs = rest_of(strict), grpc_of(strict)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "kinds"
+    for number in (3, 4):
+        request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.zeros(number, np.float32)))
+        for body in ({"instances": [0] * number}, {"inputs": {"x": [0] * number}}):
+            if number == 3:
+                assert rest.post(**body).status_code == 200
+            else:
+                assert "has 4 rows, and this server takes 3 (max_rows=3)" in rest.fails(400, **body)
+    assert "has 4 rows" in rest.fails(400, ":classify", examples=[{}] * 4)
+    with pytest.raises(grpc.RpcError) as caught:
+        stubs.prediction.Predict(request, timeout=20)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    request = classification_pb2.ClassificationRequest()
+    request.model_spec.name = "kinds"
+    request.input.example_list.examples.extend([tf.train.Example()] * 4)
+    with pytest.raises(grpc.RpcError, match="has 4 rows"):
+        stubs.prediction.Classify(request, timeout=20)
+    stubs.channel.close()
+
+
+def test_most_strings_in_rows(saved_models):
+    model = SavedModel(saved_models / "kinds" / "7", max_rows=3)
+    model.check_rows(3, strings=48)
+    with pytest.raises(ServingError, match="has 49 strings, and this server takes 48"):
+        model.check_rows(1, strings=49)
+
+
+def test_streams_leave_others_their_threads(saved_models, rest_of, monkeypatch):
+    goes_on, running = threading.Event(), threading.Semaphore(0)
+
+    def stream(self, document):
+        running.release()
+        goes_on.wait(20)
+        yield {"done": True}
+
+    monkeypatch.setattr(SavedModel, "stream", stream)
+    with Server(saved_models / "kinds") as server, ThreadPoolExecutor(40) as pool:
+        rest = rest_of(server)
+        streams = [pool.submit(rest.post, ":stream", prompt="a") for _ in range(40)]
+        for _ in range(STREAM_THREADS):
+            assert running.acquire(timeout=10)
+        assert rest.post(instances=[1]).json() == {"predictions": [2.5]}
+        assert not running.acquire(blocking=False) and not any(each.done() for each in streams)
+        goes_on.set()
+        assert {each.result().text for each in streams} == {'data: {"done": true}\n\n'}
+
+
 def test_largest_message(strict, grpc_of):
     stubs = grpc_of(strict)
     request = predict_pb2.PredictRequest()
@@ -113,7 +217,9 @@ def test_largest_message(strict, grpc_of):
     stubs.channel.close()
 
 
-@pytest.mark.parametrize("limit", ["max_request_bytes", "max_connections", "request_timeout"])
+@pytest.mark.parametrize(
+    "limit", ["max_request_bytes", "max_connections", "request_timeout", "max_rows"]
+)
 def test_wrong_limits(saved_models, limit):
     with pytest.raises(ValueError, match=re.escape(f"{limit}=0: pass a number above 0")):
         Server(saved_models / "kinds", **{limit: 0})

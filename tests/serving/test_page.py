@@ -251,6 +251,8 @@ def test_a_classifier_answers_with_all_that_a_person_wants_to_see(browser):
 
 def test_control_and_enter_asks(browser):
     area = browser.find("#fields textarea")
+    assert area.get_property("value").startswith("The film was")  # something to ask at once
+    area.clear()
     area.send_keys("good", Keys.CONTROL, Keys.ENTER)
     WebDriverWait(browser.driver, 30).until(lambda _: browser.texts("#answer .head"))
     assert area.get_attribute("value") == "good"
@@ -381,7 +383,10 @@ def test_a_language_model_continues_by_the_options_that_a_person_sets(browser, p
     assert any(path.endswith("story:stream") for path in browser.requests())  # it came by and by
     assert browser.find("#answer mark").text == greedy["text"][0].strip()
     assert browser.texts("#answer .counts") == ["6 new tokens · 3 tokens of the prompt"]
-    assert browser.find("#grpc-title").text == "gRPC, with the options at their defaults"
+    assert browser.find("#grpc-title").text == "gRPC, in Python"
+    command = browser.find("#grpc").get_property("textContent")
+    by_grpc = run_in_bash(f'python() {{ {sys.executable} "$@"; }}\n{command}')
+    assert (by_grpc["text"], by_grpc["num_tokens"]) == (greedy["text"], [6])
     metadata = json.loads(browser.find("#curl").text.split("'")[1])
     assert metadata["signature_name"] == "generate"
     assert len(metadata["inputs"]) == 9  # all that the signature takes, as TF Serving wants them
@@ -449,6 +454,36 @@ window.fetch = (path, options) => path.endsWith(":stream") ? new Response(new Re
 """
 
 
+SLOW = """
+const real = window.fetch, later = (time) => new Promise((resolve) => setTimeout(resolve, time));
+window.fetch = async (path, ...more) => {
+  if (path.endsWith(":predict")) await later(1500);
+  return real(path, ...more);
+};
+"""
+
+
+def test_a_model_that_takes_its_time_says_so(browser):
+    browser.driver.execute_script(SLOW)
+    browser.choose("critic")
+    browser.type("a good film")
+    browser.find("#ask").click()
+    until = WebDriverWait(browser.driver, 30).until
+    until(lambda _: browser.texts("#answer") == ["The model is at work. Its first answers take "
+          "longer: TensorFlow prepares the graph for them."])  # fmt: skip
+    browser.wait()
+    assert browser.texts("#answer .bars li") and not browser.texts("#answer > .quiet")
+
+
+def test_what_cannot_be_written_by_pieces_is_not_asked_for_so(browser):
+    browser.choose("translator")
+    browser.driver.execute_script("state.signature = 'generate'; drawFields()")  # as with one beam
+    browser.set("max_new_tokens", "3")
+    browser.ask("a good film")
+    assert browser.find("#answer .written").get_property("textContent") == browser.curl()["text"][0]
+    assert not any(path.endswith(":stream") for path in browser.requests())
+
+
 def test_a_text_being_written_gives_way_to_another_model(browser):
     browser.driver.execute_script(ENDLESS)
     browser.choose("story")
@@ -480,9 +515,9 @@ def test_choices_are_asked_for_and_answered_one_by_one(browser):
 
 def test_an_answer_is_marked_in_its_context(browser):
     browser.choose("reader")
-    assert browser.texts("#fields label") == ["Context", "Question"]
+    assert browser.texts("#fields label") == ["Question", "Context"]
     context = "\U0001f600 a <b>good</b> film " * 5
-    browser.ask(context, "good ?")
+    browser.ask("good ?", context)
     answer = browser.curl()
     start, end = answer["start"][0][0], answer["end"][0][0]
     assert browser.texts("#answer mark") == [context[start:end]]
@@ -491,7 +526,7 @@ def test_an_answer_is_marked_in_its_context(browser):
     titles = browser.texts("#tokens h3")
     assert titles[:2] == ["Window 1", "Window 2"]
     assert browser.texts("#tokens .cut") == []
-    browser.ask("", "good ?")
+    browser.ask("good ?", "")
     assert browser.find("#answer .head").text == "No answer in this context"
     assert browser.texts("#answer mark") == []
 

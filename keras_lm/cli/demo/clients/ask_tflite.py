@@ -13,6 +13,8 @@ from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
 
 def ask(path, texts):
     """One dict a text: `text`, `label`, `scores`."""
+    if not texts:
+        return []  # the interpreter does not survive a batch of none
     interpreter = InterpreterWithCustomOps(model_path=path, custom_op_registerers=SELECT_TFTEXT_OPS)
     serve = interpreter.get_signature_runner("serving_default")
     answer = serve(text=np.array([text.encode() for text in texts]))
