@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import functools
 import glob
 import os
 import re
@@ -16,6 +17,9 @@ except ImportError:  # not on Windows, where what killed processes left stays
     fcntl = None
 
 LARGEST_VERSION = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
+
+LONGEST_LINE = 2**26  # bytes
+LARGEST_CONTENT = 2**28  # of a file that is read at once
 
 WRITING = ".writing"  # how hidden folders end: nobody else's are removed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -187,6 +191,41 @@ def require_free(folder, reason, marker=None):
     is_ours = marker is not None and (folder / marker).is_file()
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not is_ours):
         raise FileExistsError(f"{folder} exists and {reason}: choose another folder.")
+
+
+# === Reading ===
+
+
+class TooLong(ValueError):
+    """A file holds more than is read: a small packed one can hold what no memory can."""
+
+
+def lines(stream, name, longest=LONGEST_LINE):
+    """Yield the lines of an open file, bytes with their endings; `name` is what errors call it.
+
+    Raises:
+        TooLong: if a line has more than `longest` bytes; names the file and the line.
+    """
+    read = functools.partial(stream.readline, longest + 1)
+    for number, line in enumerate(iter(read, b""), start=1):
+        if len(line) > longest:
+            raise TooLong(
+                f"{name}, line {number}: longer than {longest} bytes. Put line breaks into it, or "
+                "leave it out."
+            )
+        yield line
+
+
+def whole(stream, name, most=LARGEST_CONTENT):
+    """Return all bytes of an open file.
+
+    Raises:
+        TooLong: if there are more than `most`; names the file.
+    """
+    content = stream.read(most + 1)
+    if len(content) > most:
+        raise TooLong(f"{name} holds more than {most} bytes, and is read at once: divide it.")
+    return content
 
 
 # === Looking ===

@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 
-from keras_lm.published.text_lines import decoded, json_rows, undecoded
+from keras_lm.published.text_lines import decoded, json_rows, undecoded, whole_text
 
 HISTORY = 2  # turns of a conversation before a question
 WORD = re.compile(r"\w+")
@@ -28,7 +28,7 @@ def json_data(questions):
     """Return a function as `json_lines` does, of files that are one object with a list `data`."""
 
     def rows(name, stream):
-        content = "".join(line for _, line in decoded(name, stream))
+        content = whole_text(name, stream)
         try:
             found = json.loads(content)
         except (ValueError, RecursionError) as error:
