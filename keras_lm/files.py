@@ -6,6 +6,7 @@ import errno
 import functools
 import glob
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ LARGEST_VERSION = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
 LONGEST_LINE = 2**26  # bytes
 LARGEST_CONTENT = 2**28  # of a file that is read at once
 
+HOLDER = ".holder"  # in a folder that is taken
 WRITING = ".writing"  # how hidden folders end: nobody else's are removed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # For writers with exceptions of their own, which quote the system.
@@ -30,6 +32,13 @@ FULL_MESSAGES = tuple(os.strerror(number) for number in FULL)
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
 CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+
+
+def as_path(path):
+    """Return a path of the user's; ValueError if no file can have it."""
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r} holds NUL, which no path can: pass another one.")
+    return Path(path).expanduser()
 
 
 # === Writing ===
@@ -45,7 +54,7 @@ def replacing(path):
     Where the system can, old and new change places at once; elsewhere a process that is killed
     between two renames leaves no `path`, which `recover` and the next write bring back.
     """
-    path = Path(path).expanduser()
+    path = as_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with hidden(path.parent, path.name) as beside:
         new = beside / f"new{path.suffix}"  # some writers look at the suffix
@@ -96,10 +105,44 @@ def _lock(descriptor, wait=True):
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
+def take(folder):
+    """Make a folder if there is none, and lock it until the returned descriptor is closed.
+
+    A process that dies closes its own. Where the system has no locks, nobody is refused.
+
+    Raises:
+        FileExistsError: if somebody else has it; says who.
+    """
+    folder = Path(folder)
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # it has just got another name
+        try:
+            _lock(lock, wait=False)
+        except BlockingIOError as error:
+            os.close(lock)
+            holder = folder / HOLDER
+            who = holder.read_text(encoding="utf-8") if holder.is_file() else "another process"
+            raise FileExistsError(
+                f"{folder} is being written by {who}: wait until it has ended, or choose another "
+                "folder."
+            ) from error
+        except OSError:
+            pass
+        if folder.is_dir() and os.path.samestat(os.stat(lock), folder.stat()):
+            break
+        os.close(lock)
+    (folder / HOLDER).write_text(f"process {os.getpid()} of {platform.node()}", "utf-8")
+    return lock
+
+
 def recover(path):
     """Remove what killed processes left of writing `path`, and put it back if they had moved it."""
     pattern = re.compile(rf"\.{re.escape(path.name)}-\w{{8}}{re.escape(WRITING)}")
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # (the path may hold NUL)
         for left in [Path(e.path) for e in os.scandir(path.parent) if pattern.fullmatch(e.name)]:
             with contextlib.suppress(OSError):  # it is alive, somebody else's, or gone
                 _recover_from(left, path)

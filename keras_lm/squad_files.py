@@ -28,7 +28,7 @@ def read_squad(path):
 
     Source: SQuAD, https://arxiv.org/abs/1606.05250; SQuAD 2.0, https://arxiv.org/abs/1806.03822.
     """
-    with open(path, "rb") as file:
+    with files.as_path(path).open("rb") as file:
         content = files.whole(file, str(path))
     try:
         content = content.decode("utf-8-sig")

@@ -33,7 +33,12 @@ def _unpacking(name):
 
 def decoded(name, stream, errors="strict"):
     """Yield (number, line with its ending); only a line feed ends a line."""
-    for number, line in undecoded(name, stream):
+    return decode(name, undecoded(name, stream), errors)
+
+
+def decode(name, lines, errors="strict"):
+    """Yield (number, line) of undecoded ones."""
+    for number, line in lines:
         try:
             yield number, line.decode("utf-8", errors)
         except UnicodeDecodeError as error:
