@@ -19,8 +19,8 @@ def read_gin(path: pathlib.Path) -> dict:
     require_file(path)
     if path.stat().st_size > MOST_BYTES:
         raise CheckpointError(
-            f"{path} has {path.stat().st_size} bytes, and settings have {MOST_BYTES} at most: it is "
-            "another file. Copy or download it again."
+            f"{path} has {path.stat().st_size} bytes, and settings have {MOST_BYTES} at most: it "
+            "is another file. Copy or download it again."
         )
     try:
         text = path.read_text(encoding="utf-8")

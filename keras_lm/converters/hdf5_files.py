@@ -44,8 +44,8 @@ def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[
     size, total = path.stat().st_size, sum(claimed.values())
     if total > LARGEST_RATIO_OF_ALL * size + NEGLIGIBLE:
         raise CheckpointError(
-            f"{path} has {size} bytes, and its arrays claim {total}, which is more than weights can "
-            "be compressed. It is damaged: copy or download it again."
+            f"{path} has {size} bytes, and its arrays claim {total}, which is more than weights "
+            "can be compressed. It is damaged: copy or download it again."
         )
     return entries
 
