@@ -185,8 +185,8 @@ def parse_model(data, name="`model`"):
         size = len(piece.piece.encode("utf-8", "surrogatepass"))
         if not 0 < size <= LONGEST_PIECE or not math.isfinite(piece.score):
             raise ValueError(
-                f"{name}: piece {number} has {size} bytes and the score {piece.score}. One has 1 to "
-                f"{LONGEST_PIECE} bytes, and a finite score: copy the published file again."
+                f"{name}: piece {number} has {size} bytes and the score {piece.score}. One has 1 "
+                f"to {LONGEST_PIECE} bytes, and a finite score: copy the published file again."
             )
     if not model.HasField("trainer_spec") or not model.HasField("normalizer_spec"):
         raise ValueError(

@@ -113,8 +113,6 @@ def _lower(text):
 
 def check_charsmap(charsmap):
     """Raise a ValueError if SentencePiece would read beyond a table, or make long texts of it."""
-    if not charsmap:
-        return
     units, texts = _parts(charsmap)
     places = np.arange(len(units), dtype=np.int64)
     bases = places ^ (units >> 10 << ((units & 0x200) >> 6)).astype(np.int64)
@@ -130,7 +128,7 @@ def _parts(charsmap):
     size = struct.unpack_from("<I", charsmap)[0] if len(charsmap) > 4 else 0
     if size % 4 or size + 4 > max(len(charsmap), 4):
         raise ValueError(DAMAGED)
-    return np.frombuffer(charsmap, "<u4", size // 4, 4), charsmap[4 + size :]
+    return np.frombuffer(charsmap[4 : 4 + size], "<u4"), charsmap[4 + size :]
 
 
 @functools.lru_cache(maxsize=8)
