@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.elements import check_batch_size
 from keras_lm.objectives.objective import label_weights
 from keras_lm.tasks import lengths, replicas
 from keras_lm.tasks.user_data import check_names, labels_from_user
@@ -56,7 +57,7 @@ def batches(
             return _from_py_dataset(task, x, shuffle)
         return _from_generator(one_batch(task, *_as_tuple(batch)) for batch in x)
     data = _arrays(task, x, y, sample_weight)
-    batch_size = batch_size or TRAINING_BATCH_SIZE
+    batch_size = TRAINING_BATCH_SIZE if batch_size is None else check_batch_size(batch_size)
     if shuffle:
         counts = task.row_lengths(*data[:2]) if group else None
         dataset = lengths.shuffled_batches(data, batch_size, counts, common_seed(strategy))
@@ -74,7 +75,7 @@ def sorted_batches(task, x, y=None, sample_weight=None, batch_size=None, steps=N
     if steps or is_stream(x) or isinstance(x, tf.distribute.DistributedDataset):
         return batches(task, x, y, sample_weight, batch_size), None
     data = _arrays(task, x, y, sample_weight)
-    batch_size = batch_size or 32
+    batch_size = 32 if batch_size is None else check_batch_size(batch_size)
     if task.distribute_strategy.num_replicas_in_sync > 1:  # each has rows of every batch
         order = lengths.longest_first(task, data[0], batch_size)
         dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size)
