@@ -243,12 +243,13 @@ class TooLong(ValueError):
     """A file holds more than is read: a small packed one can hold what no memory can."""
 
 
-def lines(stream, name, longest=LONGEST_LINE):
+def lines(stream, name, longest=None):
     """Yield the lines of an open file, bytes with their endings; `name` is what errors call it.
 
     Raises:
-        TooLong: if a line has more than `longest` bytes; names the file and the line.
+        TooLong: if a line has more bytes than `longest`, or `LONGEST_LINE`; names it and the file.
     """
+    longest = LONGEST_LINE if longest is None else longest
     read = functools.partial(stream.readline, longest + 1)
     for number, line in enumerate(iter(read, b""), start=1):
         if len(line) > longest:
@@ -259,12 +260,13 @@ def lines(stream, name, longest=LONGEST_LINE):
         yield line
 
 
-def whole(stream, name, most=LARGEST_CONTENT):
+def whole(stream, name, most=None):
     """Return all bytes of an open file.
 
     Raises:
-        TooLong: if there are more than `most`; names the file.
+        TooLong: if there are more than `most`, or `LARGEST_CONTENT`; names the file.
     """
+    most = LARGEST_CONTENT if most is None else most
     content = stream.read(most + 1)
     if len(content) > most:
         raise TooLong(f"{name} holds more than {most} bytes, and is read at once: divide it.")
