@@ -3,8 +3,10 @@
 import contextlib
 import ctypes
 import errno
+import functools
 import glob
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -17,6 +19,10 @@ except ImportError:  # not on Windows, where what killed processes left stays
 
 LARGEST_VERSION = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
 
+LONGEST_LINE = 2**26  # bytes
+LARGEST_CONTENT = 2**28  # of a file that is read at once
+
+HOLDER = ".holder"  # in a folder that is taken
 WRITING = ".writing"  # how hidden folders end: nobody else's are removed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # For writers with exceptions of their own, which quote the system.
@@ -26,6 +32,13 @@ FULL_MESSAGES = tuple(os.strerror(number) for number in FULL)
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
 CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+
+
+def as_path(path):
+    """Return a path of the user's; ValueError if no file can have it."""
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r} holds NUL, which no path can: pass another one.")
+    return Path(path).expanduser()
 
 
 # === Writing ===
@@ -41,7 +54,7 @@ def replacing(path):
     Where the system can, old and new change places at once; elsewhere a process that is killed
     between two renames leaves no `path`, which `recover` and the next write bring back.
     """
-    path = Path(path).expanduser()
+    path = as_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with hidden(path.parent, path.name) as beside:
         new = beside / f"new{path.suffix}"  # some writers look at the suffix
@@ -92,10 +105,44 @@ def _lock(descriptor, wait=True):
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
+def take(folder):
+    """Make a folder if there is none, and lock it until the returned descriptor is closed.
+
+    A process that dies closes its own. Where the system has no locks, nobody is refused.
+
+    Raises:
+        FileExistsError: if somebody else has it; says who.
+    """
+    folder = Path(folder)
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # it has just got another name
+        try:
+            _lock(lock, wait=False)
+        except BlockingIOError as error:
+            os.close(lock)
+            holder = folder / HOLDER
+            who = holder.read_text(encoding="utf-8") if holder.is_file() else "another process"
+            raise FileExistsError(
+                f"{folder} is being written by {who}: wait until it has ended, or choose another "
+                "folder."
+            ) from error
+        except OSError:
+            pass
+        if folder.is_dir() and os.path.samestat(os.stat(lock), folder.stat()):
+            break
+        os.close(lock)
+    (folder / HOLDER).write_text(f"process {os.getpid()} of {platform.node()}", "utf-8")
+    return lock
+
+
 def recover(path):
     """Remove what killed processes left of writing `path`, and put it back if they had moved it."""
     pattern = re.compile(rf"\.{re.escape(path.name)}-\w{{8}}{re.escape(WRITING)}")
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # (the path may hold NUL)
         for left in [Path(e.path) for e in os.scandir(path.parent) if pattern.fullmatch(e.name)]:
             with contextlib.suppress(OSError):  # it is alive, somebody else's, or gone
                 _recover_from(left, path)
@@ -187,6 +234,43 @@ def require_free(folder, reason, marker=None):
     is_ours = marker is not None and (folder / marker).is_file()
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not is_ours):
         raise FileExistsError(f"{folder} exists and {reason}: choose another folder.")
+
+
+# === Reading ===
+
+
+class TooLong(ValueError):
+    """A file holds more than is read: a small packed one can hold what no memory can."""
+
+
+def lines(stream, name, longest=None):
+    """Yield the lines of an open file, bytes with their endings; `name` is what errors call it.
+
+    Raises:
+        TooLong: if a line has more bytes than `longest`, or `LONGEST_LINE`; names it and the file.
+    """
+    longest = LONGEST_LINE if longest is None else longest
+    read = functools.partial(stream.readline, longest + 1)
+    for number, line in enumerate(iter(read, b""), start=1):
+        if len(line) > longest:
+            raise TooLong(
+                f"{name}, line {number}: longer than {longest} bytes. Put line breaks into it, or "
+                "leave it out."
+            )
+        yield line
+
+
+def whole(stream, name, most=None):
+    """Return all bytes of an open file.
+
+    Raises:
+        TooLong: if there are more than `most`, or `LARGEST_CONTENT`; names the file.
+    """
+    most = LARGEST_CONTENT if most is None else most
+    content = stream.read(most + 1)
+    if len(content) > most:
+        raise TooLong(f"{name} holds more than {most} bytes, and is read at once: divide it.")
+    return content
 
 
 # === Looking ===

@@ -2,6 +2,8 @@
 
 import json
 
+from keras_lm import files
+
 EXPECTED = "a SQuAD file has {'data': [{'paragraphs': [{'context': …, 'qas': [{'question': …}]}]}]}"
 
 
@@ -26,8 +28,8 @@ def read_squad(path):
 
     Source: SQuAD, https://arxiv.org/abs/1606.05250; SQuAD 2.0, https://arxiv.org/abs/1806.03822.
     """
-    with open(path, "rb") as file:
-        content = file.read()
+    with files.as_path(path).open("rb") as file:
+        content = files.whole(file, str(path))
     try:
         content = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -74,7 +76,9 @@ class _Reader:
         text = self.get(question, "question", str, at)
         answers = []
         # Hidden test sets have no answers; plausible ones of questions without any do not count.
-        given = [] if question.get("is_impossible") else question.get("answers") or []
+        given = question.get("answers")
+        given = self.get(question, "answers", list, at) if given else []
+        given = [] if question.get("is_impossible") else given
         for n, answer in enumerate(given):
             place = f"{at}.answers[{n}]"
             start = self.get(answer, "answer_start", int, place)

@@ -1,5 +1,6 @@
 """Constituency trees in the Penn Treebank's brackets. Importing this imports no TensorFlow."""
 
+import collections
 import dataclasses
 import itertools
 import re
@@ -35,10 +36,13 @@ class Tree:
         """Return the tree in brackets on one line, the root `TOP` around it; "" without words."""
         if not self.words:
             return ""
-        parts, ends = ["(TOP"], [*(end for _, _, end in self.constituents)]
+        parts, begun = ["(TOP"], collections.defaultdict(list)
+        ends = collections.Counter(end for _, _, end in self.constituents)
+        for label, start, _ in self.constituents:
+            begun[start].append(f"({label}")
         for place, (word, tag) in enumerate(zip(self.words, self.tags, strict=True)):
-            parts += [f"({label}" for label, start, _ in self.constituents if start == place]
-            parts.append(f"({tag} {escaped(word)}){')' * ends.count(place + 1)}")
+            parts += begun[place]
+            parts.append(f"({tag} {escaped(word)}){')' * ends[place + 1]}")
         return " ".join(parts) + ")"
 
     def spans(self):
@@ -98,8 +102,7 @@ def read_tree(text):
                 tags.append(tag)
     if is_open or not parts:
         raise ValueError("a bracket is not closed: the tree is cut off.")
-    while found and found[0][0] in ROOTS:
-        found = found[1:]
+    found = itertools.dropwhile(lambda each: each[0] in ROOTS, found)
     kept = [(clean(label), start, end) for label, start, end in found if label and start < end]
     return Tree(tuple(words), tuple(tags), tuple(kept))
 

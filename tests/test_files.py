@@ -249,3 +249,36 @@ def test_versions(tmp_path):
     assert list(files.find_versions(tmp_path)) == [2, 7, 10, 2**63 - 1]
     assert files.find_versions(tmp_path)[7] == tmp_path / "007"
     assert list(files.numbered(tmp_path)) == [2, 5, 7, 10, 2**63 - 1]
+
+
+def test_lines_and_contents_have_bounds(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\n12345678\nlast")
+    with path.open("rb") as file:
+        assert list(files.lines(file, "a.txt", longest=9)) == [b"one\n", b"12345678\n", b"last"]
+    with (
+        path.open("rb") as file,
+        pytest.raises(ValueError, match=r"a\.txt, line 2: longer than 8 b"),
+    ):
+        list(files.lines(file, "a.txt", longest=8))
+    with path.open("rb") as file:
+        assert files.whole(file, "a.txt", most=17) == path.read_bytes()
+    with (
+        path.open("rb") as file,
+        pytest.raises(ValueError, match=r"a\.txt holds more than 16 bytes"),
+    ):
+        files.whole(file, "a.txt", most=16)
+
+
+def test_a_folder_is_taken_by_one(tmp_path):
+    lock = files.take(tmp_path / "new")
+    with pytest.raises(FileExistsError, match=rf"new is being written by process {os.getpid()} of"):
+        files.take(tmp_path / "new")
+    os.close(lock)  # as the end of a process does
+    os.close(files.take(tmp_path / "new"))
+
+
+def test_paths_that_no_file_can_have(tmp_path):
+    for path in (tmp_path / "a\0b", tmp_path / "a\0b" / "c"):
+        with pytest.raises(ValueError, match=r"a\\x00b.* holds NUL"), files.replacing(path):
+            pass

@@ -10,6 +10,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import keras_lm
 from keras_lm import files
@@ -302,11 +303,30 @@ def test_broken_presets(preset, harm, message):
         ("backbone", "max_sequence_length", 10**10, "max_sequence_length=10000000000, but no"),
         ("backbone", "intermediate_dim", 10**10, "intermediate_dim=10000000000, but no"),
         ("task", "num_classes", 10**10, "num_classes=10000000000, but no tensor"),
+        ("task", "sequence_length", 10**12, "sequence_length=1000000000000, but no tensor"),
+        ("task", "class_names", ["a"] * 20_000, "asks for 20000 class_names, but no tensor"),
+        ("backbone", "num_decoder_layers", 10**6, r"num_decoder_layers=1000000, but it has"),
+        ("backbone", "num_heads", 10**7, "num_heads=10000000, but no tensor"),
+        ("backbone", "num_buckets", 2**31, "num_buckets=2147483648, but no tensor"),
+        ("backbone", "max_distance", 10**18, "max_distance=1000000000000000000, but no tensor"),
+        ("backbone", "filters", [[1, 4]] * 100, r"asks for 100 filters, but it has \d+ tensors"),
+        ("backbone", "filters", [[50, 10**9]], "filters=1000000000, but no tensor"),
+        ("backbone", "attention_windows", [8] * 10**6, "asks for 1000000 attention_windows"),
     ],
 )
 def test_sizes_that_are_not_the_tensors(preset, part, name, value, message):
     edit_part(preset, part, name, value)
     with pytest.raises(CheckpointError, match=message):
+        Task.from_preset(preset)
+
+
+@pytest.mark.parametrize("number", [np.nan, -np.inf])
+def test_weights_that_are_no_numbers(preset, number):
+    tensors = safetensors.numpy.load_file(preset / "model.safetensors")
+    name = next(name for name in tensors if "feed_forward" in name or "intermediate" in name)
+    tensors[name].flat[-1] = number
+    safetensors.numpy.save_file(tensors, preset / "model.safetensors")
+    with pytest.raises(CheckpointError, match=f"{preset}: its weights: {name} holds .* not finite"):
         Task.from_preset(preset)
 
 
@@ -486,3 +506,29 @@ def test_a_missing_vocabulary_is_named_when_a_checkpoint_is_loaded(goldens, recw
     recwarn.clear()
     TextClassifier.from_preset(goldens("bert-seqcls"), tokenizer=None)
     assert not [w for w in recwarn if "vocabulary" in str(w.message)]
+
+
+def ensemble_of(folder, members):
+    """Write an ensemble whose members are copies of presets, or links to relative paths."""
+    folder.mkdir()
+    config = {"format_version": 1, "keras_lm_version": "0", "members": len(members)}
+    config["task"] = {"class": "ClassifierEnsemble", "arguments": {}}
+    (folder / "keras_lm.json").write_text(json.dumps(config))
+    for number, member in enumerate(members):
+        if isinstance(member, str):
+            (folder / f"member_{number}").symlink_to(member)
+        else:
+            shutil.copytree(member, folder / f"member_{number}", symlinks=True)
+    return folder
+
+
+def test_links_make_no_more_members_than_there_are(preset, tmp_path):
+    circle = ensemble_of(tmp_path / "circle", [".", "."])
+    twice = ensemble_of(tmp_path / "twice", [preset, "member_0"])
+    inner = ensemble_of(tmp_path / "inner", [preset, preset])
+    outer = ensemble_of(tmp_path / "outer", [inner, "member_0"])
+    for folder, wrong in ((circle, 0), (twice, 1), (outer, 1)):
+        with pytest.raises(CheckpointError, match=f"member_{wrong} is a link to"):
+            Task.from_preset(folder)
+    linked = ensemble_of(tmp_path / "linked", [str(preset), inner / "member_0"])
+    assert len(Task.from_preset(linked).members) == 2

@@ -1,5 +1,7 @@
 """Trees in brackets: what is read, what is left out, what is refused."""
 
+import time
+
 import pytest
 
 from keras_lm.data import Tree, labels_of_trees, read_tree
@@ -71,3 +73,12 @@ def test_what_is_no_tree(text, message):
 def test_words_that_cannot_stand_in_a_tree():
     tree = Tree(("a b", "(", "(x)", "\u00a0"), ("XX",) * 4, ())
     assert str(tree) == "(TOP (XX ab) (XX -LRB-) (XX -LRB-x-RRB-) (XX _))"
+
+
+@pytest.mark.parametrize(
+    "text", ["(S " + "(NP (NN a)) " * 20_000 + ")", "(" * 20_000 + "(NN a)" + ")" * 20_000]
+)
+def test_time_is_that_of_the_length(text):
+    start = time.monotonic()
+    assert read_tree(str(read_tree(text))) == read_tree(text)
+    assert time.monotonic() - start < 10

@@ -1,6 +1,8 @@
 """`--config`: options of a command in a TOML file, and the file that says what a command did."""
 
 import json
+import math
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from keras_lm.registry import advice
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 WRITTEN = "run.toml"
+MOST_BYTES, LONGEST_KEY = 2**20, 80
+DEEP_KEY = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){20}""")
 # What a file cannot hold: it would not be seen on the line that something is replaced.
 ONLY_ON_THE_LINE = ("config", "overwrite", "recipes", "help")
 
@@ -66,22 +70,37 @@ def read_config(path, command):
             whose value is of another type; the message names the file and the key.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = tomllib.loads(_read(path))
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"{path} is no TOML file: {error}") from error
     params = _params(command)
     for key, value in table.items():
         if key not in params:
             raise click.UsageError(
-                f"{path} has {key!r}, which is no option of keras-lm {command.name} that a file "
-                f"can hold.{advice(key, params)}"
+                f"{path} has {key[:200]!r}, which is no option of keras-lm {command.name} that a "
+                f"file can hold.{advice(key, params) if len(key) < LONGEST_KEY else ''}"
             )
         fits, wanted = _type_of(params[key])
         if not fits(value):
-            raise click.UsageError(
-                f"{path} has {key} = {json.dumps(value, default=str)}: it must be {wanted}."
-            )
+            raise click.UsageError(f"{path} has {key} = {_shown(value)}: it must be {wanted}.")
     return {params[key].name: value for key, value in table.items()}
+
+
+def _read(path):
+    """Return the text of a file, if it is no larger, and its keys no deeper, than options need."""
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes.")
+    text = path.read_text(encoding="utf-8")
+    if DEEP_KEY.search(text):  # each part would take as much memory as all before it
+        raise ValueError("it has a key of many parts, and options have one.")
+    return text
+
+
+def _shown(value):
+    try:
+        return json.dumps(value, default=str)[:200]
+    except (ValueError, RecursionError):
+        return "a number with very many digits"
 
 
 def write_config(folder, **resolved):
@@ -123,9 +142,9 @@ def _type_of(param):
     if getattr(param, "is_flag", False):
         return lambda v: isinstance(v, bool), "true or false"
     if isinstance(param.type, (click.IntRange, click.types.IntParamType)):
-        return lambda v: type(v) is int, "a whole number"
+        return lambda v: type(v) is int and abs(v) < 2**63, "a whole number"
     if isinstance(param.type, (click.FloatRange, click.types.FloatParamType)):
-        return lambda v: type(v) in (int, float), "a number"
+        return lambda v: type(v) in (int, float) and math.isfinite(v), "a number, and finite"
     return lambda v: isinstance(v, str), 'a text, in "quotes"'
 
 

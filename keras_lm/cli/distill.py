@@ -5,6 +5,7 @@ import sys
 import click
 
 from keras_lm.cli.config_file import ConfiguredCommand, config_option, write_config
+from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.fitting import (
     callbacks,
     check_data,
@@ -60,14 +61,14 @@ PAIRS = ("text-classifier", "text-regressor")
 @choices_option
 @click.option(
     "--temperature",
-    type=click.FloatRange(0, min_open=True),
+    type=FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
     help="What logits are divided by: more than 1 shows more of how the teacher ranks classes.",
 )
 @click.option(
     "--label-weight",
-    type=click.FloatRange(0),
+    type=FloatRange(0),
     default=0.5,
     show_default=True,
     help="How much the loss of labels counts beside the teacher's, if TRAIN has labels.",

@@ -2,6 +2,7 @@
 
 import click
 
+from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.predictors import TaskModel
 from keras_lm.cli.row_files import batches, choose_columns, find_format, open_rows
 from keras_lm.cli.shared_options import (
@@ -58,7 +59,7 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0),
+    type=FloatRange(0),
     help="The largest difference of an answer to --texts that passes.  [default: by --weights]",
 )
 @overwrite_option

@@ -5,6 +5,7 @@ import sys
 import click
 
 from keras_lm.cli.config_file import ConfiguredCommand, config_option, write_config
+from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.fitting import (
     callbacks,
     check_class_weight,
@@ -103,7 +104,7 @@ ONLY_FOR = {
 )
 @click.option(
     "--label-smoothing",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=FloatRange(0, 1, max_open=True),
     help="For seq2seq-lm: what share of the probability the loss spreads over all tokens, 0.1 for "
     "translations from random weights.",
 )

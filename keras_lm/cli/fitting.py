@@ -6,6 +6,7 @@ import math
 import click
 
 from keras_lm.cli.examples import check_file, read_examples
+from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.parallel_files import check_parallel
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
@@ -21,7 +22,7 @@ held_out_options = together(
     click.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch."),
     click.option(
         "--validation-split",
-        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        type=FloatRange(0, 1, min_open=True, max_open=True),
         help="Or hold a random share of TRAIN out for that, such as 0.1.",
     ),
 )
@@ -37,7 +38,7 @@ training_options = together(
     ),
     click.option(
         "--learning-rate",
-        type=click.FloatRange(0, min_open=True),
+        type=FloatRange(0, min_open=True),
         help="At its peak: it warms up over a tenth of the steps, then falls to zero.  [default: "
         "by the model's width, 5e-5 for BERT-base]",
     ),

@@ -82,8 +82,14 @@ def check_shards(folder, task):
 
 def read(folder):
     """Return the index of a folder."""
-    if isinstance(folder, Path):
-        return json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    if isinstance(folder, Path):  # in full it is checked when it is read
+        try:
+            index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+            if type(index["sequence_length"]) is int:
+                return index
+        except (KeyError, RecursionError, TypeError, ValueError):
+            pass
+        raise click.UsageError(f"{folder / INDEX} is damaged: copy the folder again, whole.")
     from keras_lm import data
 
     return data.read_token_index(folder)

@@ -2,6 +2,7 @@
 
 import click
 
+from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.objective_options import ALL_FORMS, OBJECTIVES
 from keras_lm.cli.shared_options import INPUT_FILE, Source, tensorboard_option, together
 
@@ -39,7 +40,7 @@ model_options = together(
     ),
     click.option(
         "--dropout",
-        type=click.FloatRange(0, 1, max_open=True),
+        type=FloatRange(0, 1, max_open=True),
         help="Helps where the same text is read in many epochs.  [default: the model's own, but 0 "
         "for a causal model from random weights]",
     ),
@@ -75,14 +76,14 @@ document_options = together(
     ),
     click.option(
         "--short-share",
-        type=click.FloatRange(0, 1),
+        type=FloatRange(0, 1),
         default=0.0,
         show_default=True,
         help="Share of an encoder's rows that get a random shorter length; BERT's is 0.1.",
     ),
     click.option(
         "--single-share",
-        type=click.FloatRange(0, 1),
+        type=FloatRange(0, 1),
         default=0.0,
         show_default=True,
         help="Share of segment pairs that become one segment; ELECTRA's is 0.1.",
@@ -93,7 +94,7 @@ data_options = together(
     objective_option,
     click.option(
         "--mask-rate",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=FloatRange(0, 1, min_open=True),
         help="Share of the tokens that are masked.  [default: 0.15]",
     ),
     click.option(
@@ -107,7 +108,7 @@ data_options = together(
     ),
     click.option(
         "--mean-span",
-        type=click.FloatRange(1),
+        type=FloatRange(1),
         help="For span-corruption: tokens of a span on average.  [default: 3]",
     ),
     click.option(
@@ -119,7 +120,7 @@ data_options = together(
     ),
     click.option(
         "--generator-size",
-        type=click.FloatRange(0, min_open=True),
+        type=FloatRange(0, min_open=True),
         help="For replaced-tokens: a new generator's width beside the model's.  [default: 0.25]",
     ),
     click.option(
@@ -164,31 +165,31 @@ training_options = together(
     ),
     click.option(
         "--learning-rate",
-        type=click.FloatRange(0, min_open=True),
+        type=FloatRange(0, min_open=True),
         help="At its peak.  [default: with --from by the model's width, 5e-5 for BERT-base; else "
         "1e-3 for a causal model, and for another by its width, 1e-4 for BERT-base; 0.01 for "
         "adafactor]",
     ),
     click.option(
         "--warmup",
-        type=click.FloatRange(0, 1, max_open=True),
+        type=FloatRange(0, 1, max_open=True),
         default=0.1,
         show_default=True,
         help="Share of the steps in which the learning rate rises; then it falls to zero.",
     ),
     click.option(
         "--weight-decay",
-        type=click.FloatRange(0),
+        type=FloatRange(0),
         help="[default: 0.01; 0.1 for a causal model from random weights]",
     ),
     click.option(
         "--beta-2",
-        type=click.FloatRange(0, 1, max_open=True),
+        type=FloatRange(0, 1, max_open=True),
         help="[default: 0.999; 0.99 for such a one]",
     ),
     click.option(
         "--epsilon",
-        type=click.FloatRange(0, min_open=True),
+        type=FloatRange(0, min_open=True),
         help="[default: 1e-6; 1e-8 for such a one]",
     ),
     click.option(
@@ -210,7 +211,7 @@ training_options = together(
     click.option(
         "--save-every",
         "minutes",
-        type=click.FloatRange(0),
+        type=FloatRange(0),
         default=5.0,
         show_default=True,
         metavar="MINUTES",

@@ -6,6 +6,8 @@ import signal
 
 import click
 
+from keras_lm.cli.finite import FloatRange
+
 PORT = click.IntRange(0, 65535)
 
 
@@ -42,7 +44,7 @@ PORT = click.IntRange(0, 65535)
 )
 @click.option(
     "--request-timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=FloatRange(0, min_open=True),
     help="Seconds that a client has to send a request.  [60]",
 )
 @click.option(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from keras_lm.cli.finite import Float, FloatRange
 from keras_lm.cli.size_names import size_names
 from keras_lm.published import PUBLISHED
 from keras_lm.registry import advice
@@ -266,13 +267,13 @@ search_options = together(
     ),
     click.option(
         "--length-penalty",
-        type=float,
+        type=Float(),
         help="Beam search divides log-likelihoods by the number of tokens to this power.  "
         "[default: the model's]",
     ),
     click.option(
         "--coverage-penalty",
-        type=click.FloatRange(0),
+        type=FloatRange(0),
         metavar="BETA",
         help="GNMT's: texts that leave parts of the source unread rank lower; --length-penalty is "
         "then GNMT's alpha. Its authors take 0.2 for both.  [default: the model's, else none]",

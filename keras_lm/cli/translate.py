@@ -2,6 +2,7 @@
 
 import click
 
+from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.row_files import batches, choose_columns, open_input
 from keras_lm.cli.shared_options import (
     OutputFile,
@@ -30,21 +31,19 @@ BATCHES_SORTED = 50  # of a file, which are read and answered together
     type=click.IntRange(1),
     help="The longest text.  [default: the target length of PRESET]",
 )
-@click.option(
-    "--temperature", type=click.FloatRange(0, min_open=True), help="Draw tokens at random."
-)
+@click.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random.")
 @click.option(
     "--top-k", type=click.IntRange(1), help="Of the likeliest so many; with --temperature."
 )
 @click.option(
     "--top-p",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FloatRange(0, 1, min_open=True),
     help="Of the likeliest that have this probability together; with --temperature.",
 )
 @click.option("--seed", type=click.IntRange(0), help="For the same draw again.")
 @click.option(
     "--repetition-penalty",
-    type=click.FloatRange(0, min_open=True),
+    type=FloatRange(0, min_open=True),
     default=1.0,
     help="Above 1, tokens that have occurred are less likely.",
 )

@@ -4,10 +4,17 @@ import json
 import pathlib
 
 LFS_START = b"version https://git-lfs"
+MOST_JSON_BYTES = 2**27  # more than any vocabulary has
+LONGEST_MESSAGE = 1400
 
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be read; the message names the file, what is wrong and the remedy."""
+
+    def __init__(self, message=""):
+        if len(message) > LONGEST_MESSAGE:  # it quotes the file
+            message = f"{message[: LONGEST_MESSAGE - 400]} … {message[-300:]}"
+        super().__init__(message)
 
 
 def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:
@@ -30,6 +37,11 @@ def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:
 def read_json(path: pathlib.Path, kind: type = dict) -> dict | list:
     """Return the JSON object (or list) in a file; raise a CheckpointError if there is none."""
     require_file(path)
+    if path.stat().st_size > MOST_JSON_BYTES:
+        raise CheckpointError(
+            f"{path} has {path.stat().st_size} bytes, and such a file has {MOST_JSON_BYTES} at "
+            "most: it is another file. Copy or download it again."
+        )
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -1,6 +1,7 @@
 """Recognising a checkpoint by the files in its folder, and opening it."""
 
 import dataclasses
+import math
 import pathlib
 
 from keras_lm import files
@@ -9,6 +10,9 @@ from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.formats import FORMATS
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
 from keras_lm.converters.tensors import LazyTensors
+
+# Many times what the largest model has.
+MOST_TENSORS, MOST_AXES, MOST_VALUES = 10_000, 16, 2**44
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +75,7 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
         found = recognise(folder)
         if found is not None:
             format, config, entries, *variable_names = found
+            _check_shapes(folder, entries)
             tensors = LazyTensors(entries)
             return Checkpoint(source, root, folder, format, config, tensors, *variable_names)
     names = sorted(path.name for path in folder.iterdir())
@@ -79,6 +84,23 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
         f"{folder} holds no checkpoint that is recognised. In it: {listed or 'nothing'}. "
         "Recognised are:" + "".join(f"\n- {contents}" for contents, _ in FORMATS)
     )
+
+
+def _check_shapes(folder, entries) -> None:
+    """Raise a CheckpointError if there are more tensors, or larger ones, than there can be."""
+    if len(entries) > MOST_TENSORS:
+        raise CheckpointError(
+            f"{folder} holds {len(entries)} tensors, and a checkpoint has {MOST_TENSORS} at most: "
+            "it is damaged, or another program's."
+        )
+    for name, (shape, _) in entries.items():
+        # (An axis of 0 does not keep the others from being too large for an array.)
+        if len(shape) > MOST_AXES or math.prod(size for size in shape if size) > MOST_VALUES:
+            raise CheckpointError(
+                f"{folder}: {name[:80]!r} has {len(shape)} axes and begins with "
+                f"{shape[:4]}, which is no tensor's shape. It is damaged: copy or download it "
+                "again."
+            )
 
 
 def find_folder(source: str) -> pathlib.Path:

@@ -7,7 +7,8 @@ import re
 from keras_lm.converters.checked_files import CheckpointError, require_file
 
 GIN = "operative_config.gin"
-BINDING = re.compile(r"^([\w./]+)\s*=\s*(.+)$", re.MULTILINE)
+MOST_BYTES = 2**20  # many times what there is
+BINDING = re.compile(r"^([\w./]+)[^\S\n]*=\s*(.+)$", re.MULTILINE)
 
 
 def read_gin(path: pathlib.Path) -> dict:
@@ -16,12 +17,17 @@ def read_gin(path: pathlib.Path) -> dict:
     Macros, `%num_heads`, are replaced; what is no literal, such as `@SelfAttention`, stays text.
     """
     require_file(path)
+    if path.stat().st_size > MOST_BYTES:
+        raise CheckpointError(
+            f"{path} has {path.stat().st_size} bytes, and settings have {MOST_BYTES} at most: it "
+            "is another file. Copy or download it again."
+        )
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{path} is not UTF-8 text. Copy or download it again.") from error
-    text = re.sub(r"^\s*#.*", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\\\s*\n\s*", "", text)  # a long value goes on in the next line
+    text = re.sub(r"^[^\S\n]*#.*", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\\[^\S\n]*\n\s*", "", text)  # a long value goes on in the next line
     bound = {name: _literal(value) for name, value in BINDING.findall(text)}
 
     def resolved(value):

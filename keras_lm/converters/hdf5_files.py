@@ -16,6 +16,8 @@ NOT_WEIGHTS = ("optimizer/", "seed_generator", "metrics/")
 OLD_LAYERS = "_layer_checkpoint_dependencies"
 # Deflate makes zeros 1032 times as small; what claims more has no bytes in the file.
 LARGEST_RATIO = 1100
+# Weights get hardly smaller: a file may claim this many times its size, and any file a little.
+LARGEST_RATIO_OF_ALL, NEGLIGIBLE = 20, 2**26
 
 
 def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[str, Entry]:
@@ -25,12 +27,12 @@ def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[
     followed.
     """
     require_file(path, named_by)
-    entries = {}
+    entries, claimed = {}, {}
 
     def visit(name, item):
         is_array = isinstance(item, h5py.Dataset) and item.shape is not None
         if is_array and not any(part in name for part in NOT_WEIGHTS):
-            _check(item, path, name)
+            claimed[name] = _claimed(item, path, name)
             key = prefix + name.replace(OLD_LAYERS, "layers")
             entries[key] = (item.shape, functools.partial(_read_dataset, path, name))
 
@@ -39,6 +41,12 @@ def read_hdf5(path: pathlib.Path, prefix: str = "", named_by: str = "") -> dict[
             file.visititems(visit)
     except (OSError, RuntimeError, KeyError) as error:
         raise _damaged(path, error) from error
+    size, total = path.stat().st_size, sum(claimed.values())
+    if total > LARGEST_RATIO_OF_ALL * size + NEGLIGIBLE:
+        raise CheckpointError(
+            f"{path} has {size} bytes, and its arrays claim {total}, which is more than weights "
+            "can be compressed. It is damaged: copy or download it again."
+        )
     return entries
 
 
@@ -61,8 +69,8 @@ def read_hdf5_shards(index: pathlib.Path) -> dict[str, Entry]:
     return entries
 
 
-def _check(dataset: h5py.Dataset, path: pathlib.Path, name: str) -> None:
-    """Raise a CheckpointError if the values of a dataset are not in the file itself."""
+def _claimed(dataset: h5py.Dataset, path: pathlib.Path, name: str) -> int:
+    """Return the bytes of a dataset; raise a CheckpointError if they are not in the file itself."""
     if dataset.external is not None or dataset.is_virtual:
         kind = "a virtual dataset" if dataset.is_virtual else "an external dataset"
         raise CheckpointError(
@@ -76,6 +84,7 @@ def _check(dataset: h5py.Dataset, path: pathlib.Path, name: str) -> None:
             f"{path}: {name!r} claims the shape {dataset.shape}, which is {claimed} bytes, and "
             f"stores {stored}. The file is damaged: copy or download it again."
         )
+    return claimed
 
 
 def _read_dataset(path: pathlib.Path, name: str) -> np.ndarray:

@@ -1,10 +1,13 @@
 """`hf://owner/name[@revision]`: fetching a checkpoint through huggingface_hub."""
 
 import pathlib
+import re
 
 from keras_lm.converters.checked_files import CheckpointError
 
 PREFIX = "hf://"
+NAME = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+REVISION = re.compile(r"(\w[\w./+-]*)?", re.ASCII)
 # Configurations, vocabularies and indexes: small, and they determine what else is needed; and the
 # dense layers of sentence-transformers.
 SMALL_FILES = ["*.json", "*.txt", "*.bpe", "*.model", "*.spm", "assets/*", "checkpoint"]
@@ -32,6 +35,12 @@ def fetch(source: str) -> pathlib.Path:
     environment variables (HF_HOME, HF_HUB_OFFLINE, HF_TOKEN …) apply.
     """
     name, _, revision = source.removeprefix(PREFIX).partition("@")
+    # A revision is looked up as a file in the cache, and what that holds names a folder.
+    if not NAME.fullmatch(name) or not REVISION.fullmatch(revision) or ".." in source:
+        raise CheckpointError(
+            f"{source[:200]!r} could not be fetched, as it is no name of a repository: give "
+            "hf://owner/name, or hf://owner/name@revision with a branch, a tag or a commit."
+        )
     try:
         import huggingface_hub
     except ImportError as error:

@@ -107,6 +107,9 @@ class NameTable:
 
         `variables` are a dict of our path → variable. The missing are paths, and the values there
         stay; the unused are names of tensors.
+
+        Raises:
+            ValueError: if a tensor has another shape than its variable, or holds NaN or infinity.
         """
         resolved = self.resolve(tensors)
         missing, used = [], set()
@@ -121,6 +124,12 @@ class NameTable:
                     f"{' + '.join(stored)} has shape {array.shape}, but {path} needs "
                     f"{tuple(variable.shape)}: the checkpoint's configuration does not describe "
                     "its weights."
+                )
+            if array.dtype.kind in "fV" and not np.isfinite(array).all():
+                raise ValueError(
+                    f"{' + '.join(stored)} holds numbers that are not finite (NaN or infinity), so "
+                    "that every answer would be NaN: the checkpoint is damaged, or its training "
+                    "failed."
                 )
             variable.assign(array.astype(variable.dtype, copy=False))
             used.update(stored)

@@ -64,7 +64,11 @@ def read_openai_shards(folder: pathlib.Path, hparams: dict) -> tuple[dict, dict[
 def _read_shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
     require_file(path)
     try:
-        return [tuple(int(size) for size in shape) for shape in json.loads(path.read_text())]
+        shapes = [tuple(shape) for shape in json.loads(path.read_text())]
+        wrong = [s for shape in shapes for s in shape if type(s) is not int or s < 1]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is no size")
+        return shapes
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is not a list of shapes ({error}). Copy or download it again."
@@ -78,8 +82,8 @@ def _open_shards(folder: pathlib.Path) -> list[np.ndarray]:
     for number in range(max(numbers, default=0) + 1):
         path = require_file(folder / f"params_{number}.npy", named_by=str(folder / SHAPES))
         try:
-            shard = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            shard = np.lib.format.open_memmap(path, mode="r")
+        except (OSError, ValueError, EOFError, OverflowError) as error:
             raise CheckpointError(
                 f"{path} cannot be read as an array: {error}. Copy or download it again."
             ) from error

@@ -22,7 +22,8 @@ class LazyTensors(Mapping):
 
     def __getitem__(self, name: str) -> np.ndarray:
         value = self._entries[name][1]()
-        if value.dtype.kind not in "fiubV":  # V are bfloat16 and the like
+        # V are bfloat16 and the like, or records.
+        if value.dtype.kind not in "fiubV" or value.dtype.names:
             raise CheckpointError(
                 f"{name!r} holds values of the type {value.dtype}, which are no weights. The "
                 "checkpoint is damaged: copy or download it again."

@@ -4,6 +4,7 @@ Both are a `PREFIX.index` with `PREFIX.data-00000-of-00001`; the names inside te
 """
 
 import functools
+import itertools
 import pathlib
 import re
 
@@ -16,7 +17,7 @@ from keras_lm.converters.tensors import Entry
 
 DATA_FILE = re.compile(r"(?P<prefix>.+)\.data-\d{5}-of-(?P<count>\d{5})")
 # tensor2tensor saves a table of tokens in parts, each some of its rows.
-TABLE_PART = re.compile(r"(.*symbol_modality_\d+_\d+/\w+/weights)_(\d+)")
+TABLE_PART = re.compile(r"(.*symbol_modality_\d+_\d+/\w+/weights)_(\d{1,9})", re.ASCII)
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -111,11 +112,11 @@ def _with_whole_tables(entries: dict[str, Entry]) -> dict[str, Entry]:
         else:
             others[name] = entry
     for name, parts in tables.items():
-        lacking = sorted(set(range(max(parts))) - set(parts))
-        if lacking:
+        lacking = next(number for number in itertools.count() if number not in parts)
+        if lacking < len(parts):
             raise CheckpointError(
-                f"The checkpoint lacks {name}_{lacking[0]}: its file is incomplete. Copy or "
-                "download it again."
+                f"The checkpoint lacks {name}_{lacking}: its file is incomplete. Copy or download "
+                "it again."
             )
         shapes, readers = zip(*(parts[i] for i in sorted(parts)), strict=True)
         shape = (sum(rows for rows, *_ in shapes), *shapes[0][1:])

@@ -206,7 +206,7 @@ def _check(tensor: Tensor, places: Places, name: str, path: pathlib.Path) -> tup
                 f"{max(available, 0)}). The file is damaged."
             )
         # Strides of 0 repeat a value, so a few bytes can claim any shape: that is no checkpoint.
-        if math.prod(tensor.shape) > 64 * max(available, 2**20):
+        if math.prod(tensor.shape) > max(2 * available, 2**20):
             raise CheckpointError(
                 f"{path}: {name!r} claims the shape {tensor.shape} of {available} values. The file "
                 "is damaged."

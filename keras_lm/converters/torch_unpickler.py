@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.plain_pickle import PlainUnpickler, check_keys
+from keras_lm.converters.plain_pickle import PlainUnpickler
 
 DTYPES = {
     "float64": np.float64, "double": np.float64,
@@ -101,33 +101,34 @@ class _Type(_Sealed):
 class _Function(_Sealed):
     """One of our functions, wrapped so that a pickle cannot reach its attributes."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("_function", "_unpickler")
 
-    def __init__(self, function):
-        self._function = function
+    def __init__(self, function, unpickler):
+        self._function, self._unpickler = function, unpickler
 
     def __call__(self, *args):
-        return self._function(*args)
+        self._unpickler.count_copied(args)
+        return self._function(self._unpickler, *args)
 
 
-def _tensor(storage, offset, shape, strides, *_):
+def _tensor(_, storage, offset, shape, strides, *rest):
     return Tensor(storage, offset, shape, strides)
 
 
-def _tensor_with_dtype(storage, offset, shape, strides, requires_grad, hooks, dtype, *_):
+def _tensor_with_dtype(_, storage, offset, shape, strides, requires_grad, hooks, dtype, *rest):
     # Its storage is untyped, with all places counted in values of the dtype.
     if not isinstance(dtype, _Type):
         raise CheckpointError("it builds a tensor of something that is not a dtype.")
     return Tensor(storage, offset, shape, strides, dtype.dtype)
 
 
-def _parameter(data, *_):
+def _parameter(_, data, *rest):
     return data
 
 
-def _ordered_dict(items=()):
+def _ordered_dict(unpickler, items=()):
     pairs = [*items.items()] if isinstance(items, dict) else [(key, value) for key, value in items]
-    check_keys([key for key, _ in pairs])
+    unpickler.check_keys([key for key, _ in pairs])
     return _StateDict(pairs)
 
 
@@ -135,17 +136,18 @@ def _dropped(*_):
     return Options()
 
 
+# What a pickle may call, each with the unpickler and what the pickle gives.
 FUNCTIONS = {
     ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch._utils", "_rebuild_tensor_v3"): _tensor_with_dtype,
     ("torch._utils", "_rebuild_parameter"): _parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
-    ("torch", "Size"): lambda items=(): tuple(items),
-    ("torch", "device"): lambda *names: names,
+    ("torch", "Size"): lambda _, items=(): tuple(items),
+    ("torch", "device"): lambda _, *names: names,
     ("collections", "OrderedDict"): _ordered_dict,
-    ("builtins", "set"): lambda items=(): set(check_keys(items)),
-    ("builtins", "frozenset"): lambda items=(): frozenset(check_keys(items)),
+    ("builtins", "set"): lambda unpickler, items=(): set(unpickler.check_keys(items)),
+    ("builtins", "frozenset"): lambda unpickler, items=(): frozenset(unpickler.check_keys(items)),
     # NumPy's numbers, such as the learning rates that fastai saves beside the weights.
     ("numpy.core.multiarray", "scalar"): _dropped,
     ("numpy._core.multiarray", "scalar"): _dropped,
@@ -155,6 +157,9 @@ FUNCTIONS = {
 # Classes of the programs that save a checkpoint: plain containers.
 OPTIONS = {("argparse", "Namespace"), ("fastcore.foundation", "L")}
 
+CONTAINERS = (str, bytes, list, tuple, dict, set, frozenset)
+MOST_COPIED = 2**20
+
 
 class RestrictedUnpickler(PlainUnpickler):
     """Loads one pickle of a PyTorch file; `storages` lists what it refers to."""
@@ -163,12 +168,25 @@ class RestrictedUnpickler(PlainUnpickler):
         # Strings of Python 2 are bytes: UTF-8 is what PyTorch itself takes them for.
         super().__init__(file, encoding="utf-8")
         self.storages: list[Storage] = []
+        self._num_copied = 0
+
+    def count_copied(self, args):
+        """Raise a CheckpointError if calls, with these arguments, copy more than they should.
+
+        A container is named by two bytes, as often as a pickle likes.
+        """
+        self._num_copied += len(args) + sum(len(arg) for arg in args if isinstance(arg, CONTAINERS))
+        if self._num_copied > MOST_COPIED:
+            raise CheckpointError(
+                f"it copies more than {MOST_COPIED} values from one container to another, which no "
+                "checkpoint needs."
+            )
 
     def find_class(self, module: str, name: str):
         # Python 2 called it by another name; the pickle module's own translation is not in use.
         module = {"__builtin__": "builtins"}.get(module, module)
         if (module, name) in FUNCTIONS:
-            return _Function(FUNCTIONS[module, name])
+            return _Function(FUNCTIONS[module, name], self)
         if (module, name) in OPTIONS:
             # A class, for the instruction that makes instances: the type itself has no state.
             return type("Options", (Options,), {"__slots__": ()})

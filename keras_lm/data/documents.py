@@ -3,12 +3,15 @@
 import gzip
 import itertools
 
+import numpy as np
 import tensorflow as tf
 
-from keras_lm.files import find_files
+from keras_lm.files import TooLong, find_files, lines, whole
 
 UNITS = ("line", "block", "file")
 DOCUMENTS_AT_ONCE = 64  # tokenized together
+LARGEST_DOCUMENT = 2**28  # bytes, of several lines
+READ_AT_ONCE = 2**20  # bytes
 # The end of a sentence, with quotes and brackets that it closes, and what opens the next.
 SENTENCE_BORDER = r"""([.!?…]["'”’)\]]*)\s+(["'“‘(\[]*\p{Lu})"""
 
@@ -19,11 +22,13 @@ def read_documents(files, document="line"):
     Args:
         files: see `find_files`. What ends in `.gz` is decompressed.
         document: `"line"` (blank lines are skipped), `"block"` (the lines between blank lines, such
-            as a sentence a line, BERT's format) or `"file"`. One must fit into memory.
+            as a sentence a line, BERT's format) or `"file"`. One must fit into memory; blocks, and
+            what comes out of `.gz`, have 256 MiB at most, their lines 64 MiB.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if `document` is none of these.
+        ValueError: if `document` is none of these. While it is read, a document or a line that is
+            longer ends in an error of TensorFlow, which names the file and the line.
 
     Example:
 
@@ -32,11 +37,11 @@ def read_documents(files, document="line"):
     if document not in UNITS:
         raise ValueError(f"document={document!r}: use one of {UNITS}.")
     paths = find_files(files)
-    if document == "block":
+    # TensorFlow's own readers know no limit, and a small packed file may hold any size.
+    if document == "block" or any(path.endswith(".gz") for path in paths):
         return tf.data.Dataset.from_generator(
-            lambda: itertools.chain.from_iterable(map(_blocks, paths)),
-            output_signature=tf.TensorSpec([], tf.string),
-        )
+            lambda: _batches(paths, document), output_signature=tf.TensorSpec([None], tf.string)
+        ).unbatch()
     return tf.data.Dataset.from_tensor_slices(paths).flat_map(
         _lines if document == "line" else _whole
     )
@@ -92,26 +97,52 @@ def document_batches(documents):
     return documents.batch(DOCUMENTS_AT_ONCE) if spec.shape.rank == 0 else documents
 
 
-def _is_gzip(path):
-    return tf.strings.regex_full_match(path, r"(?s).*\.gz")
-
-
 def _lines(path):
-    compression = tf.where(_is_gzip(path), "GZIP", "")
-    lines = tf.data.TextLineDataset(path, compression_type=compression)
+    lines = tf.data.TextLineDataset(path)
     return lines.filter(lambda line: tf.strings.strip(line) != "")
 
 
 def _whole(path):
-    content = tf.io.read_file(path)
-    content = tf.cond(
-        _is_gzip(path), lambda: tf.io.decode_compressed(content, "GZIP"), lambda: content
-    )
-    return tf.data.Dataset.from_tensors(content)
+    return tf.data.Dataset.from_tensors(tf.io.read_file(path))
 
 
-def _blocks(path):
+def _batches(paths, document):
+    """Yield documents in arrays (B,), so many that their number costs no time."""
+    found, size = [], 0
+    for text in itertools.chain.from_iterable(_documents(path, document) for path in paths):
+        found.append(text)
+        size += len(text)
+        if size >= READ_AT_ONCE:
+            yield np.array(found, object)
+            found, size = [], 0
+    if found:
+        yield np.array(found, object)
+
+
+def _documents(path, document):
+    """Yield the documents of a file, bytes."""
     with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-        for is_text, lines in itertools.groupby(file, lambda line: bool(line.strip())):
-            if is_text:
-                yield b"".join(lines).rstrip(b"\r\n")
+        if document == "file":
+            yield whole(file, path, LARGEST_DOCUMENT)
+        elif document == "line":
+            # As TensorFlow reads lines: no carriage return is left.
+            found = (line.rstrip(b"\n").replace(b"\r", b"") for line in lines(file, path))
+            yield from (line for line in found if line.strip())
+        else:
+            yield from _blocks(lines(file, path), path)
+
+
+def _blocks(lines, path):
+    block, size = [], 0
+    for number, line in enumerate(itertools.chain(lines, [b""]), start=1):
+        if line.strip():
+            block.append(line)
+            size += len(line)
+            if size > LARGEST_DOCUMENT:
+                raise TooLong(
+                    f"{path}, line {number}: the block is longer than {LARGEST_DOCUMENT} bytes. "
+                    "Put blank lines between documents."
+                )
+        elif block:
+            yield b"".join(block).rstrip(b"\r\n")
+            block, size = [], 0

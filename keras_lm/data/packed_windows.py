@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_lm.data.documents import document_batches
+from keras_lm.elements import check_batch_size
 from keras_lm.objectives import IGNORED
 
 SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
@@ -100,8 +101,7 @@ def epoch_batches(windows, batch_size, seed=0, epoch=0):
         for epoch in range(3):
             task.fit(keras_lm.data.epoch_batches(windows, 32, seed=0, epoch=epoch))
     """
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size}: pass 1 or more.")
+    check_batch_size(batch_size)
 
     def shuffle(number, block):
         key = tf.random.experimental.stateless_fold_in(tf.constant([seed, epoch], tf.int64), number)

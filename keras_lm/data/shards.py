@@ -13,7 +13,8 @@ import hashlib
 import inspect
 import itertools
 import json
-from pathlib import Path
+import math
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import tensorflow as tf
@@ -88,7 +89,7 @@ def read_token_index(folder):
 
     Raises:
         FileNotFoundError: if it is no such folder.
-        ValueError: if a later version of keras_lm wrote it.
+        ValueError: if a later version of keras_lm wrote it, or it is damaged.
     """
     path = _join(folder, INDEX)
     if not tf.io.gfile.exists(path):
@@ -97,13 +98,58 @@ def read_token_index(folder):
             "write_row_shards or keras-lm prepare wrote to the end."
         )
     with tf.io.gfile.GFile(path) as file:
-        index = json.loads(file.read())
-    if index.get("format_version") not in FORMAT_VERSIONS:
+        content = file.read()
+    try:
+        index = json.loads(content)
+        version = index.get("format_version")
+    except (AttributeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}. Copy the folder again, whole.") from error
+    if version not in FORMAT_VERSIONS:
         raise ValueError(
-            f"{path} has format_version={index.get('format_version')}, and this keras_lm "
-            f"reads {FORMAT_VERSIONS}: write the tokens anew."
+            f"{path} has format_version={str(version)[:20]}, and this keras_lm reads "
+            f"{FORMAT_VERSIONS}: write the tokens anew."
         )
+    _check_index(path, index)
     return index
+
+
+def _check_index(path, index):
+    """Raise a ValueError if an index does not say what is needed, or cannot be true."""
+
+    def check(holds, name, value):
+        if not holds:
+            raise ValueError(
+                f"{path} is damaged: {name!r} is {str(value)[:200]}. Copy the folder again, whole."
+            )
+
+    for name in ("sequence_length", "vocabulary_size"):
+        check(_is_whole(index.get(name), 1), name, index.get(name))
+    check(isinstance(index.get("vocabulary_sha256"), str), "vocabulary_sha256", None)
+    columns = columns_of(index)
+    is_dict = isinstance(columns, dict) and "token_ids" in columns
+    shapes = [*columns.values()] if is_dict else [None]
+    is_shape = [isinstance(s, list) and all(_is_whole(axis, 1) for axis in s) for s in shapes]
+    check(all(is_shape), "columns", columns)
+    shards = index.get("shards")
+    check(isinstance(shards, list) and shards, "shards", shards)
+    for shard in shards:
+        check(isinstance(shard, dict), "shards", shard)
+        name, windows, size = (shard.get(key) for key in ("name", "windows", "bytes"))
+        # A name that leads elsewhere would make us read other files of the machine.
+        check(isinstance(name, str) and PureWindowsPath(name).name == name != "..", "name", name)
+        check(_is_whole(size, 0), "bytes", size)
+        # A number takes a byte at least.
+        check(_is_whole(windows, 0), "windows", windows)
+        check(windows * sum(map(math.prod, shapes)) <= size, "windows", windows)
+
+
+def _is_whole(value, least):
+    return type(value) is int and value >= least
+
+
+def columns_of(index):
+    """Return the columns of a folder with their shapes, by its index."""
+    return index.get("columns", {"token_ids": [index["sequence_length"] + 1]})
 
 
 def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=True):
@@ -121,7 +167,8 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=Tr
     Raises:
         FileNotFoundError: if there are no shards, or one is missing.
         ValueError: if a shard is damaged, the tokens are of another vocabulary, or there are fewer
-            windows than workers.
+            windows than workers. A token that no vocabulary of this size has ends in an error of
+            TensorFlow when it is read.
 
     Example:
 
@@ -144,11 +191,14 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=Tr
     shards, skipped = _shards_of(index["shards"], first, each)
     for shard in index["shards"]:
         _check_shard(_join(folder, shard["name"]), shard, verify and shard in shards)
-    columns = index.get("columns", {"token_ids": [index["sequence_length"] + 1]})
+    columns, size = columns_of(index), index["vocabulary_size"]
     features = {n: tf.io.FixedLenFeature(shape, tf.int64) for n, shape in columns.items()}
 
     def parse(record):
         row = tf.io.parse_single_example(record, features)
+        ids = row["token_ids"]  # a negative one would count from the end
+        message = f"{folder} holds a token that is none of {size}: write the tokens anew."
+        tf.debugging.Assert(tf.reduce_all((ids >= 0) & (ids < size)), [message])
         row = {name: tf.cast(value, tf.int32) for name, value in row.items()}
         return row if "columns" in index else row["token_ids"]
 

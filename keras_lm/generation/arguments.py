@@ -67,12 +67,6 @@ def check_coverage(coverage_penalty, num_beams, backbone):
         )
 
 
-def check_batch_size(batch_size):
-    """Raise ValueError if this is no number of rows."""
-    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r} must be an int, 1 or more.")
-
-
 def all_options(limits, **values):
     """Return the options of `OPTIONS`, checked, with defaults for those that are None.
 

@@ -18,6 +18,7 @@ from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunIn
 from keras_lm.cli.predictors import by_length, open_model
 from keras_lm.cli.row_files import choose_columns, find_format, parse_rows
 from keras_lm.cli.terminal import first_line, json_line, plain
+from keras_lm.files import naming_a_full_disk
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run
@@ -165,7 +166,8 @@ def answer_files(
         )
 
     try:
-        run(build, flags)
+        with naming_a_full_disk(growing.path):
+            run(build, flags)
     except BaseException:
         growing.give_up()
         raise

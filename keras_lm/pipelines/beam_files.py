@@ -108,6 +108,10 @@ class GrowingFolder:
             raise FileExistsError(f"{folder} exists: choose another folder, or overwrite it.")
         if not is_local(folder) and FileSystems.exists(join(self.folder, index)):
             FileSystems.delete([join(self.folder, index)])  # or it would lie about the new parts
+        self._lock = None
+        if is_local(folder):  # elsewhere there are no locks
+            self._lock = files.take(self.path)
+            return
         with contextlib.suppress(OSError):  # it is there
             FileSystems.mkdirs(self.path)
 
@@ -119,14 +123,18 @@ class GrowingFolder:
             FileSystems.delete(paths)
         if is_local(self.folder):
             files.sync(self.path)
+            Path(self.path, files.HOLDER).unlink(missing_ok=True)
             with files.replacing(self.folder) as new:
                 os.rename(self.path, new)
+            os.close(self._lock)
         return read_json(join(self.folder, self.index))
 
     def give_up(self):
-        """Remove the folder if nothing in it is finished."""
+        """Remove the folder if nothing in it is finished, and leave it to others."""
         parts = Path(self.path).iterdir() if is_local(self.folder) else []
         if is_local(self.folder) and not any(
-            part.stat().st_size for part in parts if not part.name.endswith(NOTE)
+            part.stat().st_size for part in parts if not part.name.endswith((NOTE, files.HOLDER))
         ):
             shutil.rmtree(self.path)
+        if self._lock is not None:
+            os.close(self._lock)

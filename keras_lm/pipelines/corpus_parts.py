@@ -9,7 +9,8 @@ import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from keras_lm.data.documents import UNITS
+from keras_lm import files
+from keras_lm.data.documents import LARGEST_DOCUMENT, UNITS
 from keras_lm.pipelines.running import input_error
 
 PART_BYTES = 2**24  # of a file, for one worker at a time
@@ -67,14 +68,16 @@ class ReadDocuments(beam.DoFn):
                         ) from error
                     if text.strip():
                         yield text
+        except files.TooLong as error:
+            raise input_error(str(error)) from error
         except (OSError, EOFError, zlib.error) as error:
             raise input_error(f"{part.path} cannot be read: {error}") from error
 
     def _documents(self, file, part):
         """Return `(position, document)` of a part."""
         if self.document == "file":
-            return iter([(0, file.read())])
-        lines = _lines(file, part.start)
+            return iter([(0, files.whole(file, part.path, LARGEST_DOCUMENT))])
+        lines = _lines(file, part.path, part.start)
         if self.document == "line":
             return _until(part.end, ((at, line.rstrip(b"\r\n")) for at, line in lines))
         return _blocks(lines, part)
@@ -86,13 +89,13 @@ def open_unpacked(path):
     return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
 
 
-def _lines(file, start):
+def _lines(file, path, start):
     """Yield `(position, line)` of the lines that start from `start` on."""
     position = start
     if start:  # that in which the byte before it stands belongs to the part before
         file.seek(start - 1)
-        position += len(file.readline()) - 1
-    for line in file:
+        position += len(file.readline(files.LONGEST_LINE)) - 1
+    for line in files.lines(file, path):
         yield position, line
         position += len(line)
 
@@ -114,6 +117,11 @@ def _blocks(lines, part):
             if blank is not None:
                 first = first if block else position
                 block.append(line)
+                if position - first > LARGEST_DOCUMENT:
+                    raise files.TooLong(
+                        f"{part.path}: a block is longer than {LARGEST_DOCUMENT} bytes. Put blank "
+                        "lines between documents."
+                    )
             continue
         if block:
             yield first, b"".join(block).rstrip(b"\r\n")

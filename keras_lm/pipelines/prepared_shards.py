@@ -15,6 +15,7 @@ import apache_beam as beam
 
 from keras_lm import presets
 from keras_lm.data import pretraining_rows, shards, split_sentences, token_windows
+from keras_lm.files import naming_a_full_disk
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import ReadDocuments, cut_into_parts
 from keras_lm.pipelines.near_duplicates import buckets
@@ -112,7 +113,8 @@ def prepare_shards(
     names = [shards.shard_name(i, number) for i in range(number)]
     pipeline = _Pipeline(parts, document, duplicates, packing, index, names, growing.path, seed)
     try:
-        run(pipeline.build, flags)
+        with naming_a_full_disk(growing.path):
+            run(pipeline.build, flags)
     except BaseException:
         growing.give_up()
         raise

@@ -12,10 +12,12 @@ from keras_lm.converters import CheckpointError
 from keras_lm.registry import BACKBONES
 
 # Each of these has at least one tensor of its own, and each of those is the axis of one.
-COUNT = re.compile(r"num_(layers|groups|inner_repetitions|highways|mixes)")
+COUNT = re.compile(r"num_(\w+_)?(layers|groups|repetitions|highways|mixes)")
 AXIS = re.compile(r"\w+_(dims?|size)|num_(segments|classes|characters)|max_sequence_length")
 # Where a checkpoint says the same in another way: a row less, or parts of a tensor each on its own.
 SLACK = 2
+# Any other number, such as of tokens, and any list are no longer than an axis or this.
+SHORTEST_AXIS, SHORTEST_OTHER = 1024, 8192
 # Layers that share all parameters need no tensors, but time.
 MOST_SHARED_LAYERS = 256
 # Fewer parameters than these, whoever claims them, are no matter.
@@ -37,14 +39,17 @@ def check_claims(checkpoint, arguments):
     total = sum(map(math.prod, shapes))
     for part in _dicts(arguments):
         for name, value in part.items():
-            values = value if isinstance(value, (list, tuple)) else [value]
-            largest = max((v for v in values if type(v) is int), default=0)
+            largest, number = _sizes_in(value)
             shared = name == "num_layers" and part.get("sharing") == "all"
             most = max(len(shapes), MOST_SHARED_LAYERS * shared)
             if COUNT.fullmatch(name) and largest > most:
                 raise _error(checkpoint, f"{name}={largest}", f"it has {len(shapes)} tensors")
-            if AXIS.fullmatch(name) and largest > SLACK * max(longest, 1024):
-                raise _error(checkpoint, f"{name}={largest}", f"no tensor is longer than {longest}")
+            if name == "filters" and number > len(shapes):
+                raise _error(checkpoint, f"{number} {name}", f"it has {len(shapes)} tensors")
+            shortest = SHORTEST_AXIS if AXIS.fullmatch(name) else SHORTEST_OTHER
+            if max(largest, number) > SLACK * max(longest, shortest):
+                what = f"{name}={largest}" if largest > number else f"{number} {name}"
+                raise _error(checkpoint, what, f"no tensor is longer than {longest}")
         claimed = least_parameters(part)
         if claimed > SLACK * total + NEGLIGIBLE:
             sizes = ", ".join(f"{name}={part[name]}" for name in _SIZES if name in part)
@@ -52,7 +57,7 @@ def check_claims(checkpoint, arguments):
 
 
 _SIZES = ("vocabulary_size", "max_sequence_length", "num_layers", "hidden_dim", "embedding_dim")
-_SIZES += ("intermediate_dim", "cell_dim", "filters")
+_SIZES += ("intermediate_dim", "cell_dim", "num_heads", "head_dim", "num_buckets", "filters")
 
 
 def check_classes(checkpoint, config):
@@ -86,14 +91,28 @@ def least_parameters(arguments):
     # Layers may share the wider of their parts, or everything.
     is_shared = arguments.get("sharing") in ("all", "feedforward")
     layers = sizes.get("num_groups" if is_shared else "num_layers", 0) * width
-    layers *= max(width, sizes.get("intermediate_dim", 0), sizes.get("cell_dim", 0))
+    heads = sizes.get("num_heads", 0) * sizes.get("head_dim", 0)
+    layers *= max(width, sizes.get("intermediate_dim", 0), sizes.get("cell_dim", 0), heads)
     rows = sizes.get("vocabulary_size", 0) + sizes.get("max_sequence_length", 0)
     filters = arguments.get("filters") or []
     try:
         filters = sum(span * number for span, number in filters)
     except (TypeError, ValueError):  # the constructor says what is wrong
         filters = 0
-    return layers + rows * sizes.get("embedding_dim", width) + filters
+    biases = sizes.get("num_buckets", 0) * sizes.get("num_heads", 0)
+    return layers + rows * sizes.get("embedding_dim", width) + filters + biases
+
+
+def _sizes_in(value):
+    """Return the largest number in an argument and in its lists, and how long its list is."""
+    found, largest = [value], 0
+    while found:
+        part = found.pop()
+        if isinstance(part, (list, tuple)):
+            found += part
+        elif type(part) is int:
+            largest = max(largest, part)
+    return largest, len(value) if isinstance(value, (list, tuple)) else 0
 
 
 def _dicts(value):

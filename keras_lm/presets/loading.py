@@ -106,7 +106,25 @@ def _load_ensemble(checkpoint, cls, load_weights, arguments):
             f"{checkpoint.config['task']['class']}, and no {cls.__name__}."
         )
     folders = [checkpoint.folder / member_folder(i) for i in range(checkpoint.config["members"])]
-    return found([load_task(folder, object, load_weights, **arguments) for folder in folders])
+    _check_links(folders)
+    try:
+        members = [load_task(folder, object, load_weights, **arguments) for folder in folders]
+    except RecursionError as error:
+        raise CheckpointError(f"{folders[0]}: too many ensembles in ensembles.") from error
+    return found(members)
+
+
+def _check_links(folders):
+    """Raise a CheckpointError if links make more members, or deeper ones, than there are files."""
+    for number, folder in enumerate(folders):
+        is_ensemble = (folder / PRESET_CONFIG).is_file() and "members" in read_json(
+            folder / PRESET_CONFIG
+        )
+        earlier = {other.resolve() for other in folders[:number]}
+        if folder.is_symlink() and (is_ensemble or folder.resolve() in earlier):
+            raise CheckpointError(
+                f"{folder} is a link to another member or to an ensemble: copy the preset there."
+            )
 
 
 def _as_read_by(task_class, backbone_class):
@@ -243,7 +261,8 @@ def _load_weights(checkpoint, names, model, fresh, beside=()):
     variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
     SameNames({}, {}).load({path: variables.pop(path) for path in beside}, beside)
     needed = {v.path for v in innermost_backbone(model).weights}
-    missing, unused = names.load(variables, checkpoint.weights)
+    with reading(checkpoint, "its weights"):
+        missing, unused = names.load(variables, checkpoint.weights)
     _check_output_matrix(checkpoint, names.untied(unused), model)
     unused = [name for name in unused if not re.search(innermost_backbone(model).LEFT_OUT, name)]
     broken = [path for path in missing if path in needed]

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 from pathlib import Path
 
+from keras_lm.files import as_path
 from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.known_sets import PUBLISHED
 from keras_lm.registry import advice
@@ -106,7 +107,7 @@ def read_published(path, name, targets=None):
 
 def files_of(path):
     """Return the files of a folder and the folders in it, sorted; or the one file."""
-    path = Path(path)
+    path = as_path(path)
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path} is an empty folder.")

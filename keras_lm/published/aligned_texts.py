@@ -5,7 +5,7 @@ import itertools
 import re
 from pathlib import Path
 
-from keras_lm.published.text_lines import chomp, decoded
+from keras_lm.published.text_lines import chomp, decoded, whole_text
 
 MARKED = re.compile(r"\s*<(\?xml|!doctype|srcset|refset|tstset|mteval|dataset)\b", re.IGNORECASE)
 TAG = re.compile(r"<(/?)(doc|src|ref|hyp|seg)\b([^>]*)>", re.IGNORECASE)
@@ -50,9 +50,9 @@ def wmt_rows(name, stream):
     first = next(lines, None)
     if first is None:
         return iter(())
-    lines = itertools.chain([first], lines)
     if MARKED.match(first[1]):
-        return _segments(name, "".join(line for _, line in lines))
+        return _segments(name, first[1] + whole_text(name, stream, first_line=2))
+    lines = itertools.chain([first], lines)
     return ((number, {"text": chomp(line)}) for number, line in lines)
 
 
@@ -100,12 +100,11 @@ def news_rows(name, stream):
 
     Source: See et al. 2017, https://arxiv.org/abs/1704.04368, and the code beside it.
     """
-    lines = decoded(name, stream)
     if not name.removesuffix(".gz").endswith(".story"):
-        for number, line in lines:
+        for number, line in decoded(name, stream):
             yield number, {"text": " ".join(re.sub("</?t>", " ", chomp(line)).split())}
         return
-    article, *highlights = HIGHLIGHT.split("".join(line for _, line in lines))
+    article, *highlights = HIGHLIGHT.split(whole_text(name, stream))
     highlights = [_sentences(part) for part in highlights]
     if not highlights or not all(highlights):
         yield 1, ValueError(f"{name}: no text after @highlight, or no @highlight: cut off.")

@@ -1,5 +1,6 @@
 """Documents with clusters of mentions, in the columns of CoNLL-2012."""
 
+import collections
 import re
 
 from keras_lm.published.text_lines import decoded
@@ -43,7 +44,8 @@ def coreference_rows(name, stream):
 def _row(name, lines, begun):
     if not lines:
         raise ValueError(f"{name}, line {begun}: the document has no words.")
-    open_, clusters = [], {}  # of mentions that have not ended: cluster, first word and line
+    # By cluster: first words and lines of mentions that have not ended, and the mentions, in order.
+    open_, clusters = collections.defaultdict(list), {}
     for place, (line, fields) in enumerate(lines):
         cell = fields[-1]
         for part in [] if cell in ("-", "_") else cell.split("|"):
@@ -54,19 +56,17 @@ def _row(name, lines, begun):
                     "or (0)|(1."
                 )
             if bracket[1]:
-                open_.append((bracket[2], place, line))
+                open_[bracket[2]].append((place, line))
             if bracket[3]:
-                same = [n for n, (cluster, *_) in enumerate(open_) if cluster == bracket[2]]
-                if not same:
+                if not open_[bracket[2]]:
                     raise ValueError(
                         f"{name}, line {line}: {part!r} ends a mention that has not begun."
                     )
-                cluster, first, _ = open_.pop(same[-1])
-                mention, found = (first, place + 1), clusters.setdefault(cluster, [])
-                if mention not in found:
-                    found.append(mention)
-    if open_:
-        cluster, _, line = open_[0]
+                first, _ = open_[bracket[2]].pop()
+                clusters.setdefault(bracket[2], {})[first, place + 1] = None
+    left = [(mentions[0], cluster) for cluster, mentions in open_.items() if mentions]
+    if left:
+        (_, line), cluster = min(left)
         raise ValueError(f"{name}, line {line}: the mention '({cluster}' is not closed.")
     fields = lines[0][1]
     return {

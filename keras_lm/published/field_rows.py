@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from keras_lm.published.text_lines import (
     csv_rows,
-    decoded,
+    decode,
     json_rows,
     tab_rows,
     table_rows,
@@ -59,7 +59,7 @@ class FieldRows:
         if first[1].lstrip().startswith(b"{"):
             found = json_rows(name, lines)
         else:
-            found = self._table(name, first[1], decoded_lines(name, lines))
+            found = self._table(name, first[1], decode(name, lines))
         for line, fields in found:
             if isinstance(fields, ValueError):
                 yield line, None if self.skips_damaged else fields
@@ -137,11 +137,6 @@ class FieldRows:
         if label not in known:
             raise ValueError(f"the label {label!r} is none of {', '.join(known)}.")
         return int(label) if self.numbered else label
-
-
-def decoded_lines(name, lines):
-    """Return (number, line) of undecoded ones."""
-    return decoded(name, (line for _, line in lines))
 
 
 def _names(names):

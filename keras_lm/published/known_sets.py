@@ -17,7 +17,7 @@ from keras_lm.published.passages import (
     race,
     record,
 )
-from keras_lm.published.text_lines import chomp, decoded
+from keras_lm.published.text_lines import chomp, decoded, whole_text
 from keras_lm.published.treebanks import tree_rows
 from keras_lm.published.word_columns import WordColumns, role_rows, without_language
 from keras_lm.squad_files import squad_rows
@@ -159,8 +159,7 @@ def _sst5_rows(name, stream):
 
 def _squad_rows(name, stream):
     """Yield (number, question); the file is one JSON object, which is read whole."""
-    content = "".join(line for _, line in decoded(name, stream))
-    yield from enumerate(squad_rows(content, name), start=1)
+    yield from enumerate(squad_rows(whole_text(name, stream), name), start=1)
 
 
 # === All of them ===

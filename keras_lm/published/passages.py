@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 
-from keras_lm.published.text_lines import decoded, json_rows, undecoded
+from keras_lm.published.text_lines import decode, json_rows, undecoded, whole_text
 
 HISTORY = 2  # turns of a conversation before a question
 WORD = re.compile(r"\w+")
@@ -28,7 +28,7 @@ def json_data(questions):
     """Return a function as `json_lines` does, of files that are one object with a list `data`."""
 
     def rows(name, stream):
-        content = "".join(line for _, line in decoded(name, stream))
+        content = whole_text(name, stream)
         try:
             found = json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -81,7 +81,7 @@ def last_words(name, stream):
     if first[1].lstrip().startswith(b"{"):
         rows = json_rows(name, lines)
     else:
-        plain = decoded(name, (line for _, line in lines))
+        plain = decode(name, lines)
         rows = ((number, {"text": line}) for number, line in plain if line.strip())
     for number, row in rows:
         if not isinstance(row, Exception):

@@ -4,29 +4,57 @@ Text is UTF-8, with or without a byte order mark. Where a line is no row and tho
 read all the same, the error stands in the place of the row.
 """
 
+import collections
+import contextlib
 import csv
 import gzip
 import json
-import sys
 import zlib
+
+from keras_lm import files
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def undecoded(name, stream):
     """Yield (number, bytes of a line with its ending); `name` is what errors call the file."""
+    with _unpacking(name):
+        for number, line in enumerate(files.lines(stream, name), start=1):
+            yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+
+
+@contextlib.contextmanager
+def _unpacking(name):
     try:
-        for number, line in enumerate(stream, start=1):
-            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} cannot be unpacked: {error}.") from error
 
 
 def decoded(name, stream, errors="strict"):
     """Yield (number, line with its ending); only a line feed ends a line."""
-    for number, line in undecoded(name, stream):
+    return decode(name, undecoded(name, stream), errors)
+
+
+def decode(name, lines, errors="strict"):
+    """Yield (number, line) of undecoded ones."""
+    for number, line in lines:
         try:
             yield number, line.decode("utf-8", errors)
         except UnicodeDecodeError as error:
             raise _not_utf8(name, number, error) from error
+
+
+def whole_text(name, stream, first_line=1):
+    """Return what is left of a file, from its line `first_line` on, as one text."""
+    with _unpacking(name):
+        content = files.whole(stream, name)
+    content = content.removeprefix(BYTE_ORDER_MARK) if first_line == 1 else content
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = first_line + content.count(b"\n", 0, error.start)
+        raise _not_utf8(name, number, error) from error
 
 
 def _not_utf8(name, number, error):
@@ -61,7 +89,7 @@ def json_rows(name, lines):
 
 def csv_rows(name, text, delimiter):
     """Yield (line, fields); the line is that in which the row ends. Blank lines are left out."""
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the module's own limit is 128 KiB
+    csv.field_size_limit(files.LONGEST_LINE)  # the module's own limit is 128 KiB
     reader = csv.reader((line for _, line in text), delimiter=delimiter, strict=True)
     try:
         for fields in reader:
@@ -92,7 +120,7 @@ def wrong_number_of_fields(name, line, fields, expected):
 def table_rows(name, rows):
     """Return `(rows, columns)` of a table's rows with a header: (line, dict), and the names."""
     _, header = next(rows, (0, []))
-    repeated = sorted({column for column in header if header.count(column) > 1})
+    repeated = sorted(column for column, n in collections.Counter(header).items() if n > 1)
     if repeated:
         raise ValueError(f"{name} names the column {repeated[0]!r} twice.")
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.elements import elements
+from keras_lm.elements import check_batch_size, elements
 from keras_lm.tasks import datasets, lengths
 
 # Between its matrix products a batch leaves cores idle, which another one takes.
@@ -117,7 +117,7 @@ def _is_watched():
 def batches_of(columns, batch_size):
     """Yield columns batch by batch; no dataset, at whose end TensorFlow may lose a Ctrl-C."""
     rows = next(iter(columns.values())).shape[0]
-    for start in range(0, rows, batch_size):
+    for start in range(0, rows, check_batch_size(batch_size)):
         yield {name: column[start : start + batch_size] for name, column in columns.items()}
 
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.elements import check_batch_size
 from keras_lm.generation import arguments, continuations
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.generation.streaming import Stream
@@ -110,7 +111,7 @@ class CausalLM(GenerativeTask):
                 `max_new_tokens` leaves no room for a prompt, or the backbone is recurrent and
                 `prompt_lookup` is not 0.
         """
-        arguments.check_batch_size(batch_size)
+        check_batch_size(batch_size)
         arguments.check_search(
             temperature,
             top_k,

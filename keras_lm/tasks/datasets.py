@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.elements import check_batch_size
 from keras_lm.objectives.objective import label_weights
 from keras_lm.tasks import lengths, replicas
 from keras_lm.tasks.user_data import check_names, is_stream, labelled, labels_from_user
@@ -55,7 +56,7 @@ def batches(
             one_batch(task, *_as_tuple(batch), needs_labels=needs_labels) for batch in x
         )
     data = _arrays(task, x, y, sample_weight, needs_labels)
-    batch_size = batch_size or TRAINING_BATCH_SIZE
+    batch_size = TRAINING_BATCH_SIZE if batch_size is None else check_batch_size(batch_size)
     if shuffle:
         counts = task.row_lengths(*data[:2]) if group else None
         dataset = lengths.shuffled_batches(data, batch_size, counts, common_seed(strategy))
@@ -76,7 +77,7 @@ def sorted_batches(
         batched = batches(task, x, y, sample_weight, batch_size, needs_labels=needs_labels)
         return batched, None
     data = _arrays(task, x, y, sample_weight, needs_labels)
-    batch_size = batch_size or 32
+    batch_size = 32 if batch_size is None else check_batch_size(batch_size)
     if task.distribute_strategy.num_replicas_in_sync > 1:  # each has rows of every batch
         order = lengths.longest_first(task, data[0], batch_size)
         dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size)

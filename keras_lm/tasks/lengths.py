@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.elements import check_batch_size
+
 # As many batches are sorted together, in training and of a dataset: more have less padding, but
 # leave less to chance, and are in memory together.
 BATCHES_SORTED = 50
@@ -50,6 +52,7 @@ def _sizes(tokenize, text):
 
 def longest_first(task, columns, batch_size):
     """Return the order (N,) of rows by their tokens, the most first, and else as they are."""
+    check_batch_size(batch_size)
     size = next(iter(columns.values())).shape[0]
     if size <= batch_size:
         return np.arange(size)
@@ -61,6 +64,7 @@ def batches_by_length(task, columns, batch_size):
 
     A batch has `batch_size` rows or, on a CPU, as few as have `MOST_TOKENS`, and one at least.
     """
+    check_batch_size(batch_size)
     size = next(iter(columns.values())).shape[0]
     if size <= 1 or tf.config.list_logical_devices("GPU"):
         order = longest_first(task, columns, batch_size)

@@ -156,7 +156,7 @@ class QuestionAnswerer(ScoredAnswers):
             return replicas.parts(strategy, batches)  # packed by the user
         if isinstance(x, tf.data.Dataset) and batch_size is None:
             batch_size = tf.nest.flatten(next(iter(x)))[0].shape[0]
-        batch_size = batch_size or datasets.TRAINING_BATCH_SIZE
+        batch_size = datasets.TRAINING_BATCH_SIZE if batch_size is None else batch_size
         seed = common_seed(strategy)
         windows = window_batches(batches, batch_size, self.packer, shuffle, group, seed)
         if not datasets.is_stream(x):

@@ -44,5 +44,5 @@ class ScoredAnswers(Task):
         if isinstance(x, tf.data.Dataset) and kwargs.get("steps"):
             x = x.take(kwargs["steps"])
         if self.has_answers(x, y):
-            logs |= self.score(x, y, batch_size or 32, verbose)
+            logs |= self.score(x, y, 32 if batch_size is None else batch_size, verbose)
         return logs if return_dict else list(logs.values())

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.elements import check_batch_size
 from keras_lm.generation import arguments, decoding
 from keras_lm.generation.targets import write
 from keras_lm.layers.masks import IGNORED
@@ -234,7 +235,7 @@ class Seq2SeqLM(Task):
         Raises:
             ValueError: if an argument is out of range or has no effect beside the others.
         """
-        arguments.check_batch_size(batch_size)
+        check_batch_size(batch_size)
         if num_beams is None:
             num_beams = 1 if temperature else self.num_beams
         length_penalty = self.length_penalty if length_penalty is None else length_penalty

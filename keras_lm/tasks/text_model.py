@@ -1,5 +1,7 @@
 """Keras's entry points on raw strings."""
 
+import numbers
+
 import keras
 
 from keras_lm.tasks import datasets, lengths
@@ -162,6 +164,8 @@ class TextModel(StepModel):
         Raises:
             ValueError: if strings or labels have another form; names row and value.
         """
+        if not isinstance(epochs, numbers.Integral) or epochs < 0:
+            raise ValueError(f"epochs={epochs!r} must be an int, 0 or more.")
         x, y = labelled(self, x, y)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = datasets.split(
@@ -174,7 +178,7 @@ class TextModel(StepModel):
             weights = self.prepare_class_weight(class_weight, labels)
             batches = datasets.with_class_weights(batches, weights)
         if validation_data is not None:
-            size = validation_batch_size or batch_size
+            size = batch_size if validation_batch_size is None else validation_batch_size
             steps = kwargs.get("validation_steps")
             validation_data = self.validation_batches(validation_data, size, steps)
         batches = distributed(self.distribute_strategy, batches)

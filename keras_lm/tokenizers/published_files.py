@@ -29,6 +29,8 @@ CLASSES = {
 # Classes that leave it to a tokenizer.json.
 _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 
+from keras_lm import files
+
 
 @contextlib.contextmanager
 def reading(folder):
@@ -48,7 +50,7 @@ def read_json(folder, name):
     if not os.path.isfile(path):
         return {}
     with open(path, "rb") as file:
-        data = file.read()
+        data = files.whole(file, repr(path))
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
@@ -70,7 +72,7 @@ def read_lines(path, argument, remedy):
             f"`{argument}` names the file {os.fspath(path)!r}, which does not exist; {remedy}"
         )
     with open(path, "rb") as file:
-        data = file.read()
+        data = files.whole(file, f"`{argument}` file {os.fspath(path)!r}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

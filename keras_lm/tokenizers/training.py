@@ -9,7 +9,7 @@ import json
 import tensorflow as tf
 
 from keras_lm.elements import elements
-from keras_lm.files import find_files
+from keras_lm.files import find_files, lines
 from keras_lm.optional import require
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
@@ -102,9 +102,9 @@ class _Lines:
     def __iter__(self):
         for path in self.paths:
             opened = gzip.open if path.endswith(".gz") else open
-            with opened(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
-                for line in file:
-                    yield line.rstrip("\r\n")
+            with opened(path, "rb") as file:
+                for line in lines(file, path):
+                    yield line.decode("utf-8", "replace").rstrip("\r\n")
 
 
 class _Texts:

@@ -1,10 +1,13 @@
 """Low-rank adaptation: train small matrices beside the frozen kernels of a pretrained model."""
 
+import numbers
+
 import keras
 
 from keras_lm.training import updates
 
 ATTENTION = ("query_key_value", "query", "key_value")  # whatever a model's attention has of these
+LARGEST_SCALE = 1e6  # of alpha to rank; it is about 1, and float32 ends at 1e38
 FORMAT = "keras_lm.lora.1"
 
 
@@ -37,10 +40,7 @@ def enable_lora(task, rank=8, alpha=None, layers=ATTENTION):
 
     Source: Hu et al. 2021, https://arxiv.org/abs/2106.09685, section 4.
     """
-    if rank < 1:
-        raise ValueError(f"rank={rank}: pass 1 or more.")
-    if alpha is not None and not alpha > 0:
-        raise ValueError(f"alpha={alpha} is not positive.")
+    _check(rank, alpha)
     dense = _dense_layers(task)
     chosen = [layer for layer in dense if layer.name in layers]
     if not chosen:
@@ -99,6 +99,7 @@ def load_lora(task, path):
 
     def shapes(settings):
         found = {}
+        _check(settings["rank"], settings["alpha"])
         for layer in [each for each in _dense_layers(task) if each.name in settings["layers"]]:
             (rows, columns), beside = layer._kernel.shape, layer._kernel.path.removesuffix("kernel")
             found[f"{beside}lora_kernel_a"] = (rows, settings["rank"])
@@ -108,6 +109,17 @@ def load_lora(task, path):
     settings, arrays = updates.load(task, path, FORMAT, "save_lora", _is_learnt, shapes)
     enable_lora(task, settings["rank"], settings["alpha"], settings["layers"])
     updates.assign(task, arrays, _is_learnt)
+
+
+def _check(rank, alpha):
+    """Raise a ValueError if the matrices cannot be made, or would be multiplied beyond bounds."""
+    if not isinstance(rank, numbers.Integral) or rank < 1:
+        raise ValueError(f"rank={rank}: pass 1 or more.")
+    is_number = isinstance(alpha, numbers.Real)
+    if alpha is not None and not (is_number and 0 < alpha <= LARGEST_SCALE * rank):
+        raise ValueError(
+            f"alpha={alpha}: pass a positive number, at most {LARGEST_SCALE} times the rank."
+        )
 
 
 def _is_learnt(path):

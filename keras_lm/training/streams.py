@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.elements import elements
+from keras_lm.elements import check_batch_size, elements
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.epochs import fit_epochs
 
@@ -136,7 +136,7 @@ def fit_sentences(
 def _streams(windows, batch_size):
     """Return windows as (steps, B, S + 1), so that a row continues in the next step."""
     windows = np.stack([window.numpy() for window in elements(windows)] or [np.zeros(1, "int32")])
-    steps = len(windows) // batch_size
+    steps = len(windows) // check_batch_size(batch_size)
     if not steps or windows.shape[1] < 2:
         raise ValueError(
             f"windows has {len(windows)}, which do not fill batch_size={batch_size} streams: give "
@@ -160,7 +160,7 @@ def _strings(sentences, batch_size, name):
     """Return a list or a dataset as an array of bytes."""
     if isinstance(sentences, tf.data.Dataset):
         sentences = [sentence.numpy() for sentence in elements(sentences)]
-    if len(sentences) < batch_size:
+    if len(sentences) < check_batch_size(batch_size):
         raise ValueError(
             f"{name} has {len(sentences)}, which do not fill batch_size={batch_size} streams: give "
             "more, or a lower batch_size."

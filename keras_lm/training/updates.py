@@ -81,20 +81,31 @@ def load(task, path, format, call, is_learnt, shapes):
     """
     path = pathlib.Path(path).expanduser()
     settings, arrays = _read(path, format, call)
-    if settings["backbone"] != digest(task, is_learnt):
+    try:
+        backbone, expected = settings["backbone"], shapes(settings)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is damaged: its settings are {str(settings)[:200]} ({error}). Copy it again."
+        ) from error
+    if backbone != digest(task, is_learnt):
         raise ValueError(
             f"{path} was trained over a backbone with other weights: load it into a task from the "
             "preset or checkpoint that the training began with."
         )
-    expected = {name: tuple(variable.shape) for name, variable in head(task).items()}
-    expected |= shapes(settings)
+    expected |= {name: tuple(variable.shape) for name, variable in head(task).items()}
     found = {name: array.shape for name, array in arrays.items()}
     if found != expected:
         wrong = next(n for n in [*expected, *found] if found.get(n) != expected.get(n))
         raise ValueError(
-            f"{path} is of a {settings['task']} in which {wrong!r} is {found.get(wrong)}, and in "
-            f"this {type(task).__name__} it is {expected.get(wrong)}: make the task as it was."
+            f"{path} is of a {settings.get('task')} in which {wrong!r} is {found.get(wrong)}, and "
+            f"in this {type(task).__name__} it is {expected.get(wrong)}: make the task as it was."
         )
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fV" or not np.isfinite(array).all():
+            raise CheckpointError(
+                f"{path}: {name!r} holds {array.dtype} that are not all finite numbers: the file "
+                "is damaged, or the training failed. Copy it again."
+            )
     return settings, arrays
 
 
@@ -114,7 +125,7 @@ def _read(path, format, call):
             if metadata.get("format") == format:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return json.loads(metadata["settings"]), arrays
-    except (safetensors.SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is damaged or incomplete: {error}. Copy it again."
         ) from error

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.data.own_part import is_own
 from keras_lm.data.packed_windows import label_columns
+from keras_lm.elements import check_batch_size
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.training.checkpointing import TrainingCheckpoint
 from keras_lm.training.distribution import gather, workers_of
@@ -62,6 +63,7 @@ def fit_windows(
         keras_lm.training.fit_windows(task, windows, epochs=3, checkpoint="run.safetensors")
     """
     _check(task, windows)
+    check_batch_size(batch_size)
     if steps is not None and (steps < 1 or epochs != 1):
         raise ValueError(f"epochs={epochs} and steps={steps}: pass one of them, 1 or more.")
     windows, number = _counted(windows)

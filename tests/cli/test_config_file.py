@@ -45,6 +45,12 @@ def test_a_run_is_repeated_by_its_file(run, tiny, rows, write, tmp_path):
         ('epochs = "3"', 'epochs = "3": it must be a whole number'),
         ("epochs = true", "it must be a whole number"),
         ("learning-rate = [1e-4]", "it must be a number"),
+        ("learning-rate = inf", "learning-rate = Infinity: it must be a number, and finite"),
+        ("epochs = 0x" + "f" * 100, "it must be a whole number"),
+        ("epochs = " + "[" * 10_000, "is no TOML file"),
+        ("a" + ".a" * 20 + " = 1", "is no TOML file: it has a key of many parts"),
+        ('x = {"a" . b' + ".'a'" * 20 + " = 1}", "is no TOML file: it has a key of many parts"),
+        ("#" * (2**20 + 1), "is no TOML file: it has more than 1048576 bytes"),
         ("multi-label = 1", "it must be true or false"),
         ("labels = 0", 'it must be a text, in "quotes"'),
         ("epochs = 0", "--epochs': 0 is not in the range x>=1. (It stands in"),
@@ -56,6 +62,14 @@ def test_mistakes_in_a_file_name_it(fail, tiny, rows, write, tmp_path, content, 
     shown = fail("finetune", tiny, rows, "--output", tmp_path / "new", "--config", config)
     assert message in shown
     assert "my.toml" in shown
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_numbers_that_are_none(fail, tiny, rows, tmp_path, number):
+    for option in ("--learning-rate", "--validation-split"):
+        shown = fail("finetune", tiny, rows, "--output", tmp_path / "new", option, number)
+        assert "is not a finite number" in shown or "is not in the range" in shown
+    assert not (tmp_path / "new").exists()
 
 
 def test_recipes(run, fail):

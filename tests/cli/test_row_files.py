@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 
 import click
 import pytest
@@ -72,6 +73,27 @@ def test_damage_is_named_with_its_line(write, name, content, message):
 
 def test_very_long_fields_are_read(write):
     assert len(read(write("a.csv", "text\n" + "x" * 300_000))[0]["text"]) == 300_000
+
+
+def test_lines_and_fields_without_end(write, monkeypatch):
+    monkeypatch.setattr("keras_lm.files.LONGEST_LINE", 1000)
+    packed = gzip.compress(b"text\n" + b"x" * 1001)
+    for name in ("a.txt.gz", "a.csv.gz", "a.jsonl.gz"):
+        with pytest.raises(click.ClickException, match=f"{name}, line 2: longer than 1000 bytes"):
+            read(
+                write(name, packed if name != "a.jsonl.gz" else gzip.compress(b"\n" + b"x" * 1001))
+            )
+    with pytest.raises(click.ClickException, match="line 4: field larger than field limit"):
+        read(write("a.csv", 'text\n"' + ("x" * 900 + "\n") * 3))
+
+
+def test_many_columns(write):
+    header = ",".join(f"c{n}" for n in range(60_000))
+    start = time.monotonic()
+    assert len(read(write("a.csv", f"{header}\n{',' * 59_999}\n"))[0]) == 60_000
+    with pytest.raises(click.ClickException, match="names the column 'c7' twice"):
+        read(write("b.csv", f"{header},c7\n"))
+    assert time.monotonic() - start < 10
 
 
 def columns_of(path, inputs, **given):

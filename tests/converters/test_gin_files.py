@@ -1,5 +1,7 @@
 """What mesh_tensorflow's runs say of themselves."""
 
+import time
+
 import pytest
 
 from keras_lm.converters import CheckpointError
@@ -34,10 +36,24 @@ def test_bindings_and_macros(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "says"), [(b"\xff\xfe", "is not UTF-8"), (b"", "is empty"), (None, "is missing")]
+    ("data", "says"),
+    [
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"", "is empty"),
+        (None, "is missing"),
+        (b"#" * (2**20 + 1), r"x\.gin has 1048577 bytes"),
+    ],
 )
 def test_damaged(tmp_path, data, says):
     if data is not None:
         (tmp_path / "x.gin").write_bytes(data)
     with pytest.raises(CheckpointError, match=says):
         read_gin(tmp_path / "x.gin")
+
+
+@pytest.mark.parametrize("blank", ["\n", " \n", "a\n", "a = \\\n", "\\ "])
+def test_time_is_that_of_the_size(tmp_path, blank):
+    (tmp_path / "x.gin").write_text(blank * 100_000 + "\nx = 1\n")
+    start = time.monotonic()
+    assert read_gin(tmp_path / "x.gin")["x"] == 1
+    assert time.monotonic() - start < 10

@@ -252,6 +252,51 @@ def test_hdf5_holds_its_values_itself(tmp_path, make, message, kind):
         open_checkpoint(tmp_path)
 
 
+def test_hdf5_does_not_unfold_without_end(tmp_path):
+    write(tmp_path, config={"class_name": "BertBackbone"})
+    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
+        dataset = file.create_dataset("a", (2**25,), "f4", chunks=(2**24,), compression="gzip")
+        dataset[:] = np.zeros(2**25, "f4")
+    with pytest.raises(CheckpointError, match="its arrays claim 134217728, which is more"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(1,) * 17, (0, 2**45)])
+def test_shapes_that_no_tensor_has(tmp_path, shape):
+    write(tmp_path, config=BERT)
+    save_file({"a": np.zeros([min(axis, 1) for axis in shape])}, tmp_path / "model.safetensors")
+    path = tmp_path / "model.safetensors"
+    if 0 in shape:
+        content = path.read_bytes()
+        found, new = b"[0,1]", str(list(shape)).replace(" ", "").encode()
+        size = int.from_bytes(content[:8], "little") + len(new) - len(found)
+        path.write_bytes(size.to_bytes(8, "little") + content[8:].replace(found, new))
+    with pytest.raises(CheckpointError, match=r"'a' has .* axes and begins with"):
+        open_checkpoint(tmp_path)
+
+
+def test_more_tensors_than_a_model_has(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_lm.converters.checkpoint.MOST_TENSORS", 2)
+    write(tmp_path, config=BERT)
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="holds 3 tensors"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_json_file_that_is_no_configuration(tmp_path):
+    with (tmp_path / "keras_lm.json").open("wb") as file:
+        file.truncate(2**28)
+    with pytest.raises(CheckpointError, match=r"keras_lm\.json has 268435456 bytes"):
+        open_checkpoint(tmp_path)
+
+
+def test_messages_quote_no_more_than_can_be_read():
+    error = CheckpointError("model.bin: " + "x" * 10_000 + " Copy it again.")
+    assert len(str(error)) < 1500
+    assert str(error).startswith("model.bin: x")
+    assert str(error).endswith("x Copy it again.")
+
+
 def test_hdf5_follows_no_links_and_reads_compressed_zeros(tmp_path):
     write(tmp_path, config={"class_name": "BertBackbone"})
     with h5py.File(tmp_path / "secret.h5", "w") as file:
@@ -369,6 +414,27 @@ def test_hub_errors(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="could not be fetched"):
         open_checkpoint("hf://not a name")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../x",
+        "a/../b",
+        "/etc",
+        "a/b/c",
+        "",
+        "a/b\0",
+        "a/b@../../x",
+        "a/b@refs/../../x",
+        "a/b@/x",
+    ],
+)
+def test_names_that_lead_elsewhere(monkeypatch, name):
+    """huggingface_hub would look up a revision as a file of its cache, wherever that is."""
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
+    with pytest.raises(CheckpointError, match="is no name of a repository"):
+        open_checkpoint(f"hf://{name}")
 
 
 def test_public_names():

@@ -55,6 +55,16 @@ def pickled(folder):
     np.save(folder / "params_3.npy", np.array([{"any": "code"}]), allow_pickle=True)
 
 
+def zipped(folder):
+    with (folder / "params_3.npy").open("wb") as file:
+        np.savez(file, a=np.zeros(3))
+
+
+def of_negative_length(folder):
+    path = folder / "params_3.npy"
+    path.write_bytes(path.read_bytes().replace(b"(", b"(-", 1))
+
+
 def fewer_shapes(folder):
     shapes = json.loads((folder / SHAPES).read_text())
     (folder / SHAPES).write_text(json.dumps(shapes[:-1]))
@@ -69,6 +79,11 @@ def fewer_shapes(folder):
         (write("params_2.npy", b""), r"params_2\.npy is empty"),
         (write(SHAPES, b"[[1, "), "is not a list of shapes"),
         (write(SHAPES, b"[[1, 2], null]"), "is not a list of shapes"),
+        (write(SHAPES, b"[[1, 2], [-4, -4]]"), r"is not a list of shapes \(-4 is no size"),
+        (write(SHAPES, b"[[1, 2], [1e400]]"), r"is not a list of shapes \(inf is no size"),
+        (write(SHAPES, b"[[1, 2], [4.7]]"), r"is not a list of shapes \(4\.7 is no size"),
+        (zipped, r"params_3\.npy cannot be read as an array"),
+        (of_negative_length, r"params_3\.npy cannot be read as an array"),
         (fewer_shapes, "lists 37 shapes. GPT's are 2 of embeddings and 12 a block"),
         (pickled, r"params_3\.npy cannot be read as an array: .*Python objects"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import ml_dtypes
 import numpy as np
@@ -111,6 +112,28 @@ def test_missing_file(tmp_path, lost):
     (tmp_path / f"bert_model.ckpt{lost}").unlink()
     with pytest.raises(CheckpointError, match=f"{lost}, named by .*, is missing"):
         open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(("number", "message"), [(1, None), (20_000_000, "lacks .*weights_1:")])
+def test_parts_of_a_table(tmp_path, number, message):
+    name = "transformer/symbol_modality_4_3/shared/weights_"
+    parts = {f"{name}0": KERNEL, f"{name}{number}": KERNEL}
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "model.ckpt"),
+        tensor_names=list(parts),
+        shape_and_slices=[""] * 2,
+        tensors=list(parts.values()),
+    )
+    write_config(tmp_path, "hparams.json")
+    start = time.monotonic()
+    if message:
+        with pytest.raises(CheckpointError, match=message):
+            open_checkpoint(tmp_path)
+    else:
+        np.testing.assert_array_equal(
+            open_checkpoint(tmp_path).tensors[name.removesuffix("_")], [*KERNEL, *KERNEL]
+        )
+    assert time.monotonic() - start < 2
 
 
 def test_missing_shard(tmp_path):

@@ -234,6 +234,12 @@ def doubled(depth=64):
         b"\x96" + (2**40).to_bytes(8, "little"),  # a bytearray
         tensor(offset=0).replace(data((2, 2)), doubled()),  # as a shape
         data(10**5000),
+        data(dict.fromkeys((i, i) for i in range(1001))),  # tuples may all have the same hash
+        b"]" + b"".join(b"}" + data((i, i)) + b"K\x01sa" for i in range(1001)),  # in many dicts
+        # Copied as often as a pickle likes.
+        data([0] * 1100) + b"q\x010" + call(named("torch", "Size"), b"h\x01") * 1000,
+        data([0] * 1100) + b"q\x010" + call(named("builtins", "set"), b"h\x01") * 1000,
+        b"(" + data([0] * 1100) + b"q\x01" + call(named("torch", "device"), b"h\x01") * 1000,
         b"Ir\xff\xff\xff\x7f",  # a place in the memo
     ],
 )
@@ -258,6 +264,7 @@ def test_small_pickles_take_no_time(tmp_path, program):
     "places",
     [
         {"offset": 1},
+        {"shape": (2**20 + 1,), "strides": (0,)},
         {"offset": -1},
         {"shape": (3, 2)},
         {"shape": (2, 3), "strides": (3, 1)},
@@ -328,3 +335,13 @@ def test_no_state_dict_and_a_file_that_shrinks(tmp_path):
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(CheckpointError, match="shorter since it was opened"):
         [read() for _, read in tensors.values()]
+
+
+def test_containers_of_a_checkpoint_are_copied(tmp_path):
+    """As many as a large one has: they are not what the bounds are for."""
+    items = data([[f"w{i}", None] for i in range(5000)])
+    copied = call(named("collections", "OrderedDict"), items)
+    path = write_zip(
+        tmp_path / "a.bin", b"}" + data("w") + tensor() + b"s" + data("x") + copied + b"s"
+    )
+    assert list(read_torch(path)) == ["w"]

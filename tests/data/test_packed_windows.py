@@ -123,6 +123,20 @@ def test_documents_of_files(tmp_path):
         data.read_documents(patterns, document="page")
 
 
+@pytest.mark.parametrize("document", ["line", "block", "file"])
+def test_documents_without_end(tmp_path, monkeypatch, document):
+    monkeypatch.setattr("keras_lm.files.LONGEST_LINE", 1000)
+    monkeypatch.setattr("keras_lm.data.documents.LARGEST_DOCUMENT", 1500)
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress((b"x" * 900 + b"\n") * 2))
+    where = {"line": "line 4: longer", "block": "line 2: the block is longer", "file": "holds more"}
+    if document == "line":
+        assert lists(data.read_documents(path)) == [b"x" * 900] * 2
+        path.write_bytes(gzip.compress((b"x" * 900 + b"\r\n") * 3 + b"x" * 1001))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"a\.txt\.gz.*{where[document]}"):
+        lists(data.read_documents(path, document))
+
+
 @pytest.mark.eager
 def test_bad_arguments(tokenizer):
     with pytest.raises(ValueError, match="sequence_length=0"):
@@ -234,3 +248,62 @@ def test_damage_is_found_before_training(tokenizer, shards):
         data.read_token_shards(folder)
     with pytest.raises(FileNotFoundError, match=r"has no tokens\.json"):
         data.read_token_shards(folder.parent)
+
+
+def edit_index(folder, **changes):
+    index = json.loads((folder / "tokens.json").read_text())
+    shard = {name: changes.pop(name) for name in ("name", "windows", "bytes") if name in changes}
+    index["shards"][0] |= shard
+    (folder / "tokens.json").write_text(json.dumps(index | changes))
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "../tokens/tokens-00000-of-00003.tfrecord"},
+        {"name": "/etc/passwd"},
+        {"name": "..\\x"},
+        {"name": None},
+        {"windows": 10**15},
+        {"windows": "5"},
+        {"bytes": None},
+        {"columns": {"token_ids": [10**12]}},
+        {"columns": {"token_ids": [-1]}},
+        {"columns": {}},
+        {"columns": ["token_ids"]},
+        {"shards": None},
+        {"shards": ["x"]},
+        {"sequence_length": "x"},
+        {"vocabulary_sha256": None},
+    ],
+)
+def test_an_index_that_cannot_be(shards, changes):
+    folder, _ = shards
+    edit_index(folder, **changes)
+    with pytest.raises(ValueError, match=r"tokens\.json is damaged: .*opy the folder again"):
+        data.read_token_shards(folder)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("content", ["[]", "null", "[" * 100_000, '{"format_version": 1,'])
+def test_an_index_that_is_none(shards, content):
+    folder, _ = shards
+    (folder / "tokens.json").write_text(content)
+    with pytest.raises(ValueError, match=r"tokens\.json is damaged"):
+        data.read_token_shards(folder)
+
+
+@pytest.mark.parametrize("token", [-3, 257, 2**40])
+def test_tokens_of_no_vocabulary(tokenizer, shards, token):
+    folder, _ = shards
+    size = tokenizer.vocabulary_size
+    path = folder / "tokens-00000-of-00003.tfrecord"
+    ids = tf.train.Feature(int64_list=tf.train.Int64List(value=[token] * (S + 1)))
+    example = tf.train.Example(features=tf.train.Features(feature={"token_ids": ids}))
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(example.SerializeToString())
+    edit_index(folder, windows=1, bytes=path.stat().st_size, vocabulary_size=min(size, 257))
+    windows = data.read_token_shards(folder, verify=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="holds a token that is none of 257"):
+        lists(windows)

@@ -1,6 +1,8 @@
 """Corpora by Apache Beam: the rows of the direct path, without duplicates, whatever happens."""
 
+import errno
 import json
+import os
 import random
 import shutil
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm import data
+from keras_lm import data, files
 from keras_lm.models import BertBackbone
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
 from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES
@@ -234,3 +236,25 @@ def test_one_process_and_several_write_the_same(prepare):
     one = prepare("one")[1]
     flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     assert prepare("two", flags=flags)[1] == one
+
+
+def test_one_process_at_a_time(prepare, tmp_path):
+    lock = files.take(tmp_path / "new.unfinished")
+    with pytest.raises(FileExistsError, match=rf"new\.unfinished is .* by process {os.getpid()}"):
+        prepare("new")
+    os.close(lock)
+    _, content = prepare("new")
+    assert files.HOLDER not in content
+    assert not (tmp_path / "new.unfinished").exists()
+
+
+def test_a_full_disk_is_named_and_leaves_the_folder_to_others(prepare, monkeypatch, tmp_path):
+    def full(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_lm.data.shards.write_records", full)
+        with pytest.raises(OSError, match=r"The disk is full.*new\.unfinished") as error:
+            prepare("new")
+        assert error.value.errno == errno.ENOSPC
+    prepare("new")

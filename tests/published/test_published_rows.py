@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 
 import pytest
 
@@ -528,3 +529,36 @@ def test_folders_and_packed_files(write):
 def test_damage_is_named_with_file_and_line(write, name, content, message):
     with pytest.raises(ValueError, match=message):
         read_published(write(content), name)
+
+
+OPEN = ["|".join(f"({n}" for n in range(5000)), "|".join(f"{n})" for n in range(5000))]
+
+
+@pytest.mark.parametrize("cells", [OPEN, ["(0)"] * 10_000])
+def test_time_is_that_of_the_mentions(tmp_path, cells):
+    lines = "".join(f"a 0 {n} w NN * - - - - * {cell}\n" for n, cell in enumerate(cells))
+    path = tmp_path / "a.conll"
+    path.write_text(f"#begin document (a); part 000\n{lines}#end document\n")
+    start = time.monotonic()
+    (clusters,) = read_published(path, "ontonotes-coref").labels
+    assert sum(map(len, clusters)) == (5000 if cells is OPEN else 10_000)
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("kind, name", [("squad", "a.json.gz"), ("mnli", "a.jsonl.gz")])
+def test_what_unfolds_without_end(tmp_path, monkeypatch, kind, name):
+    monkeypatch.setattr("keras_lm.files.LONGEST_LINE", 1000)
+    monkeypatch.setattr("keras_lm.files.LARGEST_CONTENT", 1000)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"{" + b" " * 1000 + b"}\n"))
+    with pytest.raises(ValueError, match=f"{name}.*(longer|more) than 1000 bytes"):
+        read_published(path, kind)
+
+
+def test_answers_that_are_no_list(tmp_path):
+    question = {"question": "who?", "answers": 7}
+    article = {"paragraphs": [{"context": "Ada sings.", "qas": [question]}]}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [article]}))
+    with pytest.raises(ValueError, match=r"qas\[0\]: 'answers' is int, not list"):
+        read_published(path, "squad")

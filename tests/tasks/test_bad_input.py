@@ -268,3 +268,33 @@ def test_vectors_a_token_have_no_classifier(make):
     extractor = make(FeatureExtractor, pooling="none")
     with pytest.raises(ValueError, match="pooling='none'"):
         make(TextClassifier, extractor, num_classes=2)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], lowercase=True)
+    backbone = BertBackbone(5, num_layers=1, num_heads=2, hidden_dim=4, intermediate_dim=4)
+    return TextClassifier(backbone, tokenizer=tokenizer, num_classes=2)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("size", [0, -1])
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict", "classify"])
+def test_batches_without_rows(classifier, method, size):
+    arguments = (["a", "b"], [0, 1])[: 2 if method in ("fit", "evaluate") else 1]
+    with pytest.raises(ValueError, match=f"batch_size={size} must be an int, 1 or more"):
+        getattr(classifier, method)(*arguments, batch_size=size, verbose=0)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("arguments", [{"epochs": -5}, {"epochs": float("nan")}])
+def test_runs_without_an_end(classifier, arguments):
+    with pytest.raises(ValueError, match=r"epochs=.* must be an int, 0 or more"):
+        classifier.fit(["a", "b"], [0, 1], **arguments, verbose=0)
+
+
+@pytest.mark.eager
+def test_validation_batches_without_rows(classifier):
+    data = (["a", "b"], [0, 1])
+    with pytest.raises(ValueError, match="batch_size=0 must be"):
+        classifier.fit(*data, validation_data=data, validation_batch_size=0, verbose=0)

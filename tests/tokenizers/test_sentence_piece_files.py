@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from keras_lm.tokenizers import SentencePieceTokenizer
@@ -217,4 +218,42 @@ def test_an_entry_stands_twice(folder):
     model = Model.FromString(path.read_bytes())
     model.pieces.append(model.pieces[50])
     with pytest.raises(ValueError, match="twice"):
+        SentencePieceTokenizer(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "piece, message",
+    [
+        ({"piece": "a" * 1001}, "piece 3 has 1001 bytes"),
+        ({"piece": ""}, "piece 3 has 0 bytes"),
+        ({"score": float("nan")}, "the score nan"),
+    ],
+)
+def test_pieces_that_end_the_process(folder, piece, message):
+    path = folder("t5") / "spiece.model"
+    model = Model.FromString(path.read_bytes())
+    for name, value in piece.items():
+        setattr(model.pieces[3], name, value)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match=rf"spiece\.model.*{message}"):
+        SentencePieceTokenizer.from_files(path.parent)
+
+
+def first_node_beyond(units, texts):
+    units[0] |= 0xFFFFF << 10
+    return units, texts
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [first_node_beyond, lambda units, texts: (units, texts[:-1] + b"x" * 1001 + b"\0")],
+)
+def test_tables_that_unfold_or_end_the_process(folder, damage):
+    model = Model.FromString((folder("t5") / "spiece.model").read_bytes())
+    table = model.normalizer_spec.precompiled_charsmap
+    size = int.from_bytes(table[:4], "little")
+    units = np.frombuffer(table[4 : 4 + size], "<u4").copy()
+    units, texts = damage(units, table[4 + size :])
+    model.normalizer_spec.precompiled_charsmap = table[:4] + units.tobytes() + texts
+    with pytest.raises(ValueError, match="damaged table of characters"):
         SentencePieceTokenizer(model.SerializeToString())

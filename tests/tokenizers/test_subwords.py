@@ -187,5 +187,7 @@ def test_words_begin_after_the_ends_of_runs(tokenizer_of):
 def test_errors():
     with pytest.raises(ValueError, match="holds the end of a line"):
         SubwordTokenizer(["<pad>", "<EOS>", "a\n"])
+    with pytest.raises(ValueError, match=r"`vocabulary` cannot be searched for: .*max supported"):
+        SubwordTokenizer(["<pad>", "<EOS>", "a" * 257])
     with pytest.raises(FileNotFoundError, match="`vocabulary` names the file"):
         SubwordTokenizer("no/such/file")

@@ -1,8 +1,12 @@
 """Low-rank adaptation: what trains, what is saved, and what is refused."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
+import safetensors
+from safetensors.numpy import save_file
 
 from keras_lm.converters import CheckpointError
 from keras_lm.models import BertBackbone, GPT2Backbone, LSTMBackbone
@@ -121,7 +125,10 @@ def test_what_does_not_fit_is_refused(trained, tmp_path):
     ("arguments", "message"),
     [
         ({"rank": 0}, "rank=0"),
+        ({"rank": "2"}, "rank=2"),
         ({"alpha": -1}, "alpha=-1"),
+        ({"alpha": float("nan")}, "alpha=nan"),
+        ({"alpha": 1e300}, "alpha=1e\\+300: pass a positive number, at most"),
         ({"layers": ["queries"]}, "intermediate"),
     ],
 )
@@ -144,3 +151,39 @@ def test_after_training_it_asks_to_compile():
     task.compile()
     enable_lora(task)
     task.fit(TEXTS, LABELS, verbose=0)
+
+
+def changed(path, new, settings=None, number=None):
+    """Write a file of an update with other settings or numbers."""
+    with safetensors.safe_open(path, framework="numpy") as file:
+        metadata, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if settings is not None:
+        known = json.loads(metadata["settings"])
+        known = known | settings if isinstance(settings, dict) else None
+        metadata["settings"] = json.dumps(known) if known else settings
+    if number is not None:
+        name = next(name for name in arrays if "lora" in name)
+        arrays[name].flat[0] = number
+    save_file(arrays, new, metadata=metadata)
+    return new
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"settings": {"alpha": 1e300}}, "alpha=1e"),
+        ({"settings": {"rank": 10**12}}, "in which .*lora_kernel_a"),
+        ({"settings": {"rank": "2"}}, "settings are"),
+        ({"settings": {"layers": None}}, "settings are"),
+        ({"settings": "[1]"}, "settings are"),
+        ({"settings": "null"}, "settings are"),
+        ({"settings": "[" * 100_000}, "is damaged or incomplete"),
+        ({"number": np.nan}, "lora_kernel_a' holds float32 that are not all finite"),
+    ],
+)
+def test_files_that_would_answer_nan(trained, tmp_path, change, message):
+    path = changed(trained[1], tmp_path / "new.safetensors", **change)
+    task = make()
+    with pytest.raises(ValueError, match=rf"new\.safetensors.*{message}"):
+        load_lora(task, path)
+    assert not any("lora" in variable.path for variable in task.weights)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from keras_lm.cli.finite import Float
+
 MARKER = "keras_lm_demo.json"
 
 # module → how to install it
@@ -31,7 +33,7 @@ REQUIRED = {
 )
 @click.option("--epochs", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
-@click.option("--learning-rate", type=float, default=1e-4, show_default=True, help="At its peak.")
+@click.option("--learning-rate", type=Float(), default=1e-4, show_default=True, help="At its peak.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Split and order.")
 @click.option(
     "--train-examples",

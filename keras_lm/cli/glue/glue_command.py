@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.glue.glue_board import Board, Setting
 from keras_lm.cli.glue.glue_published import ScoredRow
 from keras_lm.cli.glue.glue_report import pack_answers, write_report
@@ -83,7 +84,7 @@ def parse_name(ctx, param, value):
 @click.option("--batch-size", type=click.IntRange(1), help="[default: 32]")
 @click.option(
     "--learning-rate",
-    type=click.FloatRange(0, min_open=True),
+    type=FloatRange(0, min_open=True),
     help="At its peak.  [default: by the model's width, 5e-5 for BERT-base]",
 )
 @click.option(

@@ -38,7 +38,7 @@ LABEL = 0xFF
 BLOCK = 256
 UNUSED = -1
 # Many times what any table has.
-MAX_KEY_BYTES, MAX_NODES = 1000, 1_000_000
+MAX_KEY_BYTES, MAX_NODES, MAX_TEXT_BYTES = 1000, 1_000_000, 1000
 DAMAGED = (
     "`model` holds a damaged table of characters (precompiled_charsmap); copy the published file "
     "again, in binary form."
@@ -111,6 +111,26 @@ def _lower(text):
     return "".join(map(str.lower, text))
 
 
+def check_charsmap(charsmap):
+    """Raise a ValueError if SentencePiece would read beyond a table, or make long texts of it."""
+    units, texts = _parts(charsmap)
+    places = np.arange(len(units), dtype=np.int64)
+    bases = places ^ (units >> 10 << ((units & 0x200) >> 6)).astype(np.int64)
+    is_node = (units & IS_VALUE) == 0
+    ends = np.flatnonzero(np.frombuffer(texts + b"\0", np.uint8) == 0)
+    longest = np.diff(ends, prepend=-1).max()
+    if (bases[is_node] >= max(len(units), BLOCK)).any() or longest > MAX_TEXT_BYTES:
+        raise ValueError(DAMAGED)
+
+
+def _parts(charsmap):
+    """Return the units of a table, uint32, and its texts, bytes; ValueError if it is cut off."""
+    size = struct.unpack_from("<I", charsmap)[0] if len(charsmap) > 4 else 0
+    if size % 4 or size + 4 > max(len(charsmap), 4):
+        raise ValueError(DAMAGED)
+    return np.frombuffer(charsmap[4 : 4 + size], "<u4"), charsmap[4 + size :]
+
+
 @functools.lru_cache(maxsize=8)
 def compose(charsmap, prepare):
     """Return the rules for `prepare` and then `charsmap`, bytes; ValueError if it is damaged."""
@@ -158,14 +178,12 @@ class Table:
     """A `precompiled_charsmap`: looked up as it is, and written with changes."""
 
     def __init__(self, charsmap):
-        size = struct.unpack_from("<I", charsmap)[0] if len(charsmap) > 4 else 0
-        if size % 4 or size + 4 > max(len(charsmap), 4):
-            raise ValueError(DAMAGED)
-        units = np.frombuffer(charsmap, "<u4", size // 4, 4) if size else np.zeros(1, "<u4")
+        units, texts = _parts(charsmap)
+        units = units if len(units) else np.zeros(1, "<u4")
         blocks = -(-len(units) // BLOCK)
         units = np.pad(units, (0, blocks * BLOCK - len(units)))
         self._units = units.tolist()
-        self._texts = bytearray(charsmap[4 + size :])
+        self._texts = bytearray(texts)
         if not self._texts.endswith(b"\0"):
             self._texts += b"\0"
         # Where children are → a dict from label to child.
@@ -186,7 +204,7 @@ class Table:
             if self.apply("\u1100\u1161") == "\uac00":
                 self.left_out = HANGUL
             self._read()
-        except (IndexError, UnicodeDecodeError) as error:
+        except (IndexError, ValueError) as error:
             raise ValueError(DAMAGED) from error
 
     # Looking up
@@ -206,7 +224,7 @@ class Table:
         return self._text_at(self._units[self._base(node)] & (IS_VALUE - 1))
 
     def _text_at(self, start):
-        return self._texts[start : self._texts.index(0, start)].decode()
+        return self._texts[start : self._texts.index(0, start, start + MAX_TEXT_BYTES + 1)].decode()
 
     def apply(self, text):
         if text in self.rules:

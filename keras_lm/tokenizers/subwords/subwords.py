@@ -4,13 +4,12 @@ import os
 import pathlib
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from keras_lm.tokenizers import published_files, ragged, unicode_ranges
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer
 from keras_lm.tokenizers.unicode_ranges import character_class
-from keras_lm.tokenizers.wordpiece.bert_text import where_not
+from keras_lm.tokenizers.wordpiece.bert_text import make_matcher, where_not
 
 ROLES = ("pad", "eos")
 FILES = ("*.subwords", "vocab.*.[0-9]*")  # as the program names them, and as it did at first
@@ -92,7 +91,7 @@ class SubwordTokenizer(Tokenizer):
             for i, entry in enumerate(entries)
         ]
         with tf.init_scope():
-            matcher = tf_text.FastWordpieceTokenizer(
+            matcher = make_matcher(
                 [*words, *(WITHIN + word for word in words), UNKNOWN],
                 suffix_indicator=WITHIN,
                 max_bytes_per_word=MAX_INT,

@@ -6,6 +6,8 @@ import tensorflow_text as tf_text
 from keras_lm.tokenizers import unicode_ranges
 from keras_lm.tokenizers.unicode_ranges import character_class
 
+MOST_WORDS = 2**19  # that are searched for: ten times what there is, and it takes seconds
+
 # Unicode noncharacters. Cleaning drops them from text, so that they can serve as sentinels that no
 # text contains.
 SENTINELS = r"\x{FDD0}-\x{FDEF}"
@@ -44,3 +46,16 @@ def visible_lengths(characters, clean, unit="BYTE"):
     different, which = tf.unique(characters.values)
     left = tf.strings.regex_replace(clean(different), f"[{SPACES}]+", "")
     return tf.gather(tf.cast(tf.strings.length(left, unit), tf.int64), which)
+
+
+def make_matcher(words, **options):
+    """Return TF Text's matcher of words; ValueError if it cannot hold them."""
+    if len(words) > MOST_WORDS:
+        raise ValueError(
+            f"`vocabulary` makes {len(words)} words to search for, and {MOST_WORDS} are the most: "
+            "pass the vocabulary of a published model, or learn a smaller one."
+        )
+    try:
+        return tf_text.FastWordpieceTokenizer(words, **options)
+    except RuntimeError as error:
+        raise ValueError(f"`vocabulary` cannot be searched for: {str(error)[:200]}") from error

@@ -5,13 +5,18 @@ import re
 import types
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from keras_lm.tokenizers import offsets, published_files, ragged, unicode_ranges
 from keras_lm.tokenizers.offsets import valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
 from keras_lm.tokenizers.wordpiece import bert_text, wordpiece_files
-from keras_lm.tokenizers.wordpiece.bert_text import DROPPED, SENTINELS, WORD_ENDS, where_not
+from keras_lm.tokenizers.wordpiece.bert_text import (
+    DROPPED,
+    SENTINELS,
+    WORD_ENDS,
+    make_matcher,
+    where_not,
+)
 from keras_lm.tokenizers.wordpiece.wordpiece_lite import LiteWordPiece
 
 LONG_WORD = "\ufdda"  # before a word; in no vocabulary, hence the word is one unknown token
@@ -119,7 +124,7 @@ class WordPieceTokenizer(Tokenizer):
             lite=None,  # made when a `.tflite` needs it
         )
         with tf.init_scope():
-            matcher = tf_text.FastWordpieceTokenizer(
+            matcher = make_matcher(
                 words,
                 # Long words are found in characters while cleaning; four bytes are the most. Names
                 # of three bytes a digit have to fit, too.

@@ -8,6 +8,7 @@ import pathlib
 
 import tensorflow as tf
 
+from keras_lm import files
 from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
@@ -292,7 +293,7 @@ def _read(path):
 
 def _read_list(path):
     with open(path, "rb") as file:
-        data = file.read()
+        data = files.whole(file, f"`vocabulary` file {path!r}")
     if path.endswith(".json"):
         return json.loads(data)
     if path.endswith(".pkl"):
