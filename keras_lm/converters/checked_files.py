@@ -11,10 +11,11 @@ LONGEST_MESSAGE = 1400
 class CheckpointError(ValueError):
     """A checkpoint cannot be read; the message names the file, what is wrong and the remedy."""
 
-    def __init__(self, message=""):
-        if len(message) > LONGEST_MESSAGE:  # it quotes the file
-            message = f"{message[: LONGEST_MESSAGE - 400]} … {message[-300:]}"
-        super().__init__(message)
+    def __str__(self):
+        message = super().__str__()
+        if len(message) <= LONGEST_MESSAGE:
+            return message
+        return f"{message[: LONGEST_MESSAGE - 400]} … {message[-300:]}"  # it quotes the file
 
 
 def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:

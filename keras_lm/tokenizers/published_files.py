@@ -5,6 +5,8 @@ import json
 import os
 import re
 
+from keras_lm import files
+
 _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 _ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
 _T5 = ("$A:0 </s>:0", "$A:0 </s>:0 $B:0 </s>:0")
@@ -28,8 +30,6 @@ CLASSES = {
 }
 # Classes that leave it to a tokenizer.json.
 _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
-
-from keras_lm import files
 
 
 @contextlib.contextmanager
