@@ -65,6 +65,20 @@ def read_json(folder, name):
     return value
 
 
+def read_tokenizer(folder):
+    """Return what a folder's tokenizer.json holds; an empty dict if there is no such file.
+
+    Older files leave out the type of the model, which its parts show.
+    """
+    tokenizer = read_json(folder, "tokenizer.json")
+    model = tokenizer.get("model")
+    if isinstance(model, dict) and "type" not in model and "vocab" in model:
+        is_unigram = isinstance(model["vocab"], list)
+        kind = "BPE" if "merges" in model else "Unigram" if is_unigram else "WordPiece"
+        tokenizer["model"] = {"type": kind, **model}
+    return tokenizer
+
+
 def read_lines(path, argument, remedy):
     """Return the lines of a UTF-8 file that the user passed as `argument`."""
     if not os.path.isfile(path):

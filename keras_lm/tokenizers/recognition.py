@@ -4,7 +4,7 @@ import os
 
 from keras_lm.registry import TOKENIZERS
 from keras_lm.tokenizers import published_files
-from keras_lm.tokenizers.published_files import CLASSES, read_json
+from keras_lm.tokenizers.published_files import CLASSES
 
 
 def kind_of(folder, usual):
@@ -22,7 +22,7 @@ def kind_of(folder, usual):
         name = published_files.stated_class(folder)
         if name in CLASSES:
             return CLASSES[name][0]
-        kind = _kind_of_model(read_json(folder, "tokenizer.json"))
+        kind = _kind_of_model(published_files.read_tokenizer(folder))
     if kind is not None:
         return kind
     if name is not None:

@@ -65,6 +65,10 @@ def test_kind(folder, names, settings, usual, expected):
         ({"type": "BPE"}, {"type": "Metaspace"}, "SentencePieceTokenizer"),
         ({"type": "BPE", "end_of_word_suffix": "</w>"}, None, "GPTTokenizer"),
         ({"type": "WordLevel"}, None, "WordPieceTokenizer"),
+        # Older files leave the type out.
+        ({"vocab": {"a": 0}, "merges": []}, {"type": "ByteLevel"}, "BytePairTokenizer"),
+        ({"vocab": [["a", 0.0]]}, {"type": "Metaspace"}, "SentencePieceTokenizer"),
+        ({"vocab": {"a": 0}}, {"type": "BertPreTokenizer"}, "WordPieceTokenizer"),
     ],
 )
 def test_kind_by_a_tokenizer_json(folder, model, splitter, expected):

@@ -151,7 +151,7 @@ def write(folder, ids, merges):
 
 def read_folder(folder, end, who):
     """Return entries, merges and settings of a folder with a BPE whose words end in `end`."""
-    tokenizer = read_json(folder, "tokenizer.json")
+    tokenizer = published_files.read_tokenizer(folder)
     config = read_json(folder, "tokenizer_config.json")
     vocabulary, merges, path = _vocabulary_and_merges(folder, tokenizer)
     if any(token.endswith(END) for token in vocabulary) != bool(end):

@@ -98,7 +98,7 @@ NAMES = {
 def read_folder(folder, family, usual_family):
     """Return a folder's model as bytes, and settings; see `SentencePieceTokenizer.from_files`."""
     config = published_files.read_json(folder, "tokenizer_config.json")
-    tokenizer = published_files.read_json(folder, "tokenizer.json")
+    tokenizer = published_files.read_tokenizer(folder)
     path, data, settings = _read_model(folder, family, usual_family, config, tokenizer)
     pieces = parse_model(data, repr(path)).pieces
 

@@ -31,7 +31,7 @@ VOCABULARY_FILES = (
 def read_folder(folder):
     """Return the entries and the settings of a folder, as arguments for `WordPieceTokenizer`."""
     config = read_json(folder, "tokenizer_config.json")
-    tokenizer = read_json(folder, "tokenizer.json")
+    tokenizer = published_files.read_tokenizer(folder)
     paths = [os.path.join(folder, name) for name in VOCABULARY_FILES]
     path = next((path for path in paths if os.path.isfile(path)), None)
     if path:
