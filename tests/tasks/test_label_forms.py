@@ -448,6 +448,16 @@ def test_words_in_a_dataset(make):
     assert found == pytest.approx(on_batch(task, WORDS, OF_WORDS), rel=1e-4)
 
 
+def test_numbers_of_words_in_a_dataset(make):
+    task = make(TokenClassifier, num_classes=3)
+    numbers = task.prepare_label_tensor(tf.ragged.constant(OF_WORDS, tf.int64))
+    assert numbers.to_list() == OF_WORDS and numbers.dtype == tf.int32
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no class: they count from 0 to 2"):
+        task.prepare_label_tensor(tf.ragged.constant([[0, 3]]))
+    with pytest.raises(ValueError, match=r"labels has shape \(1, 2, 4\), but num_classes=3"):
+        task.prepare_label_tensor(tf.ones((1, 2, 4)))
+
+
 def test_soft_labels_of_words(make):
     soft = [[[0.7, 0.2, 0.1] for _ in row] for row in WORDS]
     task = make(TokenClassifier, "categorical", num_classes=3)
