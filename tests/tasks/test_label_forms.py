@@ -264,8 +264,9 @@ def test_class_weights_and_sample_weights(classifier, packed, logits, loss):
     number = trained(NUMBERS)
     assert trained(ONE_HOT) == pytest.approx(number, rel=1e-4)
     for labels in (np.array(NUMBERS), SOFT):
-        x, y, weight = weigh_classes(of_class.astype("float32").tolist(), packed, labels, own)
-        assert x is packed and y.shape == labels.shape and weight.shape == (8,)
+        for given in (own, own[:, np.newaxis]):
+            x, y, weight = weigh_classes(of_class.tolist(), packed, labels, given)
+            assert x is packed and y.shape == labels.shape and weight.shape == (8,)
 
 
 def test_balanced(classifier):
