@@ -20,7 +20,7 @@ def _answers_of_row(label, row):
     if isinstance(label, (list, tuple, np.ndarray)):
         answers = list(label)
     elif isinstance(label, dict) and isinstance(label.get("text"), (list, tuple, np.ndarray)):
-        starts = label.get("start")
+        starts = _start_in(label)
         if not isinstance(starts, (list, tuple, np.ndarray)) or len(starts) != len(label["text"]):
             raise ValueError(f"labels[{row}]={label!r}: its texts need as many starts.")
         pairs = zip(label["text"], starts, strict=True)
@@ -29,13 +29,13 @@ def _answers_of_row(label, row):
         answers = [label]
     found = []
     for answer in answers:
-        is_dict = isinstance(answer, dict) and {"text", "start"} <= set(answer)
-        if not is_dict or not isinstance(answer["text"], (str, bytes)):
+        is_dict = isinstance(answer, dict) and isinstance(answer.get("text"), (str, bytes))
+        if not is_dict or {"start", "answer_start"}.isdisjoint(answer):
             raise ValueError(
                 f"labels[{row}]={label!r}: pass {EXAMPLE}, a list of such answers, or None for a "
                 "question without one."
             )
-        text, start = answer["text"], answer["start"]
+        text, start = answer["text"], _start_in(answer)
         text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         if text and (not isinstance(start, (int, np.integer)) or start < 0):
             raise ValueError(
@@ -45,6 +45,11 @@ def _answers_of_row(label, row):
         if text:
             found.append((text, int(start)))
     return found
+
+
+def _start_in(answer):
+    """Return what an answer has as its start, which SQuAD calls `answer_start`."""
+    return answer.get("start", answer.get("answer_start"))
 
 
 def check_places(answers, questions, contexts):

@@ -80,7 +80,7 @@ def takes_numbers(loss):
     if isinstance(loss, MeanLoss):
         return True
     name = _name_in_keras(loss)
-    return name and name in OF_NUMBERS
+    return None if name is None else name in OF_NUMBERS
 
 
 def warn_of_probabilities(loss):
@@ -109,8 +109,8 @@ def _name_in_keras(loss):
     if isinstance(loss, str) and loss not in ("auto", "crossentropy", "ce"):
         loss = keras.losses.get(loss)
     function = getattr(loss, "fn", loss)  # also of a subclass of Keras's
-    name = getattr(function, "__name__", "")
-    return name if getattr(keras.losses, name, None) is function else None
+    name = getattr(function, "__name__", None)
+    return name if name and getattr(keras.losses, name, None) is function else None
 
 
 def without_last_axis(labels, num_classes=None):

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
-from keras_lm.objectives.objective import label_weights
+from keras_lm.objectives import IGNORED
 from keras_lm.tasks import lengths, replicas
 from keras_lm.tasks.user_data import check_names, is_stream, labelled, labels_from_user
 from keras_lm.training.distribution import common_seed, gather
@@ -111,12 +111,21 @@ def weigh_classes(weights, x, labels=None, sample_weight=None):
     soft, with an axis more, which weigh the mean of their classes. `sample_weight`, (B,) or for
     each label, is multiplied in.
     """
+    # In TensorFlow, whatever Keras's backend is: this is a part of `tf.data`.
     labels, weights = tf.convert_to_tensor(labels), tf.constant(weights)
     if labels.dtype.is_floating:
         of_class = tf.linalg.matvec(labels, weights)
-        return x, labels, label_weights(tf.zeros_like(of_class), sample_weight) * of_class
-    of_class = tf.gather(weights, tf.maximum(labels, 0))
-    return x, labels, of_class * label_weights(labels, sample_weight)
+    else:
+        known = tf.cast(labels != IGNORED, tf.float32)
+        of_class = known * tf.gather(weights, tf.maximum(labels, 0))
+    if sample_weight is None:
+        return x, labels, of_class
+    sample_weight = tf.cast(sample_weight, tf.float32)
+    if sample_weight.shape.rank > of_class.shape.rank:  # (B, 1)
+        sample_weight = sample_weight[..., 0]
+    elif sample_weight.shape.rank < of_class.shape.rank:  # of texts, for words
+        sample_weight = sample_weight[:, tf.newaxis]
+    return x, labels, of_class * sample_weight
 
 
 def validation_batches(task, data, batch_size, steps=None):

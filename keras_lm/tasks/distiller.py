@@ -18,7 +18,7 @@ from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
-from keras_lm.tasks.user_data import LABELS, labelled, labels_from_user, names_in_table
+from keras_lm.tasks.user_data import label_column, labelled, labels_from_user
 from keras_lm.training import AdamW, schedules
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
@@ -174,7 +174,7 @@ class Distiller(StepModel):
             ValueError: if `x` comes in batches or packed, or as `Task.fit` does.
         """
         student = self.student
-        if names_in_table(x) is not None and set(LABELS) & set(names_in_table(x)):
+        if label_column(student, x):
             x, y = labelled(student, x, y)
         if datasets.is_stream(x) or student.is_packed(x) or self.teacher.is_packed(x):
             raise ValueError(

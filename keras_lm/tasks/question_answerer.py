@@ -46,9 +46,10 @@ class QuestionAnswerer(ScoredAnswers):
         backbone, **arguments: see `Task`.
 
     Raw data have the keys `question` and `context`; a tuple is `(question, context)`. The label of
-    a question is a dict of `text`, the answer, and `start`, the number of characters before it in
-    its context; a list of such answers, of which training takes the first; or None for no answer.
-    With packed inputs, labels are a dict of `start_logits` and `end_logits`, (B,) places of tokens.
+    a question is a dict of `text`, the answer, and `start` (or `answer_start`, as in SQuAD), the
+    number of characters before it in its context; a list of such answers, of which training takes
+    the first; or None for no answer. With packed inputs, labels are a dict of `start_logits` and
+    `end_logits`, (B,) places of tokens.
 
     Call: `task(inputs)` returns `start_logits` and `end_logits`, (B, S) float32.
 
@@ -67,6 +68,7 @@ class QuestionAnswerer(ScoredAnswers):
     """
 
     predicts_sequences = True
+    label_columns = ("answers", "labels", "label")
     FRESH = ("span_head/",)
     uses_pooler = False
 

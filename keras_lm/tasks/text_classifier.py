@@ -194,7 +194,7 @@ class TextClassifier(class_labels.ClassTask):
                 "x is a tf.data.Dataset with string labels: for multi_label, let it yield (B, "
                 "classes) of 0 and 1."
             )
-        if labels.shape.rank != 2 or labels.shape[1] not in (None, self.num_classes):
+        if labels.shape.rank not in (None, 2) or labels.shape[1] not in (None, self.num_classes):
             raise ValueError(
                 f"labels has shape {labels.shape}, but num_classes={self.num_classes}: let the "
                 f"dataset yield (B, {self.num_classes}), of 0 and 1."

@@ -26,6 +26,8 @@ class TextModel(StepModel):
     is_pair_stated = False
     # Whether data to learn from and to evaluate on must come with labels.
     needs_labels = True
+    # What a table's column of labels may be called.
+    label_columns = ("labels", "label")
 
     # === Defined by subclasses ===
 

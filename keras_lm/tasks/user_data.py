@@ -4,8 +4,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-LABELS = ("labels", "label")  # what a table's column of them is called
-
 
 def columns_from_user(x, names, required=None, lists=()):
     """Return user data as a dict of equally long numpy arrays of `bytes`, or of lists of these.
@@ -60,13 +58,12 @@ def names_in_table(x):
     if isinstance(x, dict) and any(hasattr(part, "column_names") for part in x.values()):
         splits = [*x]
         raise ValueError(
-            f"x is a {type(x).__name__} of {splits}: pass one of them, such as "
-            f"{type(x).__name__}[{splits[0]!r}]."
+            f"x is a {type(x).__name__} of {splits}: pass one of them, such as x[{splits[0]!r}]."
         )
     if is_stream(x):
         return None
     names = getattr(x, "column_names", getattr(x, "columns", None))
-    if hasattr(x, "column_names") and not hasattr(x, "__getitem__"):
+    if hasattr(x, "column_names") and not hasattr(x, "__len__"):
         raise ValueError(
             f"x is a {type(x).__name__}, of unknown length: pass a Dataset, or a generator of "
             "batches, such as ((batch['text'], batch['label']) for batch in x.iter(batch_size=16))."
@@ -92,6 +89,12 @@ def columns_of_table(table, names, required=None):
     return {name: table[name] for name in names if name in found}
 
 
+def label_column(task, x):
+    """Return the name of a table's column of labels, None if it has none, or x is no table."""
+    found = names_in_table(x) or ()
+    return next((name for name in task.label_columns if name in found), None)
+
+
 def labelled(task, x, y):
     """Return texts and labels: of a table without `y`, its columns, and that of the labels.
 
@@ -102,11 +105,11 @@ def labelled(task, x, y):
     if found is None:
         return x, y
     if y is None and task.needs_labels:
-        column = next((name for name in LABELS if name in found), None)
+        column = label_column(task, x)
         if column is None:
             raise ValueError(
                 f"labels are missing: x is a {type(x).__name__} with the columns {found}. Rename "
-                f"that of the labels to {LABELS[-1]!r}, or pass it as y."
+                f"that of the labels to {task.label_columns[0]!r}, or pass it as y."
             )
         y = x[column]
     return columns_of_table(x, task.text_names, task.required_names), y

@@ -67,7 +67,9 @@ def prepared_tensor(task, labels):
         labels = ragged(labels)
         return labels.with_values(indices_of(labels.values, task.class_names))
     if labels.shape.rank != 3:
-        return labels
+        return tf.ragged.map_flat_values(
+            lambda flat: class_labels.check_number_tensor(flat, task.num_classes, gaps=True), labels
+        )
     if isinstance(labels, tf.RaggedTensor) and labels.ragged_rank == 2:
         labels = labels.with_values(labels.values.to_tensor())
     if labels.shape[2] not in (None, task.num_classes):

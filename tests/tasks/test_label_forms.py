@@ -264,8 +264,9 @@ def test_class_weights_and_sample_weights(classifier, packed, logits, loss):
     number = trained(NUMBERS)
     assert trained(ONE_HOT) == pytest.approx(number, rel=1e-4)
     for labels in (np.array(NUMBERS), SOFT):
-        x, y, weight = weigh_classes(of_class.astype("float32").tolist(), packed, labels, own)
-        assert x is packed and y.shape == labels.shape and weight.shape == (8,)
+        for given in (own, own[:, np.newaxis]):
+            x, y, weight = weigh_classes(of_class.tolist(), packed, labels, given)
+            assert x is packed and y.shape == labels.shape and weight.shape == (8,)
 
 
 def test_balanced(classifier):
@@ -446,6 +447,16 @@ def test_words_in_a_dataset(make):
     words = tf.ragged.constant(VECTORS, inner_shape=(3,))
     found = evaluated(task, dataset(tf.ragged.constant(WORDS), words))
     assert found == pytest.approx(on_batch(task, WORDS, OF_WORDS), rel=1e-4)
+
+
+def test_numbers_of_words_in_a_dataset(make):
+    task = make(TokenClassifier, num_classes=3)
+    numbers = task.prepare_label_tensor(tf.ragged.constant(OF_WORDS, tf.int64))
+    assert numbers.to_list() == OF_WORDS and numbers.dtype == tf.int32
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no class: they count from 0 to 2"):
+        task.prepare_label_tensor(tf.ragged.constant([[0, 3]]))
+    with pytest.raises(ValueError, match=r"labels has shape \(1, 2, 4\), but num_classes=3"):
+        task.prepare_label_tensor(tf.ones((1, 2, 4)))
 
 
 def test_soft_labels_of_words(make):
