@@ -1,4 +1,4 @@
-"""The pages: their Python runs as it is, top to bottom; links have targets; tables are current."""
+"""The pages: their Python runs as it is, with the extras that they name; links and tables hold."""
 
 import importlib.util
 import os
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_lm.optional import EXTRAS
+
 REPOSITORY = Path(__file__).parents[1]
 GUIDES = sorted(path.name for path in (REPOSITORY / "docs").glob("*.md"))
 PAGES = ["README.md", "BUILD.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{g}" for g in GUIDES)]
@@ -16,6 +18,7 @@ PAGES = ["README.md", "BUILD.md", "CONTRIBUTING.md", "CHANGELOG.md", *(f"docs/{g
 # Without tracing, which would take most of the time; exports are traced all the same.
 RUNNER = """
 import contextlib, io, sys, traceback
+sys.modules.update(dict.fromkeys(sys.argv[2:]))  # as if these were not installed
 import tensorflow as tf
 import keras
 tf.config.run_functions_eagerly(True)
@@ -40,16 +43,24 @@ def python_blocks(text):
     return re.findall(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text, re.M | re.S)
 
 
+def without(text):
+    """Return the optional packages that a page does not say to install."""
+    stated = re.findall(r"pip install '(?:\.|keras-lm)\[([a-z,]+)\]'|the extra `([a-z]+)`", text)
+    named = {extra for pair in stated for extra in ",".join(pair).split(",")}
+    return [package for package, extra in EXTRAS.items() if extra not in named]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [name for name in PAGES if python_blocks((REPOSITORY / name).read_text(encoding="utf-8"))],
 )
 def test_python_blocks_run_in_order(name, minilm, tmp_path):
-    blocks = python_blocks((REPOSITORY / name).read_text(encoding="utf-8"))
+    text = (REPOSITORY / name).read_text(encoding="utf-8")
+    blocks = python_blocks(text)
     (tmp_path / "blocks.txt").write_text("\f".join(map("\v".join, blocks)), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", RUNNER, "blocks.txt"],
+        [sys.executable, "-c", RUNNER, "blocks.txt", *without(text)],
         cwd=tmp_path,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,12 @@ def test_first_cell_says_what_is_missing(path, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="upload a wheel, or name a clone"):
         exec(python, {})
+
+    # Colab asks for it.
+    files = types.SimpleNamespace(upload=Path("keras_lm-0.1.0-py3-none-any.whl").touch)
+    monkeypatch.setitem(sys.modules, "google.colab", types.SimpleNamespace(files=files))
+    exec(python, {})
+    assert Path("keras_lm-0.1.0-py3-none-any.whl").exists()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
