@@ -1,5 +1,6 @@
 """Errors name the value that was passed and what to pass instead."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -254,3 +255,10 @@ def test_vectors_a_token_have_no_classifier(make):
     extractor = make(FeatureExtractor, pooling="none")
     with pytest.raises(ValueError, match="pooling='none'"):
         make(TextClassifier, extractor, num_classes=2)
+
+
+def test_a_task_is_no_layer_of_strings(classifier):
+    with pytest.raises(
+        ValueError, match=r"inputs is a KerasTensor.*no layer of a keras\.Sequential"
+    ):
+        keras.Sequential([keras.Input(shape=(), dtype="string"), classifier])
