@@ -85,6 +85,8 @@ class MultipleChoice(class_labels.ClassTask):
 
     def matched_labels(self, columns, labels):
         _check_labels(labels, columns, self.packer)
+        if getattr(self.loss, "label_smoothing", 0) and "choices" in columns:
+            _refuse_padding(columns["choices"].numpy())
         return labels
 
     def prepare_labels(self, labels):
@@ -142,6 +144,15 @@ def _check_labels(labels, columns, packer):
                 f"labels[{row}]={labels[row]}, but choices[{row}] has no such choice: an empty one "
                 "is none."
             )
+
+
+def _refuse_padding(choices):
+    """Raise ValueError if a row lacks choices, as a loss that smooths labels counts them."""
+    for row in np.flatnonzero((choices == b"").any(axis=1))[:1]:
+        raise ValueError(
+            f"choices[{row}] has fewer choices than others, and the loss smooths labels over all: "
+            "pass as many for each text, or a loss without label_smoothing."
+        )
 
 
 def _check_likely(labels, choices, number):

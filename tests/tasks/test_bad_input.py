@@ -1,5 +1,6 @@
 """Errors name the value that was passed and what to pass instead."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -298,3 +299,10 @@ def test_validation_batches_without_rows(classifier):
     data = (["a", "b"], [0, 1])
     with pytest.raises(ValueError, match="batch_size=0 must be"):
         classifier.fit(*data, validation_data=data, validation_batch_size=0, verbose=0)
+
+
+def test_a_task_is_no_layer_of_strings(classifier):
+    with pytest.raises(
+        ValueError, match=r"inputs is a KerasTensor.*no layer of a keras\.Sequential"
+    ):
+        keras.Sequential([keras.Input(shape=(), dtype="string"), classifier])

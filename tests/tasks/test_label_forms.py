@@ -398,6 +398,11 @@ def test_choices(make):
             assert on_batch(task, packed, labels) == pytest.approx(expected, rel=1e-4)
             prepared = task.prepare_labels(np.array(labels))
             assert np.array_equal(task.prepare_label_tensor(tf.constant(labels)), prepared)
+    with pytest.raises(
+        ValueError, match=r"choices\[1\] has fewer choices than others, and the loss"
+    ):
+        compiled(task, "smoothed").fit(x, numbers)
+    compiled(task)
     with pytest.raises(ValueError, match=r"labels has shape \(4, 2\), but there are 3 choices"):
         task.fit(x, one_hot[:, :2] + [[0, 1], [0, 0], [0, 0], [0, 0]])
     with pytest.raises(ValueError, match=r"labels\[3\]=.* is more than 0 for an empty choice"):
