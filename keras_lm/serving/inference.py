@@ -18,7 +18,7 @@ from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflo
 
 DEFAULT_SIGNATURE = "serving_default"
 STRINGS_A_ROW = 16  # on average, as choices or words
-LARGEST_PADDED = 2**27  # bytes of all rows if each were as long as the longest
+LARGEST_PADDED = 2**28  # bytes of all rows if each were as long as the longest
 LARGEST_CONTEXTS = 2**26  # bytes of the context that tf.Examples share, copied for each of them
 
 

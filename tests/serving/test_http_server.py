@@ -189,11 +189,11 @@ def test_most_strings_in_rows(saved_models):
 def test_one_long_text_does_not_widen_many_rows(saved_models):
     model = SavedModel(saved_models / "kinds" / "7")
     for rows in (127, 129):
-        texts = np.array([b"x" * 2**20, *[b""] * (rows - 1)], object)
+        texts = np.array([b"x" * 2**21, *[b""] * (rows - 1)], object)
         if rows < 128:
-            assert model.run("text", {"text": texts})["length"].sum() == 2**20
+            assert model.run("text", {"text": texts})["length"].sum() == 2**21
         else:
-            with pytest.raises(ServingError, match="129 rows, and a string of 1048576 bytes"):
+            with pytest.raises(ServingError, match="129 rows, and a string of 2097152 bytes"):
                 model.run("text", {"text": texts})
 
 
