@@ -3,7 +3,7 @@
 How is read from the file that TF Serving reads, beside the SavedModel; a version without it is not
 batched. Unlike TF Serving, a request waits for others only while a batch is running, so that a
 client alone waits for nobody; batches are not filled up to `allowed_batch_sizes`; and a request of
-more rows than `max_batch_size` runs by itself.
+more rows than `max_batch_size` is not refused, but runs by itself, in parts of so many.
 """
 
 import threading
@@ -102,7 +102,7 @@ class Batcher:
         """Return the outputs for a dict of arrays."""
         sizes = {len(array) for array in inputs.values()}
         if len(sizes) > 1 or not 0 < min(sizes) <= self._most_rows:
-            return self._run(inputs)
+            return self._run_alone(inputs, max(sizes))
         request = _Request(inputs, min(sizes))
         with self._lock:
             self._queue.append(request)
@@ -122,6 +122,19 @@ class Batcher:
         if request.error is not None:
             raise request.error
         return request.outputs
+
+    def _run_alone(self, inputs, rows):
+        """Run a request that cannot be joined, in parts if it is large: memory goes by the rows."""
+        if {len(array) for array in inputs.values()} != {rows} or rows <= self._most_rows:
+            return self._run(inputs)
+        outputs = []
+        for start in range(0, rows, self._most_rows):
+            part = {n: array[start : start + self._most_rows] for n, array in inputs.items()}
+            outputs.append(self._run(part))
+            number = min(self._most_rows, rows - start)
+            if {len(array) for array in outputs[-1].values()} != {number}:
+                return self._run(inputs)  # an output is no row's
+        return {name: np.concatenate([each[name] for each in outputs]) for name in outputs[0]}
 
     def _next_batch(self):
         """Take a batch from the queue if one is due, to be run now."""

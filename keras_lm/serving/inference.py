@@ -18,6 +18,7 @@ from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflo
 
 DEFAULT_SIGNATURE = "serving_default"
 STRINGS_A_ROW = 16  # on average, as choices or words
+LARGEST_PADDED = 2**28  # bytes of all rows if each were as long as the longest
 LARGEST_CONTEXTS = 2**26  # bytes of the context that tf.Examples share, copied for each of them
 
 
@@ -63,8 +64,7 @@ class SavedModel:
         inputs = _complete(inputs, signature)
         for alias in inputs:
             _check_input(alias, inputs[alias], signature.inputs[alias])
-            strings = inputs[alias].size if inputs[alias].dtype == object else 0
-            self.check_rows(max(inputs[alias].shape[:1], default=1), strings)
+            self._check_size(alias, inputs[alias])
         _check_output_names(output_names, signature)
         if name not in self._loaded.signatures:  # such as the one that initialises tables
             raise invalid(f'Signature "{name}" is not for requests.')
@@ -83,6 +83,19 @@ class SavedModel:
                     f"The request has {size} {what}, and this server takes {most[what]} (max_rows="
                     f"{self._max_rows}): send fewer at once."
                 )
+
+    def _check_size(self, alias, array):
+        rows = max(array.shape[:1], default=1)
+        if array.dtype != object:
+            self.check_rows(rows)
+            return
+        self.check_rows(rows, array.size)
+        longest = max(map(len, array.ravel()), default=0)
+        if rows > 1 and rows * longest > LARGEST_PADDED:
+            raise invalid(
+                f"Input {alias} has {rows} rows, and a string of {longest} bytes: rows may be "
+                "filled up to the longest, so send long ones apart."
+            )
 
     def stream(self, request):
         """Return a generator of the parts of a text; see `writer.Writer.events`."""

@@ -23,6 +23,7 @@ from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import type_name, with_context
 
 LONGEST_SHOWN = 200  # characters of a value that an error shows
+MOST_CONTAINERS = 2**21  # each of two bytes, as {}, takes a hundred in memory
 LARGEST_RANK = 254  # of TensorFlow's tensors
 
 INTEGERS = {
@@ -41,6 +42,11 @@ def parse(body):
     """Return the JSON object in a body; bytes in strings that are no UTF-8 are kept as they are."""
     if not body:
         raise invalid("JSON Parse error: The document is empty")
+    if (number := body.count(b"{") + body.count(b"[")) > MOST_CONTAINERS:
+        raise invalid(
+            f"JSON Parse error: {number} objects and arrays, more than the {MOST_CONTAINERS} that "
+            "are read: send fewer rows at once."
+        )
     try:
         document = json.loads(
             body.decode("utf-8-sig", "surrogateescape"), parse_int=_integer, parse_float=_decimal

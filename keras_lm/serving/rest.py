@@ -87,7 +87,7 @@ def make_application(models, workers, writers, grpc_address, hosts, max_request_
     async def answer(request):
         path = request.scope["raw_path"].decode("latin-1")
         if "transfer-encoding" in request.headers and "content-length" in request.headers:
-            # A proxy may take the other for the end, and what follows for the request of a friend.
+            # A proxy may go by the other one, and take a part of the body for a request of its own.
             message = "The request has both Content-Length and Transfer-Encoding: send one of them."
             return _json_response(json_answers.write_error(message), 400, {"Connection": "close"})
         host = request.headers.get("host", "")

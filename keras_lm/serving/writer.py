@@ -125,7 +125,7 @@ def _unless_default(request, name):
 
 
 def read_limits(folder, signature_defs):
-    """Return the `Limits` of a version, or None if it is older, or continues no prompts."""
+    """Return the `Limits` of a version, or None if it continues no prompts or is older."""
     path = folder / FILE
     if not path.exists():
         return None

@@ -18,6 +18,7 @@ from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 TEXT = {"text": tf.TensorSpec([None], tf.string, "text")}
+MOST_CELLS = 2**25  # of rows that are filled up: one long text among many would take all memory
 PACKED = {
     name: tf.TensorSpec([None, None], tf.int32, name) for name in ("token_ids", "padding_mask")
 }
@@ -48,6 +49,16 @@ class GenerationSignatures(TextSignatures):
             "detokenize": trace(self.detokenize, PACKED),
             "tokens": self.raw(),
         }
+
+    def tokenize(self):
+        def tokenize(text):
+            ids = self.task.tokenize(text)
+            longest = tf.reduce_max(tf.concat([ids.row_lengths(), [0]], axis=0))
+            cells = ids.nrows() * longest
+            message = f"texts, each as long as the longest, may have {MOST_CELLS} tokens, but have"
+            return ids.with_values(required(ids.values, cells <= MOST_CELLS, message, cells))
+
+        return trace(tokenize, TEXT)
 
     def frozen_functions(self, in_int8=False):
         raise ValueError(

@@ -150,6 +150,13 @@ def test_batch_without_rows(model):
         assert {len(value) for value in answer.values()} == {0}
 
 
+@pytest.mark.parametrize("signature", ["tokenize", "generate", "score"])
+def test_one_long_text_does_not_widen_many_rows(model, signature):
+    texts = np.array([b"a " * 2**15, *[b""] * 1023], object)
+    with pytest.raises(ServingError, match="may have 33554432 tokens, but have"):
+        model.run(signature, {"text" if signature == "score" else "prompt": texts})
+
+
 # === score ===
 
 

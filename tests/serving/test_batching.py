@@ -106,18 +106,20 @@ def test_a_full_batch_runs_beside(model, pool):
 def test_requests_that_cannot_be_joined_run_at_once(model, pool):
     batcher = Batcher(model, PARAMETERS)
     model.go.clear()
-    start(pool, batcher, [1], [2, 3, 4, 5, 6], [])
+    _, large, _ = start(pool, batcher, [1], [2, 3, 4, 5, 6], [])
     uneven = {"x": np.arange(2), "one_for_all": np.zeros(1)}
     pool.submit(batcher.run, uneven)
     time.sleep(0.1)
     model.go.set()
-    assert model.batches == [[1], [2, 3, 4, 5, 6], [], [0, 1]]
+    assert large.result() == [4, 6, 8, 10, 12]
+    assert model.batches == [[1], [2, 3, 4, 5], [], [0, 1], [6]]  # the large one in parts
 
 
 def test_outputs_that_have_no_row_each(pool):
     batcher = Batcher(lambda inputs: {"total": inputs["x"].sum(keepdims=True)}, PARAMETERS)
     futures = [pool.submit(batcher.run, {"x": np.array([n])}) for n in range(50)]
     assert [future.result()["total"].item() for future in futures] == list(range(50))
+    assert batcher.run({"x": np.arange(9)})["total"].tolist() == [36]
 
 
 def test_many_threads(model, pool):

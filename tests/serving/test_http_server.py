@@ -186,6 +186,17 @@ def test_most_strings_in_rows(saved_models):
         model.check_rows(1, strings=49)
 
 
+def test_one_long_text_does_not_widen_many_rows(saved_models):
+    model = SavedModel(saved_models / "kinds" / "7")
+    for rows in (127, 129):
+        texts = np.array([b"x" * 2**21, *[b""] * (rows - 1)], object)
+        if rows < 128:
+            assert model.run("text", {"text": texts})["length"].sum() == 2**21
+        else:
+            with pytest.raises(ServingError, match="129 rows, and a string of 2097152 bytes"):
+                model.run("text", {"text": texts})
+
+
 def test_streams_leave_others_their_threads(saved_models, rest_of, monkeypatch):
     goes_on, running = threading.Event(), threading.Semaphore(0)
 

@@ -101,3 +101,10 @@ def test_rows_need_one_batch():
         with pytest.raises(ServingError, match=message):
             json_answers.write_outputs(outputs, by_row=True)
         json_answers.write_outputs(outputs, by_row=False)
+
+
+def test_many_small_objects_are_not_read():
+    few = b'{"a": [' + b"{}," * 10 + b"{}]}"
+    assert json_requests.parse(few) == {"a": [{}] * 11}
+    with pytest.raises(ServingError, match="2097154 objects and arrays, more than the 2097152"):
+        json_requests.parse(b'{"a": [' + b"{}," * (2**21 - 1) + b"{}]}")
