@@ -9,7 +9,11 @@ LONGEST_MESSAGE = 1400
 
 
 class CheckpointError(ValueError):
-    """A checkpoint cannot be read; the message names the file, what is wrong and the remedy."""
+    """A checkpoint cannot be read; the message names the file, what is wrong and the remedy.
+
+    Args:
+        message: str. Of a very long one, which quotes the file, the middle is left out.
+    """
 
     def __init__(self, message=""):
         if len(message) > LONGEST_MESSAGE:  # it quotes the file
