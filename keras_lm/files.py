@@ -25,8 +25,9 @@ LARGEST_CONTENT = 2**28  # of a file that is read at once
 HOLDER = ".holder"  # in a folder that is taken
 WRITING = ".writing"  # how hidden folders end: nobody else's are removed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# For writers with exceptions of their own, which quote the system.
-FULL_MESSAGES = tuple(os.strerror(number) for number in FULL)
+DISK_IS_FULL = "The disk is full or a limit of it reached, so that nothing was changed"
+# For writers with exceptions of their own, which quote the system, or what stood in a worker.
+FULL_MESSAGES = (DISK_IS_FULL, *(os.strerror(number) for number in FULL))
 
 # Of linux/fs.h and fcntl.h.
 RENAME_EXCHANGE = 2
@@ -170,8 +171,7 @@ def naming_a_full_disk(path):
             raise
         raise OSError(
             errno.ENOSPC,
-            "The disk is full or a limit of it reached, so that nothing was changed: free some "
-            "space, or choose another place",
+            f"{DISK_IS_FULL}: free some space, or choose another place",
             str(path),
         ) from error
 

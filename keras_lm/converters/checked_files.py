@@ -5,6 +5,7 @@ import pathlib
 
 LFS_START = b"version https://git-lfs"
 MOST_JSON_BYTES = 2**27  # more than any vocabulary has
+MOST_TENSORS = 10_000  # many times what the largest model has
 LONGEST_MESSAGE = 1400
 
 
@@ -33,6 +34,15 @@ def require_file(path: pathlib.Path, named_by: str = "") -> pathlib.Path:
     if not start:
         raise CheckpointError(f"{path} is empty. Copy or download it again.")
     return path
+
+
+def require_few(names, path: pathlib.Path) -> None:
+    """Raise a CheckpointError if a file or folder holds more tensors than any model has."""
+    if len(names) > MOST_TENSORS:
+        raise CheckpointError(
+            f"{path} holds {len(names)} tensors, and a checkpoint has {MOST_TENSORS} at most: it "
+            "is damaged, or another program's."
+        )
 
 
 def read_json(path: pathlib.Path, kind: type = dict) -> dict | list:

@@ -6,13 +6,13 @@ import pathlib
 
 from keras_lm import files
 from keras_lm.converters import hub
-from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.checked_files import CheckpointError, require_few
 from keras_lm.converters.formats import FORMATS
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
 from keras_lm.converters.tensors import LazyTensors
 
 # Many times what the largest model has.
-MOST_TENSORS, MOST_AXES, MOST_VALUES = 10_000, 16, 2**44
+MOST_AXES, MOST_VALUES = 16, 2**44
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,11 +88,7 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
 
 def _check_shapes(folder, entries) -> None:
     """Raise a CheckpointError if there are more tensors, or larger ones, than there can be."""
-    if len(entries) > MOST_TENSORS:
-        raise CheckpointError(
-            f"{folder} holds {len(entries)} tensors, and a checkpoint has {MOST_TENSORS} at most: "
-            "it is damaged, or another program's."
-        )
+    require_few(entries, folder)
     for name, (shape, _) in entries.items():
         # (An axis of 0 does not keep the others from being too large for an array.)
         if len(shape) > MOST_AXES or math.prod(size for size in shape if size) > MOST_VALUES:

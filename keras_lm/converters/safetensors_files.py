@@ -9,7 +9,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save_file
 
-from keras_lm.converters.checked_files import CheckpointError, require_file
+from keras_lm.converters.checked_files import CheckpointError, require_few, require_file
 from keras_lm.converters.tensors import Entry
 
 
@@ -19,6 +19,7 @@ def read_safetensors(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             names = list(file.keys())
+            require_few(names, path)
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
     except (safetensors.SafetensorError, OSError) as error:
         raise _damaged(path, error) from error

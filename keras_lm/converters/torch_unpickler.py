@@ -158,7 +158,7 @@ FUNCTIONS = {
 OPTIONS = {("argparse", "Namespace"), ("fastcore.foundation", "L")}
 
 CONTAINERS = (str, bytes, list, tuple, dict, set, frozenset)
-MOST_COPIED = 2**20
+MOST_COPIED = 2**18
 
 
 class RestrictedUnpickler(PlainUnpickler):

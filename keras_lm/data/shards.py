@@ -140,7 +140,8 @@ def _check_index(path, index):
         check(_is_whole(size, 0), "bytes", size)
         # A number takes a byte at least.
         check(_is_whole(windows, 0), "windows", windows)
-        check(windows * sum(map(math.prod, shapes)) <= size, "windows", windows)
+        row = sum(map(math.prod, shapes))
+        check(windows * row <= size, "windows", f"{windows}, of {row} numbers in {size} bytes")
 
 
 def _is_whole(value, least):

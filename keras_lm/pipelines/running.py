@@ -47,6 +47,8 @@ def run(build, flags=()):
         with Pipeline(options=options) as pipeline:
             build(pipeline)
     except Exception as error:
+        if str(error).startswith(KeyboardInterrupt.__name__):  # Ctrl-C, in a worker of this process
+            raise KeyboardInterrupt from None
         found = re.search(f"{OPENS}(.*?){CLOSES}", str(error), re.DOTALL)
         if not found:
             raise

@@ -13,11 +13,14 @@ from keras_lm.registry import BACKBONES
 
 # Each of these has at least one tensor of its own, and each of those is the axis of one.
 COUNT = re.compile(r"num_(\w+_)?(layers|groups|repetitions|highways|mixes)")
-AXIS = re.compile(r"\w+_(dims?|size)|num_(segments|classes|characters)|max_sequence_length")
+AXIS = re.compile(
+    r"\w+_(dims?|size)|num_(segments|classes|characters|heads|buckets)|max_sequence_length"
+)
 # Where a checkpoint says the same in another way: a row less, or parts of a tensor each on its own.
 SLACK = 2
-# Any other number, such as of tokens, and any list are no longer than an axis or this.
-SHORTEST_AXIS, SHORTEST_OTHER = 1024, 8192
+# So short an axis, or list, any model may have; other numbers, such as a limit that is never
+# reached, may be larger than a tensor is long.
+SHORTEST_AXIS, SHORTEST_LIST, SMALL_NUMBER = 1024, 8192, 2**20
 # Layers that share all parameters need no tensors, but time.
 MOST_SHARED_LAYERS = 256
 # Fewer parameters than these, whoever claims them, are no matter.
@@ -46,10 +49,11 @@ def check_claims(checkpoint, arguments):
                 raise _error(checkpoint, f"{name}={largest}", f"it has {len(shapes)} tensors")
             if name == "filters" and number > len(shapes):
                 raise _error(checkpoint, f"{number} {name}", f"it has {len(shapes)} tensors")
-            shortest = SHORTEST_AXIS if AXIS.fullmatch(name) else SHORTEST_OTHER
-            if max(largest, number) > SLACK * max(longest, shortest):
-                what = f"{name}={largest}" if largest > number else f"{number} {name}"
-                raise _error(checkpoint, what, f"no tensor is longer than {longest}")
+            most = SLACK * max(longest, SHORTEST_AXIS if AXIS.fullmatch(name) else SMALL_NUMBER)
+            if largest > most:
+                raise _error(checkpoint, f"{name}={largest}", f"no tensor is longer than {longest}")
+            if number > SLACK * max(longest, SHORTEST_LIST):
+                raise _error(checkpoint, f"{number} {name}", f"no tensor is longer than {longest}")
         claimed = least_parameters(part)
         if claimed > SLACK * total + NEGLIGIBLE:
             sizes = ", ".join(f"{name}={part[name]}" for name in _SIZES if name in part)

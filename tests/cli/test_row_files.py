@@ -83,7 +83,7 @@ def test_lines_and_fields_without_end(write, monkeypatch):
             read(
                 write(name, packed if name != "a.jsonl.gz" else gzip.compress(b"\n" + b"x" * 1001))
             )
-    with pytest.raises(click.ClickException, match="line 4: field larger than field limit"):
+    with pytest.raises(click.ClickException, match="line 3: field larger than field limit"):
         read(write("a.csv", 'text\n"' + ("x" * 900 + "\n") * 3))
 
 

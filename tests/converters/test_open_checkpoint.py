@@ -276,7 +276,7 @@ def test_shapes_that_no_tensor_has(tmp_path, shape):
 
 
 def test_more_tensors_than_a_model_has(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_lm.converters.checkpoint.MOST_TENSORS", 2)
+    monkeypatch.setattr("keras_lm.converters.checked_files.MOST_TENSORS", 2)
     write(tmp_path, config=BERT)
     save_file(TENSORS, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match="holds 3 tensors"):

@@ -237,9 +237,9 @@ def doubled(depth=64):
         data(dict.fromkeys((i, i) for i in range(1001))),  # tuples may all have the same hash
         b"]" + b"".join(b"}" + data((i, i)) + b"K\x01sa" for i in range(1001)),  # in many dicts
         # Copied as often as a pickle likes.
-        data([0] * 1100) + b"q\x010" + call(named("torch", "Size"), b"h\x01") * 1000,
-        data([0] * 1100) + b"q\x010" + call(named("builtins", "set"), b"h\x01") * 1000,
-        b"(" + data([0] * 1100) + b"q\x01" + call(named("torch", "device"), b"h\x01") * 1000,
+        data([0] * 300) + b"q\x010" + call(named("torch", "Size"), b"h\x01") * 1000,
+        data([0] * 300) + b"q\x010" + call(named("builtins", "set"), b"h\x01") * 1000,
+        b"(" + data([0] * 300) + b"q\x01" + call(named("torch", "device"), b"h\x01") * 1000,
         b"Ir\xff\xff\xff\x7f",  # a place in the memo
     ],
 )

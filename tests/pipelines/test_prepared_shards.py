@@ -258,3 +258,13 @@ def test_a_full_disk_is_named_and_leaves_the_folder_to_others(prepare, monkeypat
             prepare("new")
         assert error.value.errno == errno.ENOSPC
     prepare("new")
+
+
+def test_ctrl_c_in_a_worker(prepare, monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_lm.data.shards.write_records", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare("new")
+    assert not list(tmp_path.iterdir())

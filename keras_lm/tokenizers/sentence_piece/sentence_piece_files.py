@@ -1,14 +1,12 @@
 """The files of SentencePiece models: reading and checking them."""
 
-import math
 import os
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
+from keras_lm.tokenizers.sentence_piece.sentence_piece_model import check_pieces
 from keras_lm.tokenizers.sentence_piece.sentence_piece_normalizer import check_charsmap
 
-# TF Text ends the process on a piece of some hundred thousand bytes.
-LONGEST_PIECE, MOST_PIECES = 1000, 2**20
 ROLES = ("cls", "sep", "pad", "mask", "bos", "eos")
 
 SPACE = "▁"  # stands for a space in pieces
@@ -98,18 +96,7 @@ def parse_model(data, name="`model`"):
             f"{name} ({len(data)} bytes) is not a SentencePiece model, or is cut off. Copy the "
             "published file again, in binary form."
         )
-    if len(model.pieces) > MOST_PIECES:
-        raise ValueError(
-            f"{name} has {len(model.pieces)} pieces, and {MOST_PIECES} are the most: it is no "
-            "published model. Copy the file again."
-        )
-    for number, piece in enumerate(model.pieces):
-        size = len(piece.piece.encode("utf-8", "surrogatepass"))
-        if not 0 < size <= LONGEST_PIECE or not math.isfinite(piece.score):
-            raise ValueError(
-                f"{name}: piece {number} has {size} bytes and the score {piece.score}. One has 1 "
-                f"to {LONGEST_PIECE} bytes, and a finite score: copy the published file again."
-            )
+    check_pieces(model.pieces, name)
     if not model.HasField("trainer_spec") or not model.HasField("normalizer_spec"):
         raise ValueError(
             f"{name} ends after {len(model.pieces)} pieces and lacks its settings: it is cut off. "

@@ -1,12 +1,15 @@
 """TF Text's SentencePiece operations on a model that lasts."""
 
 import hashlib
+import math
 
 import tensorflow as tf
 from tensorflow_text.python.ops.sentencepiece_tokenizer import (
     gen_sentencepiece_tokenizer as operations,
 )
 
+# It ends the process on a piece of some hundred thousand bytes.
+LONGEST_PIECE, MOST_PIECES = 1000, 2**20
 PLAIN = {"nbest_size": 0, "alpha": 1.0, "add_bos": False, "add_eos": False, "reverse": False}
 
 
@@ -44,3 +47,19 @@ class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
 
     def string_to_id(self, pieces):
         return operations.sentencepiece_string_to_id_op(self.resource_handle, pieces)
+
+
+def check_pieces(pieces, name):
+    """Raise a ValueError if a model has pieces that no published one has; `name` is the model's."""
+    if len(pieces) > MOST_PIECES:
+        raise ValueError(
+            f"{name} has {len(pieces)} pieces, and {MOST_PIECES} are the most: it is no published "
+            "model. Copy the file again."
+        )
+    for number, piece in enumerate(pieces):
+        size = len(piece.piece.encode("utf-8", "surrogatepass"))
+        if not 0 < size <= LONGEST_PIECE or not math.isfinite(piece.score):
+            raise ValueError(
+                f"{name}: piece {number} has {size} bytes and the score {piece.score}. One has 1 "
+                f"to {LONGEST_PIECE} bytes, and a finite score: copy the published file again."
+            )
