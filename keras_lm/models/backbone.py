@@ -409,7 +409,8 @@ class Backbone(keras.Model):
         """The peak learning rate of a task that is compiled with its defaults.
 
         5e-5 for 768 units, as BERT-base has; by the inverse square of the width for others, but
-        3e-4 at most. `docs/tasks.md` shows what was tried.
+        3e-4 at most. It is for fine-tuning: random weights want more, such as 1e-3.
+        `docs/tasks.md` shows what was measured.
         """
         return min(5e-5 * (768 / self.config.get("hidden_dim", 768)) ** 2, 3e-4)
 
