@@ -333,7 +333,12 @@ class Backbone(keras.Model):
         Raises:
             ValueError: if the model has no such head.
         """
-        raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.")
+        needed = {
+            "seq2seq_lm": "an encoder-decoder, such as T5Backbone or MarianBackbone",
+            "causal_lm": "a decoder, such as GPT2Backbone",
+        }
+        remedy = f" It takes {needed[kind]}." if kind in needed else ""
+        raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.{remedy}")
 
     def attention_probabilities(self, inputs):
         """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
