@@ -333,7 +333,12 @@ class Backbone(keras.Model):
         Raises:
             ValueError: if the model has no such head.
         """
-        raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.")
+        needed = {
+            "seq2seq_lm": "an encoder-decoder, such as T5Backbone or MarianBackbone",
+            "causal_lm": "a decoder, such as GPT2Backbone",
+        }
+        remedy = f" It takes {needed[kind]}." if kind in needed else ""
+        raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.{remedy}")
 
     def attention_probabilities(self, inputs):
         """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
@@ -420,7 +425,8 @@ class Backbone(keras.Model):
         """The peak learning rate of a task that is compiled with its defaults.
 
         5e-5 for 768 units, as BERT-base has; by the inverse square of the width for others, but
-        3e-4 at most. `docs/tasks.md` shows what was tried.
+        3e-4 at most. It is for fine-tuning: random weights want more, such as 1e-3.
+        `docs/tasks.md` shows what was measured.
         """
         return min(5e-5 * (768 / self.config.get("hidden_dim", 768)) ** 2, 3e-4)
 
