@@ -20,9 +20,7 @@ class Checkpoint:
     """An opened checkpoint.
 
     Attributes:
-        source, root: what the user gave, for messages, and the local folder.
-        folder: that of the network's files, `root` itself but in older layouts of
-            sentence-transformers.
+        source, folder: what the user gave, for messages, and the local folder of the network.
         format: "keras_lm", "huggingface", "google" (variable names of TensorFlow 1, OpenAI's GPT-2
             too), "model_garden", "openai" (GPT's shards), "allennlp" (ELMo), "keras_hub", "fastai",
             "fairseq", "cove" or "word_vectors".
@@ -31,15 +29,20 @@ class Checkpoint:
             KerasHub's task weights are `task/…`.
         variable_names: for "model_garden", object paths → names of the variables, which do not
             depend on how the objects were nested; otherwise empty.
+        root: the local folder of the source; None for `folder`, which lies in it in older layouts
+            of sentence-transformers.
     """
 
     source: str
-    root: pathlib.Path
     folder: pathlib.Path
     format: str
     config: dict
     tensors: LazyTensors
     variable_names: dict[str, str] = dataclasses.field(default_factory=dict)
+    root: pathlib.Path | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "root", self.root or self.folder)
 
     @property
     def has_modules(self) -> bool:
@@ -77,7 +80,7 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
             format, config, entries, *variable_names = found
             _check_shapes(folder, entries)
             tensors = LazyTensors(entries)
-            return Checkpoint(source, root, folder, format, config, tensors, *variable_names)
+            return Checkpoint(source, folder, format, config, tensors, *variable_names, root=root)
     names = sorted(path.name for path in folder.iterdir())
     listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     raise CheckpointError(

@@ -66,7 +66,8 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
     Args:
         root: the folder of a checkpoint of any format.
     """
-    if not (root / MODULES).is_file():
+    has_weights = any((root / name).is_file() for name in SAFETENSORS | TORCH)
+    if has_weights or not (root / MODULES).is_file():
         return root
     folder = next((folder for kind, folder in _modules(root) if kind == NETWORK), root)
     if not folder.is_dir():

@@ -433,3 +433,11 @@ def test_what_is_not_known_is_named(make, modules, files, message):
     folder = make({}, *modules, files=files)
     with pytest.raises(ValueError, match=message):
         tasks.FeatureExtractor.from_preset(folder)
+    models.Backbone.from_preset(folder)  # which does without
+
+
+def test_a_missing_network_is_named(make):
+    folder = make({}, layout="0_Transformer/")
+    shutil.rmtree(folder / "0_Transformer")
+    with pytest.raises(CheckpointError, match="names the folder '0_Transformer', which is missing"):
+        open_checkpoint(folder)
