@@ -103,18 +103,28 @@ def check_file(path, format, columns):
 
 
 def read_examples(
-    path, format, columns, task, separator, pairs=None, needs_labels=True, targets=None
+    path,
+    format,
+    columns,
+    task,
+    separator,
+    pairs=None,
+    needs_labels=True,
+    targets=None,
+    to_learn=False,
 ):
     """Return the `Examples` of a whole file.
 
     `columns` is a dict of `"text"`, `"text_pair"`, `"labels"`, `"choices"` → the user's column or
     None. If a text has one label, `separator` is None. `pairs` says whether there are second texts;
     None leaves that to the file, as does `needs_labels=False` whether there are labels. `targets`
-    is the path of their lines, if they are in a file of their own.
+    is the path of their lines, if they are in a file of their own. Blank texts are refused if a
+    model is `to_learn` from them, but for published sets and lines with targets, as they are found.
     """
     if task == "token-classifier" and format is None and find_format(path) == "lines":
         format = "conll"
     with _open(path, format, targets) as rows:
+        rows.refuses_blank = to_learn and not rows.published and not targets
         if needs_labels and task not in UNLABELLED:
             rows.leave_out_unlabelled()
         if task in READERS:
@@ -281,8 +291,8 @@ def _read_documents(rows, columns, needs_labels):
 
 
 def _require_words(rows, line, words, column):
-    """Raise an error if there is no word in a list of them, or a string."""
-    if not words and not rows.published:
+    """Raise an error if there is no word in a list of them, or a string, where blank is refused."""
+    if rows.refuses_blank and not words:
         raise rows.error(line, f"{column!r} has no word: write some there, or delete the row.")
 
 

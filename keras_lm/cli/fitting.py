@@ -145,7 +145,15 @@ def read_data(train, name, options, multi_label, needs_labels=True):
     pairs = False if name == "causal-lm" else None
     targets = options.get("targets")
     data = read_examples(
-        train, options["format"], columns, name, separator, pairs, needs_labels, targets
+        train,
+        options["format"],
+        columns,
+        name,
+        separator,
+        pairs,
+        needs_labels,
+        targets,
+        to_learn=True,
     )
     if options["validation_split"]:
         return data.split(options["validation_split"], options["seed"])

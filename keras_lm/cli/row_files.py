@@ -70,6 +70,7 @@ class Rows:
     unit = "line"  # what the numbers of rows count
     published = None  # the `PublishedSet` that they are of
     left_out = 0  # how many rows so far are damaged as published, or have no label
+    refuses_blank = False  # texts, in data that a model is to learn from
 
     def __init__(self, name, lines, columns=None, size=None, position=lambda: 0, with_errors=False):
         self.name = name
@@ -137,12 +138,9 @@ class Rows:
         return value
 
     def filled(self, line, row, column):
-        """Return the text of a row to learn from or to compare; raise an error if it is blank.
-
-        Published sets are taken as they are.
-        """
+        """Return the text of a row; raise an error if it is blank, where `refuses_blank`."""
         value = self.text(line, row, column)
-        if not value.strip() and not self.published:
+        if self.refuses_blank and not value.strip():
             raise self.error(line, f"{column!r} is empty: write a text there, or delete the row.")
         return value
 

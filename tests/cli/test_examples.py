@@ -25,9 +25,9 @@ SWAG = """,video-id,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,
 """
 
 
-def read(path, task, **columns):
+def read(path, task, to_learn=False, **columns):
     columns = dict.fromkeys(["text", "text_pair", "labels", "choices"]) | columns
-    return read_examples(str(path), None, columns, task, None)
+    return read_examples(str(path), None, columns, task, None, to_learn=to_learn)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,8 @@ def test_an_empty_text_is_refused(write, task, name, content, line, column):
     wrong = "has no word" if column == "words" else "is empty"
     message = rf"{name}, line {line}: '{column}' {wrong}: write .* there, or delete the row"
     with pytest.raises(click.ClickException, match=message):
-        read(path, task)
+        read(path, task, to_learn=True)
+    assert read(path, task).lines  # to be measured
 
 
 def test_a_missing_text_is_refused(write):
@@ -224,6 +225,11 @@ def test_blank_lines_are_no_texts_of_a_language_model(write):
 def test_published_sets_are_taken_as_they_are(write):
     path = write("train.tsv", "sentence\tlabel\nfine\t1\n \t0\n")
     examples = read_examples(
-        str(path), "sst2", dict.fromkeys(["text", "text_pair", "labels"]), "text-classifier", None
+        str(path),
+        "sst2",
+        dict.fromkeys(["text", "text_pair", "labels"]),
+        "text-classifier",
+        None,
+        to_learn=True,
     )
     assert len(examples.lines) == 2
