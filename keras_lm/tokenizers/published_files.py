@@ -28,6 +28,8 @@ CLASSES = {
     "OpenAIGPTTokenizer": ("GPTTokenizer", None),
     "MarianTokenizer": ("MarianTokenizer", None),
 }
+UNUSED = re.compile(r"<unused id \d+>")
+MOST_IDS = 2**20
 # Classes that leave it to a tokenizer.json.
 _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 
@@ -118,10 +120,17 @@ def content(token):
     return spelled
 
 
-def in_order(ids, path):
-    """Return a dict's entries in the order of their ids; ValueError if these are not 0, 1, 2, …"""
+def in_order(ids, path, with_gaps=False):
+    """Return a dict's entries in the order of their ids; ValueError if these are not 0, 1, 2, …
+
+    `with_gaps`, there may be ids without an entry, which get one that `UNUSED` matches.
+    """
     _check_numbers(ids, path)
     entries = sorted(ids, key=ids.get)
+    by_id = {id: token for token, id in ids.items()}
+    is_unique = len(by_id) == len(ids) > 0
+    if with_gaps and is_unique and ids[entries[0]] >= 0 and ids[entries[-1]] < MOST_IDS:
+        entries = [by_id.get(i, f"<unused id {i}>") for i in range(ids[entries[-1]] + 1)]
     check_ids(entries, ids, path)
     return entries
 

@@ -100,6 +100,23 @@ def test_hugging_face_tokenizer_json(tmp_path, as_pairs):
             BytePairTokenizer.from_files(tmp_path)
 
 
+def test_ids_without_an_entry(tmp_path):
+    """As of small models, whose only special token kept its id."""
+    tokens = entries()
+    ids = {token: i for i, token in enumerate(tokens)} | {"<|endoftext|>": len(tokens) + 50}
+    write(tmp_path, vocab_json=ids)
+    (tmp_path / "merges.txt").write_text("\n".join(MERGES))
+    read = BytePairTokenizer.from_files(tmp_path)
+    assert read.vocabulary_size == len(tokens) + 51
+    assert read.special_id("eos") == len(tokens) + 50
+    whole = BytePairTokenizer(tokens, MERGES)
+    texts = ["the word", "<unused id 300>", f"<unused id {len(tokens) + 1}>"]
+    assert read(texts).to_list() == whole(texts).to_list()
+    read.save_assets(tmp_path)
+    again = BytePairTokenizer.from_assets(tmp_path, read.get_config())
+    assert again.vocabulary == read.vocabulary and again(texts).to_list() == read(texts).to_list()
+
+
 def test_special_tokens_by_vocabulary_else_by_configuration(tmp_path):
     folder = write_vocabulary(tmp_path, entries(*ROBERTA))
     read = BytePairTokenizer.from_files(folder)
@@ -161,7 +178,9 @@ def test_files_that_are_cut_off(gpt2_folder):
     [
         ('{"a": 0, "a": 1}', "", "'a' stands twice"),
         ('{"a": 0, "b": 0}', "", "gives the token 'b' the id 0, but its place"),
-        ('{"a": 0, "b": 2}', "", "without a gap.*pass tokenizer=None"),
+        ('{"a": 0, "b": 0}', "", "without a gap.*pass tokenizer=None"),
+        ('{"a": 0, "b": 2000000}', "", "without a gap.*pass tokenizer=None"),
+        ('{"a": -1, "b": 0}', "", "without a gap.*pass tokenizer=None"),
         (None, "Ġ t\nĠ t\n", "`merges` holds 'Ġ t' twice, as numbers 1 and 2"),
         (None, "Ġ t\n\nh e\n", "`merges` holds '' as number 2"),
         (None, "Ġ t\nq q\n", "joins 'q' and 'q' as number 2, but 'qq' is not in the vocabulary"),

@@ -111,7 +111,8 @@ class BytePairTokenizer(Tokenizer):
         )
         for argument in ("added_tokens", "lstrip_tokens", "rstrip_tokens", "whole_words"):
             self._check_tokens(argument)
-        self._build({*self._vocabulary.all_special_tokens, *self._rules.added_tokens})
+        unused = filter(published_files.UNUSED.fullmatch, self._vocabulary.tokens)
+        self._build({*self._vocabulary.all_special_tokens, *self._rules.added_tokens, *unused})
 
     def _check_tokens(self, argument):
         for token in getattr(self._rules, argument):

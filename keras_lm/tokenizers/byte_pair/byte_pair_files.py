@@ -126,7 +126,7 @@ def read_vocabulary(path):
             f"`vocabulary` names the file {os.fspath(path)!r}, which does not exist; give the path "
             "of a vocab.json, or a list of entries."
         )
-    return published_files.in_order(read_json(*os.path.split(path)), path)
+    return published_files.in_order(read_json(*os.path.split(path)), path, with_gaps=True)
 
 
 def read_merges(path):
@@ -207,7 +207,7 @@ def _vocabulary_and_merges(folder, tokenizer):
         )
     path = os.path.join(folder, "tokenizer.json")
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    return published_files.in_order(model["vocab"], path), merges, path
+    return published_files.in_order(model["vocab"], path, with_gaps=True), merges, path
 
 
 def _byte_level_settings(tokenizer, who):
