@@ -42,11 +42,6 @@ OTHER_FORMATS = {
     ("Tensor2TensorBackbone", "google"): "tensor2tensor (TF1)",
     ("Tensor2TensorEncoderBackbone", "google"): "tensor2tensor (TF1)",
 }
-# A class of tokenizer that reads the files of several.
-CHOSEN_BY_FILES = {
-    "AlbertTokenizer": "SentencePieceTokenizer; WordPieceTokenizer for Chinese",
-    "RobertaTokenizer": "BytePairTokenizer; SentencePieceTokenizer for XLM-R",
-}
 # Parts of other models, which nobody loads.
 LEFT_OUT = ("ElmoForwardBackbone",)
 
@@ -97,7 +92,6 @@ def _tasks_of_models():
         tokenizer = cls.tokenizer_class
         of_parts = isinstance(tokenizer, property)
         tokenizer = "that of the model inside" if of_parts else tokenizer.__name__
-        tokenizer = CHOSEN_BY_FILES.get(tokenizer, tokenizer)
         yield f"`{name}`", tokenizer, ", ".join(tasks)
 
 
