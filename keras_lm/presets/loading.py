@@ -22,8 +22,6 @@ from keras_lm.presets.recognition import (
 )
 from keras_lm.presets.saving import ASSETS, member_folder, stored_weights
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, advice, sizes
-from keras_lm.tokenizers.published_files import declares_tokens
-from keras_lm.tokenizers.recognition import kind_of
 
 # Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
 USUAL_UNUSED_ROWS = 128
@@ -80,9 +78,8 @@ def load_task(source, cls, load_weights=True, **arguments):
     backbone, converter = _make_backbone(checkpoint, backbone_class, overrides)
     if "tokenizer" not in mine:
         mine["tokenizer"] = _load_tokenizer(checkpoint, backbone, converter)
-    is_published = checkpoint.format == "huggingface"
-    if is_published and cls.parses_special and declares_tokens(checkpoint.folder):
-        mine = {"parse_special": True} | mine
+    if checkpoint.format == "huggingface":
+        mine = cls.arguments_from_files(checkpoint.folder) | mine
     stated = stated_arguments(checkpoint, cls, mine)
     # Dense layers that a folder describes have files of their own.
     has_files = checkpoint.has_modules and stated and "projections" in stated.keys() - mine.keys()
@@ -154,8 +151,8 @@ def load_tokenizer(source, cls, **overrides):
             raise ValueError(f"{folder} is a preset without a tokenizer.")
         return _tokenizer_from_config(folder, config["tokenizer"], **overrides)
     reasons = [f"{folder} holds no vocabulary that we can read."]
-    kind = kind_of(folder, usual=cls.__name__)
-    for name in sorted(TOKENIZERS, key=lambda name: (name != kind, name)):
+    best = cls.class_for(folder)
+    for name in sorted(TOKENIZERS, key=lambda name: (TOKENIZERS[name] is not best, name)):
         candidate = TOKENIZERS[name]
         if not issubclass(candidate, cls):
             continue
@@ -312,12 +309,10 @@ def _load_tokenizer(checkpoint, backbone, converter):
         config = checkpoint.config.get("tokenizer")
         return None if config is None else _tokenizer_from_config(checkpoint.folder, config)
     backbone = innermost_backbone(backbone)
-    usual = backbone.tokenizer_class.__name__
-    kind = kind_of(checkpoint.folder, usual)
+    cls = backbone.tokenizer_class.class_for(checkpoint.folder)
+    arguments = converter.vocabulary if cls is backbone.tokenizer_class else {}
     try:
-        tokenizer = TOKENIZERS[kind].from_files(
-            checkpoint.folder, **(converter.vocabulary if kind == usual else {})
-        )
+        tokenizer = cls.from_files(checkpoint.folder, **arguments)
     except FileNotFoundError:
         return None
     rows = backbone.config["vocabulary_size"]

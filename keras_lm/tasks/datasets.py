@@ -221,7 +221,7 @@ def _arrays(task, x, y, sample_weight, needs_labels=False):
         weights = labels_from_user(sample_weight, length, "sample_weight")
         data.append(weights[:, 0] if weights.shape[1:] == (1,) else weights)
     if needs_labels and y is None:
-        raise _missing_labels(task, "pass y, the labels of x")
+        raise _missing_labels(task, task.labels_remedy)
     return tuple(data)
 
 

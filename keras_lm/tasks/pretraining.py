@@ -53,7 +53,15 @@ class PretrainingTask(Task):
 
     @property
     def needs_labels(self):
-        return any(objective.labels_of_data for objective in self.objectives)
+        return bool(self._labels_of_data)
+
+    @property
+    def labels_remedy(self):
+        return f"pass y, and say there {' and '.join(self._labels_of_data)}"
+
+    @property
+    def _labels_of_data(self):
+        return [one.labels_of_data for one in self.objectives if one.labels_of_data]
 
     @property
     def trainable_weights(self):

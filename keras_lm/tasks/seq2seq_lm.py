@@ -63,6 +63,7 @@ class Seq2SeqLM(Task):
     predicts_sequences = True
     uses_pooler = False
     has_decoder = True
+    labels_remedy = "pass y, the target of each source; for new text call generate"
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from keras_lm.tasks import answers, user_data
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
+from keras_lm.tokenizers.published_files import declares_tokens
 from keras_lm.tokenizers.tokenizer import strings_of
 
 
@@ -267,6 +268,11 @@ class Task(TextModel):
     def from_parts(cls, backbone, **arguments):
         """Return a task over a backbone, by its arguments in a preset."""
         return cls(backbone, **arguments)
+
+    @classmethod
+    def arguments_from_files(cls, folder):
+        """Return the arguments that the vocabulary's files of a published folder state."""
+        return {"parse_special": True} if cls.parses_special and declares_tokens(folder) else {}
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):

@@ -26,6 +26,7 @@ class TextModel(StepModel):
     is_pair_stated = False
     # Whether data to learn from and to evaluate on must come with labels.
     needs_labels = True
+    labels_remedy = "pass y, the labels of x"
     # What a table's column of labels may be called.
     label_columns = ("labels", "label")
 

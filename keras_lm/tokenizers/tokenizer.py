@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_lm import presets
 from keras_lm.registry import TOKENIZERS, register
 from keras_lm.tokenizers import offsets, ragged
+from keras_lm.tokenizers.kinds import kind_of
 
 
 class _Vocabulary:
@@ -168,6 +169,15 @@ class Tokenizer(tf.Module):
         something that the class does not do.
         """
         raise NotImplementedError(f"{cls.__name__} cannot read published files.")
+
+    @classmethod
+    def class_for(cls, folder):
+        """Return the class that reads a published folder: by its files, or else this one.
+
+        Raises:
+            ValueError: if they name a class whose rules are not known.
+        """
+        return TOKENIZERS.get(kind_of(folder, usual=cls.__name__), cls)
 
     @classmethod
     def from_assets(cls, folder, config):

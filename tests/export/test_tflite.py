@@ -156,7 +156,7 @@ def test_mistakes_have_clear_words(make_backbone, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"computes in bfloat16.*dtype='float32'"):
         export(half)
     subwords = tasks.TextRegressor(
-        make_backbone(), tokenizer=SubwordTokenizer([*"ab_"], None, None)
+        make_backbone(), tokenizer=SubwordTokenizer([*"ab_", "[CLS]", "[SEP]"], None, None)
     )
     with pytest.raises(ValueError, match=r"SubwordTokenizer .* regular expressions, for which Li"):
         export(subwords)

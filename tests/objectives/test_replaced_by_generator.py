@@ -372,7 +372,7 @@ def test_what_cannot_be(make, tokenizer):
     other = MaskedLM(ElectraGeneratorBackbone(30, 1, 2, 16, 24), tokenizer=tokenizer)
     with pytest.raises(ValueError, match="vocabulary has 30 entries, the discriminator's 17"):
         make(backbone, other).train_on_batch(TEXTS)
-    with pytest.raises(ValueError, match=r"y is missing.*objectives=\[.*ReplacedByGenerator"):
+    with pytest.raises(ValueError, match=r"labels are missing.*objectives=\[.*ReplacedByGenerator"):
         Pretrainer(backbone, tokenizer=tokenizer).train_on_batch(TEXTS)
 
 

@@ -464,7 +464,9 @@ def test_bad_data(task, x, y, message):
 def test_bad_calls(task):
     with pytest.raises(ValueError, match=r"no decoder_token_ids.*generate"):
         task.predict(["a"])
-    with pytest.raises(ValueError, match=r"no decoder_token_ids.*targets"):
+    with pytest.raises(
+        ValueError, match=r"labels are missing.*the target of each source; .*generate"
+    ):
         task.fit(["a", "b"], verbose=0)
     packed, _ = task.preprocess_with_labels({"text": tf.constant(["a"])}, tf.constant(["b"]))
     with pytest.raises(ValueError, match="labels are texts, and x is packed"):

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
+from keras_lm.tokenizers.kinds import kind_of
 from keras_lm.tokenizers.published_files import declares_tokens, template
-from keras_lm.tokenizers.recognition import kind_of
 
 
 @pytest.fixture
