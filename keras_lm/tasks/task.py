@@ -13,12 +13,11 @@ import tensorflow as tf
 from keras_lm import export, presets
 from keras_lm.packers import Texts
 from keras_lm.registry import TASKS, TOKENIZERS, register
-from keras_lm.tasks import answers, user_data
+from keras_lm.tasks import answers, special_tokens, user_data
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tokenizers.published_files import declares_tokens
-from keras_lm.tokenizers.tokenizer import strings_of
 
 
 class NoVocabularyWarning(UserWarning):
@@ -110,14 +109,7 @@ class Task(TextModel):
         self.head_kinds = []
         self.text_pair = text_pair
         self.is_pair_stated = text_pair is not None
-        if parse_special and not self.parses_special:
-            raise ValueError(
-                f"parse_special={parse_special}: {type(self).__name__} finds places in texts, in "
-                "which special tokens have none: leave it out."
-            )
-        if not isinstance(parse_special, (bool, type(None))):
-            parse_special = strings_of("parse_special", parse_special)
-        self.parse_special = parse_special
+        self.parse_special = special_tokens.checked(parse_special, self)
         self._set_tokenizer(tokenizer)
 
     def __setattr__(self, name, value):
@@ -133,13 +125,8 @@ class Task(TextModel):
                 f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
                 f"has {rows} rows: they belong to different checkpoints."
             )
-        if tokenizer is not None and isinstance(self.parse_special, list):
-            for token in self.parse_special:
-                if token not in tokenizer.all_special_tokens:
-                    raise ValueError(
-                        f"parse_special names {token!r}, which is no special token of the "
-                        f"{type(tokenizer).__name__}: see tokenizer.with_special_tokens."
-                    )
+        if tokenizer is not None:
+            special_tokens.check_known(self.parse_special, tokenizer)
         self.tokenizer = tokenizer
 
     def _make_packer(self):
