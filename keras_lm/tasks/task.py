@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_lm import export, presets
 from keras_lm.packers import Texts
-from keras_lm.registry import TASKS, TOKENIZERS, register
+from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, register
 from keras_lm.tasks import answers, special_tokens, user_data
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
@@ -296,11 +296,15 @@ class Task(TextModel):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
-        tokenizer = config.pop("tokenizer")
-        if not isinstance(config["backbone"], keras.Model):
-            config["backbone"] = keras.saving.deserialize_keras_object(
-                config["backbone"], custom_objects
-            )
+        backbone, tokenizer = config.get("backbone"), config.pop("tokenizer", None)
+        if not isinstance(backbone, keras.Model):
+            name = backbone.get("class_name") if isinstance(backbone, dict) else backbone
+            if name not in BACKBONES:  # Keras would make whatever it is
+                raise ValueError(
+                    f"The configuration of a {cls.__name__} names {str(name)[:80]!r} as its "
+                    "backbone, which is none: the file is damaged, or another program's."
+                )
+            config["backbone"] = keras.saving.deserialize_keras_object(backbone, custom_objects)
         task = cls(**config)
         task._tokenizer_config = tokenizer  # its vocabulary follows in load_assets
         return task

@@ -127,7 +127,14 @@ class TextModel(StepModel):
         )
 
     def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        try:
+            self.compile(**keras.saving.deserialize_keras_object(config))
+        except (AttributeError, ImportError, KeyError, TypeError) as error:
+            raise ValueError(
+                "What the file says of optimizer, loss and metrics cannot be used, "
+                f"{type(error).__name__}: {' '.join(str(error).split())[:200]}. Load it with "
+                "compile=False."
+            ) from error
         with self.distribute_strategy.scope():
             self.optimizer.build(self.trainable_variables)
 

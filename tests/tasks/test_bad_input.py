@@ -306,3 +306,33 @@ def test_a_task_is_no_layer_of_strings(classifier):
         ValueError, match=r"inputs is a KerasTensor.*no layer of a keras\.Sequential"
     ):
         keras.Sequential([keras.Input(shape=(), dtype="string"), classifier])
+
+
+# === What `.keras` files say ===
+
+
+@pytest.mark.parametrize(
+    "backbone",
+    [
+        {"module": "keras.layers", "class_name": "TextVectorization", "config": {}},
+        {"class_name": "__ellipsis__", "config": {}},
+        {"module": "os", "class_name": "system", "config": "true"},
+        None,
+    ],
+)
+def test_what_is_no_backbone(classifier, backbone):
+    name = backbone and backbone["class_name"]
+    with pytest.raises(ValueError, match=f"names '{name}' as its backbone, which is none"):
+        TextClassifier.from_config(classifier.get_config() | {"backbone": backbone})
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"module": "keras.layers", "class_name": "TextVectorization", "config": {}},
+        {"module": "os", "class_name": "system", "config": "true", "registered_name": "system"},
+    ],
+)
+def test_what_is_no_optimizer(classifier, optimizer):
+    with pytest.raises(ValueError, match=r"loss and metrics cannot be used.*compile=False"):
+        classifier.compile_from_config({"optimizer": optimizer})
