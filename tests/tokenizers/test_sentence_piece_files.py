@@ -206,6 +206,7 @@ def test_damaged_models(folder):
         data[:1000]: "cut off",
         only_pieces: "cut off",
         model.SerializeToString(): "0 unknown tokens",
+        data.replace(b"the", b"t\xffe", 1): "which is not UTF-8",
     }
     for damaged, message in cases.items():
         path.write_bytes(damaged)

@@ -57,6 +57,11 @@ def check_pieces(pieces, name):
             "model. Copy the file again."
         )
     for number, piece in enumerate(pieces):
+        if not isinstance(piece.piece, str):  # as protobuf leaves what is no UTF-8
+            raise ValueError(
+                f"{name}: piece {number} is {piece.piece[:40]!r}, which is not UTF-8. Copy the "
+                "published file again, in binary form."
+            )
         size = len(piece.piece.encode("utf-8", "surrogatepass"))
         if not 0 < size <= LONGEST_PIECE or not math.isfinite(piece.score):
             raise ValueError(
