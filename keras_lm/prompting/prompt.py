@@ -103,8 +103,8 @@ class Prompt:
             return [self.text(query) for query in queries]
         endings = [[""]] * len(queries) if endings is None else endings
         starts = np.cumsum([0, *map(len, endings[:-1])])
-        has_bos = "bos" in task.tokenizer.special_tokens
-        room = task.backbone.max_sequence_length - max_new_tokens - has_bos
+        begin = len(task.end_ids("bos"))
+        room = task.backbone.max_sequence_length - max_new_tokens - begin
 
         def lengths(numbers):
             texts = [self.text(query, int(n)) for query, n in zip(queries, numbers, strict=True)]

@@ -21,15 +21,13 @@ class GenerativeTask(PretrainingTask):
 
     @property
     def template(self):
-        roles = {} if self.tokenizer is None else self.tokenizer.special_tokens
-        if not {"bos", "eos"} & {*roles} and "cls" in roles:  # a BERT's vocabulary
-            roles = {"bos": roles["cls"], "eos": roles["sep"]} if "sep" in roles else {}
-        bos, eos = (f"{roles[role]}:0" if role in roles else "" for role in ("bos", "eos"))
+        ends = {} if self.tokenizer is None else ends_of_texts(self.tokenizer)
+        bos, eos = (f"{ends[role]}:0" if role in ends else "" for role in ("bos", "eos"))
         return Template(single=f"{bos} $A:0 {eos}", pair=f"{bos} $A:0 $B:0 {eos}")
 
     def usual_tokens(self, tokenizer):
         # What separates texts, and the turns of a dialogue, in what such models learn from.
-        return [t for role, t in tokenizer.special_tokens.items() if role in ("bos", "eos")]
+        return list(dict.fromkeys(ends_of_texts(tokenizer).values()))
 
     # === Generation ===
 
@@ -101,9 +99,8 @@ class GenerativeTask(PretrainingTask):
     @property
     def limits(self):
         """What texts end by, a `decoding.Limits`."""
-        has_end = self.tokenizer is not None and "eos" in self.tokenizer.special_tokens
         return decoding.Limits(
-            [self.tokenizer.special_id("eos")] if has_end else [],
+            self.end_ids("eos"),
             self.backbone.max_sequence_length,
             self.default_max_new_tokens,
         )
@@ -179,9 +176,13 @@ class GenerativeTask(PretrainingTask):
         (prompt,) = columns.values()
         return self.continue_prompts(prompt, tokenize=tokenize)
 
+    def end_ids(self, role):
+        """Return a list with the id of `"bos"` or `"eos"`, empty if there is none."""
+        ends = {} if self.tokenizer is None else ends_of_texts(self.tokenizer)
+        return [self.tokenizer.token_to_id(ends[role])] if role in ends else []
+
     def _ids_of(self, role):
-        has_it = self.tokenizer is not None and role in self.tokenizer.special_tokens
-        return tf.constant([self.tokenizer.special_id(role)] if has_it else [], tf.int32)
+        return tf.constant(self.end_ids(role), tf.int32)
 
     @property
     def default_max_new_tokens(self):
@@ -190,3 +191,14 @@ class GenerativeTask(PretrainingTask):
 
 
 NO_BOS = "A prompt is empty, and the tokenizer has no bos token to begin with: pass some text."
+
+
+def ends_of_texts(tokenizer):
+    """Return the tokens that begin and end texts, `"bos"` and `"eos"`, of those there are.
+
+    A BERT's vocabulary has neither, and its cls and sep tokens take their place.
+    """
+    roles = tokenizer.special_tokens
+    if not {"bos", "eos"} & {*roles} and {"cls", "sep"} <= {*roles}:
+        return {"bos": roles["cls"], "eos": roles["sep"]}
+    return {role: roles[role] for role in ("bos", "eos") if role in roles}
