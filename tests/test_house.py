@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
-version registry files squad_files tag_schemes trees published elements optional
+version registry files published elements optional
 litert standard_error
 converters
 presets
@@ -30,8 +30,9 @@ cli pipelines
 """
 FLOORS = {part: floor for floor, line in enumerate(HOUSE.split("\n")) for part in line.split()}
 
-# Layers, models and objectives are made of `keras.ops`, and run on Keras's other backends too.
-WITHOUT_TENSORFLOW = ("layers", "models", "objectives")
+# Layers, models and objectives are made of `keras.ops`, and run on Keras's other backends too;
+# files of data are read by commands that start before TensorFlow is there.
+WITHOUT_TENSORFLOW = ("layers", "models", "objectives", "published")
 WITH_TENSORFLOW = {"layers.tensorflow"}
 
 # One thing on two floors: the only modules that share a name.

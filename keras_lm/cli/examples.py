@@ -10,7 +10,7 @@ from keras_lm.cli.parallel_files import open_parallel
 from keras_lm.cli.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.cli.shared_options import UNLABELLED
 from keras_lm.published import PUBLISHED
-from keras_lm.trees import labels_of_trees, read_tree
+from keras_lm.published.trees import labels_of_trees, read_tree
 
 
 @dataclasses.dataclass

@@ -16,9 +16,9 @@ from keras_lm.data.shards import (
 )
 from keras_lm.files import find_files
 from keras_lm.published import PublishedRows, read_published
-from keras_lm.squad_files import read_squad
-from keras_lm.tag_schemes import convert_tags
-from keras_lm.trees import Tree, labels_of_trees, read_tree
+from keras_lm.published.squad_files import read_squad
+from keras_lm.published.tag_schemes import convert_tags
+from keras_lm.published.trees import Tree, labels_of_trees, read_tree
 
 __all__ = [
     "TEXT_TO_TEXT",

@@ -5,7 +5,7 @@ import collections
 import keras
 import numpy as np
 
-from keras_lm.trees import read_tree
+from keras_lm.published.trees import read_tree
 
 # EVALB's parameters COLLINS.prm: what is left out, of tags and of labels, and what is the same.
 LEFT_OUT = ("TOP", ",", ":", "``", "''", ".")

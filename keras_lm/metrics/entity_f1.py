@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.objectives import IGNORED
-from keras_lm.tag_schemes import scheme_of
+from keras_lm.published.tag_schemes import scheme_of
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -13,7 +13,7 @@ class EntityF1(keras.metrics.Metric):
     """The F1 of named entities, from 0 to 1: one is right if its class and both ends are.
 
     It is the micro-average over all entities, as in the CoNLL evaluation; see
-    `keras_lm.tag_schemes.entity_spans` for the labels that mark one.
+    `keras_lm.published.tag_schemes.entity_spans` for the labels that mark one.
 
     Args:
         class_names: list of str such as `["O", "B-PER", "I-PER"]`, in the order of the logits.

@@ -7,8 +7,8 @@ from pathlib import Path
 from keras_lm.files import as_path
 from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.known_sets import PUBLISHED
+from keras_lm.published.trees import labels_of_trees
 from keras_lm.registry import advice
-from keras_lm.trees import labels_of_trees
 
 __all__ = ["PUBLISHED", "PublishedRows", "read_published"]
 

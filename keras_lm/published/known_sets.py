@@ -17,10 +17,10 @@ from keras_lm.published.passages import (
     race,
     record,
 )
+from keras_lm.published.squad_files import squad_rows
 from keras_lm.published.text_lines import chomp, decoded, whole_text
 from keras_lm.published.treebanks import tree_rows
 from keras_lm.published.word_columns import WordColumns, role_rows, without_language
-from keras_lm.squad_files import squad_rows
 
 CLASSIFIER, CHOICES = "text-classifier", "multiple-choice"
 TAGGER, QUESTIONS = "token-classifier", "question-answerer"

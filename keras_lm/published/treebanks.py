@@ -3,7 +3,7 @@
 import re
 
 from keras_lm.published.text_lines import decoded
-from keras_lm.trees import read_tree
+from keras_lm.published.trees import read_tree
 
 
 def tree_rows(name, stream):

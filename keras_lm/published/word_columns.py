@@ -4,8 +4,8 @@ import dataclasses
 import re
 from collections.abc import Callable
 
+from keras_lm.published.tag_schemes import convert_tags
 from keras_lm.published.text_lines import decoded
-from keras_lm.tag_schemes import convert_tags
 
 
 @dataclasses.dataclass(frozen=True)

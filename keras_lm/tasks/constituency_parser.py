@@ -11,12 +11,12 @@ from keras_lm.layers.span_chart import best_trees
 from keras_lm.metrics import ConstituentF1
 from keras_lm.objectives import TreeHinge
 from keras_lm.packers import WordEnds
+from keras_lm.published.trees import NO_TAG, read_tree, unescaped
 from keras_lm.tasks.classes import check_classes, class_numbers, names_of_classes, text_of
 from keras_lm.tasks.constituents import chart_of_spans, constituents_in_graph
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tokenizers import splitting
-from keras_lm.trees import NO_TAG, read_tree, unescaped
 
 LONGEST = 256  # tokens; a chart takes memory by the square
 

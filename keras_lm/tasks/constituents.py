@@ -6,9 +6,9 @@ Shapes: B batch, W words, F places between words, L labels, K constituents of a 
 import tensorflow as tf
 
 from keras_lm.layers.masks import IGNORED
+from keras_lm.published.trees import CHAIN, NO_TAG
 from keras_lm.tokenizers import ragged
 from keras_lm.tokenizers.splitting import SPACES
-from keras_lm.trees import CHAIN, NO_TAG
 
 
 def chart_of_spans(spans, lengths, size):
@@ -70,7 +70,7 @@ def constituents_in_graph(tree, scores, class_names, words, places):
 
 
 def _in_brackets(words, names, first, last):
-    """Return trees as `keras_lm.trees.Tree` writes them, (B,), for the words of constituents.
+    """Return trees in brackets, as `Tree` writes them, (B,), for the words of constituents.
 
     `first` and `last` are places among the words of all texts.
     """

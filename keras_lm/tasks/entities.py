@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.tag_schemes import entity_spans
+from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tokenizers import offsets
 from keras_lm.tokenizers.places import substrings
 

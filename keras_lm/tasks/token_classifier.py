@@ -13,7 +13,7 @@ from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.objective import MeanLoss, label_weights
 from keras_lm.packers import Words
 from keras_lm.packers.rows import LOWEST
-from keras_lm.tag_schemes import entity_spans
+from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks import class_labels, word_labels
 from keras_lm.tasks.classes import (
     check_classes,

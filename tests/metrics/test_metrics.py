@@ -58,7 +58,7 @@ def test_strict_entity_f1_equals_seqevals_strict_mode(names, scheme):
 
 
 def test_entity_f1_reads_richer_schemes_as_our_entities_do():
-    from keras_lm.tag_schemes import entity_spans
+    from keras_lm.published.tag_schemes import entity_spans
 
     metric = EntityF1(BIOES)
     labels, logits = draw(BIOES, 5)

@@ -1,4 +1,4 @@
-"""Tags of words that mark spans: BIO, IOB1, BIOES. Importing this imports no TensorFlow."""
+"""Tags of words that mark spans: BIO, IOB1, BIOES."""
 
 import re
 

@@ -6,7 +6,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2, IOBES, Entities
 
 from keras_lm.data import convert_tags
-from keras_lm.tag_schemes import entity_spans, scheme_of, tags_of
+from keras_lm.published.tag_schemes import entity_spans, scheme_of, tags_of
 
 IOB1 = ["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-ORG", "I-ORG", "I-ORG"]
 BIO = ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG", "I-ORG", "I-ORG"]

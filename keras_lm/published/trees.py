@@ -1,4 +1,4 @@
-"""Constituency trees in the Penn Treebank's brackets. Importing this imports no TensorFlow."""
+"""Constituency trees in the Penn Treebank's brackets."""
 
 import collections
 import dataclasses

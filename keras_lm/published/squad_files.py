@@ -1,4 +1,4 @@
-"""Questions on contexts in SQuAD's files. Importing this imports no TensorFlow."""
+"""Questions on contexts in SQuAD's files."""
 
 import json
 
