@@ -11,6 +11,7 @@ event loop, which so stays free to answer while they work.
 """
 
 import asyncio
+import collections
 import contextlib
 import functools
 import json
@@ -58,18 +59,24 @@ HTTP_STATUS = {
 }  # every other code is 500
 
 
-def make_application(models, workers, writers, grpc_address, hosts, max_request_bytes, body_memory):
+def make_application(
+    models, workers, share, writers, grpc_address, hosts, max_request_bytes, body_memory
+):
     """Return the ASGI application.
 
     Args:
         models: `Models`.
         workers: executor, in whose threads the models run.
+        share: int. How many of the threads one model may have, so that slow requests to it, such
+            as long texts to generate, leave some to the other models.
         writers: executor of streams, each of which keeps a thread for long.
         grpc_address: str, which the page shows.
         hosts: `Hosts` that requests may be for.
         max_request_bytes: int, the largest body, also once it is unzipped.
         body_memory: `BodyMemory` of all bodies.
     """
+
+    shares = collections.defaultdict(lambda: asyncio.Semaphore(share))
 
     async def application(scope, receive, send):
         request = Request(scope, receive)
@@ -130,9 +137,12 @@ def make_application(models, workers, writers, grpc_address, hosts, max_request_
                     arguments = (models, spec, body)
                     if verb == "stream":
                         return await _event_stream(writers, arguments)
-                    return await asyncio.get_running_loop().run_in_executor(
-                        workers, _run, VERBS[verb], *arguments
-                    )
+                    # Of other names, of which clients may invent any number, nothing is kept.
+                    is_known = spec["name"] in models.names
+                    async with shares[spec["name"]] if is_known else contextlib.nullcontext():
+                        return await asyncio.get_running_loop().run_in_executor(
+                            workers, _run, VERBS[verb], *arguments
+                        )
         raise invalid(f"Malformed request: {request.method} {path}")
 
     return application

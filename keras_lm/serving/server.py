@@ -23,6 +23,7 @@ from keras_lm.serving.rest import make_application
 logger = logging.getLogger("keras_lm.serving")
 
 REST_THREADS = 32
+MODEL_THREADS = REST_THREADS // 2  # a model's at most, however slow it is
 STREAM_THREADS = 8  # each is a text's until its end; further ones wait for another to end
 GRPC_THREADS = 64  # these answer everything, also what is quick
 GRACE = 5  # seconds in which requests may end after `stop`
@@ -177,6 +178,7 @@ class Server:
         application = make_application(
             self._models,
             self._workers,
+            MODEL_THREADS,
             self._writers,
             self.grpc_address,
             self._hosts,

@@ -18,7 +18,7 @@ from tensorflow_serving.apis import classification_pb2, predict_pb2
 from keras_lm.serving import Server, body_memory
 from keras_lm.serving.errors import ServingError
 from keras_lm.serving.inference import SavedModel
-from keras_lm.serving.server import STREAM_THREADS
+from keras_lm.serving.server import REST_THREADS, STREAM_THREADS
 
 LARGEST = 10_000
 PART = b"POST /v1/models/kinds:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
@@ -215,6 +215,19 @@ def test_streams_leave_others_their_threads(saved_models, rest_of, monkeypatch):
         assert not running.acquire(blocking=False) and not any(each.done() for each in streams)
         goes_on.set()
         assert {each.result().text for each in streams} == {'data: {"done": true}\n\n'}
+
+
+def test_slow_requests_leave_threads_to_other_models(saved_models, rest_of):
+    folders = {"kinds": saved_models / "kinds", "other": saved_models / "kinds"}
+    with Server(folders) as server, ThreadPoolExecutor(REST_THREADS) as pool:
+        slow, other = rest_of(server), rest_of(server, "other")
+        asked = [
+            pool.submit(slow.post, signature_name="slow", inputs=1.5) for _ in range(REST_THREADS)
+        ]
+        time.sleep(0.4)
+        assert other.post(instances=[1]).json() == {"predictions": [2.5]}
+        assert not any(each.done() for each in asked)
+        assert {each.result().status_code for each in asked} == {200}
 
 
 def test_largest_message(strict, grpc_of):
