@@ -83,6 +83,17 @@ def test_more_signs_win(tmp_path):
     assert recognise(special, BertBackbone)[0] is BertBackbone
 
 
+def test_own_tensors_count_where_nothing_is_stated(tmp_path):
+    plain = make_folder(tmp_path / "plain")
+    own = make_folder(tmp_path / "own", names=(f"tiny.{QUERY}", "fit_dense.weight"))
+    stated = make_folder(tmp_path / "stated", '{"model_type": "tiny"}', ["fit_dense.weight"])
+    how = {"model_type": "tiny", "tensors": [QUERY], "prefix": "tiny.", "own": "^fit_dense"}
+    assert [signs(checkpoint, **how) for checkpoint in (plain, own, stated)] == [1, 2, STATED]
+    how["refine"] = lambda checkpoint, found: found + len(checkpoint.tensors)
+    assert [signs(checkpoint, **how) for checkpoint in (plain, own, stated)] == [2, 4, STATED + 1]
+    assert signs(stated, **how | {"model_type": "other"}) == 0
+
+
 def test_a_stated_model_type_beats_names(tmp_path):
     stated = make_folder(tmp_path, '{"model_type": "bert"}', names=(QUERY, "fit_dense.weight"))
     model("Tiny", lambda checkpoint: signs(checkpoint, "tiny", [QUERY, "fit_dense.weight"]))

@@ -1,6 +1,7 @@
 """How a model's weights are read from a format, and how well a checkpoint matches the model."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 from keras_lm.converters.names import NameTable
@@ -15,8 +16,9 @@ class Converter:
 
     Args:
         matches: callable `(checkpoint)` that returns how well a checkpoint matches this model: 0 or
-            False for not at all, `STATED` if its configuration names the model; see `signs`. The
-            best match is taken, so a model with files like another's checks for more tensors.
+            False for not at all, `STATED` if its configuration names the model. The best match is
+            taken, so a model with files like another's checks for more tensors. Usually a
+            `functools.partial` of `signs`.
         config: callable `(checkpoint) -> dict` of the backbone's arguments.
         names: `NameTable` for the backbone and all its heads.
         labels: callable `(checkpoint) -> Labels` of its classification head, None if it has none.
@@ -31,19 +33,36 @@ class Converter:
     vocabulary: dict = dataclasses.field(default_factory=dict)
 
 
-def signs(checkpoint, model_type, tensors, prefix=""):
-    """Return how well a checkpoint matches a model, for `Converter.matches`.
+def signs(checkpoint, model_type, tensors=(), prefix="", own=None, refine=None):
+    """Return how well a checkpoint matches a model.
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
         model_type: str or tuple of str. If the configuration has a `model_type`, the result is
-            `STATED` if it is one of these, else 0.
+            `STATED` if it is one of these, else 0. None for a model that no configuration names.
         tensors, prefix: list of str, and str. Without a `model_type`, the result is the number of
             `tensors` if all are there, with or without the prefix, else 0.
+        own: str, a regular expression for tensors that only this model has. Without a
+            `model_type`, they count as one more beside `tensors` with the prefix, which networks
+            with a head have.
+        refine: callable `(checkpoint, found)` that returns the result where `found` is not 0, for
+            models with the `model_type` of another.
+
+    Example:
+
+        matches = functools.partial(signs, model_type="mine", tensors=["mixer.weight"])
     """
+    found = _signs(checkpoint, model_type, tensors, prefix, own)
+    return refine(checkpoint, found) if found and refine else found
+
+
+def _signs(checkpoint, model_type, tensors, prefix, own):
     stated = checkpoint.config.get("model_type")
-    if stated is not None:
+    if stated is not None and model_type is not None:
         types = (model_type,) if isinstance(model_type, str) else model_type
         return STATED if stated in types else 0
-    found = all(t in checkpoint.tensors or prefix + t in checkpoint.tensors for t in tensors)
-    return len(tensors) if found else 0
+    names = checkpoint.tensors
+    if not all(t in names or prefix + t in names for t in tensors):
+        return 0
+    may_have_own = own is not None and all(prefix + t in names for t in tensors)
+    return len(tensors) + (may_have_own and any(re.search(own, name) for name in names))

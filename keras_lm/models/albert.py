@@ -7,6 +7,8 @@ from the same two swapped; dropout is 0 but before a classifier; the vocabulary 
 Shapes: B batch, S sequence, D hidden.
 """
 
+import functools
+
 import keras
 
 from keras_lm.converters.configs import (
@@ -414,10 +416,10 @@ def _google_config(checkpoint):
 
 AlbertBackbone.CONVERTERS = {
     "huggingface": Converter(
-        lambda checkpoint: signs(
-            checkpoint,
-            "albert",
-            ["encoder.embedding_hidden_mapping_in.weight"],
+        functools.partial(
+            signs,
+            model_type="albert",
+            tensors=["encoder.embedding_hidden_mapping_in.weight"],
             prefix="albert.",
         ),
         _huggingface_config,

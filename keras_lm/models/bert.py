@@ -3,6 +3,8 @@
 Shapes: B batch, S sequence, D hidden, V vocabulary.
 """
 
+import functools
+
 import keras
 
 from keras_lm.converters.configs import (
@@ -403,13 +405,6 @@ def _keras_hub_config(checkpoint):
     return {key: config[key] for key in shared} | {"activation": "gelu_tanh"}
 
 
-def _is_huggingface(checkpoint):
-    # The oldest folders do not state their model type: their tensors do.
-    return signs(
-        checkpoint, "bert", ["encoder.layer.0.attention.self.query.weight"], prefix="bert."
-    )
-
-
 def _is_model_garden(checkpoint):
     names = MODEL_GARDEN_NAMES.resolve(checkpoint.weights)
     projects = "embedding_projection/kernel" in names  # ALBERT's and MobileBERT's
@@ -428,7 +423,12 @@ def _labels_by(name, axis):
 
 BertBackbone.CONVERTERS = {
     "huggingface": Converter(
-        _is_huggingface,
+        functools.partial(  # the oldest folders do not state their model type: their tensors do
+            signs,
+            model_type="bert",
+            tensors=["encoder.layer.0.attention.self.query.weight"],
+            prefix="bert.",
+        ),
         _huggingface_config,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),

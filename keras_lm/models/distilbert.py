@@ -6,6 +6,8 @@ the first token; positions may be sines, which are not trained.
 Shapes: B batch, S sequence, D hidden.
 """
 
+import functools
+
 import keras
 import numpy as np
 
@@ -361,11 +363,6 @@ def _keras_hub_config(checkpoint):
     return {key: config[key] for key in shared} | {"classifier_dropout": 0.2}
 
 
-def _is_huggingface(checkpoint):
-    tensors = ["transformer.layer.0.attention.q_lin.weight"]
-    return signs(checkpoint, "distilbert", tensors, prefix="distilbert.")
-
-
 def _keras_hub_labels(checkpoint):
     name, tensors = "task/layers/dense_1/vars/0", checkpoint.tensors
     return Labels(tensors.shape(name)[1]) if name in tensors else None
@@ -373,7 +370,12 @@ def _keras_hub_labels(checkpoint):
 
 DistilBertBackbone.CONVERTERS = {
     "huggingface": Converter(
-        _is_huggingface,
+        functools.partial(
+            signs,
+            model_type="distilbert",
+            tensors=["transformer.layer.0.attention.q_lin.weight"],
+            prefix="distilbert.",
+        ),
         _huggingface_config,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),

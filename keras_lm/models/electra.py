@@ -9,6 +9,7 @@ the same network; in google's checkpoints they share their embeddings. `Replaced
 Shapes: B batch, S sequence, D hidden, E embedding, V vocabulary.
 """
 
+import functools
 import re
 
 import keras
@@ -457,14 +458,15 @@ def _google_config(names, stated):
     return config
 
 
-def _is_huggingface(checkpoint):
-    tensors = ["electra.encoder.layer.0.attention.self.query.weight"]
-    return signs(checkpoint, "electra", tensors)
+_is_huggingface = functools.partial(
+    signs,
+    model_type="electra",
+    tensors=["electra.encoder.layer.0.attention.self.query.weight"],
+)
 
 
-def _is_huggingface_generator(checkpoint):
-    found = "generator_predictions.dense.weight" in checkpoint.tensors
-    return found and _is_huggingface(checkpoint) + 1
+def _or_generator(checkpoint, found):
+    return found + 1 if "generator_predictions.dense.weight" in checkpoint.tensors else 0
 
 
 def _holds(network):
@@ -485,7 +487,11 @@ ElectraBackbone.CONVERTERS = {
     ),
 }
 ElectraGeneratorBackbone.CONVERTERS = {
-    "huggingface": Converter(_is_huggingface_generator, _huggingface_config, HUGGINGFACE_NAMES),
+    "huggingface": Converter(
+        functools.partial(_is_huggingface, refine=_or_generator),
+        _huggingface_config,
+        HUGGINGFACE_NAMES,
+    ),
     "google": Converter(
         _holds("generator"),
         _google_config(GOOGLE_GENERATOR_NAMES, lambda config: config.get("generator", {})),

@@ -3,10 +3,12 @@
 Shapes: B batch, S sequence, D hidden.
 """
 
+import functools
+
 import keras
 
 from keras_lm.converters.configs import dropouts, own_activation
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
@@ -227,7 +229,7 @@ def _huggingface_config(checkpoint):
 
 GPTBackbone.CONVERTERS = {
     "huggingface": Converter(
-        lambda checkpoint: checkpoint.config.get("model_type") == "openai-gpt",
+        functools.partial(signs, model_type="openai-gpt"),
         _huggingface_config,
         NAMES,
         huggingface_head,

@@ -3,10 +3,12 @@
 Shapes: B batch, S sequence, D hidden.
 """
 
+import functools
+
 import keras
 
 from keras_lm.converters.configs import own_activation, require_only
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
 from keras_lm.layers import (
     CausalBias,
@@ -245,10 +247,7 @@ def _keras_hub_config(checkpoint):
 
 GPT2Backbone.CONVERTERS = {
     "huggingface": Converter(
-        lambda checkpoint: (
-            checkpoint.config.get("model_type") == "gpt2"
-            and "attention_windows" not in checkpoint.config  # GPT-3's
-        ),
+        functools.partial(signs, model_type="gpt2"),
         lambda checkpoint: huggingface_config(checkpoint, GPT2Backbone),
         NAMES,
         huggingface_head,

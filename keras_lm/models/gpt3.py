@@ -4,9 +4,11 @@ Differs from GPT-2: blocks alternate between dense and locally banded attention.
 neither code nor weights, and the paper states neither the band's width nor which kind is first.
 """
 
+import functools
+
 import keras
 
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.models.gpt import huggingface_head
 from keras_lm.models.gpt2 import NAMES, GPT2Backbone, huggingface_config
 
@@ -111,12 +113,13 @@ def _config(checkpoint):
     return huggingface_config(checkpoint, GPT3Backbone) | stated
 
 
+def _with_windows(checkpoint, found):
+    return found + 1 if "attention_windows" in checkpoint.config else 0
+
+
 GPT3Backbone.CONVERTERS = {
     "huggingface": Converter(
-        lambda checkpoint: (
-            checkpoint.config.get("model_type") == "gpt2"
-            and "attention_windows" in checkpoint.config
-        ),
+        functools.partial(signs, model_type="gpt2", refine=_with_windows),
         _config,
         NAMES,
         huggingface_head,

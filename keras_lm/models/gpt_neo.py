@@ -4,10 +4,12 @@ Differs from GPT-3: attention scores are not divided by the square root of the h
 query, key and value have no biases.
 """
 
+import functools
+
 import keras
 
 from keras_lm.converters.configs import dropouts, own_activation, require_only
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
@@ -177,7 +179,7 @@ def _config(checkpoint):
 
 GPTNeoBackbone.CONVERTERS = {
     "huggingface": Converter(
-        lambda checkpoint: checkpoint.config.get("model_type") == "gpt_neo",
+        functools.partial(signs, model_type="gpt_neo"),
         _config,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "score.weight"),

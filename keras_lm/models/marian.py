@@ -7,13 +7,14 @@ have Swish, and the target starts with the padding token.
 Shapes: B batch, S source, T target, D hidden, V vocabulary.
 """
 
+import functools
 import warnings
 
 import keras
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.configs import own_activation, require_only
-from keras_lm.converters.converter import STATED, Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import (
     CausalBias,
@@ -335,7 +336,7 @@ def _huggingface_config(checkpoint):
 MarianBackbone.CONVERTERS = {
     "huggingface": Converter(
         # (By its tensors alone, it could be a BART.)
-        lambda checkpoint: STATED * (checkpoint.config.get("model_type") == "marian"),
+        functools.partial(signs, model_type="marian"),
         _huggingface_config,
         NAMES,
     ),

@@ -7,6 +7,7 @@ head, so a classifier has its own dense layer on the first token.
 Shapes: B batch, S sequence, D hidden.
 """
 
+import functools
 import re
 
 import keras
@@ -413,11 +414,6 @@ def _keras_hub_config(checkpoint):
     return {key: config[key] for key in shared} | {"num_segments": 0}
 
 
-def _is_huggingface(checkpoint):
-    tensors = ["roberta.encoder.layer.0.attention.self.query.weight"]
-    return signs(checkpoint, ("roberta", "xlm-roberta"), tensors)
-
-
 def _is_fairseq(checkpoint):
     tail = "sentence_encoder.layers.0.self_attn.q_proj.weight"
     return any(f"{part}.{tail}" in checkpoint.tensors for part in ("decoder", "encoder"))
@@ -435,7 +431,11 @@ def _labels(pattern, axis):
 
 RobertaBackbone.CONVERTERS = {
     "huggingface": Converter(
-        _is_huggingface,
+        functools.partial(
+            signs,
+            model_type=("roberta", "xlm-roberta"),
+            tensors=["roberta.encoder.layer.0.attention.self.query.weight"],
+        ),
         _huggingface_config,
         HUGGINGFACE_NAMES,
         lambda checkpoint: huggingface_labels(

@@ -7,11 +7,12 @@ Shapes: B batch, S sequence, D hidden, V vocabulary, M spans per row, L longest 
 """
 
 import dataclasses
+import functools
+import re
 
 import keras
 from keras import ops
 
-from keras_lm.converters.converter import signs
 from keras_lm.layers import Dense, LayerNormalization, get_activation, truncated_normal
 from keras_lm.layers.backend import require
 from keras_lm.models.bert import BertBackbone
@@ -229,14 +230,12 @@ def _config(checkpoint):
     return arguments
 
 
-def _matches(checkpoint):
-    """With its own head it is recognised; without, it is a BERT that must be asked for as this."""
-    query = "bert.encoder.layer.0.attention.self.query.weight"
-    return signs(checkpoint, "bert", [query, f"{_HEAD}.bias"]) or _BERT.matches(checkpoint)
-
-
 SpanBertBackbone.CONVERTERS = {
     "huggingface": dataclasses.replace(
-        _BERT, matches=_matches, config=_config, names=HUGGINGFACE_NAMES
+        _BERT,
+        # With its own head it is recognised; without, it is a BERT that must be asked for as this.
+        matches=functools.partial(_BERT.matches, own=re.escape(f"{_HEAD}.bias")),
+        config=_config,
+        names=HUGGINGFACE_NAMES,
     )
 }

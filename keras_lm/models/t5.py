@@ -9,6 +9,7 @@ Shapes: B batch, S source, T target, D hidden, N heads, H per head, V vocabulary
 """
 
 import dataclasses
+import functools
 import re
 
 import keras
@@ -496,15 +497,14 @@ _SIGNS = [
 _SIGN_OF_DECODER = "decoder.block.0.layer.1.EncDecAttention.q.weight"
 
 
-def _encoder_signs(checkpoint):
+def _without_decoder(checkpoint, found):
     """One more than the whole model's for what Hugging Face calls a `T5EncoderModel`."""
-    found = signs(checkpoint, _TYPES, _SIGNS)
-    return found + (_SIGN_OF_DECODER not in checkpoint.tensors) if found else 0
+    return found + (_SIGN_OF_DECODER not in checkpoint.tensors)
 
 
 T5Backbone.CONVERTERS = {
     "huggingface": Converter(
-        lambda checkpoint: signs(checkpoint, _TYPES, [*_SIGNS, _SIGN_OF_DECODER]),
+        functools.partial(signs, model_type=_TYPES, tensors=[*_SIGNS, _SIGN_OF_DECODER]),
         _huggingface_config,
         NAMES,
     ),
@@ -512,7 +512,11 @@ T5Backbone.CONVERTERS = {
     "keras_hub": Converter(_is_keras_hub, _keras_hub_config, KERAS_HUB_NAMES),
 }
 T5EncoderBackbone.CONVERTERS = {
-    "huggingface": Converter(_encoder_signs, _encoder_config, NAMES),
+    "huggingface": Converter(
+        functools.partial(signs, model_type=_TYPES, tensors=_SIGNS, refine=_without_decoder),
+        _encoder_config,
+        NAMES,
+    ),
     "google": Converter(_is_mesh, _mesh_config, MESH_NAMES, vocabulary={"usual_family": "t5"}),
     "keras_hub": Converter(
         _is_keras_hub,

@@ -5,11 +5,10 @@ widened its states to the teacher's (`fit_dense`) is of no use after distillatio
 """
 
 import dataclasses
-import re
+import functools
 
 import keras
 
-from keras_lm.converters.converter import signs
 from keras_lm.layers import PooledClassifier
 from keras_lm.models.bert import BertBackbone
 
@@ -71,17 +70,11 @@ _BERT = BertBackbone.CONVERTERS["huggingface"]
 _FIT_DENSE = r"^fit_denses?\."
 
 
-def _matches(checkpoint):
-    """With its own layer it is recognised; without, it is a BERT that must be asked for as this."""
-    query = "bert.encoder.layer.0.attention.self.query.weight"
-    own = [name for name in checkpoint.tensors if re.match(_FIT_DENSE, name)][:1]
-    return (own and signs(checkpoint, "bert", [query, *own])) or _BERT.matches(checkpoint)
-
-
 TinyBertBackbone.CONVERTERS = {
     "huggingface": dataclasses.replace(
         _BERT,
-        matches=_matches,
+        # With its own layer it is recognised; without, it is a BERT that must be asked for as this.
+        matches=functools.partial(_BERT.matches, own=_FIT_DENSE),
         names=dataclasses.replace(_BERT.names, ignored=f"{_BERT.names.ignored}|{_FIT_DENSE}"),
     )
 }

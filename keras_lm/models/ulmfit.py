@@ -3,12 +3,14 @@
 Shapes: B batch, S sequence, E width of the embedding and of the output, V vocabulary.
 """
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
@@ -321,10 +323,7 @@ def _fastai_labels(checkpoint):
 
 
 _FASTAI = Converter(
-    lambda checkpoint: any(
-        name.endswith(("rnns.0.weight_hh_l0_raw", "rnns.0.module.weight_hh_l0_raw"))
-        for name in checkpoint.tensors
-    ),
+    functools.partial(signs, model_type=None, own=r"rnns\.0\.(module\.)?weight_hh_l0_raw$"),
     _fastai_config,
     NAMES,
     _fastai_labels,
