@@ -179,7 +179,7 @@ def _student(source, cls, teacher, arguments, layers):
                 f"teacher's vocabulary is that of a {type(tokenizer).__name__}: give a preset "
                 "that has a vocabulary, such as one of keras-lm pretrain."
             )
-        rows = teacher.backbone.config["vocabulary_size"]
+        rows = teacher.backbone.vocabulary_size
         task = cls.from_preset(
             source, load_weights=False, tokenizer=tokenizer, vocabulary_size=rows, **arguments
         )

@@ -136,26 +136,6 @@ class AlbertBackbone(Backbone):
             dtype=dtype,
             name=name,
         )
-        config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "hidden_dim": hidden_dim,
-            "intermediate_dim": intermediate_dim,
-            "embedding_dim": embedding_dim,
-            "num_groups": num_groups,
-            "num_inner_repetitions": num_inner_repetitions,
-            "sharing": sharing,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "classifier_dropout": classifier_dropout,
-            "activation": activation,
-            "max_sequence_length": max_sequence_length,
-            "num_segments": num_segments,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "use_pooler": use_pooler,
-            "always_project": always_project,
-        }
         (
             self.token_embedding,
             self.position_embedding,
@@ -174,11 +154,11 @@ class AlbertBackbone(Backbone):
         if always_project or embedding_dim != hidden_dim:
             self.embedding_projection = self._dense(hidden_dim, name="embedding_projection")
         self.attention_bias = PaddingBias()
-        self.blocks = _make_blocks(config, dtype)
+        self.blocks = _make_blocks(self.config, dtype)
         self.pooler = None
         if use_pooler:
             self.pooler = self._dense(hidden_dim, activation="tanh", name="pooler")
-        self.finish(config)
+        self.finish()
 
     def _dense(self, units, **options):
         dtype = self.dtype_policy

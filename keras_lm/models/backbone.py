@@ -9,7 +9,7 @@ from keras import ops
 from keras_lm import presets
 from keras_lm.layers import Dense, EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.state import fit_rows
-from keras_lm.models.checked_arguments import check_arguments
+from keras_lm.models.checked_arguments import bind_arguments
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Packer, Template
 from keras_lm.registry import BACKBONES, register
@@ -50,8 +50,9 @@ class Input:
 class Backbone(keras.Model):
     """A pretrained network without a head: from token ids to vectors.
 
-    A subclass declares its inputs, makes its layers, and ends its constructor with `finish`; the
-    network itself is its method `forward`:
+    A subclass declares its inputs, makes its layers, and ends its constructor with `finish`. The
+    arguments of its constructor are its configuration, `config`, already there when the constructor
+    runs. The network itself is its method `forward`:
 
         def forward(self, token_ids, padding_mask, training=None):
             …
@@ -106,16 +107,22 @@ class Backbone(keras.Model):
 
     def __new__(cls, *args, **kwargs):
         # Before anything is built, and in one place for the constructors of all models.
-        check_arguments(cls.__init__, args, kwargs)
-        return super().__new__(cls, *args, **kwargs)
+        arguments = bind_arguments(cls, args, kwargs)
+        backbone = super().__new__(cls, *args, **kwargs)
+        backbone._arguments = arguments
+        return backbone
 
     def __init__(self, inputs, dtype=None, name=None):
         super().__init__(dtype=dtype, name=name)
         self.input_fields = inputs
 
-    def finish(self, config):
-        """End a constructor: keep all arguments but `dtype` and `name`, and build the layers."""
-        self.config = config
+    @property
+    def config(self):
+        """The arguments of the constructor, except `dtype`, `name` and other backbones."""
+        return self._arguments
+
+    def finish(self):
+        """End a constructor: build the layers."""
         inputs = {
             name: keras.Input(field.shape, dtype=field.dtype, name=name)
             for name, field in self.input_fields.items()
@@ -241,7 +248,7 @@ class Backbone(keras.Model):
         presets.save(folder, backbone=self, overwrite=overwrite)
 
     def get_config(self):
-        config = dict(self.config) | {"name": self.name, "dtype": self.dtype_policy.name}
+        config = dict(self._arguments) | {"name": self.name, "dtype": self.dtype_policy.name}
         return config | ({"adapter_dim": self.adapter_dim} if self.adapter_dim else {})
 
     @classmethod
@@ -259,7 +266,7 @@ class Backbone(keras.Model):
         Raises:
             ValueError: if `vocabulary_size` is less than now.
         """
-        rows = self.config["vocabulary_size"]
+        rows = self.vocabulary_size
         if vocabulary_size < rows:
             raise ValueError(f"vocabulary_size={vocabulary_size} is less than the current {rows}.")
         copy = self.from_config(self.get_config() | {"vocabulary_size": vocabulary_size})
@@ -414,6 +421,11 @@ class Backbone(keras.Model):
         has_segments = "segment_ids" in self.input_fields
         number = self.config.get("num_segments") if has_segments else 1
         return template if number is None else template.within(number)
+
+    @property
+    def vocabulary_size(self):
+        """The number of token ids that the model takes."""
+        return self.config["vocabulary_size"]
 
     @property
     def max_sequence_length(self):

@@ -143,22 +143,7 @@ class BertBackbone(Backbone):
                 dtype=dtype,
                 name="pooler",
             )
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-                "hidden_dim": hidden_dim,
-                "intermediate_dim": intermediate_dim,
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-                "activation": activation,
-                "max_sequence_length": max_sequence_length,
-                "num_segments": num_segments,
-                "layer_norm_epsilon": layer_norm_epsilon,
-                "use_pooler": use_pooler,
-            }
-        )
+        self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)

@@ -1,9 +1,11 @@
-"""What the arguments of all backbones may be, by their names."""
+"""The arguments of a backbone: bound once, and checked by their names."""
 
 import inspect
 import math
 import numbers
 import re
+
+import keras
 
 from keras_lm.layers.basic import get_activation
 
@@ -15,24 +17,49 @@ MAY_BE_ZERO = {"num_highways", "num_segments", "first_position"}
 LONGEST_WORD = 1000  # characters; more take memory for each word, and no tensor tells how many
 
 
-def check_arguments(constructor, args, kwargs):
-    """Raise a ValueError if an argument cannot be what its name says; see the patterns above.
+def bind_arguments(cls, args, kwargs):
+    """Return the arguments of a call of a class with the defaults, as presets keep them.
 
-    Arguments that are at their default are not looked at, nor those that the names say nothing of.
+    That is a dict without `dtype` and `name`, and with lists in place of tuples. Other models are
+    left out: a class that keeps one adds it in `get_config`. Arguments that a constructor passes on
+    as `*args` and `**kwargs` are bound to its base's.
 
-    Args:
-        constructor: an `__init__`.
-        args, kwargs: tuple and dict of a call of it, which need not be complete.
+    Raises:
+        ValueError: if an argument cannot be what its name says; see the patterns above. Those that
+            are at their default are not looked at, nor those that the names say nothing of.
 
     Example:
 
-        check_arguments(BertBackbone.__init__, (), {"num_heads": 12})  # 0 is a ValueError
+        bind_arguments(BertBackbone, (), {"num_heads": 12})  # 0 is a ValueError
     """
-    signature = inspect.signature(constructor)
-    try:
-        given = signature.bind_partial(None, *args, **kwargs).arguments
-    except TypeError:  # the call itself says it better
-        return
+    arguments = {}
+    for constructor in (vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)):
+        signature = inspect.signature(constructor)
+        try:
+            bound = signature.bind_partial(None, *args, **kwargs)
+        except TypeError:  # the call itself says it better
+            break
+        _check(bound.arguments, signature)
+        bound.apply_defaults()
+        args, kwargs = (), None
+        for name, value in list(bound.arguments.items())[1:]:
+            kind = signature.parameters[name].kind
+            if kind == inspect.Parameter.VAR_POSITIONAL:
+                args = value
+            elif kind == inspect.Parameter.VAR_KEYWORD:
+                kwargs = value
+            elif name not in ("dtype", "name") and not isinstance(value, keras.Model):
+                arguments.setdefault(name, _with_lists(value))
+        if kwargs is None:
+            break
+    return arguments
+
+
+def _with_lists(value):
+    return [_with_lists(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _check(given, signature):
     for name, value in given.items():
         default = signature.parameters[name].default
         if type(value) is type(default) and value == default:

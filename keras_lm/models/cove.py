@@ -90,15 +90,7 @@ class CoveBackbone(WordBackbone):
             ]
             for direction, reverse in (("forward", False), ("backward", True))
         )
-        self.finish(
-            {
-                "num_layers": num_layers,
-                "embedding_dim": embedding_dim,
-                "hidden_dim": hidden_dim,
-                "vocabulary_size": vocabulary_size,
-                "dropout": dropout,
-            }
-        )
+        self.finish()
 
     def forward(self, padding_mask, token_ids=None, word_vectors=None, training=None):
         x = word_vectors if self.word_embedding is None else self.word_embedding(token_ids)

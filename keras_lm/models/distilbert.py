@@ -151,21 +151,7 @@ class DistilBertBackbone(Backbone):
             )
             for i in range(num_layers)
         ]
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-                "hidden_dim": hidden_dim,
-                "intermediate_dim": intermediate_dim,
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-                "classifier_dropout": classifier_dropout,
-                "activation": activation,
-                "max_sequence_length": max_sequence_length,
-                "sinusoidal": sinusoidal,
-            }
-        )
+        self.finish()
 
     def forward(self, token_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)

@@ -148,7 +148,9 @@ class ElectraBackbone(Backbone):
             dtype=dtype,
             name=name,
         )
-        embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
+        # A generator keeps the width of the embeddings, and a preset has a copy of its own.
+        embedding_dim = self.config["embedding_dim"] = embedding_dim or hidden_dim
+        self.config.pop("embeddings_of", None)
         embeddings = {
             "vocabulary_size": vocabulary_size,
             "embedding_dim": embedding_dim,
@@ -189,18 +191,7 @@ class ElectraBackbone(Backbone):
             )
             for i in range(num_layers)
         ]
-        self.finish(
-            embeddings
-            | {
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-                "hidden_dim": hidden_dim,
-                "intermediate_dim": intermediate_dim,
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-                "activation": activation,
-            }
-        )
+        self.finish()
 
     def forward(self, token_ids, segment_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)

@@ -141,25 +141,7 @@ class ElmoBackbone(WordBackbone):
             for i in range(num_layers)
         ]
         self.side_by_side = SideBySide(dtype=dtype)
-        self.finish(
-            {
-                "num_layers": num_layers,
-                "hidden_dim": hidden_dim,
-                "cell_dim": cell_dim,
-                "filters": [list(pair) for pair in filters],
-                "embedding_dim": embedding_dim,
-                "num_highways": num_highways,
-                "vocabulary_size": vocabulary_size,
-                "characters_per_word": characters_per_word,
-                "activation": activation,
-                "cell_clip": cell_clip,
-                "projection_clip": projection_clip,
-                "residual": residual,
-                "project_words": project_words,
-                "project_cells": project_cells,
-                "dropout": dropout,
-            }
-        )
+        self.finish()
 
     def forward(self, character_ids, padding_mask, states=None, training=None):
         rows = ops.shape(character_ids)[0]

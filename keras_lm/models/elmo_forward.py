@@ -103,26 +103,7 @@ class ElmoForwardBackbone(WordBackbone):
             )
             for i in range(num_layers)
         ]
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "hidden_dim": hidden_dim,
-                "cell_dim": cell_dim,
-                "filters": [list(pair) for pair in filters],
-                "embedding_dim": embedding_dim,
-                "num_highways": num_highways,
-                "num_characters": num_characters,
-                "characters_per_word": characters_per_word,
-                "activation": activation,
-                "cell_clip": cell_clip,
-                "projection_clip": projection_clip,
-                "residual": residual,
-                "project_words": project_words,
-                "project_cells": project_cells,
-                "dropout": dropout,
-            }
-        )
+        self.finish()
 
     @classmethod
     def from_elmo(cls, elmo, words):

@@ -141,12 +141,12 @@ class EncoderHalf(WordBackbone):
     LEFT_OUT = r"^(model\.)?decoder[._/]|^(lm|token)_head[./]|^final_logits_bias$"
     encoder_class = None
 
-    def finish(self, config):
+    def finish(self):
         self.input_fields = {
             "token_ids": Input(),
             "padding_mask": Input(default=1, like="token_ids"),
         }
-        super().finish(config)
+        super().finish()
 
     def fields_of(self, inputs):
         return self.input_fields

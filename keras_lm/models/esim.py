@@ -65,7 +65,7 @@ class EsimBackbone(PairBackbone):
         self.pool = PoolPair(dtype=dtype)
         self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.pooler = Dense(hidden_dim // 2, activation="tanh", dtype=dtype, name="pooler")
-        self.finish({"hidden_dim": hidden_dim, "dropout": dropout})
+        self.finish()
 
     def forward(self, segment_ids, padding_mask, training=None, **words):
         x, first, second = self.read(segment_ids, padding_mask, **words)

@@ -90,18 +90,6 @@ class FeatureBackbone(Backbone):
         self.layer_choice = layers
         self.pooling = pooling
         self.normalize = normalize
-        self.arguments = {
-            "layers": layers,
-            "pooling": pooling,
-            "normalize": normalize,
-            "regularization": regularization,
-            "layer_norm": layer_norm,
-            "num_mixes": num_mixes,
-            "feature_dropout": feature_dropout,
-            "num_lstm_layers": num_lstm_layers,
-            "lstm_dim": lstm_dim,
-            "projections": projections,
-        }
         self.gives_several = layers == "all" or isinstance(layers, list) or num_mixes > 1
         # A model of the chosen states alone: the blocks after them are neither run nor exported.
         self._states = keras.Model(backbone.input, chosen)
@@ -122,7 +110,7 @@ class FeatureBackbone(Backbone):
             for i in range(num_lstm_layers)
         ]
         self.projections = [_projection(i, **each) for i, each in enumerate(projections or [])]
-        self.finish(backbone.config)
+        self.finish()
 
     def forward(self, training=None, **inputs):
         states = keras.tree.flatten(self._states(inputs, training=training))
@@ -170,18 +158,20 @@ class FeatureBackbone(Backbone):
 
     # === Delegated to the other backbone ===
 
+    config = property(lambda self: self.backbone.config)
     TEMPLATE = property(lambda self: self.backbone.TEMPLATE)
     learning_rate = property(lambda self: self.backbone.learning_rate)
     tokenizer_class = property(lambda self: self.backbone.tokenizer_class)
     packer_class = property(lambda self: self.backbone.packer_class)
+    vocabulary_size = property(lambda self: self.backbone.vocabulary_size)
     max_sequence_length = property(lambda self: self.backbone.max_sequence_length)
 
     def get_arguments(self):
-        return dict(self.arguments)
+        return dict(self._arguments)
 
     def get_config(self):
         backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"backbone": backbone, "name": self.name, **self.arguments}
+        return {"backbone": backbone, "name": self.name, **self._arguments}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

@@ -90,20 +90,7 @@ class GPTBackbone(CausalBackbone):
             )
             for i in range(num_layers)
         ]
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-                "hidden_dim": hidden_dim,
-                "intermediate_dim": intermediate_dim,
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-                "activation": activation,
-                "max_sequence_length": max_sequence_length,
-                "layer_norm_epsilon": layer_norm_epsilon,
-            }
-        )
+        self.finish()
 
     def forward(self, token_ids, padding_mask, cache=None, training=None):
         cache = KeyValueCache(padding_mask, cache, len(self.blocks))

@@ -68,10 +68,6 @@ class GPT2Backbone(CausalBackbone):
 
     tokenizer_class = BytePairTokenizer
 
-    # How many tokens a token attends to in each block, itself included, repeated over the blocks;
-    # None for all before it.
-    attention_windows = (None,)
-
     def __init__(
         self,
         vocabulary_size,
@@ -113,26 +109,15 @@ class GPT2Backbone(CausalBackbone):
             )
             for i in range(num_layers)
         ]
-        windows = self.attention_windows
+        # How many tokens a token attends to in each block, itself included; None for all before it.
+        # Repeated over the blocks.
+        windows = self.config.get("attention_windows", [None])
         self.windows = [windows[i % len(windows)] for i in range(num_layers)]
         self.attention_biases = [CausalBias(window) for window in dict.fromkeys(self.windows)]
         self.final_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
         )
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-                "hidden_dim": hidden_dim,
-                "intermediate_dim": intermediate_dim,
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-                "activation": activation,
-                "max_sequence_length": max_sequence_length,
-                "layer_norm_epsilon": layer_norm_epsilon,
-            }
-        )
+        self.finish()
 
     def make_block(self, num_layers, **options):
         # The residual is a sum of two parts per block: scaled, it starts as large as one of them.

@@ -63,22 +63,8 @@ class GPT3Backbone(GPT2Backbone):
         dtype=None,
         name="gpt3_backbone",
     ):
-        self.attention_windows = list(attention_windows)
-        super().__init__(
-            vocabulary_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            intermediate_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation=activation,
-            max_sequence_length=max_sequence_length,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dtype=dtype,
-            name=name,
-        )
-        self.config["attention_windows"] = list(attention_windows)
+        others = {k: v for k, v in self.config.items() if k != "attention_windows"}
+        super().__init__(**others, dtype=dtype, name=name)
 
 
 def _size(num_layers, hidden_dim, num_heads):

@@ -88,21 +88,7 @@ class GPTNeoBackbone(GPT3Backbone):
         dtype=None,
         name="gpt_neo_backbone",
     ):
-        super().__init__(
-            vocabulary_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            intermediate_dim,
-            attention_windows=attention_windows,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation=activation,
-            max_sequence_length=max_sequence_length,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dtype=dtype,
-            name=name,
-        )
+        super().__init__(**self.config, dtype=dtype, name=name)
 
     def make_block(self, num_layers, **options):
         return GPTNeoBlock(**options)

@@ -93,15 +93,7 @@ class LSTMBackbone(WordBackbone):
             else LSTM(hidden_dim, dtype=dtype, name=f"lstm_{i}")
             for i in range(num_layers)
         ]
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "hidden_dim": hidden_dim,
-                "bidirectional": bidirectional,
-                "dropout": dropout,
-            }
-        )
+        self.finish()
 
     def forward(self, token_ids, padding_mask, states=None, training=None):
         states = [None] * len(self.lstms) if states is None else states

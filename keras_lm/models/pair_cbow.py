@@ -53,7 +53,7 @@ class PairCBOWBackbone(PairBackbone):
         super().__init__(vocabulary_size, embedding_dim, language_model, dtype, name)
         self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.pooler = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")
-        self.finish({"pooled_dim": pooled_dim, "dropout": dropout})
+        self.finish()
 
     def forward(self, segment_ids, padding_mask, training=None, **words):
         x, first, second = self.read(segment_ids, padding_mask, **words)

@@ -69,14 +69,7 @@ class PairLSTMBackbone(PairBackbone):
         self.attend = AttendAcross(dtype=dtype)
         self.compare = ComparePair(dtype=dtype)
         self.pooler = Dense(pooled_dim, activation="tanh", dtype=dtype, name="pooler")
-        self.finish(
-            {
-                "hidden_dim": hidden_dim,
-                "num_layers": num_layers,
-                "pooled_dim": pooled_dim,
-                "dropout": dropout,
-            }
-        )
+        self.finish()
 
     def forward(self, segment_ids, padding_mask, training=None, **words):
         x, first, second = self.read(segment_ids, padding_mask, **words)

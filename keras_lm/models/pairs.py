@@ -67,20 +67,6 @@ class PairBackbone(Backbone):
             self.frozen = Frozen(keras.Model(language_model.input, states), name="frozen")
             self.join = join(dtype=dtype, name="pair_words")
         self.masks = [TextMask(segment) for segment in (0, 1)]
-        serialized = language_model and keras.saving.serialize_keras_object(language_model)
-        self.arguments = {
-            "vocabulary_size": vocabulary_size,
-            "embedding_dim": embedding_dim,
-            "language_model": serialized,
-        }
-
-    def finish(self, arguments):
-        """Build the network; `arguments` are those that a subclass adds."""
-        self.arguments |= arguments
-        config = dict(self.arguments)
-        if self.language_model is not None:  # what a task asks for
-            config["vocabulary_size"] = self.language_model.config["vocabulary_size"]
-        super().finish(config)
 
     def read(self, segment_ids, padding_mask, **words):
         """Return the words of both texts (B, S, E), and the mask of each text (B, S)."""
@@ -89,6 +75,16 @@ class PairBackbone(Backbone):
         else:
             x = self.join(self.frozen(words | {"padding_mask": padding_mask}))
         return x, *(mask(segment_ids, padding_mask) for mask in self.masks)
+
+    def get_config(self):
+        model = self.language_model
+        return super().get_config() | {
+            "language_model": model and keras.saving.serialize_keras_object(model)
+        }
+
+    @property
+    def vocabulary_size(self):
+        return (self.language_model or super()).vocabulary_size
 
     @property
     def max_sequence_length(self):
@@ -120,9 +116,6 @@ class PairBackbone(Backbone):
         if kind == "classification":
             return PooledClassifier(name="classifier", **options)
         return super().make_head(kind, **options)
-
-    def get_config(self):
-        return super().get_config() | self.arguments
 
 
 @keras.saving.register_keras_serializable("keras_lm")

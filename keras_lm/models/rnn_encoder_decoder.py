@@ -97,22 +97,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
         dtype=None,
         name="rnn_encoder_decoder_backbone",
     ):
-        config = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "hidden_dim": hidden_dim,
-            "embedding_dim": embedding_dim,
-            "num_decoder_layers": num_decoder_layers,
-            "decoder_vocabulary_size": decoder_vocabulary_size,
-            "cell": cell,
-            "bidirectional": bidirectional,
-            "attention": attention,
-            "input_feeding": input_feeding,
-            "reverse_source": reverse_source,
-            "tie_embeddings": tie_embeddings,
-            "dropout": dropout,
-        }
-        _check(**config)
+        _check(**self.config)
         super().__init__(state_name="states", dtype=dtype, name=name)
         embedding_dim = embedding_dim or hidden_dim
         num_decoder_layers = num_decoder_layers or num_layers
@@ -161,7 +146,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             dtype=dtype,
             name="decoder",
         )
-        self.finish(config)
+        self.finish()
 
     def forward(
         self,

@@ -157,23 +157,8 @@ class SpanBertBackbone(BertBackbone):
         dtype=None,
         name="span_bert_backbone",
     ):
-        super().__init__(
-            vocabulary_size,
-            num_layers,
-            num_heads,
-            hidden_dim,
-            intermediate_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation=activation,
-            max_sequence_length=max_sequence_length,
-            num_segments=num_segments,
-            layer_norm_epsilon=layer_norm_epsilon,
-            use_pooler=use_pooler,
-            dtype=dtype,
-            name=name,
-        )
-        self.config["max_span_length"] = max_span_length
+        others = {k: v for k, v in self.config.items() if k != "max_span_length"}
+        super().__init__(**others, dtype=dtype, name=name)
 
     def make_head(self, kind, **options):
         config = self.config

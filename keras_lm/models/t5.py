@@ -137,24 +137,7 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         )
         self.encoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="encoder_norm")
         self.decoder_norm = RMSNorm(layer_norm_epsilon, dtype=dtype, name="decoder_norm")
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-                "hidden_dim": hidden_dim,
-                "intermediate_dim": intermediate_dim,
-                "head_dim": head_dim,
-                "num_decoder_layers": num_decoder_layers,
-                "dropout": dropout,
-                "activation": activation,
-                "gated": gated,
-                "tie_embeddings": tie_embeddings,
-                "num_buckets": num_buckets,
-                "max_distance": max_distance,
-                "layer_norm_epsilon": layer_norm_epsilon,
-            }
-        )
+        self.finish()
 
     def encode(self, token_ids, padding_mask, training=None):
         x = self.token_embedding(token_ids)

@@ -112,7 +112,7 @@ class TagLMBackbone(WordBackbone):
         if isinstance(language_model, dict):
             language_model = keras.saving.deserialize_keras_object(language_model)
 
-        vocabulary_size = language_model.config["vocabulary_size"]
+        vocabulary_size = language_model.vocabulary_size
         reads_characters = "character_ids" in language_model.input_names
         _check_words(words, reads_characters)
         inputs = {name: language_model.input_fields[name] for name in language_model.input_names}
@@ -147,19 +147,7 @@ class TagLMBackbone(WordBackbone):
             ]
             for direction, reverse in (("forward", False), ("backward", True))
         )
-        self.finish(
-            {
-                "language_model": keras.saving.serialize_keras_object(language_model),
-                "words": words and list(words),
-                "lowercase": lowercase,
-                "embedding_dim": embedding_dim,
-                "hidden_dim": hidden_dim,
-                "num_layers": num_layers,
-                "filters": [list(pair) for pair in filters],
-                "dropout": dropout,
-                "vocabulary_size": vocabulary_size,  # not an argument, but read by tasks
-            }
-        )
+        self.finish()
 
     def forward(self, training=None, **inputs):
         mask = inputs["padding_mask"]
@@ -181,6 +169,14 @@ class TagLMBackbone(WordBackbone):
                 x = ops.concatenate([x, read], axis=-1)
         return {"sequence_output": x, "hidden_states": hidden_states}
 
+    def get_config(self):
+        language_model = keras.saving.serialize_keras_object(self.language_model)
+        return super().get_config() | {"language_model": language_model}
+
+    @property
+    def vocabulary_size(self):
+        return self.language_model.vocabulary_size
+
     @property
     def max_sequence_length(self):
         return self.language_model.max_sequence_length
@@ -191,9 +187,6 @@ class TagLMBackbone(WordBackbone):
             return self.language_model.packer_class
         attributes = {name: self.config[name] for name in ("words", "lowercase")}
         return type("TagLMPacker", (SpelledWordPacker,), attributes)
-
-    def get_config(self):
-        return {k: v for k, v in super().get_config().items() if k != "vocabulary_size"}
 
     def with_word_vectors(self, word_vectors):
         """Fill the table from a `WordVectorBackbone` of its words; return the backbone itself.

@@ -220,24 +220,7 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
                 LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name=f"{half}_norm")
                 for half in ("encoder", "decoder")
             )
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-                "hidden_dim": hidden_dim,
-                "intermediate_dim": intermediate_dim,
-                "num_decoder_layers": num_decoder_layers,
-                "decoder_vocabulary_size": decoder_vocabulary_size,
-                "tie_embeddings": tie_embeddings,
-                "pre_norm": pre_norm,
-                "target_space": target_space,
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-                "max_sequence_length": max_sequence_length,
-                "layer_norm_epsilon": layer_norm_epsilon,
-            }
-        )
+        self.finish()
 
     def embed(self, embedding, token_ids):
         """Return the vectors (B, S, D) of tokens, zeros for token 0."""

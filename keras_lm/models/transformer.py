@@ -118,23 +118,7 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
                 LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name=f"{half}_norm")
                 for half in ("encoder", "decoder")
             )
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "num_heads": num_heads,
-                "hidden_dim": hidden_dim,
-                "intermediate_dim": intermediate_dim,
-                "num_decoder_layers": num_decoder_layers,
-                "decoder_vocabulary_size": decoder_vocabulary_size,
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-                "activation": activation,
-                "final_norms": final_norms,
-                "max_sequence_length": max_sequence_length,
-                "layer_norm_epsilon": layer_norm_epsilon,
-            }
-        )
+        self.finish()
 
     def embed(self, embedding, token_ids, padding_mask, start=None):
         """Return the vectors (B, S, D) of tokens at their places; `start` as for positions."""

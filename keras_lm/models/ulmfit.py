@@ -130,25 +130,7 @@ class AWDLSTMBackbone(Backbone):
             keras.layers.SpatialDropout1D(dropout, dtype=dtype, name=f"dropout_{i}")
             for i in range(num_layers - 1)
         ]
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "num_layers": num_layers,
-                "hidden_dim": hidden_dim,
-                "embedding_dim": embedding_dim,
-                "bidirectional": bidirectional,
-                "dropout": dropout,
-                "embedding_dropout": embedding_dropout,
-                "input_dropout": input_dropout,
-                "weight_drop": weight_drop,
-                "output_dropout": output_dropout,
-                "activation_penalty": activation_penalty,
-                "slowness_penalty": slowness_penalty,
-                "classifier_dims": list(classifier_dims),
-                "pooled_length": pooled_length,
-                "pooled_chunk": pooled_chunk,
-            }
-        )
+        self.finish()
 
     def forward(self, token_ids, padding_mask, states=None, training=None):
         states = [None] * len(self.lstms) if states is None else states

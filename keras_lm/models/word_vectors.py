@@ -56,13 +56,7 @@ class WordVectorBackbone(WordBackbone):
         self.word_embedding = keras.layers.Embedding(
             vocabulary_size, embedding_dim, dtype=dtype, name="word_embedding"
         )
-        self.finish(
-            {
-                "vocabulary_size": vocabulary_size,
-                "embedding_dim": embedding_dim,
-                "dropout": dropout,
-            }
-        )
+        self.finish()
 
     def forward(self, token_ids, padding_mask, training=None):
         x = self.word_embedding(token_ids)

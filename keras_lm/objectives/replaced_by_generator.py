@@ -77,7 +77,7 @@ class ReplacedByGenerator(ReplacedTokens):
 
     def forward(self, task, inputs, labels, training):
         """Return labels and outputs of both networks, `generator_logits` and `replaced_logits`."""
-        sizes = [one.backbone.config["vocabulary_size"] for one in (self.generator, task)]
+        sizes = [one.backbone.vocabulary_size for one in (self.generator, task)]
         if sizes[0] != sizes[1]:
             raise ValueError(
                 f"The generator's vocabulary has {sizes[0]} entries, the discriminator's "

@@ -315,7 +315,7 @@ def _load_tokenizer(checkpoint, backbone, converter):
         tokenizer = cls.from_files(checkpoint.folder, **arguments)
     except FileNotFoundError:
         return None
-    rows = backbone.config["vocabulary_size"]
+    rows = backbone.vocabulary_size
     if rows - tokenizer.vocabulary_size >= USUAL_UNUSED_ROWS:
         warnings.warn(
             f"{checkpoint.source}: the vocabulary has {tokenizer.vocabulary_size} entries, the "

@@ -192,7 +192,7 @@ class CausalLM(GenerativeTask):
     def _arrays(self, prompts, stop, **options):
         """Return arguments of `generate` as arrays: those with a row per prompt, and the stops."""
         options = arguments.all_options(self.limits, **options)
-        strings, ids = arguments.split_stop(stop, self.backbone.config["vocabulary_size"])
+        strings, ids = arguments.split_stop(stop, self.backbone.vocabulary_size)
         stops = {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
         prompts = self._prompt_arrays(prompts)
         rows = len(next(iter(prompts.values())))

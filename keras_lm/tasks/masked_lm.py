@@ -35,7 +35,7 @@ class MaskedLM(PretrainingTask):
     pretraining_head = "token"
 
     def __init__(self, backbone, top_k=5, objective=None, **arguments):
-        vocabulary_size = backbone.config["vocabulary_size"]
+        vocabulary_size = backbone.vocabulary_size
         if not 1 <= top_k <= vocabulary_size:
             raise ValueError(f"top_k={top_k} is not between 1 and {vocabulary_size}.")
         super().__init__(backbone, **arguments)

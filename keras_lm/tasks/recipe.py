@@ -50,7 +50,7 @@ class GPTRecipe:
     def with_tokens(self, task):
         """Return a task over the same weights, with the missing tokens and a new head."""
         tokenizer = task.tokenizer.with_special_tokens(self.missing_tokens(task))
-        rows = max(task.backbone.config["vocabulary_size"], tokenizer.vocabulary_size)
+        rows = max(task.backbone.vocabulary_size, tokenizer.vocabulary_size)
         backbone = task.backbone.with_vocabulary_size(rows)
         return task.over(backbone, tokenizer)
 

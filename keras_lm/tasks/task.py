@@ -119,7 +119,7 @@ class Task(TextModel):
             self.forget_answers()
 
     def _set_tokenizer(self, tokenizer):
-        rows = self.backbone.config["vocabulary_size"]
+        rows = self.backbone.vocabulary_size
         if tokenizer is not None and tokenizer.vocabulary_size > rows:
             raise ValueError(
                 f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
@@ -173,7 +173,7 @@ class Task(TextModel):
         self.require_tokenizer()
         tokenizer = self.tokenizer.with_words(words)
         first, number = self.tokenizer.vocabulary_size, tokenizer.vocabulary_size
-        rows = self.backbone.config["vocabulary_size"] + number - first  # padding stays the last
+        rows = self.backbone.vocabulary_size + number - first  # padding stays the last
         copy = self.over(self.backbone.with_vocabulary_size(rows), tokenizer)
         pieces = []
         if number > first:

@@ -12,7 +12,7 @@ from keras_lm.models.backbone import Input
 class Translator(Backbone):
     """A toy with two sequences, whose defaults each follow their own, and a state."""
 
-    def __init__(self, dtype=None, name="translator"):
+    def __init__(self, vocabulary_size=10, max_sequence_length=6, dtype=None, name="translator"):
         super().__init__(
             inputs={
                 "encoder_token_ids": Input(),
@@ -26,8 +26,8 @@ class Translator(Backbone):
             dtype=dtype,
             name=name,
         )
-        self.embedding = keras.layers.Embedding(10, 4, dtype=dtype, name="embedding")
-        self.finish({"vocabulary_size": 10, "max_sequence_length": 6})
+        self.embedding = keras.layers.Embedding(vocabulary_size, 4, dtype=dtype, name="embedding")
+        self.finish()
 
     def forward(
         self,
@@ -111,10 +111,10 @@ def test_outputs_leave_out_what_only_those_ask_for_who_look_inside(translator):
 
 def test_a_model_without_state_has_none():
     class Reader(Backbone):
-        def __init__(self, name="reader"):
+        def __init__(self, vocabulary_size=10, name="reader"):
             super().__init__(inputs={"token_ids": Input()}, name=name)
-            self.embedding = keras.layers.Embedding(10, 4)
-            self.finish({"vocabulary_size": 10})
+            self.embedding = keras.layers.Embedding(vocabulary_size, 4)
+            self.finish()
 
         def forward(self, token_ids, training=None):
             return {"sequence_output": self.embedding(token_ids)}
