@@ -38,7 +38,7 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/keras-lm demo
+	$(BIN)/python examples/demo
 
 test: $(VENV)/.installed-test
 	SEED=$(SEED) ORDER=$(ORDER) TF_NUM_INTRAOP_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)

@@ -106,7 +106,7 @@ def features(task, texts, pooling):
 
 def compare_polarity(task):
     """Good and bad reviews, from the mean of a sentence's vectors."""
-    from keras_lm.cli.demo.reviews import load_reviews
+    from reviews import load_reviews
 
     split = load_reviews(held_out=HELD_OUT)
     click.echo(f"\npolarity of {HELD_OUT} sentences, by the mean of their words")

@@ -135,7 +135,7 @@ def bbc(_):
 
 
 def movie_reviews(_):
-    from keras_lm.cli.demo.reviews import load_reviews
+    from reviews import load_reviews
 
     split = load_reviews(FEW["test"])
     return [*zip(split.train_texts, map(str, split.train_labels), strict=True)]

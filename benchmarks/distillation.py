@@ -23,9 +23,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from reviews import CLASS_NAMES, load_reviews
 
 from keras_lm import models, tasks, training
-from keras_lm.cli.demo.reviews import CLASS_NAMES, load_reviews
 
 ROUNDS, BATCH = 30, 32
 

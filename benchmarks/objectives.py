@@ -24,9 +24,9 @@ import keras
 import numpy as np
 from keras import ops
 from pretraining import HELD_OUT, read_reviews
+from reviews import CLASS_NAMES, load_reviews
 
 from keras_lm import data, models, objectives, presets, tasks, training
-from keras_lm.cli.demo.reviews import CLASS_NAMES, load_reviews
 from keras_lm.models.sizes import estimate
 from keras_lm.tokenizers import Tokenizer, train_vocabulary
 

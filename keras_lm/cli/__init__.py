@@ -1,33 +1,94 @@
 """The command line, `keras-lm`.
 
-Commands import TensorFlow only once they run, so that `keras-lm --help` answers at once.
+A command's module is imported when it is called, or its help shown, and TensorFlow once it runs.
 """
 
+import importlib
 import os
+import runpy
+import sys
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read by TensorFlow's C++ side when it loads
 
 import click
 
-from keras_lm.cli.convert import convert_command
-from keras_lm.cli.demo import demo_command
-from keras_lm.cli.distill import distill_command
-from keras_lm.cli.evaluate import evaluate_command
-from keras_lm.cli.export import export_command
-from keras_lm.cli.features import features_command
-from keras_lm.cli.finetune import finetune_command
-from keras_lm.cli.glue import glue_command
-from keras_lm.cli.group import Commands
-from keras_lm.cli.inspect import inspect_command
-from keras_lm.cli.list_models import models_command
-from keras_lm.cli.predict import predict_command
-from keras_lm.cli.prepare import prepare_command
-from keras_lm.cli.pretrain import pretrain_command
-from keras_lm.cli.serve import serve_command
-from keras_lm.cli.translate import translate_command
-from keras_lm.cli.vocab import vocab_command
-from keras_lm.cli.workers import launch_command
 from keras_lm.version import __version__
+
+# As `--help` lists them: the name of a command → its module here.
+SECTIONS = {
+    "From weights to answers": {
+        "convert": "convert",
+        "finetune": "finetune",
+        "evaluate": "evaluate",
+        "export": "export",
+        "serve": "serve",
+        "predict": "predict",
+    },
+    "Besides": {
+        "translate": "translate",
+        "features": "features",
+        "distill": "distill",
+        "inspect": "inspect",
+        "models": "list_models",
+        "vocab": "vocab",
+        "prepare": "prepare",
+        "pretrain": "pretrain",
+        "launch": "workers",
+    },
+}
+MODULES = {name: module for names in SECTIONS.values() for name, module in names.items()}
+# Commands of earlier versions that are examples of the repository now.
+EXAMPLES = ("demo", "glue")
+
+
+class Commands(click.Group):
+    """The group of all commands, which imports one when it is asked for."""
+
+    def list_commands(self, ctx):
+        return [*MODULES]
+
+    def get_command(self, ctx, name):
+        if name in EXAMPLES:
+            return _example(name)
+        if name not in MODULES:
+            return None
+        module = importlib.import_module(f"keras_lm.cli.{MODULES[name]}")
+        return getattr(module, f"{name}_command")
+
+    def format_commands(self, ctx, formatter):
+        width = formatter.width - 6 - max(map(len, MODULES))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                helps = [self.get_command(ctx, name).get_short_help_str(width) for name in names]
+                formatter.write_dl([*zip(names, helps)])
+
+    def invoke(self, ctx):
+        backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+        if backend != "tensorflow":
+            raise click.UsageError(
+                f"KERAS_BACKEND={backend}: the commands run on TensorFlow. Leave it out, or train "
+                "from Python."
+            )
+        return super().invoke(ctx)
+
+
+def _example(name):
+    """Return a command that runs an example of the repository as `python examples/NAME` does."""
+    folder = Path(__file__).parents[2] / "examples" / name
+
+    @click.command(name, add_help_option=False, context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def run(arguments):
+        if not folder.is_dir():
+            raise click.UsageError(
+                f"{name} is an example of the repository now: python examples/{name}, in a clone."
+            )
+        click.echo(f"Note: keras-lm {name} will be removed: run python examples/{name}.", err=True)
+        sys.argv[1:] = arguments
+        runpy.run_path(str(folder), run_name="__main__")
+
+    return run
 
 
 @click.group(
@@ -56,25 +117,3 @@ def main():
       task.fit(texts, labels)
       task.export("exported/film-critic")
     """
-
-
-for command in (
-    convert_command,
-    finetune_command,
-    distill_command,
-    evaluate_command,
-    export_command,
-    serve_command,
-    predict_command,
-    translate_command,
-    features_command,
-    inspect_command,
-    models_command,
-    vocab_command,
-    prepare_command,
-    pretrain_command,
-    glue_command,
-    launch_command,
-    demo_command,
-):
-    main.add_command(command)

@@ -6,13 +6,14 @@ import logging
 import click
 
 from keras_lm import optional
+from keras_lm.cli.command import Command
 from keras_lm.standard_error import quiet
 
 RUNNER = "--runner"
 BEAM = "beam_flags"
 
 
-class BeamCommand(click.Command):
+class BeamCommand(Command):
     """A command on whose line Beam's own options may follow after `--`.
 
     If `only_with_runner`, they do so only where `--runner` is given; else `--` means what it always

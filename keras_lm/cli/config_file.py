@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from keras_lm.cli.command import Command
 from keras_lm.registry import advice
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -19,7 +20,7 @@ DEEP_KEY = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.
 ONLY_ON_THE_LINE = ("config", "overwrite", "recipes", "help")
 
 
-class ConfiguredCommand(click.Command):
+class ConfiguredCommand(Command):
     """A command whose options, and arguments, may stand in the file of `--config`."""
 
     def parse_args(self, ctx, args):

@@ -2,11 +2,12 @@
 
 import click
 
+from keras_lm.cli.command import Command
 from keras_lm.cli.shared_options import TASKS, PresetFolder, Source, overwrite_option
 from keras_lm.cli.terminal import megabytes, notes, say_rows
 
 
-@click.command("convert", short_help="Published weights → a preset folder.")
+@click.command("convert", cls=Command, short_help="Published weights → a preset folder.")
 @click.argument("source", type=Source())
 @click.argument("preset", type=PresetFolder())
 @click.option(

@@ -4,6 +4,7 @@ import json
 
 import click
 
+from keras_lm.cli.command import Command
 from keras_lm.cli.examples import check_file, read_examples
 from keras_lm.cli.finetune import FINETUNED, SEARCH
 from keras_lm.cli.parallel_files import check_parallel, targets_option
@@ -26,7 +27,11 @@ from keras_lm.cli.terminal import say_rows
 CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 
 
-@click.command("evaluate", short_help="How good a trained preset is on a file of texts and labels.")
+@click.command(
+    "evaluate",
+    cls=Command,
+    short_help="How good a trained preset is on a file of texts and labels.",
+)
 @click.argument("preset", type=Source())
 @click.argument("file", type=INPUT_FILE)
 @format_option

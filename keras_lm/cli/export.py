@@ -2,6 +2,7 @@
 
 import click
 
+from keras_lm.cli.command import Command
 from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.predictors import TaskModel
 from keras_lm.cli.row_files import batches, choose_columns, find_format, open_rows
@@ -18,7 +19,9 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 
 
 @click.command(
-    "export", short_help="A trained preset → a SavedModel or a .tflite that takes strings."
+    "export",
+    cls=Command,
+    short_help="A trained preset → a SavedModel or a .tflite that takes strings.",
 )
 @click.argument("preset", type=Source())
 @click.argument("path", type=ExportPath())

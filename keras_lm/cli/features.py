@@ -2,6 +2,7 @@
 
 import click
 
+from keras_lm.cli.command import Command
 from keras_lm.cli.predictors import encoded
 from keras_lm.cli.row_files import batches, choose_columns, open_input
 from keras_lm.cli.shared_options import (
@@ -31,7 +32,7 @@ class Layers(click.ParamType):
         return numbers if "," in value else numbers[0]
 
 
-@click.command("features", short_help="Texts → vectors.")
+@click.command("features", cls=Command, short_help="Texts → vectors.")
 @click.argument("source", type=Source())
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @input_option

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
+from keras_lm.cli.command import Command
 from keras_lm.cli.saved_models import find_version, find_versions
 from keras_lm.cli.shared_options import check_artefact
 from keras_lm.cli.terminal import say_rows
 
 
-@click.command("inspect", short_help="What a preset, a checkpoint or an export holds.")
+@click.command("inspect", cls=Command, short_help="What a preset, a checkpoint or an export holds.")
 @click.argument("path")
 @click.option("--version", type=click.IntRange(0), help="Of an export.  [default: the latest]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")

@@ -4,8 +4,12 @@ import json
 
 import click
 
+from keras_lm.cli.command import Command
 
-@click.command("models", short_help="The sizes of models, and where their weights are.")
+
+@click.command(
+    "models", cls=Command, short_help="The sizes of models, and where their weights are."
+)
 @click.argument("words", metavar="[WORD]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def models_command(words, as_json):

@@ -6,12 +6,13 @@ import signal
 
 import click
 
+from keras_lm.cli.command import Command
 from keras_lm.cli.finite import FloatRange
 
 PORT = click.IntRange(0, 65535)
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True)
 @click.option(
     "--name",

@@ -2,6 +2,7 @@
 
 import click
 
+from keras_lm.cli.command import Command
 from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.row_files import batches, choose_columns, open_input
 from keras_lm.cli.shared_options import (
@@ -19,7 +20,9 @@ from keras_lm.cli.terminal import json_line, json_lines, plain
 BATCHES_SORTED = 50  # of a file, which are read and answered together
 
 
-@click.command("translate", short_help="Texts → the texts that a seq2seq LM writes for them.")
+@click.command(
+    "translate", cls=Command, short_help="Texts → the texts that a seq2seq LM writes for them."
+)
 @click.argument("preset", type=Source())
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @input_option

@@ -2,6 +2,7 @@
 
 import click
 
+from keras_lm.cli.command import Command
 from keras_lm.cli.shared_options import PresetFolder, overwrite_option
 from keras_lm.cli.terminal import megabytes, say_rows
 from keras_lm.files import find_files
@@ -36,7 +37,9 @@ WITH_SENTINELS = ("unigram", "sentencepiece-bpe")
 NUM_SENTINELS = 100
 
 
-@click.command("vocab", short_help="A corpus → a tokenizer with a vocabulary of its own.")
+@click.command(
+    "vocab", cls=Command, short_help="A corpus → a tokenizer with a vocabulary of its own."
+)
 @click.argument("files", nargs=-1, required=True)
 @click.option("--output", required=True, type=PresetFolder(), help="The folder to write.")
 @click.option(

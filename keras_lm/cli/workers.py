@@ -11,6 +11,8 @@ import time
 
 import click
 
+from keras_lm.cli.command import Command
+
 LAUNCHED = ("finetune", "pretrain")
 PATIENCE = 10.0  # seconds for a process to end by itself before it is killed
 
@@ -28,7 +30,7 @@ def strategy_of_workers():
     return tf.distribute.get_strategy()
 
 
-@click.command("launch", context_settings={"ignore_unknown_options": True})
+@click.command("launch", cls=Command, context_settings={"ignore_unknown_options": True})
 @click.option(
     "--workers", type=click.IntRange(1), required=True, help="How many processes to start."
 )

@@ -1,23 +1,51 @@
-"""`keras-lm glue`: what of a folder is trained on, what is written, and how it goes on."""
+"""The board of GLUE: what of a folder is trained on, what is written, and how it goes on."""
 
 import json
 import zipfile
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from glue import baselines, report
+from glue import tasks as glue_tasks
+from glue.board import Setting
+from glue.command import GRIDS, glue_command, list_settings
+from glue.published import PUBLISHED_ROWS, ScoredRow
+from glue.tasks import TASKS, find_tasks
+from glue.vectors import learn_vectors, write_vectors
 from keras_lm import tasks
-from keras_lm.cli.glue import glue_baselines, glue_report, glue_tasks
-from keras_lm.cli.glue.glue_board import Setting
-from keras_lm.cli.glue.glue_command import GRIDS, list_settings
-from keras_lm.cli.glue.glue_published import PUBLISHED_ROWS, ScoredRow
-from keras_lm.cli.glue.glue_tasks import TASKS, find_tasks
-from keras_lm.cli.glue.glue_vectors import learn_vectors, write_vectors
 from keras_lm.converters import read_word_vectors
 
 pytestmark = pytest.mark.eager
 
 SENTENCES = ["the film was good", "the song was bad", "a good song !", "a loud film ."] * 2
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(glue_command, [*map(str, arguments)])
+
+
+@pytest.fixture
+def run():
+    def run(*arguments):
+        result = invoke(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def fail():
+    def fail(*arguments):
+        result = invoke(*arguments)
+        assert result.exit_code in (1, 2), result.output
+        return " ".join(result.stderr.split())
+
+    return fail
+
+
 NAMES = ("entailment", "neutral", "contradiction")
 
 
@@ -55,7 +83,7 @@ def data(tmp_path):
 def test_a_board_and_going_on_with_it(run, fail, tiny, data, tmp_path, monkeypatch):
     monkeypatch.setattr(glue_tasks, "SMALL", 8)  # only CoLA has fewer rows
     board = tmp_path / "board"
-    command = ("glue", tiny, "--data", data, "--output", board, "--epochs", 1)
+    command = (tiny, "--data", data, "--output", board, "--epochs", 1)
     said = run(*command, "--restarts", 2)
     assert "RTE is left out" in said and "has no training file" in said
     assert "QQP is left out" in said
@@ -104,7 +132,7 @@ def test_a_board_and_going_on_with_it(run, fail, tiny, data, tmp_path, monkeypat
 
 def test_a_small_board_by_a_grid(run, tiny, data, tmp_path):
     board = tmp_path / "board"
-    line = ("glue", tiny, "--data", data, "--output", board, "--tasks", "cola", "--rows", 3)
+    line = (tiny, "--data", data, "--output", board, "--tasks", "cola", "--rows", 3)
     said = run(*line, "--grid", "gpt", "--name", "small")
     assert not (board / "submission").exists()
     assert "3 rows of each file" in said
@@ -116,12 +144,12 @@ def test_a_small_board_by_a_grid(run, tiny, data, tmp_path):
 @pytest.mark.slow
 def test_baselines_stand_in_the_same_table(run, tiny, data, tmp_path, monkeypatch):
     small = {"num_layers": 1, "hidden_dim": 4, "cell_dim": 4, "characters_per_word": 6}
-    monkeypatch.setattr(glue_baselines, "ELMO", small)
-    monkeypatch.setattr(glue_baselines, "FILTERS", [(1, 4), (2, 4)])
-    monkeypatch.setattr(glue_baselines, "HIDDEN_DIM", 8)
-    monkeypatch.setattr(glue_baselines, "EPOCHS", 1)
+    monkeypatch.setattr(baselines, "ELMO", small)
+    monkeypatch.setattr(baselines, "FILTERS", [(1, 4), (2, 4)])
+    monkeypatch.setattr(baselines, "HIDDEN_DIM", 8)
+    monkeypatch.setattr(baselines, "EPOCHS", 1)
     board = tmp_path / "board"
-    line = ("glue", tiny, "--data", data, "--output", board, "--rows", 4, "--tasks", "STS-B")
+    line = (tiny, "--data", data, "--output", board, "--rows", 4, "--tasks", "STS-B")
     said = run(*line, "--epochs", 1, "--baselines")
     assert "word vectors: learned from 16 texts" in said and "ELMo: learned from 16 texts" in said
     rows = json.loads((board / "scores.json").read_text())["rows"]
@@ -159,7 +187,7 @@ def test_grids_are_those_of_the_papers():
 
 
 def test_what_cannot_be_is_refused(fail, write, tiny, data, tmp_path):
-    line = ("glue", tiny, "--data", data, "--output", tmp_path / "board")
+    line = (tiny, "--data", data, "--output", tmp_path / "board")
     assert "Did you mean cola?" in fail(*line, "--tasks", "CoLa,Colla")
     assert "has its own --epochs" in fail(*line, "--grid", "bert", "--epochs", 2)
     assert "--elmo is for --baselines" in fail(*line, "--elmo", tiny)
@@ -194,7 +222,7 @@ def test_answers_are_those_that_the_leaderboard_reads(tmp_path):
         ("MNLI", three, ["9e", "8n"], ["0\tcontradiction", "1\tentailment"]),
         ("STS-B", np.array([[5.3], [-0.1]]), None, ["0\t5.000", "1\t0.000"]),
     ]:
-        glue_report.write_answers(tmp_path / "a.tsv", TASKS[name], outputs, ids)
+        report.write_answers(tmp_path / "a.tsv", TASKS[name], outputs, ids)
         lines = (tmp_path / "a.tsv").read_text().splitlines()
         assert lines == ["index\tprediction", *wanted]
     files = {f"{name}.tsv" for name in ("CoLA", "SST-2", "MRPC", "STS-B", "MNLI-m", "MNLI-mm")}

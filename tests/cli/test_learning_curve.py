@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_lm.cli.demo.learning_curve import StepHistory, draw_learning_curve, smooth
+from demo.learning_curve import StepHistory, draw_learning_curve, smooth
 
 
 def test_history_recovers_step_losses_from_running_means():

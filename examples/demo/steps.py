@@ -1,4 +1,4 @@
-"""The steps of `keras-lm demo`, in the order in which they print."""
+"""The steps of the demo, in the order in which they print."""
 
 import json
 import os
@@ -15,10 +15,9 @@ import click
 import keras
 import numpy as np
 
+from demo.learning_curve import StepHistory, draw_learning_curve
+from demo.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
 from keras_lm import files, tasks, training
-from keras_lm.cli.demo import clients
-from keras_lm.cli.demo.learning_curve import StepHistory, draw_learning_curve
-from keras_lm.cli.demo.reviews import CLASS_NAMES, bag_of_words_accuracy, load_reviews
 from keras_lm.serving.client import Client, ServerError
 from keras_lm.serving.engines import LaunchError
 from keras_lm.serving.launch import Plan, find_models, launch
@@ -103,7 +102,7 @@ def run(output, epochs, batch_size, learning_rate, seed, train_examples, held_ou
     say("Each is one of these programs, about twenty lines:")
     answers = []
     for script, model in [("ask_saved_model.py", saved_model), ("ask_tflite.py", tflite)]:
-        shutil.copy(Path(clients.__path__[0]) / script, output / script)
+        shutil.copy(Path(__file__).with_name(script), output / script)
         click.echo(f'   python {output / script} {model} "some text"')
         answers.append(ask(output / script, model, NEW_SENTENCES))
     print_side_by_side(["SavedModel", ".tflite"], *answers)

@@ -1,17 +1,16 @@
 """Training on a task of GLUE, its scores and its answers. Imports TensorFlow."""
 
 import collections
+import math
 import time
 
 import click
 import keras
 import numpy as np
 
+from glue.board import mean_score
+from glue.report import write_answers
 from keras_lm import metrics, tasks, training
-from keras_lm.cli.fitting import check_loss, naming_memory
-from keras_lm.cli.glue.glue_board import mean_score
-from keras_lm.cli.glue.glue_report import write_answers
-from keras_lm.cli.terminal import notes
 
 METRICS = {
     "matthews": metrics.MatthewsCorrelation,
@@ -74,16 +73,19 @@ def task_class(task, x):
 def fit(task, x, labels, setting, learning_rate):
     """Train a task on texts as `task.fit` takes them."""
     task.compile(optimizer=training.AdamW(learning_rate))
-    with naming_memory():
-        history = task.fit(
-            x,
-            labels,
-            batch_size=setting.batch_size,
-            epochs=setting.epochs,
-            verbose=0,
-            callbacks=[keras.callbacks.TerminateOnNaN()],
-        ).history
-    check_loss(history, learning_rate)
+    losses = task.fit(
+        x,
+        labels,
+        batch_size=setting.batch_size,
+        epochs=setting.epochs,
+        verbose=0,
+        callbacks=[keras.callbacks.TerminateOnNaN()],
+    ).history["loss"]
+    if not math.isfinite(losses[-1]):
+        raise click.ClickException(
+            f"the loss is no longer a number after {len(losses)} epochs: try a lower "
+            f"--learning-rate than {learning_rate:g}."
+        )
 
 
 def measure(task, answered):
@@ -129,8 +131,7 @@ def answer_tests(board, model, found):
     }
     if not paths:
         return
-    with notes():
-        task = tasks.Task.from_preset(preset)
+    task = tasks.Task.from_preset(preset)
     for path, file in paths.items():
         x, _, ids = found.read(file)
         outputs = task.predict(x, batch_size=32, verbose=0)

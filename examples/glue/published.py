@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_lm.cli.glue.glue_tasks import TASKS
+from glue.tasks import TASKS
 
 
 @dataclasses.dataclass(frozen=True)

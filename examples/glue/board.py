@@ -12,7 +12,7 @@ import json
 
 import click
 
-from keras_lm.cli.glue.glue_published import ScoredRow
+from glue.published import ScoredRow
 from keras_lm.files import replacing, require_free
 
 

@@ -6,8 +6,8 @@ import zipfile
 import click
 import numpy as np
 
-from keras_lm.cli.glue.glue_published import PUBLISHED_ROWS
-from keras_lm.cli.glue.glue_tasks import SUBMITTED, TASKS
+from glue.published import PUBLISHED_ROWS
+from glue.tasks import SUBMITTED, TASKS
 from keras_lm.files import replacing
 from keras_lm.optional import require
 

@@ -9,10 +9,10 @@ import functools
 import click
 import keras
 
+from glue.board import Setting
+from glue.training import run_settings
+from glue.vectors import learn_vectors, word_tokenizer, write_vectors
 from keras_lm import models, presets, tasks, tokenizers
-from keras_lm.cli.glue.glue_board import Setting
-from keras_lm.cli.glue.glue_training import run_settings
-from keras_lm.cli.glue.glue_vectors import learn_vectors, word_tokenizer, write_vectors
 from keras_lm.converters import read_word_vectors
 
 VECTORS_READ = 400_000  # GloVe's files begin with the most frequent words

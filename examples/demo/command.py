@@ -1,4 +1,4 @@
-"""`keras-lm demo`: its options, and checks before it starts."""
+"""The demo's options, and what it checks before it starts."""
 
 import json
 from importlib.util import find_spec
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from keras_lm.cli.finite import Float
+from keras_lm.cli.command import Command
 
 MARKER = "keras_lm_demo.json"
 
@@ -23,7 +23,7 @@ REQUIRED = {
 }
 
 
-@click.command("demo", short_help="All of it once, on film reviews, in a few minutes.")
+@click.command("demo", cls=Command)
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -33,7 +33,7 @@ REQUIRED = {
 )
 @click.option("--epochs", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
-@click.option("--learning-rate", type=Float(), default=1e-4, show_default=True, help="At its peak.")
+@click.option("--learning-rate", type=float, default=1e-4, show_default=True, help="At its peak.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Split and order.")
 @click.option(
     "--train-examples",
@@ -64,7 +64,7 @@ def demo_command(output, **options):
     check_packages()
     prepare_output(output)
 
-    from keras_lm.cli.demo.steps import run  # imports TensorFlow
+    from demo.steps import run  # imports TensorFlow
 
     results = run(output, **options)
     (output / MARKER).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -1,18 +1,18 @@
-"""`keras-lm glue`: a model's scores on GLUE, beside published ones."""
+"""The options of the board, and its steps."""
 
 import dataclasses
 import itertools
 import logging
+import warnings
 from pathlib import Path
 
 import click
 
-from keras_lm.cli.finite import FloatRange
-from keras_lm.cli.glue.glue_board import Board, Setting
-from keras_lm.cli.glue.glue_published import ScoredRow
-from keras_lm.cli.glue.glue_report import pack_answers, write_report
-from keras_lm.cli.glue.glue_tasks import SMALL, TASKS, find_tasks
-from keras_lm.cli.shared_options import Source
+from glue.board import Board, Setting
+from glue.published import ScoredRow
+from glue.report import pack_answers, write_report
+from glue.tasks import SMALL, TASKS, find_tasks
+from keras_lm.cli.command import Command
 from keras_lm.registry import advice
 
 # What papers tried: batch sizes, epochs and learning rates.
@@ -49,8 +49,8 @@ def parse_name(ctx, param, value):
     return value
 
 
-@click.command("glue", short_help="A model's scores on GLUE, beside published ones.")
-@click.argument("preset", type=Source())
+@click.command("glue", cls=Command)
+@click.argument("preset")
 @click.option(
     "--data",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -84,7 +84,7 @@ def parse_name(ctx, param, value):
 @click.option("--batch-size", type=click.IntRange(1), help="[default: 32]")
 @click.option(
     "--learning-rate",
-    type=FloatRange(0, min_open=True),
+    type=click.FloatRange(0, min_open=True),
     help="At its peak.  [default: by the model's width, 5e-5 for BERT-base]",
 )
 @click.option(
@@ -123,18 +123,18 @@ def parse_name(ctx, param, value):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file of GloVe, word2vec or fastText for --baselines.",
 )
-@click.option("--elmo", type=Source(), help="An ELMo for --baselines.")
-@click.option("--cove", type=Source(), help="A CoVe with its word vectors for more --baselines.")
+@click.option("--elmo", help="An ELMo for --baselines.")
+@click.option("--cove", help="A CoVe with its word vectors for more --baselines.")
 def glue_command(
     preset, data, output, name, tasks, grid, restarts, seed, rows, baselines, **options
 ):
     """Fine-tune a model on the tasks of GLUE, and set its scores beside published ones.
 
     \b
-      keras-lm glue bert-base --data glue_data --output board
-      keras-lm glue bert-base --data glue_data --output board --grid bert --restarts 5
-      keras-lm glue minilm --data glue_data --output small-board --tasks CoLA,RTE --rows 300
-      keras-lm glue bert-base --data glue_data --output board --baselines
+      python examples/glue bert-base --data glue_data --output board
+      python examples/glue bert-base --data glue_data --output board --grid bert --restarts 5
+      python examples/glue minilm --data glue_data --output small-board --tasks CoLA,RTE --rows 300
+      python examples/glue bert-base --data glue_data --output board --baselines
 
     PRESET is a preset, a published checkpoint, or hf://OWNER/NAME. DATA is GLUE as it is
     downloaded, or a part of it: tasks without a training file or without a dev set are left out,
@@ -168,12 +168,13 @@ def glue_command(
 
     # TensorFlow notes that much is traced anew, as the functions of each run have to be.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    from keras_lm.cli.glue.glue_training import answer_tests, most_frequent, run_settings
-    from keras_lm.cli.sources import load_task
+    from glue.training import answer_tests, most_frequent, run_settings
 
     def make(cls, arguments):
         given = {key: about[key] for key in ("sequence_length", "dtype") if about[key]}
-        return load_task(preset, cls, **arguments, **given)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*new and random")  # the head, each time
+            return cls.from_preset(preset, **arguments, **given)
 
     for each in found:
         times = restarts if each.is_small() else 1
@@ -185,7 +186,7 @@ def glue_command(
         if rows is None:
             answer_tests(board, name, each)
     if baselines:
-        from keras_lm.cli.glue.glue_baselines import run_baselines
+        from glue.baselines import run_baselines
 
         run_baselines(board, found, sources, seed)
     names = [each.task.name for each in found]

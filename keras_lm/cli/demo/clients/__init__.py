@@ -1,1 +1,0 @@
-"""Stand-alone programs that ask an export; the demo copies them beside what they ask."""
