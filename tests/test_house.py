@@ -21,6 +21,7 @@ models
 objectives
 metrics
 data training
+feeding
 generation
 export
 tasks

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.elements import check_batch_size, elements
-from keras_lm.tasks import datasets, lengths
+from keras_lm.feeding import datasets, lengths
 
 # Between its matrix products a batch leaves cores idle, which another one takes.
 AT_ONCE = 2

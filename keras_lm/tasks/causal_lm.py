@@ -5,13 +5,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
+from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.generation import arguments, continuations
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.generation.streaming import Stream
 from keras_lm.tasks.answers import with_progress, written_for_all
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.generative import GenerativeTask
-from keras_lm.tasks.user_data import columns_from_user
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
 

@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.objectives import IGNORED
+
 
 def check_classes(num_classes, class_names):
     """Return `(num_classes, class_names)`; ValueError if both are missing, or they disagree."""
@@ -84,6 +86,36 @@ def _balanced(labels, num_classes):
         counts = np.bincount(labels[labels >= 0], minlength=num_classes)
     share = counts.sum() / np.count_nonzero(counts)
     return np.where(counts > 0, share / np.maximum(counts, 1e-12), 1.0).tolist()
+
+
+def with_class_weights(dataset, weights):
+    """Return batches of inputs and labels with weights, see `weigh_classes`."""
+    weigh = tf.autograph.experimental.do_not_convert(weigh_classes)
+    return dataset.map(lambda *batch: weigh(weights, *batch))
+
+
+def weigh_classes(weights, x, labels=None, sample_weight=None):
+    """Return a batch `(inputs, labels, weights)` in which each label weighs what its class does.
+
+    `weights` are those of the classes, labels are class numbers, (B,) or (B, S), or one-hot or
+    soft, with an axis more, which weigh the mean of their classes. `sample_weight`, (B,) or for
+    each label, is multiplied in.
+    """
+    # In TensorFlow, whatever Keras's backend is: this is a part of `tf.data`.
+    labels, weights = tf.convert_to_tensor(labels), tf.constant(weights)
+    if labels.dtype.is_floating:
+        of_class = tf.linalg.matvec(labels, weights)
+    else:
+        known = tf.cast(labels != IGNORED, tf.float32)
+        of_class = known * tf.gather(weights, tf.maximum(labels, 0))
+    if sample_weight is None:
+        return x, labels, of_class
+    sample_weight = tf.cast(sample_weight, tf.float32)
+    if sample_weight.shape.rank > of_class.shape.rank:  # (B, 1)
+        sample_weight = sample_weight[..., 0]
+    elif sample_weight.shape.rank < of_class.shape.rank:  # of texts, for words
+        sample_weight = sample_weight[:, tf.newaxis]
+    return x, labels, of_class * sample_weight
 
 
 def names_of_classes(class_names, num_classes):

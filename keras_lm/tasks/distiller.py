@@ -7,18 +7,18 @@ import dataclasses
 
 import keras
 
+from keras_lm.feeding import datasets
+from keras_lm.feeding.replicas import distributed
+from keras_lm.feeding.user_data import label_column, labelled, labels_from_user
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
-from keras_lm.tasks import datasets
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.micro_batches import StepModel
 from keras_lm.tasks.multiple_choice import MultipleChoice
-from keras_lm.tasks.replicas import distributed, number_of_batches
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
-from keras_lm.tasks.user_data import label_column, labelled, labels_from_user
 from keras_lm.training import AdamW, schedules
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
@@ -196,7 +196,7 @@ class Distiller(StepModel):
             validation_data = datasets.validation_batches(student, validation_data, batch_size)
         batches = distributed(self.distribute_strategy, batches)
         validation_data = distributed(self.distribute_strategy, validation_data)
-        schedules.plan(self, 0, epochs * number_of_batches(batches))
+        schedules.plan(self, 0, epochs * datasets.number_of_batches(batches))
         return super().fit(
             batches,
             epochs=epochs,

@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import export, presets
+from keras_lm.feeding.user_data import labelled
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks.backend_steps import StepModel, require_tensorflow
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.user_data import labelled
 from keras_lm.training import AdamW, schedules
 
 

@@ -6,17 +6,18 @@ import tensorflow as tf
 
 from keras_lm import metrics
 from keras_lm.elements import elements
+from keras_lm.feeding import datasets, replicas
+from keras_lm.feeding.datasets import named
+from keras_lm.feeding.lengths import COUNTED_TOGETHER
+from keras_lm.feeding.window_batches import window_batches
 from keras_lm.layers.tensorflow import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
 from keras_lm.packers import Windows
 from keras_lm.packers.rows import LOWEST
-from keras_lm.tasks import answer_labels, answer_spans, datasets, replicas
+from keras_lm.tasks import answer_labels, answer_spans
 from keras_lm.tasks.answers import batches_of
-from keras_lm.tasks.datasets import named
-from keras_lm.tasks.lengths import COUNTED_TOGETHER
 from keras_lm.tasks.scored_answers import ScoredAnswers
-from keras_lm.tasks.window_batches import window_batches
 from keras_lm.tokenizers import offsets
 from keras_lm.tokenizers.places import substrings, tokens_and_places_lite
 from keras_lm.training.distribution import common_seed

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from keras_lm.feeding.user_data import labelled
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.user_data import labelled
 
 
 class ScoredAnswers(Task):

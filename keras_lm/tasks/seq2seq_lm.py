@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
+from keras_lm.feeding.lengths import count_tokens, take
+from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation import arguments, decoding
 from keras_lm.generation.targets import write
 from keras_lm.layers.masks import IGNORED
@@ -17,10 +19,8 @@ from keras_lm.layers.tensorflow import writing_in_place
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.answers import join_answers, with_progress, written_for_all
-from keras_lm.tasks.lengths import count_tokens, take
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.user_data import columns_from_user, tensors
 from keras_lm.tasks.word_attention import attention_by_words
 
 SENTINEL = re.compile(r"<extra_id_\d+>")

@@ -11,9 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import export, presets
+from keras_lm.feeding import user_data
 from keras_lm.packers import Texts
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, register
-from keras_lm.tasks import answers, special_tokens, user_data
+from keras_lm.tasks import answers, special_tokens
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel

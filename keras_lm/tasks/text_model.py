@@ -4,10 +4,11 @@ import numbers
 
 import keras
 
-from keras_lm.tasks import datasets, lengths
+from keras_lm.feeding import datasets, lengths
+from keras_lm.feeding.replicas import distributed
+from keras_lm.feeding.user_data import labelled, labels_from_user
+from keras_lm.tasks import classes
 from keras_lm.tasks.backend_steps import StepModel
-from keras_lm.tasks.replicas import distributed, number_of_batches
-from keras_lm.tasks.user_data import labelled, labels_from_user
 from keras_lm.training import AdamW, schedules
 from keras_lm.training.distribution import workers_of
 
@@ -16,7 +17,7 @@ class TextModel(StepModel):
     """A `keras.Model` whose `fit`, `evaluate`, `predict` and the like take raw strings.
 
     As in KerasHub's `PipelineModel`, `preprocess` runs in `tf.data`, on the host; the network takes
-    packed dicts. See `keras_lm.tasks.datasets`.
+    packed dicts. See `keras_lm.feeding.datasets`.
     """
 
     # Whether an output has a sequence axis, so that rows of a prediction need one common length.
@@ -186,14 +187,15 @@ class TextModel(StepModel):
             is_counted = isinstance(class_weight, str) and y is not None
             labels = self.prepare_labels(labels_from_user(y, len(y))) if is_counted else None
             weights = self.prepare_class_weight(class_weight, labels)
-            batches = datasets.with_class_weights(batches, weights)
+            batches = classes.with_class_weights(batches, weights)
         if validation_data is not None:
             size = batch_size if validation_batch_size is None else validation_batch_size
             steps = kwargs.get("validation_steps")
             validation_data = self.validation_batches(validation_data, size, steps)
-        batches = distributed(self.distribute_strategy, batches)
-        validation_data = distributed(self.distribute_strategy, validation_data)
-        steps = number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch
+        if datasets.has_replicas(self):
+            batches = distributed(self.distribute_strategy, batches)
+            validation_data = distributed(self.distribute_strategy, validation_data)
+        steps = datasets.number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch
         if steps is None or steps < 1:
             schedules.plan(self, 0, None)
         else:
@@ -225,7 +227,8 @@ class TextModel(StepModel):
         batches, _ = datasets.sorted_batches(
             self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.needs_labels
         )
-        batches = distributed(self.distribute_strategy, batches)
+        if datasets.has_replicas(self):
+            batches = distributed(self.distribute_strategy, batches)
         return super().evaluate(batches, verbose=verbose, **kwargs)
 
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
@@ -236,7 +239,8 @@ class TextModel(StepModel):
             if steps:
                 batches = batches.take(steps * workers_of(strategy).replicas)
             batches = datasets.padded_alike(batches, self.packer, strategy)
-        batches = distributed(strategy, batches)
+        if datasets.has_replicas(self):
+            batches = distributed(strategy, batches)
         outputs = super().predict(batches, verbose=verbose, **kwargs)
         if places is None:
             return outputs
@@ -246,7 +250,7 @@ class TextModel(StepModel):
         schedules.plan(self, 0, None)
         batch = datasets.one_batch(self, x, y, sample_weight, self.needs_labels)
         if class_weight is not None:
-            batch = datasets.weigh_classes(self.prepare_class_weight(class_weight), *batch)
+            batch = classes.weigh_classes(self.prepare_class_weight(class_weight), *batch)
         return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x, y=None, sample_weight=None, **kwargs):

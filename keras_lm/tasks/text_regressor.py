@@ -5,9 +5,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.converters.published_labels import ONE_TEXT
+from keras_lm.feeding.user_data import labels_from_user
 from keras_lm.tasks.recipe import GPTRecipe
 from keras_lm.tasks.task import Task
-from keras_lm.tasks.user_data import labels_from_user
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
 from keras_lm.layers.batch_parts import count_in_batch
 from keras_lm.layers.tensorflow import num_replicas
@@ -22,7 +23,6 @@ from keras_lm.tasks.classes import (
 )
 from keras_lm.tasks.entities import entities_in_graph, entities_of, tag_rules
 from keras_lm.tasks.signatures import TextSignatures, trace
-from keras_lm.tasks.user_data import columns_of_table, names_in_table
 from keras_lm.tokenizers import splitting
 
 

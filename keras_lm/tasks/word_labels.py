@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.feeding.user_data import row_of_labels
 from keras_lm.objectives import IGNORED
 from keras_lm.objectives.objective import label_weights
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.classes import class_numbers, indices_of
-from keras_lm.tasks.user_data import row_of_labels
 
 
 def prepared(task, labels):

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.feeding.user_data import columns_from_user
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
-from keras_lm.tasks.user_data import columns_from_user
 from keras_lm.tokenizers import WordPieceTokenizer
 
 NAMES = ("text", "text_pair")

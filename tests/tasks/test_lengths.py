@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 from keras.ops import softmax
 
-from keras_lm.tasks import MaskedLM, TextClassifier, answers, datasets, lengths
+from keras_lm.feeding import datasets, lengths
+from keras_lm.tasks import MaskedLM, TextClassifier, answers
 
 TEXTS = ["good " * (1 + 7 * number % 11) for number in range(40)]
 

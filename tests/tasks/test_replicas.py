@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.data.own_part import own
-from keras_lm.tasks import replicas
-from keras_lm.tasks.replicas import parts
+from keras_lm.feeding import replicas
+from keras_lm.feeding.replicas import parts
 from keras_lm.training.distribution import Workers
 
 

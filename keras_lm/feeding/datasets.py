@@ -1,15 +1,12 @@
 """Columns of strings → batches for the network. Shapes: B batch, S sequence."""
 
-import itertools
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
-from keras_lm.objectives import IGNORED
-from keras_lm.tasks import lengths, replicas
-from keras_lm.tasks.user_data import check_names, is_stream, labelled, labels_from_user
+from keras_lm.feeding import generators, lengths, replicas
+from keras_lm.feeding.user_data import check_names, is_stream, labelled, labels_from_user
 from keras_lm.training.distribution import common_seed, gather
 
 # Half of Keras's: few examples teach more in more steps, see the table in docs/tasks.md.
@@ -38,31 +35,32 @@ def batches(
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
-        replicas.check_same_data(task.distribute_strategy, x)
+        if has_replicas(task):
+            replicas.check_same_data(task.distribute_strategy, x)
         return _prepared(task, x, whole, needs_labels)
-    strategy = task.distribute_strategy
     if is_stream(x):
-        if strategy.num_replicas_in_sync > 1:
-            name = "PyDataset" if isinstance(x, keras.utils.PyDataset) else "generator"
-            raise ValueError(
-                f"x is a {name}, which {type(strategy).__name__} cannot divide among replicas: "
-                "pass a tf.data.Dataset or lists."
-            )
-        if isinstance(x, keras.utils.PyDataset):
-            if y is not None or sample_weight is not None:
-                raise ValueError("x is a PyDataset: let it return (x, y, sample_weight).")
-            return _from_py_dataset(task, x, shuffle, needs_labels)
-        return _from_generator(
-            one_batch(task, *_as_tuple(batch), needs_labels=needs_labels) for batch in x
-        )
+        return _generated(task, x, y, sample_weight, shuffle, needs_labels)
     data = _arrays(task, x, y, sample_weight, needs_labels)
     batch_size = TRAINING_BATCH_SIZE if batch_size is None else check_batch_size(batch_size)
     if shuffle:
         counts = task.row_lengths(*data[:2]) if group else None
-        dataset = lengths.shuffled_batches(data, batch_size, counts, common_seed(strategy))
+        seed = common_seed(task.distribute_strategy) if has_replicas(task) else None
+        dataset = lengths.shuffled_batches(data, batch_size, counts, seed)
     else:
         dataset = tf.data.Dataset.from_tensor_slices(data).batch(batch_size)
     return _prepared(task, dataset, whole, labels_are_ready=True)
+
+
+def has_replicas(task):
+    """Return whether a task is trained by several replicas, of one or more workers."""
+    return task.distribute_strategy.num_replicas_in_sync > 1
+
+
+def number_of_batches(batches):
+    """Return the number of batches that Keras is given; None if it is unknown, or no end."""
+    number = batches.cardinality
+    number = int(number() if callable(number) else number)
+    return None if number < 0 else number
 
 
 def sorted_batches(
@@ -78,7 +76,7 @@ def sorted_batches(
         return batched, None
     data = _arrays(task, x, y, sample_weight, needs_labels)
     batch_size = 32 if batch_size is None else check_batch_size(batch_size)
-    if task.distribute_strategy.num_replicas_in_sync > 1:  # each has rows of every batch
+    if has_replicas(task):  # each has rows of every batch
         order = lengths.longest_first(task, data[0], batch_size)
         dataset = tf.data.Dataset.from_tensor_slices(lengths.take(data, order)).batch(batch_size)
     else:
@@ -96,36 +94,6 @@ def one_batch(task, x, y=None, sample_weight=None, needs_labels=False):
     if needs_labels:
         x, y = labelled(task, x, y)
     return _packed(task, *_arrays(task, x, y, sample_weight, needs_labels))
-
-
-def with_class_weights(dataset, weights):
-    """Return batches of inputs and labels with weights, see `weigh_classes`."""
-    weigh = tf.autograph.experimental.do_not_convert(weigh_classes)
-    return dataset.map(lambda *batch: weigh(weights, *batch))
-
-
-def weigh_classes(weights, x, labels=None, sample_weight=None):
-    """Return a batch `(inputs, labels, weights)` in which each label weighs what its class does.
-
-    `weights` are those of the classes, labels are class numbers, (B,) or (B, S), or one-hot or
-    soft, with an axis more, which weigh the mean of their classes. `sample_weight`, (B,) or for
-    each label, is multiplied in.
-    """
-    # In TensorFlow, whatever Keras's backend is: this is a part of `tf.data`.
-    labels, weights = tf.convert_to_tensor(labels), tf.constant(weights)
-    if labels.dtype.is_floating:
-        of_class = tf.linalg.matvec(labels, weights)
-    else:
-        known = tf.cast(labels != IGNORED, tf.float32)
-        of_class = known * tf.gather(weights, tf.maximum(labels, 0))
-    if sample_weight is None:
-        return x, labels, of_class
-    sample_weight = tf.cast(sample_weight, tf.float32)
-    if sample_weight.shape.rank > of_class.shape.rank:  # (B, 1)
-        sample_weight = sample_weight[..., 0]
-    elif sample_weight.shape.rank < of_class.shape.rank:  # of texts, for words
-        sample_weight = sample_weight[:, tf.newaxis]
-    return x, labels, of_class * sample_weight
 
 
 def validation_batches(task, data, batch_size, steps=None):
@@ -243,7 +211,7 @@ def _packed(task, x, *rest):
 
 
 def _prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=False):
-    if not whole:  # before texts are tokenized: each worker tokenizes what it reads
+    if has_replicas(task) and not whole:  # each worker tokenizes what it reads
         dataset = replicas.parts(task.distribute_strategy, dataset)
     spec = _as_tuple(dataset.element_spec)[0]
     packed = task.is_packed(spec)
@@ -294,33 +262,20 @@ def _is_text(values):
     return isinstance(values, list) and all(isinstance(value, (str, bytes)) for value in values)
 
 
-def _from_generator(generated):
-    first = next(generated, None)
-    if first is None:
-        raise ValueError("x is a generator without batches: pass at least one.")
-    rest = itertools.chain([first], generated)
-    return tf.data.Dataset.from_generator(lambda: rest, output_signature=_spec_of(first))
-
-
-def _from_py_dataset(task, x, shuffle, needs_labels):
-    number = x.num_batches
-    if not number:
+def _generated(task, x, y, sample_weight, shuffle, needs_labels):
+    is_py_dataset = isinstance(x, keras.utils.PyDataset)
+    if has_replicas(task):
         raise ValueError(
-            f"x is a PyDataset of {number} batches: let len(x) be 1 or more, or pass a generator "
-            "and steps_per_epoch."
+            f"x is a {'PyDataset' if is_py_dataset else 'generator'}, which "
+            f"{type(task.distribute_strategy).__name__} cannot divide among replicas: pass a "
+            "tf.data.Dataset or lists."
         )
 
-    def packed():  # once an epoch
-        for place in np.random.permutation(number) if shuffle else range(number):
-            yield one_batch(task, *_as_tuple(x[int(place)]))
-        x.on_epoch_end()
+    def pack(batch):
+        return one_batch(task, *_as_tuple(batch), needs_labels=needs_labels)
 
-    spec = _spec_of(one_batch(task, *_as_tuple(x[0]), needs_labels=needs_labels))
-    dataset = tf.data.Dataset.from_generator(packed, output_signature=spec)
-    return dataset.apply(tf.data.experimental.assert_cardinality(number))
-
-
-def _spec_of(batch):
-    return tf.nest.map_structure(
-        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), batch
-    )
+    if not is_py_dataset:
+        return generators.from_generator(x, pack)
+    if y is not None or sample_weight is not None:
+        raise ValueError("x is a PyDataset: let it return (x, y, sample_weight).")
+    return generators.from_py_dataset(x, pack, shuffle)

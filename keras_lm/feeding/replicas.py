@@ -96,10 +96,3 @@ def distributed(strategy, parts):
     number = int(parts.cardinality())
     batches._cardinality = number if number < 0 else number // workers.replicas  # not of parts
     return batches
-
-
-def number_of_batches(batches):
-    """Return the number of batches that Keras is given; None if it is unknown, or no end."""
-    number = batches.cardinality
-    number = int(number() if callable(number) else number)
-    return None if number < 0 else number

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_lm.tasks.lengths import BATCHES_SORTED
+from keras_lm.feeding.lengths import BATCHES_SORTED
 
 
 def window_batches(batches, batch_size, packer, shuffle=False, group=True, seed=None):

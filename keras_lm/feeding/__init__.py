@@ -1,0 +1,1 @@
+"""What users pass to a task → batches for its network: columns, lengths, datasets, replicas."""
