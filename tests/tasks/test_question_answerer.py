@@ -12,13 +12,12 @@ from safetensors.numpy import load_file, save_file
 
 import keras_lm
 from keras_lm.export.fresh_process import load_tflite
+from keras_lm.feeding import datasets, replicas
 from keras_lm.models import BertBackbone, RobertaBackbone
 from keras_lm.tasks import (
     QuestionAnswerer,
     TextClassifier,
-    datasets,
     question_answerer,
-    replicas,
 )
 from keras_lm.tokenizers import BytePairTokenizer, WordPieceTokenizer
 from keras_lm.training.distribution import Workers
