@@ -1,12 +1,31 @@
-"""The readers' exception, and checks that they share."""
+"""What the readers of all formats share: their exception, JSON, and tensors read on access."""
 
 import json
 import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
 
 LFS_START = b"version https://git-lfs"
 MOST_JSON_BYTES = 2**27  # more than any vocabulary has
 MOST_TENSORS = 10_000  # many times what the largest model has
 LONGEST_MESSAGE = 1400
+# Files named like a model's configuration, but of another tool.
+NOT_OF_A_MODEL = {
+    "adapter_config.json",
+    "config.json",
+    "generation_config.json",
+    "peft_config.json",
+    "preprocessor_config.json",
+    "sentence_bert_config.json",
+    "special_tokens_config.json",
+    "tokenizer_config.json",
+}
+
+# A reader's entry for one tensor: its shape, and the function that reads it.
+Entry = tuple[tuple[int, ...], Callable[[], np.ndarray]]
+# A file name to its reader, in the order of preference within a folder.
+Readers = dict[str, Callable[[pathlib.Path], dict[str, Entry]]]
 
 
 class CheckpointError(ValueError):
@@ -68,6 +87,82 @@ def read_json(path: pathlib.Path, kind: type = dict) -> dict | list:
     return value
 
 
+# === Configurations ===
+
+
+def read_config(folder: pathlib.Path, name: str) -> dict:
+    """Return the JSON object in a file of a folder, `{}` if there is no such file."""
+    return read_json(folder / name) if (folder / name).is_file() else {}
+
+
+def name_of_config(folder: pathlib.Path) -> str:
+    """Return `bert_config.json` or the like; otherwise another known name."""
+    names = sorted(path.name for path in folder.glob("*_config.json"))
+    names = [name for name in names if name not in NOT_OF_A_MODEL]
+    if len(names) > 1:
+        raise CheckpointError(
+            f"{folder} has several configurations: {', '.join(names)}. Keep the one that its "
+            "weights were trained with, and move the others away."
+        )
+    fallback = "hparams.json" if (folder / "hparams.json").is_file() else "config.json"
+    return names[0] if names else fallback
+
+
+# === Tensors ===
+
+
+class LazyTensors(Mapping):
+    """Names and shapes at once, values on access: `tensors["bert/pooler/dense/kernel"]`.
+
+    Values are not cached, so that memory never holds a large checkpoint, and no file is kept open.
+    """
+
+    def __init__(self, entries: dict[str, Entry]):
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        value = self._entries[name][1]()
+        # V are bfloat16 and the like, or records.
+        if value.dtype.kind not in "fiubV" or value.dtype.names:
+            raise CheckpointError(
+                f"{name!r} holds values of the type {value.dtype}, which are no weights. The "
+                "checkpoint is damaged: copy or download it again."
+            )
+        return value
+
+    def __contains__(self, name) -> bool:
+        # Mapping's own version would read the tensor to find out.
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"LazyTensors({len(self)} tensors)"
+
+    def renamed(self, names: dict[str, str]) -> "LazyTensors":
+        """Return the same tensors, those in `names` under the name that it gives them."""
+        return LazyTensors({names.get(name, name): entry for name, entry in self._entries.items()})
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor without reading it."""
+        return self._entries[name][0]
+
+
+def read_first(folder: pathlib.Path, readers: Readers) -> dict[str, Entry]:
+    """Read the first of the files that exists; raise a CheckpointError if none does."""
+    for name, read in readers.items():
+        if (folder / name).is_file():
+            return read(folder / name)
+    raise CheckpointError(
+        f"{folder} has a configuration and no weights that go with it. Put one of these beside it: "
+        f"{', '.join(readers)}."
+    )
+
+
 def read_shard_index(path: pathlib.Path) -> dict:
     """Return the `weight_map` of an index file: tensor names to the files beside it."""
     weight_map = read_json(path).get("weight_map")
@@ -82,3 +177,21 @@ def read_shard_index(path: pathlib.Path) -> dict:
                     "beside their index: put them there and correct the name."
                 )
     return weight_map
+
+
+def read_shards(
+    index: pathlib.Path, read_file: Callable[..., dict[str, Entry]]
+) -> dict[str, Entry]:
+    """Open the shards that an index names, each with `read_file(path, named_by=index)`."""
+    weight_map = read_shard_index(index)
+    shards = {
+        shard: read_file(index.parent / shard, named_by=str(index))
+        for shard in sorted(set(weight_map.values()))
+    }
+    for name, shard in weight_map.items():
+        if name not in shards[shard]:
+            raise CheckpointError(
+                f"{index} places {name!r} in {shard}, which has no such tensor. The files are of "
+                "different checkpoints or versions: copy or download them together."
+            )
+    return {name: shards[shard][name] for name, shard in weight_map.items()}

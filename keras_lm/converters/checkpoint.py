@@ -1,16 +1,28 @@
-"""Recognising a checkpoint by the files in its folder, and opening it."""
+"""From a folder to a checkpoint: its format, its configuration, and its tensors by name."""
 
 import dataclasses
 import math
 import pathlib
 
 from keras_lm import files
-from keras_lm.converters import hub
-from keras_lm.converters.checked_files import CheckpointError, require_few
-from keras_lm.converters.formats import FORMATS
+from keras_lm.converters import formats, hub
+from keras_lm.converters.checked_files import (
+    CheckpointError,
+    LazyTensors,
+    name_of_config,
+    read_config,
+    read_first,
+    read_json,
+    require_few,
+)
+from keras_lm.converters.hdf5_files import read_hdf5
+from keras_lm.converters.openai_shards import SHAPES
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
-from keras_lm.converters.tensors import LazyTensors
+from keras_lm.converters.tf_checkpoint import find_checkpoints
 
+PRESET_CONFIG = "keras_lm.json"
+MOST_PARTS = 8
+MOST_MEMBERS = 1000
 # Many times what the largest model has.
 MOST_AXES, MOST_VALUES = 16, 2**44
 
@@ -73,9 +85,9 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
     """
     source = str(source)
     root = _find_root(source)
-    folder = network_folder(root)
-    for _, recognise in FORMATS:
-        found = recognise(folder)
+    folder = _find_network(root)
+    for _, pattern, open_format in FORMATS:
+        found = open_format(folder) if any(folder.glob(pattern)) else None
         if found is not None:
             format, config, entries, *variable_names = found
             _check_shapes(folder, entries)
@@ -85,7 +97,7 @@ def open_checkpoint(source: str | pathlib.Path) -> Checkpoint:
     listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     raise CheckpointError(
         f"{folder} holds no checkpoint that is recognised. In it: {listed or 'nothing'}. "
-        "Recognised are:" + "".join(f"\n- {contents}" for contents, _ in FORMATS)
+        "Recognised are:" + "".join(f"\n- {contents}" for contents, *_ in FORMATS)
     )
 
 
@@ -113,7 +125,7 @@ def find_folder(source: str) -> pathlib.Path:
     Raises:
         FileNotFoundError, CheckpointError: there is no such folder, or it cannot be fetched.
     """
-    return network_folder(_find_root(source))
+    return _find_network(_find_root(source))
 
 
 def _find_root(source):
@@ -130,3 +142,131 @@ def _find_root(source):
             "for a repository of the Hugging Face hub."
         )
     return folder
+
+
+def _find_network(root):
+    """Return the folder of the network, which lies in `root` in older layouts."""
+    return network_folder(root) if (root / MODULES).is_file() else root
+
+
+# === The formats that most folders have ===
+
+
+def _open_preset(folder):
+    config = read_json(folder / PRESET_CONFIG)
+    check_preset(folder / PRESET_CONFIG, config)
+    has_weights = "members" not in config  # else each of them is a preset of its own
+    return "keras_lm", config, read_first(folder, formats.SAFETENSORS) if has_weights else {}
+
+
+def check_preset(path: pathlib.Path, config: dict):
+    """Raise a CheckpointError if a `keras_lm.json` is not formed as ours are."""
+    members = config.get("members", 2)
+    if (
+        type(members) is not int
+        or not 2 <= members <= MOST_MEMBERS
+        or ("members" in config and config.get("task") is None)
+    ):
+        raise CheckpointError(
+            f"{path}: 'members' is {str(members)[:200]}, and it is the number of those of an "
+            f"ensemble, 2 to {MOST_MEMBERS}. Save the preset again, or copy it again."
+        )
+    names = [name for name in ("backbone", "task", "tokenizer") if config.get(name) is not None]
+    parts = [(name, config[name]) for name in names]
+    for part, entry in parts:
+        found = entry if isinstance(entry, dict) else {}
+        if not (isinstance(found.get("class"), str) and isinstance(found.get("arguments"), dict)):
+            raise CheckpointError(
+                f"{path}: {part!r} must have 'class' and 'arguments', a string and an object, and "
+                f"is {str(entry)[:200]}. Save the preset again, or copy it again."
+            )
+        # A feature extractor has a backbone of its own; nothing else is nested.
+        if "backbone" in entry and part == "backbone" and len(parts) < MOST_PARTS:
+            parts.append((part, entry["backbone"]))
+        elif "backbone" in entry:
+            raise CheckpointError(
+                f"{path}: {part!r} has a 'backbone' of its own, which stands beside it, or one too "
+                "many. Save the preset again, or copy it again."
+            )
+
+
+def _open_keras_hub(folder):
+    config = read_config(folder, "config.json")
+    if "registered_name" not in config and "class_name" not in config:
+        return None
+    entries = read_first(folder, formats.KERAS_HUB)
+    if (folder / "task.weights.h5").is_file():
+        entries |= read_hdf5(folder / "task.weights.h5", prefix="task/")
+    return "keras_hub", config, entries
+
+
+def _open_hugging_face(folder):
+    weights = formats.SAFETENSORS | formats.TORCH | formats.TF_H5
+    config = read_config(folder, "config.json")
+    if not any((folder / name).is_file() for name in weights):
+        # Without any weights, Hugging Face's own keys show that the folder was meant to be one.
+        if find_checkpoints(folder) or not config.keys() & {"model_type", "architectures"}:
+            return None
+    elif not config:
+        config = read_config(folder, name_of_config(folder))
+    return "huggingface", config, read_first(folder, weights)
+
+
+# (What a folder of the format holds, a pattern that one of its files matches, and the function
+# that opens it or returns None, see `formats`), in the order in which they are tried.
+FORMATS = (
+    (
+        "a keras_lm preset: keras_lm.json with model.safetensors (or its shards and index)",
+        PRESET_CONFIG,
+        _open_preset,
+    ),
+    (
+        "KerasHub: its config.json with model.weights.h5 (or shards and model.weights.json)",
+        "config.json",
+        _open_keras_hub,
+    ),
+    (
+        "OpenAI's GPT: params_shapes.json with params_N.npy",
+        SHAPES,
+        formats.open_openai,
+    ),
+    (
+        "AllenNLP's ELMo: options.json (or NAME_options.json) with weights in HDF5",
+        "*options.json",
+        formats.open_allennlp,
+    ),
+    (
+        "Hugging Face: config.json with model.safetensors, pytorch_model.bin or tf_model.h5 (or "
+        "shards and index)",
+        "*",
+        _open_hugging_face,
+    ),
+    (
+        "fastai's ULMFiT: one .pth (or fastai 0.7's .h5), alone or with config.json, and its "
+        "itos*.pkl",
+        "*",
+        formats.open_fastai,
+    ),
+    (
+        "TensorFlow: bert_config.json or the like, GPT-2's hparams.json, or T5's "
+        "operative_config.gin, with NAME.index and NAME.data-*",
+        "*",
+        formats.open_tensorflow,
+    ),
+    (
+        "fairseq: model.pt or checkpoint*.pt, with the configuration inside, and its dict.txt",
+        "*.pt",
+        formats.open_fairseq,
+    ),
+    (
+        "CoVe: wmtlstm-*.pth, alone or with the file of word vectors that it reads",
+        "*.pth",
+        formats.open_cove,
+    ),
+    (
+        "word vectors: a file of word2vec (text or binary), GloVe or fastText (.vec), gzipped or "
+        "not",
+        "*",
+        formats.open_vectors,
+    ),
+)

@@ -2,8 +2,7 @@
 
 import pathlib
 
-from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.tensors import Entry
+from keras_lm.converters.checked_files import CheckpointError, Entry
 from keras_lm.converters.torch_pickle import entries_of, open_torch
 from keras_lm.converters.torch_unpickler import Options
 

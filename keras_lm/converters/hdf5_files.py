@@ -7,8 +7,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError, read_shard_index, require_file
-from keras_lm.converters.tensors import Entry
+from keras_lm.converters.checked_files import CheckpointError, Entry, read_shard_index, require_file
 
 # State of a training run that a weight file may hold beside the weights.
 NOT_WEIGHTS = ("optimizer/", "seed_generator", "metrics/")

@@ -13,8 +13,7 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError, require_file
-from keras_lm.converters.tensors import Entry
+from keras_lm.converters.checked_files import CheckpointError, Entry, require_file
 
 SHAPES = "params_shapes.json"
 SHARD = re.compile(r"params_(\d+)\.npy")

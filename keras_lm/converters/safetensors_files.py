@@ -9,8 +9,7 @@ import numpy as np
 import safetensors
 from safetensors.numpy import save_file
 
-from keras_lm.converters.checked_files import CheckpointError, require_few, require_file
-from keras_lm.converters.tensors import Entry
+from keras_lm.converters.checked_files import CheckpointError, Entry, require_few, require_file
 
 
 def read_safetensors(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:

@@ -9,9 +9,8 @@ import functools
 import pathlib
 import re
 
-from keras_lm.converters.checked_files import CheckpointError, read_json
-from keras_lm.converters.formats import SAFETENSORS, TORCH, read_first
-from keras_lm.converters.tensors import LazyTensors
+from keras_lm.converters.checked_files import CheckpointError, LazyTensors, read_first, read_json
+from keras_lm.converters.formats import SAFETENSORS, TORCH
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -64,10 +63,9 @@ def network_folder(root: pathlib.Path) -> pathlib.Path:
     """Return the folder of the network: `root`, or in older layouts one that `modules.json` names.
 
     Args:
-        root: the folder of a checkpoint of any format.
+        root: a folder with a `modules.json`.
     """
-    has_weights = any((root / name).is_file() for name in SAFETENSORS | TORCH)
-    if has_weights or not (root / MODULES).is_file():
+    if any((root / name).is_file() for name in SAFETENSORS | TORCH):
         return root
     folder = next((folder for kind, folder in _modules(root) if kind == NETWORK), root)
     if not folder.is_dir():

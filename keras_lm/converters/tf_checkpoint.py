@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from keras_lm.converters.checked_files import CheckpointError, require_file
-from keras_lm.converters.tensors import Entry
+from keras_lm.converters.checked_files import CheckpointError, Entry, require_file
 
 DATA_FILE = re.compile(r"(?P<prefix>.+)\.data-\d{5}-of-(?P<count>\d{5})")
 # tensor2tensor saves a table of tokens in parts, each some of its rows.

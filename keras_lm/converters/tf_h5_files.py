@@ -9,9 +9,8 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError, read_shard_index
+from keras_lm.converters.checked_files import CheckpointError, Entry, read_shard_index
 from keras_lm.converters.hdf5_files import read_hdf5
-from keras_lm.converters.tensors import Entry
 
 LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
 

@@ -20,8 +20,7 @@ import zipfile
 
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError, require_file
-from keras_lm.converters.tensors import Entry
+from keras_lm.converters.checked_files import CheckpointError, Entry, require_file
 from keras_lm.converters.torch_unpickler import RestrictedUnpickler, Storage, Tensor
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C

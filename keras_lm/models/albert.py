@@ -11,14 +11,15 @@ import functools
 
 import keras
 
-from keras_lm.converters.configs import (
+from keras_lm.converters.converter import (
     ACTIVATIONS,
     PLAIN_ENCODER,
+    Converter,
     dropouts,
     own_activation,
     require_only,
+    signs,
 )
-from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,

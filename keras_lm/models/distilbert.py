@@ -11,8 +11,7 @@ import functools
 import keras
 import numpy as np
 
-from keras_lm.converters.configs import dropouts, own_activation
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Converter, dropouts, own_activation, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,

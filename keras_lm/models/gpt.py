@@ -7,8 +7,7 @@ import functools
 
 import keras
 
-from keras_lm.converters.configs import dropouts, own_activation
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Converter, dropouts, own_activation, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (

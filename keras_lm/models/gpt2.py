@@ -7,8 +7,7 @@ import functools
 
 import keras
 
-from keras_lm.converters.configs import own_activation, require_only
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Converter, own_activation, require_only, signs
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
 from keras_lm.layers import (
     CausalBias,

@@ -8,8 +8,7 @@ import functools
 
 import keras
 
-from keras_lm.converters.configs import dropouts, own_activation, require_only
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Converter, dropouts, own_activation, require_only, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (

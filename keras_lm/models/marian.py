@@ -13,8 +13,7 @@ import warnings
 import keras
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.configs import own_activation, require_only
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Converter, own_activation, require_only, signs
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.layers import (
     CausalBias,

@@ -14,13 +14,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_lm.converters.configs import (
+from keras_lm.converters.converter import (
     PLAIN_ENCODER,
+    Converter,
     dropouts,
     own_activation,
     require_only,
+    signs,
 )
-from keras_lm.converters.converter import Converter, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,

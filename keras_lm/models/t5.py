@@ -15,8 +15,7 @@ import re
 import keras
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.configs import own_activation, require_only
-from keras_lm.converters.converter import Converter, signs
+from keras_lm.converters.converter import Converter, own_activation, require_only, signs
 from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,

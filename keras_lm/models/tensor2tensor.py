@@ -15,8 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.converters.checked_files import CheckpointError
-from keras_lm.converters.configs import require_only
-from keras_lm.converters.converter import Converter
+from keras_lm.converters.converter import Converter, require_only
 from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
     CausalBias,

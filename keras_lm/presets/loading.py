@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 
 from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
 from keras_lm.converters.checked_files import read_json
-from keras_lm.converters.formats import PRESET_CONFIG, check_preset
+from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
 from keras_lm.converters.sentence_transformers import read_projections
 from keras_lm.presets.claims import check_claims, check_classes
 from keras_lm.presets.recognition import (

@@ -3,7 +3,7 @@
 import contextlib
 
 from keras_lm.converters import CheckpointError, Converter
-from keras_lm.converters.formats import PRESET_CONFIG
+from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.names import NameTable
 from keras_lm.registry import BACKBONES, TASKS
 

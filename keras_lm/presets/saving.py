@@ -6,7 +6,7 @@ import pathlib
 import keras
 
 from keras_lm import files
-from keras_lm.converters.formats import PRESET_CONFIG
+from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
 from keras_lm.presets.recognition import FORMAT_VERSION
 from keras_lm.version import __version__

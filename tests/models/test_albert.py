@@ -9,7 +9,7 @@ import pytest
 
 from keras_lm import tasks
 from keras_lm.converters import Checkpoint, CheckpointError, open_checkpoint
-from keras_lm.converters.tensors import LazyTensors
+from keras_lm.converters.checked_files import LazyTensors
 from keras_lm.models import AlbertBackbone, Backbone
 from keras_lm.models.sizes import estimate
 from keras_lm.objectives import IGNORED
