@@ -1,9 +1,9 @@
-"""Batches: concurrent requests to one signature are joined and run as one.
+"""Batching: concurrent requests to one signature run as one batch.
 
-How is read from the file that TF Serving reads, beside the SavedModel; a version without it is not
-batched. Unlike TF Serving, a request waits for others only while a batch is running, so that a
-client alone waits for nobody; batches are not filled up to `allowed_batch_sizes`; and a request of
-more rows than `max_batch_size` is not refused, but runs by itself, in parts of so many.
+The settings come from the file that TF Serving reads, next to the SavedModel; a version without it
+is not batched. Differences from TF Serving: a request waits only while another batch is running,
+so a single client never waits; batches are not padded to `allowed_batch_sizes`; and a request with
+more than `max_batch_size` rows is not refused, but runs alone, in parts of that size.
 """
 
 import threading
@@ -26,7 +26,7 @@ DEFAULTS = {"max_batch_size": 1000, "batch_timeout_micros": 0, "num_batch_thread
 
 
 def _make_message():
-    """Return the class of those fields of TF Serving's message that are used here."""
+    """Return a message class with the fields of TF Serving's message that are used here."""
     file = descriptor_pb2.FileDescriptorProto(name="batching.proto", syntax="proto3")
     file.dependency.append(wrappers_pb2.DESCRIPTOR.name)
     message = file.message_type.add(name="BatchingParameters")
@@ -44,10 +44,12 @@ _Message = _make_message()
 
 
 def read_parameters(folder):
-    """Return the dict of what `DEFAULTS` names for a version, or None if it is not to be batched.
+    """Return a version's batching parameters, a dict with the keys of `DEFAULTS`, or None.
+
+    None means that the version is not batched.
 
     Raises:
-        ServingError: if the file cannot be read as TF Serving would.
+        ServingError: if TF Serving could not read the file either.
     """
     path = folder / FILE
     if not path.exists():
@@ -63,10 +65,10 @@ def read_parameters(folder):
 
 
 def can_join(signature):
-    """Return whether requests to a signature can be joined, and their answers be told apart.
+    """Return whether requests to a signature can be joined and their outputs split again.
 
-    The first size of every input and output has to be that of the batch and the others fixed: an
-    output as wide as the longest row would tell a client of the rows of others.
+    Every input and output needs the batch as its first dimension, and fixed sizes after it: an
+    output as wide as the longest row would reveal the length of other clients' rows.
     """
     infos = [*signature.inputs.values(), *signature.outputs.values()]
     sizes = [[dim.size for dim in info.tensor_shape.dim] for info in infos]
@@ -76,14 +78,13 @@ def can_join(signature):
 
 
 class Batcher:
-    """Runs requests to one signature, joined to those that come while others are running.
+    """Joins the requests to one signature that arrive while a batch is running.
 
-    There are no threads of its own: that of a request runs the batch which the request is in, and
-    the others wait. If a batch fails, each of its requests is run alone, so that a bad row fails
-    for its own client only.
+    It has no threads: one request's thread runs the whole batch, the others wait. If a batch fails,
+    each of its requests runs alone, so that a bad row fails for its own client only.
 
     Args:
-        run: function of a dict of arrays to a dict of arrays.
+        run: function that maps a dict of arrays to a dict of arrays.
         parameters: dict, from `read_parameters`. At most `num_batch_threads` batches run at once,
             each of at most `max_batch_size` rows. A batch starts once no other is running, it is
             full, or its first request has waited for `batch_timeout_micros`.
@@ -124,7 +125,7 @@ class Batcher:
         return request.outputs
 
     def _run_alone(self, inputs, rows):
-        """Run a request that cannot be joined, in parts if it is large: memory goes by the rows."""
+        """Run a request that cannot be joined, in parts if it is large, to bound the memory."""
         if {len(array) for array in inputs.values()} != {rows} or rows <= self._most_rows:
             return self._run(inputs)
         outputs = []
@@ -133,11 +134,11 @@ class Batcher:
             outputs.append(self._run(part))
             number = min(self._most_rows, rows - start)
             if {len(array) for array in outputs[-1].values()} != {number}:
-                return self._run(inputs)  # an output is no row's
+                return self._run(inputs)  # an output does not have one entry per row
         return {name: np.concatenate([each[name] for each in outputs]) for name in outputs[0]}
 
     def _next_batch(self):
-        """Take a batch from the queue if one is due, to be run now."""
+        """Take a batch from the queue, or return None if none is due."""
         if not self._queue or self._running >= self._most_running:
             return None
         is_late = time.monotonic() - self._queue[0].since >= self._patience
@@ -152,7 +153,7 @@ class Batcher:
         return batch
 
     def _answer(self, batch):
-        """Run a batch, wake its requests, and have one of the next batch run that."""
+        """Run a batch, wake its requests, and hand the next batch to one of its own requests."""
         if len(batch) == 1 or not self._run_joined(batch):
             for request in batch:
                 try:
@@ -169,7 +170,7 @@ class Batcher:
                 following[0].wake.set()
 
     def _run_joined(self, batch):
-        """Run several requests as one, and return whether that went well."""
+        """Run several requests as one; return whether that succeeded."""
         names = batch[0].inputs
         ends = np.cumsum([request.rows for request in batch])
         try:
@@ -185,7 +186,7 @@ class Batcher:
 
 
 class _Request:
-    """What is asked, and later the answer; `batch` is set if its thread is to run that batch."""
+    """A request and later its answer; `batch` is set if its thread has to run that batch."""
 
     def __init__(self, inputs, rows):
         self.inputs = inputs

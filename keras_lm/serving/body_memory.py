@@ -1,4 +1,4 @@
-"""The memory that the bodies of all requests take together."""
+"""A limit on the memory that the bodies of all requests take together."""
 
 import contextlib
 import threading
@@ -10,7 +10,7 @@ SMALL = 2**16
 
 
 class BodyMemory:
-    """So many bytes, of which each request takes a part; from any thread."""
+    """A number of bytes that all requests share; thread-safe."""
 
     def __init__(self, size):
         self._size = self._left = size
@@ -18,9 +18,9 @@ class BodyMemory:
 
     @contextlib.contextmanager
     def share(self):
-        """Yield a function that takes a number of bytes, which come back at the end of the block.
+        """Yield a function that reserves a number of bytes until the end of the block.
 
-        It raises a `ServingError` if there are not so many left.
+        It raises a `ServingError` if fewer are left.
         """
         asked = held = 0
 
@@ -32,8 +32,8 @@ class BodyMemory:
                 if more > self._left:
                     raise ServingError(
                         StatusCode.RESOURCE_EXHAUSTED,
-                        f"The bodies of all requests may have {self._size} bytes together, and "
-                        "others have them now: try again later.",
+                        f"The bodies of all requests together may have {self._size} bytes, and "
+                        "other requests use them now: try again later.",
                     )
                 self._left -= more
             held += more

@@ -1,6 +1,6 @@
 """A client for TF Serving and for the embedded server: strings in, numpy arrays out.
 
-REST needs `requests` alone; TensorFlow is imported only if a `grpc://` server is asked.
+REST only needs `requests`; TensorFlow is imported for `grpc://` servers only.
 """
 
 import contextlib
@@ -16,8 +16,9 @@ from keras_lm.serving.client_values import (
     to_json,
 )
 
-# HTTP status → gRPC's name for the same error, or the likeliest of several: TF Serving's 400 may
-# also be FAILED_PRECONDITION or OUT_OF_RANGE, 409 ABORTED, and 500 UNKNOWN or DATA_LOSS.
+# HTTP status → gRPC's name of the error, the likeliest if several share a status: TF Serving also
+# answers 400 for FAILED_PRECONDITION and OUT_OF_RANGE, 409 for ABORTED, 500 for UNKNOWN and
+# DATA_LOSS.
 HTTP_CODES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -45,11 +46,11 @@ class ServerError(Exception):
 
     Attributes:
         code: str. gRPC's name of the error: `"NOT_FOUND"`, `"INVALID_ARGUMENT"`, `"UNAVAILABLE"`
-            (nobody answers), `"DEADLINE_EXCEEDED"` (no answer in time), … REST tells the HTTP
-            status alone, which several errors share; then it is the most common of them, such as
-            `"INVALID_ARGUMENT"` for a signature that does not exist, which over gRPC is
-            `"FAILED_PRECONDITION"`.
-        message: str. What the server itself said.
+            (no answer), `"DEADLINE_EXCEEDED"` (no answer in time), … REST only returns an HTTP
+            status, which several errors share; then `code` is the most common of them. For example,
+            a signature that does not exist is `"INVALID_ARGUMENT"` over REST, and
+            `"FAILED_PRECONDITION"` over gRPC.
+        message: str. The server's own message.
     """
 
     def __init__(self, code, message, about, remedy=""):
@@ -65,8 +66,8 @@ class Client:
 
     Args:
         url: `"http://HOST:PORT"` for REST (usually 8501), `"grpc://HOST:PORT"` for gRPC (8500).
-        model: str. The name that the server knows the model by.
-        version: int. None asks the latest that the server has loaded.
+        model: str. The model's name on the server.
+        version: int. None is the latest version that the server has loaded.
         timeout: float. Seconds to wait for an answer.
 
     Raises:
@@ -99,8 +100,8 @@ class Client:
         Strings are `str`, and `bytes` if the output's name ends in `_bytes`.
 
         Args:
-            inputs: dict of name → list or array, a row per example; those that have a default may
-                be left out.
+            inputs: dict of name → list or array, one row per example. Inputs with a default are
+                optional.
             signature: str. Which of the model's signatures to call.
 
         Raises:
@@ -112,19 +113,20 @@ class Client:
                 raise ValueError(f"{name}={column!r}: pass a list of texts, [{column!r}].")
         expected = self._signatures.get(signature)
         if expected is None or not fits(inputs, expected["inputs"]):
-            self._signatures = self.metadata()  # first, or the server has loaded a new version
+            # The first call, or the server has loaded a new version.
+            self._signatures = self.metadata()
             if signature not in self._signatures:
                 raise ValueError(f"signature={signature!r}: use one of {list(self._signatures)}.")
             expected = self._signatures[signature]
             if not fits(inputs, expected["inputs"]):
                 names = sorted(expected["inputs"])
-                raise ValueError(f"inputs has {sorted(inputs)}: {signature!r} takes {names}.")
+                raise ValueError(f"inputs has {sorted(inputs)}, but {signature!r} takes {names}.")
         return self._transport.predict(inputs, signature, expected)
 
     def stream(self, prompt, **options):
-        """Continue a prompt, and return a generator of the pieces of text as they are written.
+        """Continue a prompt; return a generator of the pieces of text as they are written.
 
-        The embedded server alone does this, over REST.
+        Only the embedded server does this, over REST.
 
         Args:
             prompt: str.
@@ -132,7 +134,7 @@ class Client:
 
         Raises:
             ServerError: if the server refuses, does not answer, or stops before the text ends.
-            ValueError: if the client is one of gRPC.
+            ValueError: if this is a gRPC client.
 
         Example:
 
@@ -144,23 +146,23 @@ class Client:
     def metadata(self):
         """Return a dict of signature → `{"method": str, "inputs": columns, "outputs": columns}`.
 
-        Columns are a dict of name → `{"dtype": "DT_STRING", "shape": [-1]}`; a shape that is not
-        known is None. An optional input has a `"default"`, an array.
+        Columns are a dict of name → `{"dtype": "DT_STRING", "shape": [-1]}`; an unknown shape is
+        None. An optional input has a `"default"`, an array.
         """
         signatures = self._transport.signatures()
-        # TensorFlow keeps one for itself, to initialise tables.
+        # TensorFlow's own signature, which initialises tables, starts with "__".
         return {name: value for name, value in signatures.items() if not name.startswith("__")}
 
     def status(self):
-        """Return what the server says about the model's versions.
+        """Return the state of the model's versions.
 
-        This is a list of `{"version": int, "state": str, "error": str}`; a version answers if its
-        state is `"AVAILABLE"`.
+        It is a list of `{"version": int, "state": str, "error": str}`; a version answers requests
+        if its state is `"AVAILABLE"`.
         """
         return self._transport.status()
 
     def close(self):
-        """Give the connection back; also what leaving a `with Client(…) as client:` does."""
+        """Close the connection, as does the end of a `with Client(…) as client:` block."""
         self._transport.close()
 
     def __enter__(self):
@@ -198,14 +200,14 @@ class _Rest(_Transport):
 
         self.requests = requests
         self.session = requests.Session()
-        self.session.trust_env = not _is_here(self.url)  # no proxy stands between us and ourselves
+        self.session.trust_env = not _is_here(self.url)  # no proxy for this machine itself
 
     def predict(self, inputs, signature, expected):
-        # Servers fill in defaults over gRPC only.
+        # Servers fill in the defaults of inputs over gRPC only.
         missing = expected["inputs"].keys() - inputs.keys()
         inputs = {n: expected["inputs"][n]["default"] for n in missing} | dict(inputs)
         for name in sorted(missing):
-            if not inputs[name].size:  # JSON cannot say the shape of an array without values
+            if not inputs[name].size:  # JSON cannot express the shape of an empty array
                 raise ValueError(
                     f"inputs has no {name!r}, and its default of shape {inputs[name].shape} cannot "
                     "be sent over REST: pass it, or ask a grpc:// server."
@@ -252,7 +254,7 @@ class _Rest(_Transport):
                     return
                 if "text" in event:
                     yield event["text"]
-        raise self.error("UNAVAILABLE", "the text is not at its end")
+        raise self.error("UNAVAILABLE", "the connection closed before the end of the text")
 
     def call(self, method, what, body=None):
         with self.failures():
@@ -269,7 +271,7 @@ class _Rest(_Transport):
 
     @contextlib.contextmanager
     def failures(self):
-        """Turn the errors of a connection into our own."""
+        """Turn connection errors into a `ServerError`."""
         try:
             yield
         except self.requests.Timeout:
@@ -278,7 +280,7 @@ class _Rest(_Transport):
             raise self.error("UNAVAILABLE", f"no answer ({type(error).__name__})") from None
 
     def read(self, response):
-        """Return the JSON object of an answer; raise its error if it is one."""
+        """Return the JSON object of an answer; raise a `ServerError` if the answer is an error."""
         text = response.content.decode("utf-8", "replace")
         try:
             answer = json.loads(text)
@@ -307,7 +309,7 @@ class _Grpc(_Transport):
         self.grpc = grpc
         parts = urlsplit(self.url)
         options = [
-            ("grpc.max_receive_message_length", -1),  # 4 MB by default: few texts' vectors
+            ("grpc.max_receive_message_length", -1),  # the default, 4 MB, holds few embeddings
             ("grpc.max_send_message_length", -1),
             ("grpc.enable_http_proxy", int(not _is_here(self.url))),
         ]
@@ -325,13 +327,15 @@ class _Grpc(_Transport):
             try:
                 tensor = tf.make_tensor_proto(column, dtype)
             except (TypeError, ValueError) as error:
-                raise ValueError(f"inputs[{name!r}] is no {dtype.name} array: {error}") from None
+                raise ValueError(
+                    f"inputs[{name!r}] cannot be read as {dtype.name}: {error}"
+                ) from None
             request.inputs[name].CopyFrom(tensor)
         outputs = self.call(self.predictions.Predict, request).outputs
         return {name: from_tensor(name, tf.make_ndarray(value)) for name, value in outputs.items()}
 
     def stream(self, request):
-        raise ValueError(f"url={self.url!r}: pass the http:// address of REST for streams.")
+        raise ValueError(f"url={self.url!r}: stream needs REST, so pass an http:// address.")
 
     def signatures(self):
         from google.protobuf.json_format import MessageToDict

@@ -1,4 +1,4 @@
-"""Values of requests and answers as the client has them: numpy arrays, from and to JSON."""
+"""Conversions between the client's numpy arrays and the JSON of requests and answers."""
 
 import base64
 
@@ -8,7 +8,7 @@ DTYPES = {
     "DT_STRING": object,
     "DT_BOOL": np.bool_,
     "DT_HALF": np.float16,
-    "DT_BFLOAT16": np.float32,  # numpy has none
+    "DT_BFLOAT16": np.float32,  # numpy has no bfloat16
     "DT_FLOAT": np.float32,
     "DT_DOUBLE": np.float64,
     **{f"DT_{kind}INT{bits}": np.dtype(f"{kind.lower()}int{bits}") for kind in ("", "U")
@@ -17,7 +17,7 @@ DTYPES = {
 
 
 def signatures_from_json(signature_def_map):
-    """Return what `Client.metadata` returns, from the JSON of a SignatureDefMap."""
+    """Convert the JSON of a SignatureDefMap to the result of `Client.metadata`."""
     return {
         name: {
             "method": value.get("method_name", ""),
@@ -32,7 +32,7 @@ def signatures_from_json(signature_def_map):
 
 
 def fits(inputs, columns):
-    """Return whether all inputs are known, and none is missing that has no default."""
+    """Return whether all inputs are known, and all inputs without a default are there."""
     required = {name for name, column in columns.items() if "default" not in column}
     return required <= set(inputs) <= set(columns)
 
@@ -57,13 +57,13 @@ def _array(tensor):
     values = next((value for name, value in tensor.items() if name.endswith("_val") and value), [])
     if dtype is object:
         values = [base64.b64decode(value) for value in values]
-    if len(values) == 1:  # one stands for all
+    if len(values) == 1:  # TensorProto's short form of equal values
         return np.full(shape, values[0], dtype)
     return np.array(values, dtype).reshape(shape)
 
 
 def to_json(value):
-    """Return an array, list or value as JSON can hold it."""
+    """Return an array, list or value in a form that JSON can hold."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, bytes):
@@ -74,7 +74,7 @@ def to_json(value):
 
 
 def from_json(value, dtype):
-    """Return nested lists as an array of a type that `DTYPES` names."""
+    """Return nested lists as an array; `dtype` is a key of `DTYPES`."""
 
     def decode(item):
         if isinstance(item, list):
@@ -85,7 +85,7 @@ def from_json(value, dtype):
 
 
 def from_tensor(name, array):
-    """Return the array of an output over gRPC as REST returns it: strings as `str`."""
+    """Return an output of gRPC as REST would return it, with strings as `str`."""
     if array.dtype == object and not name.endswith("_bytes"):
         texts = [item.decode("utf-8", "replace") for item in array.ravel()]
         return np.array(texts, dtype=object).reshape(array.shape)

@@ -1,4 +1,4 @@
-"""The engines that serve exported models: TF Serving as a program or a container, and our own."""
+"""Servers of exported models: TF Serving as a program or a container, and the embedded server."""
 
 import os
 import shutil
@@ -20,15 +20,15 @@ from keras_lm import optional
 from keras_lm.serving.client import Client, ServerError
 
 BINARY = "tensorflow_model_server"
-IMAGE = "tensorflow/serving:2.20.0"  # of the minor version that exports are made with
-PATIENCE = 10  # seconds that a server has to end by itself
+IMAGE = "tensorflow/serving:2.20.0"  # the same minor version as the TensorFlow that exports
+PATIENCE = 10  # seconds that a server has to end after SIGTERM
 
 
 class LaunchError(Exception):
     """A server that cannot be started, or that failed.
 
     Attributes:
-        exit_code: int. What the command should end with: the server's own exit code, if it had one.
+        exit_code: int. The exit code for the command: the server's own, if it had one.
     """
 
     def __init__(self, message, exit_code=1):
@@ -37,27 +37,27 @@ class LaunchError(Exception):
 
 
 class CannotStart(LaunchError):
-    """An engine that is installed but does not work here, so that another may be tried."""
+    """An engine that is installed but does not work here; `launch` tries the next one."""
 
 
 def family_of(host):
-    """Return the family, IPv4 or IPv6, that an address is of; names are taken for IPv4's."""
+    """Return the family of an address, IPv4 or IPv6; IPv4 for names."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def open_socket(host):
-    """Return a new socket of the family that an address is of."""
+    """Return a new socket of the family of an address."""
     return socket.socket(family_of(host))
 
 
 def address_of(host):
-    """Return the address of a name, as it stands before a port: IPv6 in brackets."""
+    """Return the address of a host name in the form that a port can follow: IPv6 in brackets."""
     address = socket.getaddrinfo(host, None, family_of(host))[0][4][0]
     return f"[{address}]" if ":" in address else address
 
 
 def reachable(host):
-    """Return the host for URLs on this machine of a server that listens at `host`."""
+    """Return the host by which this machine reaches a server that listens on `host`."""
     every = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     host = every.get(host, host)
     return f"[{host}]" if ":" in host else host
@@ -83,7 +83,7 @@ def model_config(models):
 
 
 class ChildServer:
-    """TF Serving as a child process, which ends when we do."""
+    """TF Serving as a child process, which ends with this process."""
 
     has_page = False
 
@@ -97,9 +97,9 @@ class ChildServer:
         self.last_lines = deque(maxlen=5)
 
     def start(self):
-        """Start the process, and return when it answers for every model."""
+        """Start the process; return once it answers for every model."""
         self.folder = tempfile.TemporaryDirectory(prefix="keras-lm-serve-")
-        os.chmod(self.folder.name, 0o755)  # a container may run as somebody else
+        os.chmod(self.folder.name, 0o755)  # a container may run as another user
         self.process = None
         try:
             self.process = subprocess.Popen(
@@ -108,7 +108,7 @@ class ChildServer:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"},  # warnings and errors
-                start_new_session=True,  # Ctrl-C reaches us alone, and we end it
+                start_new_session=True,  # Ctrl-C reaches only this process, which ends the child
             )
             self.reader = threading.Thread(target=self._pass_on, daemon=True)
             self.reader.start()
@@ -120,12 +120,12 @@ class ChildServer:
             raise
 
     def wait(self):
-        """Block until the server ends by itself, and raise a `LaunchError` that says how."""
+        """Block until the server ends by itself, then raise a `LaunchError` that says why."""
         self.process.wait()
         self._check()
 
     def stop(self):
-        """End the server, by force if it does not end in time."""
+        """End the server; kill it if it does not end in time."""
         if self.process and self.process.poll() is None:
             self.process.terminate()
             try:
@@ -139,7 +139,7 @@ class ChildServer:
         self.process.wait()
 
     def failure(self, exit_code, last_words):
-        """Return the exception for a server that ended with an exit code which is not 0."""
+        """Return the exception for a server that ended with a nonzero exit code."""
         return LaunchError(f"{BINARY} ended with exit code {exit_code}.{last_words}", exit_code)
 
     def _pass_on(self):
@@ -166,13 +166,13 @@ class ChildServer:
             return
         self.reader.join(2)
         if code != 0:
-            code = 128 - code if code < 0 else code  # as a shell counts signals
+            code = 128 - code if code < 0 else code  # a signal, numbered as shells do
             lines = "".join(f"\n  {line}" for line in self.last_lines)
             raise self.failure(code, " Its last lines:" + lines if lines else "")
         raise LaunchError(f"{BINARY} ended by itself.")
 
     def _flags(self, config, rest_port, grpc_port):
-        # Batching follows the batching_params.pbtxt of each model; one without is not batched.
+        # Each model's batching_params.pbtxt sets its batching; without one it is not batched.
         return [
             f"--port={grpc_port}",
             f"--rest_api_port={rest_port}",
@@ -185,11 +185,11 @@ class ChildServer:
 class BinaryServer(ChildServer):
     """The `tensorflow_model_server` on PATH."""
 
-    description = f"{BINARY}, which listens at all addresses of this machine"
+    description = f"{BINARY}, which listens on all addresses of this machine"
 
     @staticmethod
     def problem():
-        """Return why it cannot be used here, or None."""
+        """Return why this engine cannot be used here, or None."""
         return None if shutil.which(BINARY) else f"{BINARY} is not on PATH"
 
     def command(self, folder):
@@ -209,7 +209,7 @@ class DockerServer(ChildServer):
         if not shutil.which("docker"):
             return "docker is not on PATH"
         try:
-            # The client alone would be there without an engine that runs containers.
+            # The docker client may be installed without an engine that runs containers.
             done = subprocess.run(
                 ["docker", "version", "--format", "{{.Server.Version}}"],
                 capture_output=True,
@@ -239,7 +239,7 @@ class DockerServer(ChildServer):
         return command + self._flags("/config/models.config", 8501, 8500)
 
     def failure(self, exit_code, last_words):
-        if exit_code in (125, 126, 127):  # docker's own: no image, no network, no such program
+        if exit_code in (125, 126, 127):  # docker's own: no image, no network, no program
             reason = next((line for line in self.last_lines if "rror" in line), "no reason given")
             return CannotStart(f"docker cannot start {IMAGE} ({reason})", exit_code)
         return super().failure(exit_code, last_words)
@@ -250,7 +250,7 @@ class DockerServer(ChildServer):
 
 
 class EmbeddedServer:
-    """The server of this library, in this process."""
+    """The server in this library, run in this process."""
 
     description = "the embedded server of keras_lm"
     has_page = True
@@ -272,16 +272,16 @@ class EmbeddedServer:
                 plan.models, plan.host, plan.rest_port, plan.grpc_port, **plan.limits
             )
             self.server.start()
-        except (OSError, RuntimeError, ValueError) as error:  # its words for a wrong model or port
+        except (OSError, RuntimeError, ValueError) as error:  # a wrong model or port
             raise LaunchError(str(error)) from error
         self.rest_url = f"http://{reachable(plan.host)}:{self.server.rest_url.rpartition(':')[2]}"
         self.grpc_address = f"{reachable(plan.host)}:{self.server.grpc_address.rpartition(':')[2]}"
         self.wait = self.server.wait
 
     def stop(self):
-        """End the server, and with it the process if a request will not end."""
+        """End the server, and the whole process if a request does not end."""
         if not self.server.stop():
-            # TensorFlow computes on in a thread, and Python would wait for it.
+            # TensorFlow still computes in a thread, and a normal exit would wait for it.
             sys.stdout.flush()
             os._exit(0)
 

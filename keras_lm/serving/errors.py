@@ -1,4 +1,4 @@
-"""The one error of the server: a status code and a message, which each protocol translates."""
+"""The server's error: a status code and a message, which each protocol translates."""
 
 import contextlib
 
@@ -13,8 +13,8 @@ BY_NUMBER = {code.value[0]: code for code in StatusCode}
 class ServingError(Exception):
     """A request that cannot be answered, or a version that cannot be loaded.
 
-    `code` is a `grpc.StatusCode`, the same codes as TensorFlow's, of which HTTP's follow. If TF
-    Serving has words for what is wrong, the message is like them.
+    `code` is a `grpc.StatusCode`, which has TensorFlow's codes; the HTTP status follows from it.
+    The message is TF Serving's, if it has one for the error.
     """
 
     def __init__(self, code, message):
@@ -27,17 +27,17 @@ class ServingError(Exception):
 
 
 def invalid(message):
-    """Return the most common error, that of a request which is wrong in itself."""
+    """Return the `INVALID_ARGUMENT` error."""
     return ServingError(StatusCode.INVALID_ARGUMENT, message)
 
 
 @contextlib.contextmanager
 def tensorflow_errors():
-    """Turn what TensorFlow and memory raise inside of the block into `ServingError`."""
+    """Turn the errors of TensorFlow and out of memory inside the block into `ServingError`."""
     try:
         yield
     except tf.errors.OpError as error:
-        # Python's TensorFlow adds where in Python it happened, which is nowhere here.
+        # TensorFlow adds the place in Python code, which a loaded graph does not have.
         message = error.message.rpartition("<stack traces unavailable>\n")[2]
         message = message.partition(" [Op:")[0]
         raise ServingError(BY_NUMBER[error.error_code], message) from error

@@ -18,16 +18,16 @@ from keras_lm.serving.models import ModelConfig
 
 logger = logging.getLogger("keras_lm.serving")
 
-LONGEST_MESSAGE = 1024  # of an error; it travels in an HTTP header
-LARGEST_CONFIG = 2**16  # bytes; each name in it costs a look at its folder once a second
+LONGEST_MESSAGE = 1024  # characters of an error, which is sent in an HTTP header
+LARGEST_CONFIG = 2**16  # bytes; the folder of each name in it is polled once a second
 TENSORFLOW = 1  # the older way of saying model_platform: "tensorflow"
 
 
 def add_services(server, models, folders, body_memory):
-    """Register both services over `Models` with a `grpc.Server`; messages take `BodyMemory`.
+    """Register both services over `Models` with a `grpc.Server`; messages count in `BodyMemory`.
 
-    Clients may have the models of these `folders` served by other names, versions and labels, and
-    no other folder: nobody is asked who he is.
+    Clients may change the names, versions and labels under which the models in `folders` are
+    served. They cannot add other folders, because there is no authentication.
     """
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         PredictionService(models, body_memory), server
@@ -38,7 +38,7 @@ def add_services(server, models, folders, body_memory):
 
 
 def _answering(method):
-    """Make a method that raises `ServingError` end the call with that status."""
+    """Wrap a method so that a `ServingError` ends the call with its status."""
 
     @functools.wraps(method)
     def answer(self, request, context):
@@ -127,7 +127,7 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
 
 
 class ModelService(model_service_pb2_grpc.ModelServiceServicer):
-    """Tells which versions are served, and changes it."""
+    """Reports which versions are served, and changes them."""
 
     def __init__(self, models, body_memory, folders):
         self._models = models
@@ -143,7 +143,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
     @_answering
     def HandleReloadConfigRequest(self, request):
-        """Serve the models by other names, or other versions of them, from now on."""
+        """Serve the models under other names, or other versions of them."""
         kind = request.config.WhichOneof("config")
         if kind != "model_config_list":
             raise invalid(
@@ -152,7 +152,7 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
             )
         entries = request.config.model_config_list.config
         if not entries:
-            raise invalid("The model_config_list is empty: list what is to be served from now on.")
+            raise invalid("The model_config_list is empty: list the models to serve.")
         if request.ByteSize() > LARGEST_CONFIG:
             raise invalid(
                 f"The request has {request.ByteSize()} bytes, more than the {LARGEST_CONFIG} that "
@@ -189,13 +189,13 @@ def _read_config(entry, folders):
         )
     try:
         folder = folder.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # such as a byte of 0
-        raise invalid(f"base_path={entry.base_path!r} is no path: {error}.") from error
+    except (OSError, RuntimeError, ValueError) as error:  # such as a null byte
+        raise invalid(f"base_path={entry.base_path!r} is not a path: {error}.") from error
     if folder not in folders:
         raise ServingError(
             StatusCode.PERMISSION_DENIED,
-            f"base_path={entry.base_path!r} is not one of the folders that this server was started "
-            "with, and it serves no others.",
+            f"base_path={entry.base_path!r}: this server only serves the folders that it was "
+            "started with.",
         )
     try:
         check_name(entry.name)

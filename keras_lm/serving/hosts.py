@@ -1,7 +1,7 @@
-"""Whom requests are for: the names in `Host` headers that a server answers to.
+"""The host names that a server answers to, checked against the `Host` header of each request.
 
-A web page may have the name of its own site lead to this machine (DNS rebinding), and would then be
-let into a server that only this machine reaches. Its requests still carry that name.
+The check stops DNS rebinding: a web page can make its own domain resolve to this machine, and so
+reach a server that listens on this machine only. Its requests still carry that domain as `Host`.
 """
 
 import socket
@@ -13,14 +13,14 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class Hosts:
-    """Tells whether a `Host` header names this server.
+    """The names of a server, for `header in hosts`.
 
-    Names are those of this machine for itself and the one that the server listens at. A server that
-    listens at all addresses answers to each of them, and to the name of the machine.
+    They are this machine's names for itself and the host that the server listens on. A server that
+    listens on all addresses answers to every address, and to the name of the machine.
 
     Args:
-        host: str, the address or name that the server listens at.
-        more: list of str, further names; `*` in them stands for any characters.
+        host: str, the address or name that the server listens on.
+        more: list of str, further names; `*` in them matches any characters.
     """
 
     def __init__(self, host, more=()):
@@ -32,7 +32,7 @@ class Hosts:
 
     def __contains__(self, header):
         try:
-            name = urlsplit(f"//{header}").hostname or ""  # without the port, in small letters
+            name = urlsplit(f"//{header}").hostname or ""  # without the port, in lower case
         except ValueError:
             return False
         if any(fnmatchcase(name, pattern) for pattern in self._patterns):

@@ -1,20 +1,20 @@
-"""REST's connections: uvicorn, and an end for clients that keep others waiting."""
+"""The HTTP server for REST: uvicorn, with limits on slow clients."""
 
 import threading
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# asyncio accepts so many connections before it looks at any of them, and writes as many errors a
-# second if the process may open no more files.
+# asyncio accepts up to this many connections before it serves any of them, and logs as many errors
+# a second if the process cannot open more files.
 ACCEPTED_AT_ONCE = 8
 QUEUED = 1024  # by the system, until they are accepted
 
 
 class Connection(H11Protocol):
-    """A connection that is dropped if its client is slow, or if another needs its place.
+    """A connection that is dropped if its client is slow, or if a new connection needs the room.
 
-    `since` is when the client's turn began: the time of the connection or of its last answer.
+    `since` is when the server began to wait for the client: after connecting or the last answer.
     """
 
     def connection_made(self, transport):
@@ -26,8 +26,8 @@ class Connection(H11Protocol):
                 min(waiting, key=lambda other: other.since).drop()
 
     def handle_events(self):
-        # uvicorn's own count would include requests of dropped connections that have yet to end.
-        self.limit_concurrency = 0 if self.are_too_many else None  # 0: it answers 503
+        # uvicorn's own count would include requests of dropped connections that still run.
+        self.limit_concurrency = 0 if self.are_too_many else None  # 0: uvicorn answers 503
         super().handle_events()
 
     def on_response_complete(self):
@@ -40,25 +40,25 @@ class Connection(H11Protocol):
 
     @property
     def waits(self):
-        """Whether the server waits for its client, to send a request or the rest of one."""
+        """Whether the server waits for the client to send a request, or the rest of one."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def drop(self):
-        """Close without a word, also if what was written before has not been read."""
+        """Close at once, even if the client has not read the last answer."""
         self.connections.discard(self)
         self.transport.abort()
 
 
 class HttpServer(uvicorn.Server):
-    """Serves an ASGI application from another thread than the main one.
+    """Serves an ASGI application outside of the main thread.
 
     Args:
         application: the ASGI application.
-        max_connections: int. If there are more, the one that has waited for its client for the
-            longest is closed; if none waits, requests on the new one are answered by 503.
-        request_timeout: float, seconds in which a client has to send the whole of a request, from
-            its connection or its last answer on, and to take the answer.
-        grace: float, seconds in which requests may end after `should_exit` was set.
+        max_connections: int. For a new connection above this, the one that has been idle for the
+            longest is closed; if none is idle, requests on the new one are answered with 503.
+        request_timeout: float, seconds that a client has, after it connects or after its last
+            answer, to send a whole request, and to read the answer.
+        grace: float, seconds that running requests have to end once `should_exit` is set.
     """
 
     def __init__(self, application, max_connections, request_timeout, grace):

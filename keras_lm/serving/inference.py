@@ -1,7 +1,7 @@
 """One version of a model in memory: runs its signatures on named arrays, for every protocol.
 
-`SavedModel.run` answers what TF Serving calls Predict; `classify` and `regress` run signatures that
-take serialised tf.Examples and check that the outputs have the one form which those calls promise.
+`SavedModel.run` is TF Serving's Predict; `classify` and `regress` run signatures that take
+serialised tf.Examples, and check that the outputs have the form which these calls promise.
 """
 
 import functools
@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  registers the ops that tokenize inside of a graph
+import tensorflow_text  # noqa: F401  registers the ops that tokenize in the graph
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -17,9 +17,9 @@ from keras_lm.serving import batching, writer
 from keras_lm.serving.errors import ServingError, StatusCode, invalid, tensorflow_errors
 
 DEFAULT_SIGNATURE = "serving_default"
-STRINGS_A_ROW = 16  # on average, as choices or words
-LARGEST_PADDED = 2**28  # bytes of all rows if each were as long as the longest
-LARGEST_CONTEXTS = 2**26  # bytes of the context that tf.Examples share, copied for each of them
+STRINGS_A_ROW = 16  # the most on average, such as choices or words
+LARGEST_PADDED = 2**28  # bytes of all rows, padded to the longest
+LARGEST_CONTEXTS = 2**26  # bytes of a context that tf.Examples share, copied for each of them
 
 
 def type_name(data_type):
@@ -28,9 +28,9 @@ def type_name(data_type):
 
 
 class SavedModel:
-    """A SavedModel in memory; the name of its folder is the version's number.
+    """A SavedModel in memory; the name of its folder is the version number.
 
-    `max_rows` is the most rows of a request, or None.
+    `max_rows` is the maximum number of rows in a request; None is no limit.
     """
 
     def __init__(self, folder, max_rows=None):
@@ -42,7 +42,7 @@ class SavedModel:
                 self._loaded = tf.saved_model.load(str(folder), tags=["serve"])
         except ServingError:
             raise
-        except Exception as error:  # a broken file raises almost anything in TensorFlow
+        except Exception as error:  # TensorFlow raises all kinds of errors for broken files
             code = StatusCode.NOT_FOUND if isinstance(error, OSError) else StatusCode.UNKNOWN
             raise ServingError(code, str(error)) from error
         self._limits = writer.read_limits(folder, self.signature_defs)
@@ -55,10 +55,10 @@ class SavedModel:
         }
 
     def run(self, name, inputs, output_names=()):
-        """Run a signature on a dict of arrays, and return those of `output_names`, or all if empty.
+        """Run a signature on a dict of arrays; return the outputs in `output_names`, or all.
 
-        Inputs with a default are optional. Strings are arrays of `bytes` objects. Calls from other
-        threads may be joined to this one; see `batching`.
+        Inputs with a default are optional. Strings are arrays of `bytes` objects. Calls from
+        several threads may be joined; see `batching`.
         """
         signature = self.signature_defs[name]
         inputs = _complete(inputs, signature)
@@ -66,22 +66,22 @@ class SavedModel:
             _check_input(alias, inputs[alias], signature.inputs[alias])
             self._check_size(alias, inputs[alias])
         _check_output_names(output_names, signature)
-        if name not in self._loaded.signatures:  # such as the one that initialises tables
+        if name not in self._loaded.signatures:  # for example the one that initialises tables
             raise invalid(f'Signature "{name}" is not for requests.')
         batcher = self._batchers.get(name)
         outputs = batcher.run(inputs) if batcher else self._call(name, inputs)
         return {alias: outputs[alias] for alias in output_names or outputs}
 
     def check_rows(self, number, strings=0):
-        """Raise a `ServingError` if a request has more rows, or strings in them, than it may."""
+        """Raise a `ServingError` if a request has too many rows, or too many strings in them."""
         if self._max_rows is None:
             return
         most = {"rows": self._max_rows, "strings": STRINGS_A_ROW * self._max_rows}
         for what, size in {"rows": number, "strings": strings}.items():
             if size > most[what]:
                 raise invalid(
-                    f"The request has {size} {what}, and this server takes {most[what]} (max_rows="
-                    f"{self._max_rows}): send fewer at once."
+                    f"The request has {size} {what}, but this server takes at most {most[what]} "
+                    f"(max_rows={self._max_rows}): send fewer at once."
                 )
 
     def _check_size(self, alias, array):
@@ -93,8 +93,8 @@ class SavedModel:
         longest = max(map(len, array.ravel()), default=0)
         if rows > 1 and rows * longest > LARGEST_PADDED:
             raise invalid(
-                f"Input {alias} has {rows} rows, and a string of {longest} bytes: rows may be "
-                "filled up to the longest, so send long ones apart."
+                f"Input {alias} has {rows} rows, and one string of {longest} bytes: rows may be "
+                "padded to the longest, so send long strings separately."
             )
 
     def stream(self, request):
@@ -102,7 +102,8 @@ class SavedModel:
         if self._limits is None:
             raise ServingError(
                 StatusCode.UNIMPLEMENTED,
-                "This model continues no prompts, or was exported before streams: export it again.",
+                "This model cannot stream text: it is not a language model, or was exported by an "
+                "older version of keras_lm. Export it again.",
             )
         with self._making_writer:
             if self._writer is None:
@@ -130,7 +131,7 @@ def _read_signature_defs(folder):
         raise ServingError(
             StatusCode.NOT_FOUND, f"Could not find SavedModel .pb at supplied export path: {folder}"
         ) from error
-    except Exception as error:  # protobuf's DecodeError, whose home differs between its versions
+    except Exception as error:  # protobuf's DecodeError; its module depends on the version
         raise ServingError(StatusCode.DATA_LOSS, f"Can't parse {path} as binary proto") from error
     for meta_graph in saved_model.meta_graphs:
         if list(meta_graph.meta_info_def.tags) == ["serve"]:
@@ -142,7 +143,7 @@ def _read_signature_defs(folder):
 
 
 def _complete(inputs, signature):
-    """Return the inputs with defaults for missing ones; raise an error if there is none."""
+    """Return the inputs with the defaults of missing ones; raise if one has no default."""
     extra = inputs.keys() - signature.inputs.keys()
     missing = signature.inputs.keys() - inputs.keys() - signature.defaults.keys()
     if extra or missing:
@@ -160,7 +161,7 @@ def _set_of(names):
 
 
 def _check_input(alias, array, info):
-    # TF Serving leaves this to the operations, some of which would take a wrong shape as it is.
+    # TF Serving leaves this check to the operations, some of which accept a wrong shape.
     expected = tf.as_dtype(info.dtype)
     given = tf.as_dtype(array.dtype) if array.dtype != object else tf.string
     if given != expected:
@@ -189,21 +190,21 @@ def _check_output_names(names, signature):
 
 
 def with_context(context, examples):
-    """Return serialised tf.Examples, each with the features of a context, serialised too."""
+    """Return serialised tf.Examples, each with the features of a serialised context added."""
     if len(context) * len(examples) > LARGEST_CONTEXTS:
         raise invalid(
-            f"The context has {len(context)} bytes for {len(examples)} examples: send fewer, or "
-            "what is long in the example that needs it."
+            f"The context has {len(context)} bytes, which are copied for each of {len(examples)} "
+            "examples: send fewer examples, or put long features into the example that needs them."
         )
-    # Serialised messages are merged by writing one after the other; the later feature counts.
+    # Concatenated serialised messages are merged; of equal features, the last counts.
     return [context + example for example in examples]
 
 
 def classify(saved_model, name, examples):
-    """Run a signature on serialised tf.Examples, and return the arrays (classes, scores).
+    """Run a signature on serialised tf.Examples; return the arrays (classes, scores).
 
-    Both are (examples, classes). If the signature does not return them, `classes` are empty bytes,
-    or `scores` are zeros. An empty `name` is the default signature.
+    Both have the shape (examples, classes). A signature may lack one of them: `classes` are then
+    empty bytes, `scores` zeros. An empty `name` is the default signature.
     """
     signature = _signature_of_examples(saved_model, name, "classification")
     names = [alias for alias in ("classes", "scores") if alias in signature.outputs]
@@ -243,7 +244,7 @@ def classify(saved_model, name, examples):
 
 
 def regress(saved_model, name, examples):
-    """Run a signature on serialised tf.Examples, and return its `outputs`, (examples,) float32."""
+    """Run a signature on serialised tf.Examples; return its `outputs`, (examples,) float32."""
     signature = _signature_of_examples(saved_model, name, "regression")
     if len(signature.outputs) != 1:
         raise invalid("Expected one output Tensor.")
@@ -268,7 +269,7 @@ def regress(saved_model, name, examples):
 
 
 def _signature_of_examples(saved_model, name, kind):
-    # TF Serving does not look at the method name of the signature either, only at its form.
+    # Like TF Serving, this ignores the signature's method name, and checks its form only.
     name = name or DEFAULT_SIGNATURE
     signature = saved_model.signature_defs.get(name)
     if signature is None:

@@ -1,14 +1,14 @@
 """Arrays → the JSON of TF Serving's REST API.
 
-    {"predictions": [row, row]}      to a request by rows
-    {"outputs": column(s)}           to a request by columns
-    {"results": [[[label, score], …], …]}   of Classify, a list for each example
-    {"results": [number, …]}                of Regress
+    {"predictions": [row, row]}             Predict, if the request had rows
+    {"outputs": column(s)}                  Predict, if the request had columns
+    {"results": [[[label, score], …], …]}   Classify, a list for each example
+    {"results": [number, …]}                Regress
     {"error": message}
 
-A row is a bare value if the signature has one output, else an object by name; so are the
-columns. Strings are text, or `{"b64": "…"}` if the output's name ends in `_bytes`. Numbers that
-are none are written as `NaN`, `Infinity` and `-Infinity`.
+If the signature has a single output, a row is a plain value, else an object by output name; the
+same holds for columns. Strings are text, or `{"b64": "…"}` if the output's name ends in `_bytes`.
+NaN and infinities are written as `NaN`, `Infinity` and `-Infinity`.
 """
 
 import base64
@@ -26,7 +26,7 @@ CHUNK = 2**16
 
 
 def write_outputs(outputs, by_row):
-    """Return the body that answers a request for Predict, `by_row` if it had the row format."""
+    """Return the body of a Predict answer; `by_row` if the request had the row format."""
     if by_row:
         _check_batch(outputs)
     columns = {name: _to_lists(name, array) for name, array in outputs.items()}
@@ -40,19 +40,19 @@ def write_outputs(outputs, by_row):
 
 
 def write_classes(classes, scores):
-    """Return the body that answers a request for Classify, from two arrays [examples, classes]."""
+    """Return the body of a Classify answer, from two arrays (examples, classes)."""
     labels, scores = _to_lists("classes", classes), _to_lists("scores", scores)
     rows = [[list(pair) for pair in zip(*row)] for row in zip(labels, scores)]
     return _dump({"results": rows})
 
 
 def write_numbers(numbers):
-    """Return the body that answers a request for Regress, from an array [examples]."""
+    """Return the body of a Regress answer, from an array (examples,)."""
     return _dump({"results": _to_lists("outputs", numbers)})
 
 
 def write_error(message):
-    """Return the body that tells what is wrong."""
+    """Return the body of an error."""
     return _dump({"error": message})
 
 
@@ -85,9 +85,9 @@ def _to_lists(name, array):
 
 
 def _shortest(array):
-    """Return float32 as those doubles whose digits are fewest: 0.2, and not 0.20000000298023224."""
+    """Return float32 as the float64 with the fewest digits: 0.2, not 0.20000000298023224."""
     values = np.empty(array.size, np.float64)
-    for start in range(0, array.size, CHUNK):  # a number takes 128 bytes as text
+    for start in range(0, array.size, CHUNK):  # in chunks: a number takes 128 bytes as text
         part = slice(start, start + CHUNK)
         values[part] = array.ravel()[part].astype("U").astype(np.float64)
     return values.reshape(array.shape)
@@ -102,5 +102,5 @@ def _text(value):
 
 
 def _dump(document):
-    # Bytes that are no UTF-8 go out as they are, like TF Serving's.
+    # Bytes that are not UTF-8 are sent unchanged, as by TF Serving.
     return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogateescape")

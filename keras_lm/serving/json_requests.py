@@ -1,12 +1,13 @@
-"""The JSON of TF Serving's REST API → arrays and tf.Examples; errors are in its words.
+"""The JSON of TF Serving's REST API → arrays and tf.Examples; error messages are TF Serving's.
 
     {"instances": [row, row], "signature_name": …}                          by rows
     {"inputs": column(s), "signature_name": …}                              by columns
     {"examples": [features, features], "context": features, "signature_name": …}
 
-A row is a bare value if the signature has one input, else an object by name; so are the columns.
-Strings are text or, for other bytes, `{"b64": "…"}`. `NaN`, `Infinity` and `-Infinity` are numbers,
-as in TF Serving, though not in JSON. What is sent back stands in `json_answers`.
+If the signature has a single input, a row is a plain value, else an object by input name; the same
+holds for columns. Strings are text or, for other bytes, `{"b64": "…"}`. `NaN`, `Infinity` and
+`-Infinity` are accepted, as in TF Serving, though JSON has no such numbers. Answers are in
+`json_answers`.
 """
 
 import base64
@@ -22,9 +23,9 @@ from tensorflow.core.framework import types_pb2
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import type_name, with_context
 
-LONGEST_SHOWN = 200  # characters of a value that an error shows
-MOST_CONTAINERS = 2**21  # each of two bytes, as {}, takes a hundred in memory
-LARGEST_RANK = 254  # of TensorFlow's tensors
+LONGEST_SHOWN = 200  # characters of a value in an error message
+MOST_CONTAINERS = 2**21  # objects and arrays: "{}", 2 bytes of JSON, takes 100 in memory
+LARGEST_RANK = 254  # of a tensor in TensorFlow
 
 INTEGERS = {
     types_pb2.DT_INT8,
@@ -39,13 +40,13 @@ FLOATS = {types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE}
 
 
 def parse(body):
-    """Return the JSON object in a body; bytes in strings that are no UTF-8 are kept as they are."""
+    """Return the JSON object in a body; strings keep bytes that are not UTF-8."""
     if not body:
         raise invalid("JSON Parse error: The document is empty")
     if (number := body.count(b"{") + body.count(b"[")) > MOST_CONTAINERS:
         raise invalid(
-            f"JSON Parse error: {number} objects and arrays, more than the {MOST_CONTAINERS} that "
-            "are read: send fewer rows at once."
+            f"JSON Parse error: {number} objects and arrays, but this server reads at most "
+            f"{MOST_CONTAINERS}: send fewer rows at once."
         )
     try:
         document = json.loads(
@@ -68,14 +69,15 @@ def _decimal(text):
 
 
 def _integer(text):
-    # What 64 bits do not hold is a decimal. The length comes first: a million digits take long.
+    # An integer of more than 64 bits becomes a float. Checking the length first keeps a number of
+    # a million digits from taking long.
     if len(text) <= 20 and -(2**63) <= int(text) < 2**64:
         return int(text)
     return _decimal(text)
 
 
 def signature_name(document):
-    """Return the name in a request, or "" for the default signature."""
+    """Return the signature's name in a request, or "" for the default signature."""
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise invalid(
@@ -89,7 +91,7 @@ def signature_name(document):
 
 
 def read_inputs(document, signature):
-    """Return a dict of the arrays in a request, and whether it has the row format."""
+    """Return the arrays in a request, as a dict, and whether it has the row format."""
     if "instances" in document and "inputs" in document:
         raise invalid(
             f"JSON Value: {_show(document)} Not formatted correctly expecting only one of 'inputs' "
@@ -114,7 +116,7 @@ def _read_columns(columns, signature):
     for name, info in signature.inputs.items():
         if name in columns:
             arrays[name] = _make_array(*_flatten(columns[name], info.dtype), info.dtype)
-        else:  # also if it has a default: TF Serving fills those in over gRPC alone
+        else:  # even if it has a default: TF Serving fills in defaults over gRPC only
             raise invalid(f"Missing named input: {name} in 'inputs' object.")
     return arrays
 
@@ -171,7 +173,7 @@ def _add_row(name, value, types, values, shapes):
 
 
 def _flatten(value, data_type):
-    """Return the shape of nested lists and all their values in one list, of the type's own kind."""
+    """Return the shape of nested lists, and a flat list of their values, of the given type."""
     if not isinstance(value, list):
         return [], [_read_value(value, data_type)]
     shape, first = [], value

@@ -1,7 +1,7 @@
 """Start a server of exported models: TF Serving if it is available, else the embedded one.
 
-`launch` is the flow: of `tensorflow_model_server` on PATH, its container and the embedded server it
-takes the first that is there and starts.
+`launch` tries `tensorflow_model_server` on PATH, TF Serving's container and the embedded server, in
+this order, and keeps the first that starts.
 """
 
 import socket
@@ -15,10 +15,10 @@ from keras_lm.serving.model_names import check_name
 
 @dataclass(frozen=True)
 class Plan:
-    """What to serve, and where; a port of 0 is a free one.
+    """What to serve, and where; port 0 takes a free one.
 
     `models` is a dict of name → absolute `Path` of the folder of its versions; see `find_models`.
-    `limits` are arguments of `Server` that only the embedded server has.
+    `limits` are further arguments of `Server`, for the embedded server only.
     """
 
     models: dict
@@ -40,9 +40,9 @@ def find_models(folders, names=()):
         path = Path(folder).resolve()
         if path.is_file():
             raise LaunchError(
-                f"{folder} is a file, and a server takes the folder of a SavedModel's versions: "
-                "task.export(folder) or keras-lm export writes one. A .tflite answers by "
-                "keras-lm predict, and in apps by LiteRT's interpreter."
+                f"{folder} is a file, but a server takes a folder of SavedModel versions: "
+                "task.export(folder) or keras-lm export writes one. A .tflite runs with "
+                "keras-lm predict, or with LiteRT's interpreter in an app."
             )
         if not path.is_dir():
             raise LaunchError(f"There is no folder {folder}: task.export(...) writes one.")
@@ -60,27 +60,29 @@ def find_models(folders, names=()):
                 else "a version is a folder with a number for a name and a SavedModel in it, as "
                 "task.export writes it."
             )
-            raise LaunchError(f"{folder} holds no version of a model: {remedy}")
+            raise LaunchError(f"{folder} has no version of a model: {remedy}")
         name = names[index] if names else path.name
         try:
             check_name(name)
         except ValueError as error:
-            raise LaunchError(f"{error} Give another by --name.") from None
+            raise LaunchError(f"{error} Pass another name with --name.") from None
         if name in models:
-            raise LaunchError(f"Two models are called {name!r}: tell them apart by --name.")
+            raise LaunchError(f"Two models are called {name!r}: name them with --name.")
         models[name] = path
     return models
 
 
 def launch(plan, engine="auto", say=print):
-    """Start the first engine that works, and say which it is and why not another.
+    """Start the first engine that works, and say which one it is and why others were not used.
 
-    An `engine` other than `"auto"` is the only one tried. The server that is returned has
-    `rest_url`, `grpc_address`, `wait()` for its end, and `stop()`. Raises a `LaunchError` if no
+    An `engine` other than `"auto"` is the only one tried. The returned server has `rest_url`,
+    `grpc_address`, `wait()`, which blocks until it ends, and `stop()`. Raises a `LaunchError` if no
     engine starts, or a port is taken.
     """
     if plan.rest_port == plan.grpc_port != 0:
-        raise LaunchError(f"--rest-port and --grpc-port are both {plan.rest_port}: choose two.")
+        raise LaunchError(
+            f"--rest-port and --grpc-port are both {plan.rest_port}: choose two different ports."
+        )
     check_port("--rest-port", plan.host, plan.rest_port)
     check_port("--grpc-port", plan.host, plan.grpc_port)
     missed = []
@@ -99,13 +101,13 @@ def launch(plan, engine="auto", say=print):
                 say(f"Engine: {candidate.description}" + "".join(f"; {m}" for m in missed) + ".")
                 return server
         missed.append(problem)
-    raise LaunchError("Nothing to serve with: " + "; ".join(missed) + ".")
+    raise LaunchError("No server could be started: " + "; ".join(missed) + ".")
 
 
 def check_port(option, host, port):
     """Raise a `LaunchError` for a port that is not available, before a model is loaded."""
     with open_socket(host) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one just left is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just closed is free
         try:
             probe.bind((host, port))
         except OSError as error:

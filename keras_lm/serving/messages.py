@@ -1,4 +1,4 @@
-"""TF Serving's request messages, answered by one SavedModel: for gRPC and for warm-up records."""
+"""TF Serving's request messages, answered by a SavedModel: for gRPC and for warm-up records."""
 
 import math
 
@@ -15,10 +15,10 @@ from keras_lm.serving import inference
 from keras_lm.serving.errors import ServingError, StatusCode, invalid
 from keras_lm.serving.inference import DEFAULT_SIGNATURE
 
-# A message of a few bytes may mean a large tensor, since its last value stands for all that follow.
+# The last value in a message is repeated to fill the tensor, so a few bytes can mean a large one.
 MOST_REPEATED = 2**20
 
-# Where a tensor's values stand in its message, by type
+# A tensor's type → the field of its message that has the values
 FIELDS = {
     types_pb2.DT_FLOAT: "float_val",
     types_pb2.DT_DOUBLE: "double_val",
@@ -36,7 +36,7 @@ FIELDS = {
 
 
 def predict(saved_model, request):
-    """Return the `PredictResponse` to a `PredictRequest`, whose model has been looked up."""
+    """Return the `PredictResponse` of a SavedModel to a `PredictRequest`."""
     name = request.model_spec.signature_name or DEFAULT_SIGNATURE
     if name not in saved_model.signature_defs:
         raise ServingError(
@@ -115,7 +115,7 @@ def _classify(saved_model, spec, examples, result):
     for labels, row in zip(classes.tolist(), scores.tolist()):
         pairs = zip(labels, row)
         result.classifications.add().classes.extend(
-            # A label is text by its message's type; bytes that are none could not be sent.
+            # The message's type for a label is text, so bytes that are not UTF-8 cannot be sent.
             classification_pb2.Class(label=label.decode("utf-8", "replace"), score=score)
             for label, score in pairs
         )
@@ -140,27 +140,27 @@ def _read_examples(saved_model, source):
 
 
 def read_tensor(alias, tensor):
-    """Return the array in a `TensorProto`; `alias` is the input's name, for the error."""
+    """Return the array in a `TensorProto`; `alias` is the input's name, for error messages."""
     sizes = [dimension.size for dimension in tensor.tensor_shape.dim]
     field = FIELDS.get(tensor.dtype)
     sent = len(getattr(tensor, field)) if field else 0
     if tensor.tensor_shape.unknown_rank or any(size < 0 for size in sizes):
         raise invalid(f"tensor parsing error: {alias}: its shape is not known")
-    # A size beside one of 0 counts, too: what a model makes for columns has no rows.
+    # Sizes count even if another is 0: a model may allocate for the columns of a tensor of 0 rows.
     if not tensor.tensor_content and math.prod(max(n, 1) for n in sizes) - sent > MOST_REPEATED:
-        raise invalid(f"tensor parsing error: {alias}: of {math.prod(sizes)} values, {sent} came")
+        raise invalid(f"tensor parsing error: {alias}: {sent} values for the shape {sizes}")
     try:
         return tf.make_ndarray(tensor)
     except MemoryError:
         raise
-    except Exception as error:  # by the kind of nonsense: TypeError, ValueError, IndexError, ...
+    except Exception as error:  # TypeError, ValueError, IndexError, ...: it depends on the mistake
         raise invalid(f"tensor parsing error: {alias}: {error}") from error
 
 
 def write_tensor(array):
-    """Return the `TensorProto` of an array, its values where TF Serving puts them.
+    """Return the `TensorProto` of an array, with the values in the field that TF Serving uses.
 
-    TensorFlow's own function puts them into `tensor_content`, of which most clients know nothing.
+    TensorFlow's own function writes `tensor_content`, which most clients cannot read.
     """
     data_type = (tf.string if array.dtype == object else tf.as_dtype(array.dtype)).as_datatype_enum
     if data_type not in FIELDS:

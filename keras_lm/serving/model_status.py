@@ -1,4 +1,4 @@
-"""The state of a model's versions as TF Serving's message, which REST and gRPC both send."""
+"""The state of a model's versions as TF Serving's message, for REST and gRPC."""
 
 from tensorflow_serving.apis import get_model_status_pb2
 

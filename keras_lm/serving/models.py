@@ -1,8 +1,8 @@
 """The versions of models in memory: found, loaded, leased, released.
 
-A model is a folder of numbered versions. `Models.poll` looks at the folders; it loads what is
-wanted and not there, and only then lets go what is there and not wanted. A request holds the
-version that answers it by `Models.lease`, and a version leaves memory with its last request.
+A model is a folder of numbered versions. `Models.poll` looks at the folders; it loads new versions
+first, and then releases old ones. A request holds its version with `Models.lease`; a released
+version leaves memory after its last request.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ logger = logging.getLogger("keras_lm.serving")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What is to be served under one name.
+    """What to serve under one name.
 
-    `latest` is how many of the newest versions to serve, or None for all; `versions`, if there are
-    any, are served in their place. `labels` is a dict of label → version number.
+    `latest` is how many of the newest versions to serve, or None for all; `versions`, if not empty,
+    are served instead. `labels` is a dict of label → version number.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ModelConfig:
     labels: dict = field(default_factory=dict)
 
     def wanted(self, numbers):
-        """Return those versions, of all that exist, which are to be served."""
+        """Return those of the existing versions that should be served."""
         if self.versions:
             return [number for number in numbers if number in self.versions]
         return sorted(numbers)[-self.latest :] if self.latest else sorted(numbers)
@@ -45,9 +45,8 @@ class ModelConfig:
 class Version:
     """One version of a model, in memory or not.
 
-    `state` is the name of one of TF Serving's states, `error` why it could not be loaded, `users`
-    the number of requests that it answers now, and `files` what was in its folder when it was
-    loaded.
+    `state` is one of TF Serving's states by name, `error` why loading failed, `users` the number of
+    requests that it is answering, and `files` what was in its folder when it was loaded.
     """
 
     number: int
@@ -73,14 +72,14 @@ class Models:
     """All models of a server. Every method may be called from any thread.
 
     Args:
-        max_rows: int, the most rows of a request; None for any number.
+        max_rows: int, the maximum number of rows in a request; None is no limit.
     """
 
     def __init__(self, max_rows=None):
         self._max_rows = max_rows
         self._models = {}
-        self._lock = threading.Lock()  # held for moments, to read or change what is in memory
-        self._changing = threading.Lock()  # held while something is loaded, by who loads
+        self._lock = threading.Lock()  # held briefly, to read or change `_models`
+        self._changing = threading.Lock()  # held while a thread loads and releases versions
         self._has_garbage = False
 
     @property
@@ -93,7 +92,7 @@ class Models:
 
     @contextlib.contextmanager
     def lease(self, name, version=None, label=None):
-        """Hold a version in memory, by default the newest available, and yield its `SavedModel`."""
+        """Keep a version in memory and yield its `SavedModel`; the default is the newest."""
         if not name:
             raise invalid("ModelSpec has no name specified.")
         with self._lock:
@@ -139,18 +138,17 @@ class Models:
 
     @property
     def is_busy(self):
-        """Whether a version answers a request now."""
+        """Whether any version is answering a request."""
         with self._lock:
             return any(v.users for model in self._models.values() for v in model.versions.values())
 
-    # For who looks after the models
+    # For the server
 
     def configure(self, configs):
-        """Serve these models from now on, and no others; return once they are loaded.
+        """Serve these models and no others; return once they are loaded.
 
-        A label may stand only for a version that is available already; otherwise nothing is
-        changed, and a `ServingError` is raised. One is also raised if a new model did not become
-        available.
+        A label needs a version that is available already; otherwise nothing is changed, and a
+        `ServingError` is raised. It is also raised if a new model does not become available.
         """
         with self._changing:
             for config in configs:
@@ -178,7 +176,7 @@ class Models:
             )
 
     def poll(self):
-        """Look at the folders; load and release versions accordingly."""
+        """Look at the folders, and load and release versions accordingly."""
         with self._changing:
             self._poll()
 
@@ -201,14 +199,14 @@ class Models:
     def _poll(self):
         for model in list(self._models.values()):
             self._poll_model(model)
-        if self._has_garbage:  # a function that was loaded and its graph refer to one another
+        if self._has_garbage:  # a loaded function and its graph refer to each other
             self._has_garbage = False
             gc.collect()
 
     def _poll_model(self, model):
         folders = find_versions(model.config.folder)
         if not folders:
-            # What is in memory goes on: a folder that is empty is more likely a mishap.
+            # Loaded versions stay: an empty folder is more likely a mistake than intended.
             if not model.is_empty:
                 logger.warning("No versions of %s in %s.", model.config.name, model.config.folder)
             model.is_empty = True
@@ -229,7 +227,7 @@ class Models:
             return
         files = _list_files(folder)
         if known is not None and known.error is not None and known.files == files:
-            return  # it would fail again
+            return  # loading failed before, and no file has changed
         version = Version(number, folder, "LOADING", files=files)
         with self._lock:
             model.versions[number] = version
@@ -242,7 +240,7 @@ class Models:
                 warm_up(saved_model, folder)
         except ServingError as error:
             logger.error("Version %d of %s cannot be served. %s", number, name, error)
-            # Any client may read this, and where the files lie is none of its business.
+            # Any client may read this error, so it must not reveal the path.
             told = error.message.replace(str(model.config.folder), name)
             with self._lock:
                 version.state, version.error = "END", ServingError(error.code, told)
@@ -252,7 +250,7 @@ class Models:
         logger.info("Version %d of %s is available.", number, name)
 
     def _in_memory(self, folder, files):
-        """Return what another name has loaded from the same files, or None."""
+        """Return the SavedModel that another name has loaded from the same files, or None."""
         with self._lock:
             loaded = (v for model in self._models.values() for v in model.available().values())
             same = (v.saved_model for v in loaded if v.folder == folder and v.files == files)
@@ -261,7 +259,7 @@ class Models:
     def _let_go(self, name, version):
         version.state = "UNLOADING"
         self._end_if_unused(version)
-        logger.info("Version %d of %s is being let go.", version.number, name)
+        logger.info("Version %d of %s is being released.", version.number, name)
 
     def _end_if_unused(self, version):
         if version.state == "UNLOADING" and version.users == 0:
@@ -270,10 +268,10 @@ class Models:
 
 
 def _list_files(folder):
-    # Name, size and time of each file: they change while somebody is still copying.
+    # Name, size and time of each file, which change while a version is still being copied.
     files = set()
     for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # removed in this moment
+        with contextlib.suppress(OSError):  # the file was removed meanwhile
             status = path.stat()
             files.add((str(path), status.st_size, status.st_mtime_ns))
     return frozenset(files)
@@ -285,7 +283,7 @@ def _describe_failure(model):
 
 
 def check_folder(folder):
-    """Raise an error if a folder does not exist, has no versions, or is one itself."""
+    """Raise an error if a folder does not exist, has no versions, or is itself a version."""
     shown = repr(str(folder))
     if not folder.exists():
         raise FileNotFoundError(f"folder={shown} does not exist.")
@@ -297,6 +295,6 @@ def check_folder(folder):
         )
     if not find_versions(folder):
         raise FileNotFoundError(
-            f"folder={shown} has no version in it: there is no folder with a number for a name, "
-            "such as `task.export` writes."
+            f"folder={shown} has no versions: pass a folder with numbered folders in it, as "
+            "`task.export` writes them."
         )

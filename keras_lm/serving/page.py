@@ -6,13 +6,13 @@ from base64 import b64encode
 from functools import cache
 from pathlib import Path
 
-# Inside of <script>, these would end it or start a comment; JSON has another way to write each.
+# Inside <script>, these could end it or start a comment, so JSON's escapes replace them.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&"}
 SCRIPTS = ("page_answers.js", "page.js")
 
 
 def render(model_names, grpc_address):
-    """Return the HTML of the page on which a person asks the served models."""
+    """Return the HTML of the page to try the served models."""
     config = json.dumps({"models": list(model_names), "grpc_address": grpc_address})
     return _page().replace('"CONFIG"', config.translate(str.maketrans(ESCAPES)))
 
@@ -31,5 +31,5 @@ def _read(name):
 
 
 def _hash(part):
-    """Return the source, in a Content-Security-Policy, of this very style or script."""
+    """Return the Content-Security-Policy source that allows exactly this style or script."""
     return f"'sha256-{b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"

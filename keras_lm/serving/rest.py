@@ -3,11 +3,11 @@
     GET  /v1/models/NAME[/versions/N|/labels/L]            state of the versions
     GET  /v1/models/NAME[/versions/N|/labels/L]/metadata   signatures
     POST /v1/models/NAME[/versions/N|/labels/L]:predict    also :classify and :regress
-    POST /v1/models/NAME[/versions/N|/labels/L]:stream     text as it is written; ours alone
-    GET  /                                                 a page to try the models out
+    POST /v1/models/NAME[/versions/N|/labels/L]:stream     text as it is written; not in TF Serving
+    GET  /                                                 a page to try the models
 
-What runs a model, or reads and writes large JSON, runs in worker threads; the rest is done in the
-event loop, which so stays free to answer while they work.
+Models and large JSON are handled in worker threads, and everything else in the event loop, which
+thus can answer while they work.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ POST_PATH = re.compile(
     MODEL + r":(?P<verb>classify|regress|predict|stream)", re.ASCII | re.IGNORECASE
 )
 
-PART = 2**16  # bytes that are unzipped at once
+PART = 2**16  # bytes to unzip at once
 
 HTTP_STATUS = {
     StatusCode.CANCELLED: 499,
@@ -66,14 +66,14 @@ def make_application(
 
     Args:
         models: `Models`.
-        workers: executor, in whose threads the models run.
-        share: int. How many of the threads one model may have, so that slow requests to it, such
-            as long texts to generate, leave some to the other models.
-        writers: executor of streams, each of which keeps a thread for long.
-        grpc_address: str, which the page shows.
-        hosts: `Hosts` that requests may be for.
-        max_request_bytes: int, the largest body, also once it is unzipped.
-        body_memory: `BodyMemory` of all bodies.
+        workers: executor whose threads run the models.
+        share: int. The most threads that one model may use, so that slow requests to it, such as
+            generating long texts, leave some for other models.
+        writers: executor for streams, each of which occupies a thread for long.
+        grpc_address: str, shown on the page.
+        hosts: `Hosts` that requests may name.
+        max_request_bytes: int, the largest body, both as sent and unzipped.
+        body_memory: `BodyMemory` for all bodies.
     """
 
     shares = collections.defaultdict(lambda: asyncio.Semaphore(share))
@@ -84,9 +84,9 @@ def make_application(
             response = await answer(request)
             if response.status_code >= 400 and "expect" not in request.headers:
                 await _read_to_the_end(request)
-        except ClientDisconnect:  # nobody is left to be told
+        except ClientDisconnect:  # there is nobody to answer
             return
-        except asyncio.CancelledError:  # by uvicorn, when the time to finish is over
+        except asyncio.CancelledError:  # uvicorn's shutdown, after its grace period
             response = _json_response(json_answers.write_error("The server is shutting down."), 503)
         logger.debug("%s %s %d", request.method, scope["path"], response.status_code)
         await response(scope, receive, send)
@@ -94,7 +94,7 @@ def make_application(
     async def answer(request):
         path = request.scope["raw_path"].decode("latin-1")
         if "transfer-encoding" in request.headers and "content-length" in request.headers:
-            # A proxy may go by the other one, and take a part of the body for a request of its own.
+            # Request smuggling: a proxy that goes by the other header sees other requests.
             message = "The request has both Content-Length and Transfer-Encoding: send one of them."
             return _json_response(json_answers.write_error(message), 400, {"Connection": "close"})
         host = request.headers.get("host", "")
@@ -137,7 +137,7 @@ def make_application(
                     arguments = (models, spec, body)
                     if verb == "stream":
                         return await _event_stream(writers, arguments)
-                    # Of other names, of which clients may invent any number, nothing is kept.
+                    # Nothing is kept for other names, since clients can invent any number of them.
                     is_known = spec["name"] in models.names
                     async with shares[spec["name"]] if is_known else contextlib.nullcontext():
                         return await asyncio.get_running_loop().run_in_executor(
@@ -162,8 +162,8 @@ async def _read_body(request, most, take):
 
 
 async def _read_to_the_end(request):
-    """Read what a client is still sending: if its connection closed now, it would see no answer."""
-    with contextlib.suppress(RuntimeError):  # all has been read
+    """Read the rest of a body: if the connection closed now, the client would see no answer."""
+    with contextlib.suppress(RuntimeError):  # the whole body has been read
         async for _ in request.stream():
             pass
 
@@ -175,11 +175,11 @@ def _json_response(body, status=200, headers=None):
 
 
 def _read_spec(match):
-    """Return the arguments of `Models.lease` that a path names."""
+    """Return the arguments of `Models.lease` in a path."""
     version = match["version"]
     if version is not None:
         digits = version.lstrip("0") or "0"
-        # The length comes first: Python reads no more than 4,300 digits.
+        # The length is checked first, because `int` raises for more than 4,300 digits.
         if len(digits) > len(str(LARGEST_VERSION)) or int(digits) > LARGEST_VERSION:
             raise invalid(f"Failed to convert version: {version} to numeric.")
         version = int(digits)
@@ -188,7 +188,7 @@ def _read_spec(match):
 
 
 def _write_status(models, spec):
-    # TF Serving does not look at a label here.
+    # TF Serving ignores a label here.
     return _dump_message(model_status.response(models, spec["name"], spec["version"]))
 
 
@@ -217,7 +217,7 @@ def _dump_message(message):
 
 
 def _run(run, models, spec, body):
-    """Answer a POST, in a worker thread."""
+    """Answer a POST in a worker thread."""
     try:
         document = json_requests.parse(body)
         with models.lease(**spec) as saved_model:
@@ -235,15 +235,15 @@ def _run(run, models, spec, body):
 
 
 async def _event_stream(writers, arguments):
-    """Return the response whose server-sent events are the pieces of a text, once one is there.
+    """Return a response with the pieces of a text as server-sent events, once the first exists.
 
-    Each event is a JSON object: `{"text": piece}`, at the end `{"done": true, …}` with
-    the numbers of tokens, or `{"error": …}`.
+    Each event is a JSON object: `{"text": piece}`, at the end `{"done": true, …}` with the numbers
+    of tokens, or `{"error": …}`.
     """
     loop, queue, is_over = asyncio.get_running_loop(), asyncio.Queue(), threading.Event()
 
     def put(event):
-        with contextlib.suppress(RuntimeError):  # the server has ended, and its loop with it
+        with contextlib.suppress(RuntimeError):  # the server and its event loop have ended
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
     def write(saved_model, document):
@@ -254,7 +254,7 @@ async def _event_stream(writers, arguments):
 
     def work():
         try:
-            if not is_over.is_set():  # while it waited for a thread
+            if not is_over.is_set():  # the client may have gone before a thread was free
                 _run(write, *arguments)
         except ServingError as error:
             put(error)
@@ -278,12 +278,12 @@ async def _event_stream(writers, arguments):
         raise
     if isinstance(first, ServingError):
         raise first
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no proxy collects pieces
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not buffer
     return StreamingResponse(events(first), media_type="text/event-stream", headers=headers)
 
 
 def _unzip(body, most, take):
-    # A few kilobytes of gzip can be more than fits into memory.
+    # In parts, since a few kilobytes of gzip can unzip to more than fits into memory.
     unzip, unzipped = zlib.decompressobj(wbits=31), bytearray()
     try:
         for start in range(0, len(body), PART):
@@ -301,7 +301,7 @@ def _unzip(body, most, take):
 
 
 def _check_rows(saved_model, document):
-    """Refuse too many rows before each of them is looked at."""
+    """Refuse too many rows before any of them is read."""
     columns = document.get("inputs")
     columns = list(columns.values()) if isinstance(columns, dict) else [columns]
     for rows in (document.get("instances"), document.get("examples"), *columns):

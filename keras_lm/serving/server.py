@@ -1,4 +1,4 @@
-"""A server in this process: models, REST and gRPC, each on its own port."""
+"""The embedded server: models behind REST and gRPC, each on its own port."""
 
 import contextlib
 import logging
@@ -23,59 +23,59 @@ from keras_lm.serving.rest import make_application
 logger = logging.getLogger("keras_lm.serving")
 
 REST_THREADS = 32
-MODEL_THREADS = REST_THREADS // 2  # a model's at most, however slow it is
-STREAM_THREADS = 8  # each is a text's until its end; further ones wait for another to end
-GRPC_THREADS = 64  # these answer everything, also what is quick
-GRACE = 5  # seconds in which requests may end after `stop`
-HANDSHAKE = 5000  # milliseconds that a gRPC client has to introduce itself
+MODEL_THREADS = REST_THREADS // 2  # at most for one model, so that a slow one leaves some free
+STREAM_THREADS = 8  # a stream occupies one until its end; further streams wait
+GRPC_THREADS = 64  # these also answer quick requests
+GRACE = 5  # seconds that running requests have to end after `stop`
+HANDSHAKE = 5000  # milliseconds for a gRPC client's handshake
 MOST_CONNECTIONS = 1000
 
 
 class Server:
     """Serves SavedModels with TensorFlow Serving's REST and gRPC protocols, for development.
 
-    The newest version of a model is served. A version that appears in its folder is loaded beside
-    the old one and takes over; the old one leaves memory with its last request. A version that
-    cannot be loaded shows in the model's status with the error, while the old one serves on; it is
-    tried again once its files change.
+    It serves the newest version of each model. A version that appears in the folder is loaded and
+    takes over; the old one leaves memory after its last request. If a version cannot be loaded, the
+    model's status shows the error, and the old version is served on; the server tries again once
+    the files change.
 
-    Nobody is asked for a password and nothing is encrypted, which is why a server can be reached
-    from this machine only, unless `host` says otherwise. Requests for another host are refused, so
-    that no web page gets in by a name of its own. Over gRPC, clients may have the models served by
-    other names, versions and labels (`HandleReloadConfigRequest`), but from no other folders.
+    There is no authentication and no encryption, so by default only this machine can reach the
+    server; see `host`. Requests for another host name are refused, so that a web page cannot reach
+    the server by DNS rebinding. Over gRPC, clients may change the names, versions and labels of the
+    served models (`HandleReloadConfigRequest`), but cannot add folders.
 
     Args:
-        folders: path of a folder of numbered versions, such as `task.export` writes; or a list of
-            such paths; or a dict of them by name. A model without a name is called like its folder.
+        folders: path of a folder of numbered versions, as `task.export` writes it; or a list of
+            such paths; or a dict of name → path. The default name is that of the folder.
         host: str, the address to listen on.
         rest_port, grpc_port: int. 0 takes a free one.
         poll_seconds: float, how often to look for new versions.
-        allowed_hosts: list of str, further names that the `Host` header of a REST request may have,
-            such as the one that a proxy passes on; `*` in them stands for any characters. Allowed
-            anyway are `host` and this machine's names for itself, and with a `host` that stands for
-            all addresses any address and the machine's name.
-        max_request_bytes: int, the largest body of a REST request, also once it is unzipped, and
-            the largest message over gRPC. More is answered by 413 or `RESOURCE_EXHAUSTED`.
-        max_connections: int, over REST, and as many over gRPC. REST closes the one that has been
-            idle for the longest to take a new one, and answers 503 if none is; gRPC takes no new
-            one, but closes after 5 seconds those that say nothing. None is a quarter of the files
-            that the process may have open, and 1,000 at most.
-        request_timeout: float, seconds in which a client has to send the whole of a request, and
-            to take its answer. A connection without a request is closed after them.
-        max_total_bytes: int, how many bytes the bodies of all requests may have together while they
-            are answered, unzipped; the first 64 KiB of each do not count. A request for which none
-            are left is answered by 429, or `RESOURCE_EXHAUSTED`. None is twice `max_request_bytes`.
-        max_rows: int, the most rows of a request. An input with several strings a row, such as
-            choices or words, may have 16 times as many strings in all. More is answered by 400, or
-            `INVALID_ARGUMENT`.
+        allowed_hosts: list of str, further names to accept in the `Host` header of REST requests,
+            such as the one that a proxy passes on; `*` in them matches any characters. `host` and
+            this machine's names for itself are always accepted; if `host` means all addresses, so
+            are all addresses and the machine's name.
+        max_request_bytes: int, the largest body of a REST request, both as sent and unzipped, and
+            the largest gRPC message. Larger ones are answered with 413 or `RESOURCE_EXHAUSTED`.
+        max_connections: int, for REST and for gRPC each. Above it, REST closes the connection that
+            has been idle for the longest, and answers 503 if none is idle; gRPC accepts no new
+            connections, but closes those without a handshake after 5 seconds. None is a quarter of
+            the files that the process may open, at most 1,000.
+        request_timeout: float, seconds that a client has to send a whole request, and to read the
+            answer. Idle connections are closed after the same time.
+        max_total_bytes: int, the most bytes of all request bodies together, unzipped, while they
+            are answered; the first 64 KiB of each do not count. A request that exceeds it is
+            answered with 429, or `RESOURCE_EXHAUSTED`. None is twice `max_request_bytes`.
+        max_rows: int, the maximum number of rows in a request. An input with several strings a row,
+            such as choices or words, may have 16 times as many strings. Larger requests are
+            answered with 400, or `INVALID_ARGUMENT`.
 
     Raises:
-        FileNotFoundError: if a folder does not exist, or no version is in it. TensorFlow Serving
-            would wait for one to appear.
+        FileNotFoundError: if a folder does not exist, or has no version. TensorFlow Serving would
+            wait for one to appear.
         NotADirectoryError: if a folder is a file.
-        ValueError: if a path is a version and not the folder of all, there is no folder, two models
-            have one name, a name cannot stand in URLs, a number is out of range, or `allowed_hosts`
-            is a single string.
+        ValueError: if a path is a version instead of the folder of all, `folders` is empty, two
+            models have the same name, a name cannot be part of a URL, a number is out of range, or
+            `allowed_hosts` is a single string.
 
     Example:
 
@@ -115,8 +115,8 @@ class Server:
                 raise ValueError(f"{name}={value}: pass a number above 0.")
         if max_total_bytes < max_request_bytes:
             raise ValueError(
-                f"max_total_bytes={max_total_bytes} is less than the {max_request_bytes} that one "
-                "request may have: pass as many at least."
+                f"max_total_bytes={max_total_bytes} is less than max_request_bytes="
+                f"{max_request_bytes}: pass at least as many."
             )
         self._host = host
         self._ports = {"rest_port": rest_port, "grpc_port": grpc_port}
@@ -135,17 +135,17 @@ class Server:
 
     @property
     def rest_url(self):
-        """Where REST answers, such as "http://127.0.0.1:8501"."""
+        """The URL of REST, such as "http://127.0.0.1:8501"."""
         return f"http://{self._address('rest_port')}"
 
     @property
     def grpc_address(self):
-        """Where gRPC answers, such as "127.0.0.1:8500"."""
+        """The address of gRPC, such as "127.0.0.1:8500"."""
         return self._address("grpc_port")
 
     @property
     def model_names(self):
-        """Names of the models that are served."""
+        """Names of the served models."""
         return self._models.names or [config.name for config in self._configs]
 
     def _address(self, port):
@@ -153,14 +153,14 @@ class Server:
         return f"{host}:{self._ports[port]}"
 
     def start(self):
-        """Load the models and begin to answer; return this server once both ports do.
+        """Load the models and start to answer; return the server itself.
 
         Raises:
             OSError: if a port is taken.
-            RuntimeError: if a model cannot be loaded, or the server runs already.
+            RuntimeError: if a model cannot be loaded, or the server is already running.
         """
         if self._is_running:
-            raise RuntimeError(f"This server runs already, at {self.rest_url}.")
+            raise RuntimeError(f"This server is already running, at {self.rest_url}.")
         with contextlib.ExitStack() as undo:  # ports first, since loading may take long
             rest_socket = self._bind_rest()
             undo.callback(rest_socket.close)
@@ -198,11 +198,11 @@ class Server:
         return self
 
     def stop(self):
-        """Stop answering. Running requests get a few seconds to finish.
+        """Stop answering. Running requests have a few seconds to finish.
 
         Returns:
-            bool, whether they did. A client whose request did not is told that the server ends
-            (503, `CANCELLED`), but TensorFlow computes on, in a thread that cannot be ended.
+            bool, whether all of them finished. The others are answered with 503 or `CANCELLED`, but
+            TensorFlow computes on, in a thread that cannot be stopped.
         """
         if not self._is_running:
             return True
@@ -232,7 +232,8 @@ class Server:
 
     def _bind_rest(self):
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        # Only of a socket that says TCP does asyncio send what is small at once, not 40 ms later.
+        # asyncio sets TCP_NODELAY only if the socket names TCP as its protocol; without it, small
+        # answers wait 40 ms.
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -252,7 +253,7 @@ class Server:
                 ("grpc.max_allowed_incoming_connections", self._max_connections),
                 ("grpc.max_connection_idle_ms", int(1000 * self._request_timeout)),
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE),
-                ("grpc.so_reuseport", 0),  # else two servers would share one port
+                ("grpc.so_reuseport", 0),  # otherwise two servers could share one port
             ],
         )
         folders = [config.folder for config in self._configs]
@@ -266,8 +267,8 @@ class Server:
 
     def _bind_error(self, port, error):
         return OSError(
-            f"host={self._host!r}, {port}={self._ports[port]}: cannot listen there. Is the port "
-            f"taken? Pass another one, or 0 for any that is free. ({error})"
+            f"host={self._host!r}, {port}={self._ports[port]}: cannot listen there ({error}). If "
+            "the port is taken, pass another one, or 0 for any free port."
         )
 
     def _poll(self):

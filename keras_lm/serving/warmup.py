@@ -1,4 +1,4 @@
-"""Warm-up: a version's own requests, which it answers before it becomes available."""
+"""Warm-up: requests stored with a version, which it answers before it becomes available."""
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
@@ -22,8 +22,8 @@ ANSWERS = {
 def warm_up(saved_model, folder):
     """Answer the requests in a version's warm-up file, if it has one.
 
-    A `ServingError` for the file or one of its requests means that the version is not served, as in
-    TF Serving.
+    As in TF Serving, an error in the file or in an answer, a `ServingError`, means that the version
+    is not served.
     """
     path = folder / FILE
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Streams of text from an exported language model, whose signatures are run token by token."""
+"""Streams of text from an exported language model, whose signatures run token by token."""
 
 import json
 
@@ -16,7 +16,7 @@ NAMES = ("prompt", "stop", *OPTIONS)
 
 
 class Writer:
-    """Writes continuations piece by piece, as `generate` of the same SavedModel does at once.
+    """Writes the text that the SavedModel's `generate` would return, piece by piece.
 
     Args:
         signatures: dict of the loaded signatures.
@@ -38,12 +38,12 @@ class Writer:
         self._stream = Stream(self)
 
     def events(self, request):
-        """Check a request, a dict with some of `NAMES`, and yield dicts.
+        """Check a request, a dict with keys from `NAMES`, and yield its events.
 
-        They are `{"text": piece}`, and the last is `{"done": True}` with the numbers of tokens.
+        They are dicts `{"text": piece}`; the last is `{"done": True}` with the numbers of tokens.
 
         Raises:
-            ServingError: if the request is wrong.
+            ServingError: if the request is invalid.
         """
         try:
             inputs = self._read(request)
@@ -61,7 +61,7 @@ class Writer:
     def _read(self, request):
         request = dict(request)
         if unknown := request.keys() - set(NAMES):
-            raise ValueError(f"{sorted(unknown)}: unknown. Known are {list(NAMES)}.")
+            raise ValueError(f"{sorted(unknown)} are unknown: use {list(NAMES)}.")
         prompt = request.pop("prompt", None)
         if not isinstance(prompt, str):
             raise ValueError(f"prompt={prompt!r}: pass one string.")
@@ -73,9 +73,9 @@ class Writer:
         arguments.check_search(*search, 1, 1.0, 1)
         for name, value in options.items():
             if isinstance(value, list):
-                raise ValueError(f"{name}={value!r}: there is one prompt, so pass one number.")
+                raise ValueError(f"{name}={value!r}: pass one number, as there is one prompt.")
         if (number := options["max_new_tokens"]) > self._limits.most_served:
-            raise ValueError(f"max_new_tokens={number}: pass {self._limits.most_served} at most.")
+            raise ValueError(f"max_new_tokens={number}: pass at most {self._limits.most_served}.")
         strings, ids = arguments.split_stop(stop, self._vocabulary_size)
         return {
             "prompt": np.array([prompt.encode("utf-8", "surrogateescape")], object),
@@ -102,7 +102,7 @@ class Writer:
         ]
 
     def initial_state(self, rows, length):
-        """Return the state before any token; sizes that are not fixed are those of slots."""
+        """Return the state before the first token; unknown sizes become `length`, the slots."""
 
         def start(array, dims):
             sizes = [rows, *(length if dim.size == -1 else dim.size for dim in dims[1:])]
@@ -125,7 +125,7 @@ def _unless_default(request, name):
 
 
 def read_limits(folder, signature_defs):
-    """Return the `Limits` of a version, or None if it continues no prompts or is older."""
+    """Return the `Limits` of a version, or None if it cannot continue prompts or is too old."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -133,5 +133,5 @@ def read_limits(folder, signature_defs):
         limits = decoding.Limits(**json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:
         raise invalid(f"Cannot read {path}: {error}") from error
-    # Encoder-decoders were once exported with the file.
+    # Older exports of encoder-decoders have this file, too.
     return limits if "prompt" in signature_defs["serving_default"].inputs else None

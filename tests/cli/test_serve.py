@@ -170,7 +170,7 @@ def test_mistakes_end_early_and_in_one_line(model, tmp_path):
     for arguments, words in {
         (): "Missing argument 'DIR...'",
         (tmp_path / "nowhere",): "There is no folder",
-        (tmp_path,): "holds no version of a model",
+        (tmp_path,): "has no version of a model",
         (model / "1",): "is one version of a model",
         (model, "--name", "a:b"): "'a:b' cannot be a model's name",
         (model, "--max-connections", 0): "0 is not in the range",

@@ -140,7 +140,7 @@ def test_all_bodies_together(strict, rest_of, grpc_of, monkeypatch):
     time.sleep(0.3)
     response = rest.post(**long)
     assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
-    assert "may have 20000 bytes together" in response.json()["error"]
+    assert "together may have 20000 bytes" in response.json()["error"]
     zipped = gzip.compress(json.dumps(long).encode())
     headers = {"Content-Encoding": "gzip"}
     assert requests.post(rest.url + ":predict", zipped, headers=headers).status_code == 429
@@ -166,7 +166,9 @@ def test_most_rows(strict, rest_of, grpc_of):
             if number == 3:
                 assert rest.post(**body).status_code == 200
             else:
-                assert "has 4 rows, and this server takes 3 (max_rows=3)" in rest.fails(400, **body)
+                assert "has 4 rows, but this server takes at most 3 (max_rows=3)" in rest.fails(
+                    400, **body
+                )
     assert "has 4 rows" in rest.fails(400, ":classify", examples=[{}] * 4)
     with pytest.raises(grpc.RpcError) as caught:
         stubs.prediction.Predict(request, timeout=20)
@@ -182,7 +184,7 @@ def test_most_rows(strict, rest_of, grpc_of):
 def test_most_strings_in_rows(saved_models):
     model = SavedModel(saved_models / "kinds" / "7", max_rows=3)
     model.check_rows(3, strings=48)
-    with pytest.raises(ServingError, match="has 49 strings, and this server takes 48"):
+    with pytest.raises(ServingError, match="has 49 strings, but this server takes at most 48"):
         model.check_rows(1, strings=49)
 
 
@@ -193,7 +195,7 @@ def test_one_long_text_does_not_widen_many_rows(saved_models):
         if rows < 128:
             assert model.run("text", {"text": texts})["length"].sum() == 2**21
         else:
-            with pytest.raises(ServingError, match="129 rows, and a string of 2097152 bytes"):
+            with pytest.raises(ServingError, match="129 rows, and one string of 2097152 bytes"):
                 model.run("text", {"text": texts})
 
 

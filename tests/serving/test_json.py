@@ -106,5 +106,5 @@ def test_rows_need_one_batch():
 def test_many_small_objects_are_not_read():
     few = b'{"a": [' + b"{}," * 10 + b"{}]}"
     assert json_requests.parse(few) == {"a": [{}] * 11}
-    with pytest.raises(ServingError, match="2097154 objects and arrays, more than the 2097152"):
+    with pytest.raises(ServingError, match=r"2097154 objects and arrays, .* at most 2097152"):
         json_requests.parse(b'{"a": [' + b"{}," * (2**21 - 1) + b"{}]}")

@@ -217,7 +217,7 @@ def test_a_port_that_is_taken(fakes, model, start):
             start(Plan({"critic": model}, rest_port=port))
         with pytest.raises(LaunchError, match=f"--grpc-port {port} .*0 for a free one"):
             start(Plan({"critic": model}, grpc_port=port))
-    with pytest.raises(LaunchError, match="are both 5: choose two"):
+    with pytest.raises(LaunchError, match="are both 5: choose two different ports"):
         start(Plan({"critic": model}, rest_port=5, grpc_port=5))
     with pytest.raises(LaunchError, match=r"--rest-port 0 of no-such-host.invalid"):
         start(Plan({"critic": model}, host="no-such-host.invalid"))
@@ -231,7 +231,7 @@ def test_folders_and_names(model, tmp_path):
         find_models([tmp_path / "nowhere"])
     with pytest.raises(LaunchError, match=f"is one version of a model: pass .*, {plain}"):
         find_models([plain / "1"])
-    with pytest.raises(LaunchError, match="holds no version of a model: a version is"):
+    with pytest.raises(LaunchError, match="has no version of a model: a version is"):
         find_models([tmp_path])
     (tmp_path / "m.tflite").write_bytes(b"TFL3")
     with pytest.raises(LaunchError, match=r"m\.tflite is a file.*task\.export.*keras-lm predict"):

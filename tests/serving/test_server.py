@@ -34,7 +34,7 @@ def test_names_of_folders(saved_models, monkeypatch):
 def test_folders_that_cannot_be_served(saved_models, tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         Server(tmp_path / "nothing")
-    with pytest.raises(FileNotFoundError, match="no version in it"):
+    with pytest.raises(FileNotFoundError, match="has no versions"):
         Server(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="is a file"):
@@ -44,7 +44,7 @@ def test_folders_that_cannot_be_served(saved_models, tmp_path):
     with pytest.raises(ValueError, match="both be called 'kinds'"):
         Server([saved_models / "kinds", saved_models / "kinds"])
     for name in ("a/b", "a:b", "a\n", ""):
-        with pytest.raises(ValueError, match="cannot be a model's name: it has no / and no :"):
+        with pytest.raises(ValueError, match="cannot be a model's name: pass one without /, :"):
             Server({name: saved_models / "kinds"})
     with pytest.raises(ValueError, match="folders is empty"):
         Server([])
@@ -82,7 +82,7 @@ def test_start_stop_wait(saved_models):
     server = Server(saved_models / "numbers")
     server.stop()
     assert server.start() is server
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="is already running"):
         server.start()
     waiting = threading.Thread(target=server.wait)
     waiting.start()
