@@ -1,6 +1,6 @@
 """Corpora for language models: text files → documents → windows or rows of tokens → batches.
 
-And the files of published data sets, as `fit` takes them.
+It also reads the files of published data sets, in the form that `fit` takes.
 """
 
 from keras_lm.data.augmentation import augment_texts

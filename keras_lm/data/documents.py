@@ -10,25 +10,26 @@ from keras_lm.files import TooLong, find_files, lines, whole
 
 UNITS = ("line", "block", "file")
 DOCUMENTS_AT_ONCE = 64  # tokenized together
-LARGEST_DOCUMENT = 2**28  # bytes, of several lines
+LARGEST_DOCUMENT = 2**28  # bytes, if it has several lines
 READ_AT_ONCE = 2**20  # bytes
-# The end of a sentence, with quotes and brackets that it closes, and what opens the next.
+# The end of a sentence with its closing quotes and brackets, and the opening ones of the next.
 SENTENCE_BORDER = r"""([.!?…]["'”’)\]]*)\s+(["'“‘(\[]*\p{Lu})"""
 
 
 def read_documents(files, document="line"):
-    """Return a `tf.data.Dataset` of the documents of text files, in their order.
+    """Return a `tf.data.Dataset` of the documents in text files, in order.
 
     Args:
-        files: see `find_files`. What ends in `.gz` is decompressed.
-        document: `"line"` (blank lines are skipped), `"block"` (the lines between blank lines, such
-            as a sentence a line, BERT's format) or `"file"`. One must fit into memory; blocks, and
-            what comes out of `.gz`, have 256 MiB at most, their lines 64 MiB.
+        files: see `find_files`. Files that end in `.gz` are decompressed.
+        document: what a document is: `"line"` (blank lines are skipped), `"block"` (the lines
+            between blank lines, as in BERT's format with one sentence per line) or `"file"`. Each
+            must fit into memory. Blocks and decompressed files may have up to 256 MiB, and their
+            lines up to 64 MiB.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if `document` is none of these. While it is read, a document or a line that is
-            longer ends in an error of TensorFlow, which names the file and the line.
+        ValueError: if `document` is none of these. Documents and lines that are too long raise an
+            error of TensorFlow during iteration, which names the file and the line.
 
     Example:
 
@@ -37,7 +38,7 @@ def read_documents(files, document="line"):
     if document not in UNITS:
         raise ValueError(f"document={document!r}: use one of {UNITS}.")
     paths = find_files(files)
-    # TensorFlow's own readers know no limit, and a small packed file may hold any size.
+    # TensorFlow's own readers have no limit, and a small .gz can decompress to any size.
     if document == "block" or any(path.endswith(".gz") for path in paths):
         return tf.data.Dataset.from_generator(
             lambda: _batches(paths, document), output_signature=tf.TensorSpec([None], tf.string)
@@ -48,14 +49,14 @@ def read_documents(files, document="line"):
 
 
 def split_sentences(documents):
-    """Return documents with a sentence a line, split by a rule: a `tf.data.Dataset` of strings.
+    """Split documents into one sentence per line, by a rule; return a `tf.data.Dataset` of strings.
 
     A sentence ends after `.`, `!`, `?` or `…` (and closing quotes or brackets) if white space and a
-    capital letter follow (perhaps after opening quotes or brackets). Lines stay apart.
+    capital letter (perhaps after opening quotes or brackets) follow. It also ends with its line.
 
-    The rule also splits after abbreviations ("Dr. Smith"), and not before a number or a name in
-    lower case, nor in scripts without capitals. That is good enough for pretraining; elsewhere let
-    a sentence splitter write a sentence a line.
+    The rule wrongly splits after abbreviations ("Dr. Smith"), and misses ends before numbers and
+    lower-case names, and in scripts without capital letters. That is good enough for pretraining;
+    for other uses, run a sentence splitter that writes one sentence per line.
 
     Args:
         documents: `tf.data.Dataset` of strings, alone or in batches (B,), or a list of strings.
@@ -76,10 +77,13 @@ def split_sentences(documents):
 
 
 def document_batches(documents):
-    """Return documents, see `split_sentences`, as a dataset of strings in batches (B,).
+    """Return documents as a dataset of strings in batches (B,).
+
+    Args:
+        documents: see `split_sentences`.
 
     Raises:
-        ValueError: if they are something else.
+        ValueError: if they have another form.
     """
     if not isinstance(documents, tf.data.Dataset):
         if isinstance(documents, (str, bytes)) or not all(
@@ -107,7 +111,7 @@ def _whole(path):
 
 
 def _batches(paths, document):
-    """Yield documents in arrays (B,), so many that their number costs no time."""
+    """Yield documents in arrays (B,), large enough that the overhead of each does not matter."""
     found, size = [], 0
     for text in itertools.chain.from_iterable(_documents(path, document) for path in paths):
         found.append(text)
@@ -125,7 +129,7 @@ def _documents(path, document):
         if document == "file":
             yield whole(file, path, LARGEST_DOCUMENT)
         elif document == "line":
-            # As TensorFlow reads lines: no carriage return is left.
+            # Carriage returns are removed, as by TensorFlow's reader of lines.
             found = (line.rstrip(b"\n").replace(b"\r", b"") for line in lines(file, path))
             yield from (line for line in found if line.strip())
         else:
@@ -140,8 +144,8 @@ def _blocks(lines, path):
             size += len(line)
             if size > LARGEST_DOCUMENT:
                 raise TooLong(
-                    f"{path}, line {number}: the block is longer than {LARGEST_DOCUMENT} bytes. "
-                    "Put blank lines between documents."
+                    f"{path}, line {number}: the block is longer than {LARGEST_DOCUMENT} bytes: "
+                    "put blank lines between documents."
                 )
         elif block:
             yield b"".join(block).rstrip(b"\r\n")

@@ -1,10 +1,10 @@
-"""Several text-to-text tasks in one training: their sources as T5 reads them, and mixtures."""
+"""Training on several text-to-text tasks: sources in T5's formats, and mixtures of tasks."""
 
 import numpy as np
 import tensorflow as tf
 
-# What T5 was trained on, without the tasks that need more than a format, such as WSC: appendix D of
-# https://arxiv.org/abs/1910.10683.
+# The tasks that T5 was trained on, but for those that need more than a format, such as WSC:
+# https://arxiv.org/abs/1910.10683, appendix D.
 TEXT_TO_TEXT = {
     "translate_en_de": "translate English to German: {text}",
     "translate_en_fr": "translate English to French: {text}",
@@ -24,18 +24,17 @@ TEXT_TO_TEXT = {
 
 
 def text_to_text(name, **columns):
-    """Return the sources of a task as published T5 models know them, a list of str.
+    """Return the sources of a task in the format of published T5 models, a list of str.
 
-    Targets are texts, too: names of classes such as `"entailment"`, for stsb numbers such as
-    `"3.8"`.
+    Targets are texts, too: class names such as `"entailment"`, or for stsb numbers such as `"3.8"`.
 
     Args:
         name: str, one of `TEXT_TO_TEXT`, or a format of your own, such as `"correct: {text}"`.
-        **columns: lists of str by the names in the format.
+        **columns: lists of str; the keys are the names in the format.
 
     Raises:
-        ValueError: if the task is unknown, or columns are missing, too many or of different
-            lengths.
+        ValueError: if the task is unknown, a column is missing or unknown, or columns differ in
+            length.
 
     Example:
 
@@ -47,30 +46,35 @@ def text_to_text(name, **columns):
     form = TEXT_TO_TEXT.get(name, name)
     if "{" not in form:
         raise ValueError(
-            f"name={name!r} is no task: pass one of {', '.join(TEXT_TO_TEXT)}, or a format such as "
-            "'correct: {text}'."
+            f"name={name!r}: pass one of {', '.join(TEXT_TO_TEXT)}, or a format such as 'correct: "
+            "{text}'."
         )
     try:
         rows = zip(*columns.values(), strict=True)
         made = [form.format(**dict(zip(columns, row, strict=True))) for row in rows]
         unused = [column for column in columns if f"{{{column}}}" not in form]
     except (KeyError, IndexError, ValueError) as error:
-        raise ValueError(f"{form!r} has columns of equal lengths by its names: {error}.") from error
+        raise ValueError(
+            f"{form!r} does not fit the columns {sorted(columns)}: {error}. Pass a list for each "
+            "name in the format, all of the same length."
+        ) from error
     if unused or not columns:
-        raise ValueError(f"{form!r} takes other columns than {sorted(columns)}.")
+        raise ValueError(
+            f"{form!r} does not use all of the columns {sorted(columns)}: leave the others out."
+        )
     return made
 
 
 def mixing_rates(sizes, limit=None, temperature=1.0):
     """Return the share of each task in a mixture, float64 that sum to 1.
 
-    A task counts by its number of examples, but not beyond `limit`, to the power of
-    1 / `temperature`: 1 keeps the proportions, and a high one makes all tasks equal.
+    The share is proportional to the number of examples, at most `limit`, to the power of
+    1 / `temperature`. A temperature of 1 keeps the proportions; a high one makes all tasks equal.
 
     Args:
-        sizes: list of int, the examples of each task.
-        limit: int or None. T5's is 2 ** 19 for all tasks, and with a temperature 2 ** 21.
-        temperature: float, 1 or more; mT5 takes 1 / 0.3 over languages, BERT 1 / 0.7.
+        sizes: list of int, the number of examples of each task.
+        limit: int or None. T5 uses 2 ** 19, and with a temperature 2 ** 21.
+        temperature: float, 1 or more; mT5 uses 1 / 0.3 over languages, BERT 1 / 0.7.
 
     Raises:
         ValueError: if a number is out of range.
@@ -82,26 +86,26 @@ def mixing_rates(sizes, limit=None, temperature=1.0):
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}: pass 1 or more, or None.")
     if temperature < 1:
-        raise ValueError(f"temperature={temperature}: pass 1, for the proportions, or more.")
+        raise ValueError(f"temperature={temperature}: pass 1 (proportional shares) or more.")
     counted = np.minimum(sizes, np.inf if limit is None else limit) ** (1 / temperature)
     return counted / counted.sum()
 
 
 def mix_tasks(tasks, limit=None, temperature=1.0, seed=0):
-    """Return an endless `tf.data.Dataset` of `(source, target)` of several tasks, by chance.
+    """Return an endless `tf.data.Dataset` of `(source, target)`, sampled from several tasks.
 
-    The examples of a task come in a new order each time that they begin again. The same seed gives
-    the same examples.
+    The examples of a task are shuffled anew each time that they repeat. The same seed returns the
+    same examples.
 
     Args:
-        tasks: dict of a name → `(sources, targets)`, lists of str; or `tf.data.Dataset` of such
-            pairs whose number is known, in an order that a task keeps.
+        tasks: dict of name → `(sources, targets)`, lists of str; or → `tf.data.Dataset` of such
+            pairs, with a known length. A dataset is not shuffled.
         limit, temperature: see `mixing_rates`.
         seed: int.
 
     Raises:
-        ValueError: if the numbers of sources and targets of a task differ, or that of a dataset is
-            unknown.
+        ValueError: if a task has different numbers of sources and targets, or a dataset of unknown
+            length.
 
     Example:
 
@@ -122,7 +126,7 @@ def mix_tasks(tasks, limit=None, temperature=1.0, seed=0):
             if len(sources) != len(targets):
                 raise ValueError(
                     f"tasks[{name!r}] has {len(sources)} sources and {len(targets)} targets: pass "
-                    "one target for each."
+                    "one target for each source."
                 )
             size = len(sources)
             dataset = tf.data.Dataset.from_tensor_slices((sources, targets))

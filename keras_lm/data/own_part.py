@@ -1,4 +1,4 @@
-"""Which datasets hold examples of one worker, and which are the same on all of them."""
+"""Marks datasets that hold one worker's part of the examples, not the same on all workers."""
 
 import tensorflow as tf
 
@@ -6,12 +6,12 @@ OFF = tf.data.experimental.AutoShardPolicy.OFF
 
 
 def own(dataset):
-    """Return a dataset marked as this worker's own part, as `tf.distribute` has it: not divided."""
+    """Mark a dataset as this worker's own part, which `tf.distribute` must not shard; return it."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = OFF
     return dataset.with_options(options)
 
 
 def is_own(dataset):
-    """Whether a dataset, or what it was made from, is marked as this worker's own part."""
+    """Whether a dataset, or one that it was made from, is marked as this worker's own part."""
     return dataset.options().experimental_distribute.auto_shard_policy == OFF

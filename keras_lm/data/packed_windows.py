@@ -10,12 +10,12 @@ SHUFFLED_TOGETHER = 65_536  # windows; more are shuffled in blocks of this size
 
 
 def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
-    """Return a `tf.data.Dataset` of windows of (S + 1,) int32 tokens, in the order of the corpus.
+    """Return a `tf.data.Dataset` of windows of tokens, (S + 1,) int32, in the order of the corpus.
 
-    Documents follow each other, each with an `"eos"` token after it, and one before the first. Of a
-    window, S tokens are read, and each one's next token is predicted. Its last token is also the
-    first of the next window, so that each token is predicted once. There is no padding, and
-    documents may begin anywhere in a window.
+    Documents are concatenated, with an `"eos"` token after each and before the first. A model reads
+    the first S tokens of a window and predicts the last S. The last token of a window is also the
+    first of the next, so that each token is predicted once. There is no padding, and documents may
+    begin anywhere in a window.
 
     Args:
         documents: `tf.data.Dataset` of strings, alone or in batches (B,), or a list of strings.
@@ -31,8 +31,8 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
         documents = keras_lm.data.read_documents("corpus/*.txt")
         windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=128)
 
-    Source: GPT-2's training data; GPT-3, arXiv:2005.14165, appendix B (documents are packed,
-    separated by a token, without a mask).
+    Source: GPT-2's training data; GPT-3, arXiv:2005.14165, appendix B (packed documents, separated
+    by a token, without a mask between them).
     """
     if sequence_length < 1:
         raise ValueError(f"sequence_length={sequence_length}: pass 1 or more.")
@@ -52,16 +52,16 @@ def token_windows(documents, tokenizer, sequence_length, drop_remainder=True):
 
 
 def window_batches(windows, batch_size, drop_remainder=False):
-    """Return a `tf.data.Dataset` of batches as `fit` and `evaluate` of pretraining tasks take.
+    """Return a `tf.data.Dataset` of batches for `fit` and `evaluate` of pretraining tasks.
 
-    Of windows, they are `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels of
-    padding are `keras_lm.objectives.IGNORED`. Of rows, they are `(inputs,)`, or `(inputs, labels)`
-    with dicts of both if rows have columns that end in `_labels`.
+    For windows, a batch is `({"token_ids", "padding_mask"}, labels)`, (B, S) int32 each; labels of
+    padding are `keras_lm.objectives.IGNORED`. For rows, it is `(inputs,)`; if columns end in
+    `_labels`, it is `(inputs, labels)`, two dicts.
 
     Args:
-        windows: `tf.data.Dataset` of (S + 1,) int32, of which the last may be shorter and is
-            padded, or of rows; see `token_windows` and `pretraining_rows`.
-        batch_size, drop_remainder: as `tf.data.Dataset.batch` takes them.
+        windows: `tf.data.Dataset` of windows, (S + 1,) int32, or of rows; see `token_windows` and
+            `pretraining_rows`. The last window may be shorter, and is padded.
+        batch_size, drop_remainder: as in `tf.data.Dataset.batch`.
     """
     if isinstance(windows.element_spec, dict):
         batches = windows.batch(batch_size, drop_remainder=drop_remainder).map(_split_labels)
@@ -82,15 +82,15 @@ def window_batches(windows, batch_size, drop_remainder=False):
 
 
 def epoch_batches(windows, batch_size, seed=0, epoch=0):
-    """Return the batches of one epoch as `window_batches` does, with the windows shuffled.
+    """Return the batches of one epoch, as `window_batches` does, with the windows shuffled.
 
-    The order depends on `seed` and `epoch` alone, so that an interrupted run continues with the
-    very next batch: `epoch_batches(..., seed, epoch).skip(batches_done)`. Up to 65,536 windows or
-    rows are shuffled as a whole, in memory, more in blocks of this size. What does not fill a batch
-    is dropped, different windows in each epoch.
+    The order depends on `seed` and `epoch` only, so an interrupted run can continue with the next
+    batch: `epoch_batches(..., seed, epoch).skip(batches_done)`. Up to 65,536 windows or rows are
+    shuffled together, in memory; more are shuffled in blocks of this size. An incomplete last batch
+    is dropped; it has other windows in each epoch.
 
     Args:
-        windows: finite, deterministic `tf.data.Dataset` of windows or rows, see `window_batches`.
+        windows: finite, deterministic `tf.data.Dataset` of windows or rows; see `window_batches`.
         batch_size, seed, epoch: int. Epochs count from 0.
 
     Raises:
@@ -117,7 +117,7 @@ def epoch_batches(windows, batch_size, seed=0, epoch=0):
 
 
 def label_columns(windows):
-    """Return the names of the columns of rows that are labels; none for windows."""
+    """Return the names of the columns of rows that are labels; windows have none."""
     spec = windows.element_spec
     return [name for name in spec if name.endswith("_labels")] if isinstance(spec, dict) else []
 

@@ -24,39 +24,40 @@ def pretraining_rows(
     single_share=0.0,
     seed=0,
 ):
-    """Return a `tf.data.Dataset` of rows that encoders are pretrained on, the same each time.
+    """Return a deterministic `tf.data.Dataset` of rows for pretraining encoders.
 
-    A row is a dict of int32: `token_ids`, `segment_ids` and `padding_mask`, (S,) each, and for next
-    sentence `next_sentence_labels`, a scalar. Nothing is masked: objectives do that in each step.
+    A row is a dict of int32: `token_ids`, `segment_ids` and `padding_mask`, (S,) each, and for
+    `"next_sentence"` a scalar, `next_sentence_labels`. Nothing is masked: objectives do that in
+    each step.
 
     The forms:
 
     - `"single"`: a stretch of one document, cut anywhere; the last one of a document is shorter.
     - `"doc_sentences"`: as many whole sentences of one document as fit.
-    - `"full_sentences"`: the same, but a row goes on with the next document, after one more
-      separator: hardly any padding, however short documents are.
-    - `"segment_pairs"`: as many sentences of one document as fit, in two segments, the border at a
-      random sentence; for `SentenceOrder`, which swaps half of them. What is left of a document as
-      a single sentence becomes a row of one segment.
+    - `"full_sentences"`: the same, but a row continues with the next document, after an additional
+      separator, so there is hardly any padding even if documents are short.
+    - `"segment_pairs"`: as many sentences of one document as fit, divided into two segments at a
+      random sentence; for `SentenceOrder`, which swaps half of them. If a single sentence is left
+      of a document, it becomes a row of one segment.
     - `"next_sentence"`: the same, but half of the second segments come from another document
-      (label 1, else 0), as do those of rows for which only one sentence of a document is left.
+      (label 1, else 0), as does the second segment if a single sentence is left of a document.
 
-    No token stands in two rows, and none is dropped, but for next sentence what is left of the last
-    document when all others are used up. Sentences are lines; those after a document's first are
-    tokenized with a space before them, as in running text. A sentence longer than a row, in pairs
-    than half a row, is cut. One document is in memory, for next sentence 256.
+    Every token is in exactly one row, except that `"next_sentence"` drops the rest of the last
+    document once all others are used up. Sentences are lines; those after a document's first are
+    tokenized with a space before them, as in running text. Sentences longer than a row, or than
+    half a row in pairs, are cut. One document is kept in memory, 256 for `"next_sentence"`.
 
     Args:
         documents: `tf.data.Dataset` of strings, alone or in batches (B,), or a list of strings,
-            with a sentence a line; see `read_documents` and `split_sentences`.
+            with one sentence per line; see `read_documents` and `split_sentences`.
         tokenizer: `keras_lm.tokenizers.Tokenizer`.
         template: `keras_lm.packers.Template`, such as `BertBackbone.TEMPLATE`.
-        sequence_length: int, S, special tokens included.
+        sequence_length: int, S, including special tokens.
         form: str, see above.
-        short_share: share of rows that aim at a random shorter length; BERT's is 0.1, ELECTRA's
-            0.05.
-        single_share: share of segment pairs that become one segment; ELECTRA's is 0.1.
-        seed: int. Other seeds draw other borders and pairs.
+        short_share: float, share of rows with a random shorter length as their target; 0.1 in BERT,
+            0.05 in ELECTRA.
+        single_share: float, share of segment pairs that become one segment; 0.1 in ELECTRA.
+        seed: int. Seeds the random lengths, segment borders and pairs.
 
     Raises:
         ValueError: if an argument is not as above.
@@ -80,9 +81,12 @@ def pretraining_rows(
         raise ValueError(f"form={form!r}: use one of {tuple(FORMS)}.")
     for name, share in (("short_share", short_share), ("single_share", single_share)):
         if not 0 <= share <= 1:
-            raise ValueError(f"{name}={share} is not in [0, 1].")
+            raise ValueError(f"{name}={share}: pass a number from 0 to 1.")
     if single_share and form != "segment_pairs":
-        raise ValueError(f"single_share={single_share} is for form='segment_pairs', not {form!r}.")
+        raise ValueError(
+            f"single_share={single_share} needs form='segment_pairs', but form={form!r}: leave it "
+            "out."
+        )
     packer = Packer(template, tokenizer, sequence_length, padding="fixed")
     is_pair = form in ("segment_pairs", "next_sentence")
     room = sequence_length - packer.number_of_special_tokens("pair" if is_pair else "single")
@@ -93,7 +97,7 @@ def pretraining_rows(
         )
     separator = _separator(template, tokenizer) if form == "full_sentences" else None
 
-    # Plain graph code: without AutoGraph it is quicker to trace.
+    # This is plain graph code, which traces faster without AutoGraph.
     @tf.autograph.experimental.do_not_convert
     def tokenize(texts):
         return _sentences(texts, tokenizer)
@@ -120,7 +124,7 @@ def pretraining_rows(
             rows["next_sentence_labels"] = labels
         return rows
 
-    # Rows together, as each step of a generator takes a thousandth of a second.
+    # Many rows at once, because each step of a generator takes a millisecond.
     batches = tf.data.Dataset.from_generator(
         segments, output_signature=tuple(tf.TensorSpec([None], tf.int32) for _ in range(5))
     )
@@ -138,7 +142,7 @@ def _sentences(texts, tokenizer):
     lines = lines.with_flat_values(tf.strings.strip(lines.flat_values))
     lines = tf.ragged.boolean_mask(lines, tf.not_equal(lines, ""))
     is_first = tf.equal(tf.ragged.range(lines.row_lengths()).flat_values, 0)
-    # Byte-level vocabularies have other tokens after a space.
+    # Byte-level vocabularies have other tokens for words after a space.
     ids = tokenizer(tf.where(is_first, "", " ") + lines.flat_values)
     return ids.flat_values, ids.row_splits, lines.row_splits
 
@@ -158,5 +162,8 @@ def _separator(template, tokenizer):
     pieces = [piece for piece, _ in template.ids("single", tokenizer)]
     after = pieces[pieces.index("$A") + 1 :]
     if not after:
-        raise ValueError(f"single={template.single!r} has no separator after $A: use another form.")
+        raise ValueError(
+            f"template: single={template.single!r} has no separator after $A, which "
+            "form='full_sentences' puts between documents: use another form."
+        )
     return after[0]

@@ -11,19 +11,19 @@ from collections import deque
 
 import numpy as np
 
-DOCUMENTS_OPEN = 256  # among which next sentence looks for second segments
+DOCUMENTS_OPEN = 256  # from which `next_sentence` draws second segments
 NOTHING = np.zeros(0, "int32")
 
 
 @dataclasses.dataclass
 class Layout:
-    """What a form needs to know of rows.
+    """What a form needs to know about rows.
 
     Args:
-        room: int. Tokens of a row beside its special tokens.
+        room: int. The number of tokens in a row without special tokens.
         short_share, single_share: see `pretraining_rows`.
         separator: int. Id of the token between documents in one row.
-        draw: `random.Random`, whose draws are the same in all versions of Python.
+        draw: `random.Random`, which draws the same numbers in all versions of Python.
     """
 
     room: int
@@ -33,7 +33,7 @@ class Layout:
     draw: random.Random
 
     def target(self):
-        """Return how many tokens a row aims at."""
+        """Return the target length of a row, in tokens."""
         is_short = self.draw.random() < self.short_share
         return self.draw.randint(2, self.room) if is_short else self.room
 
@@ -49,7 +49,7 @@ def single(documents, layout):
 
 
 def doc_sentences(documents, layout):
-    """Yield whole sentences, those of a document by themselves."""
+    """Yield whole sentences of one document each."""
     for document in documents:
         for row in _whole_sentences([document], layout):
             yield np.concatenate(row), NOTHING, 0
@@ -62,7 +62,7 @@ def full_sentences(documents, layout):
 
 
 def segment_pairs(documents, layout):
-    """Yield sentences of a document as two segments that follow each other."""
+    """Yield sentences of one document as two consecutive segments."""
     for document in documents:
         for row in _whole_sentences([_cut(document, layout)], layout):
             if len(row) == 1 or layout.draw.random() < layout.single_share:
@@ -73,7 +73,7 @@ def segment_pairs(documents, layout):
 
 
 def next_sentence(documents, layout):
-    """Yield two segments of one document, label 0, or of two, label 1."""
+    """Yield two segments of one document (label 0) or of two (label 1)."""
     waiting = (deque(_cut(document, layout)) for document in documents)
     opened = []
     while True:
@@ -81,7 +81,7 @@ def next_sentence(documents, layout):
         opened += itertools.islice(waiting, DOCUMENTS_OPEN - len(opened))
         if len(opened) < 2:
             return
-        # By what is left of each, so that they end at about the same time.
+        # Drawn by how much is left of each, so that all end at about the same time.
         weights = [len(document) for document in opened]
         (number,) = layout.draw.choices(range(len(opened)), weights)
         document = opened[number]
@@ -109,7 +109,7 @@ FORMS = {
 def _whole_sentences(documents, layout):
     """Yield rows, lists of as many whole sentences as fit, with a separator between documents.
 
-    A row holds one sentence at least. What is longer than a row is cut where rows end.
+    A row has at least one sentence. Sentences longer than a row are cut at its end.
     """
     row, size, target = [], 0, layout.target()
     for document in documents:
@@ -133,7 +133,7 @@ def _whole_sentences(documents, layout):
 
 
 def _take(sentences, target):
-    """Remove from a deque as many sentences as fit, one at least, and return them as a list."""
+    """Remove as many sentences as fit, at least one, from a deque; return them as a list."""
     taken = [sentences.popleft()]
     while sentences and _size(taken) + len(sentences[0]) <= target:
         taken.append(sentences.popleft())
@@ -141,7 +141,7 @@ def _take(sentences, target):
 
 
 def _cut(document, layout):
-    """Return sentences of which any two fit into a row: longer ones are cut."""
+    """Return sentences, the longer ones cut so that any two fit into a row."""
     longest = layout.room // 2
     return [
         sentence[start : start + longest]

@@ -1,11 +1,12 @@
 """Windows and rows of tokens on disk: tokenized once, read in every epoch and every run.
 
-A folder holds `tokens-00000-of-00004.tfrecord`, …, each record a `tf.train.Example`, and
-`tokens.json`, on how they were made. A window (format 1) has the feature `token_ids`, (S + 1,) for
-S tokens to predict; a row (format 2) has those that `columns` lists with their shapes. Of each
-shard the index has the number of windows or rows, the size, and the SHA-256 of the file.
+A folder has `tokens-00000-of-00004.tfrecord`, …, whose records are `tf.train.Example`s, and an
+index, `tokens.json`, which says how they were made. A window (format 1) has the feature
+`token_ids`, (S + 1,) for S tokens to predict; a row (format 2) has the features that `columns`
+lists with their shapes. For each shard, the index has the number of windows or rows, the size and
+the SHA-256.
 
-The writers are here and, for corpora of any size, in `keras_lm.pipelines`; the reader is here.
+`keras_lm.pipelines` also writes such folders, for corpora of any size.
 """
 
 import dataclasses
@@ -31,18 +32,18 @@ HASHED_AT_ONCE = 2**22  # bytes
 
 
 def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards=1):
-    """Tokenize documents, write their windows as TFRecord files, and return how many there are.
+    """Tokenize documents and write their windows as TFRecord files; return their number.
 
-    Windows go to the shards in turn, so that each shard is a fair sample of the corpus.
+    Windows are written to the shards in turn, so that each shard is a fair sample of the corpus.
 
     Args:
-        documents, tokenizer, sequence_length: as `token_windows` takes them.
-        folder: path, created when all is written. Existing shards are replaced.
+        documents, tokenizer, sequence_length: as in `token_windows`.
+        folder: path, created once everything is written. Existing shards are replaced.
         num_shards: int.
 
     Raises:
-        FileExistsError: if `folder` holds something else.
-        ValueError: if the documents do not fill `num_shards` windows, or an argument is out of
+        FileExistsError: if `folder` has other content.
+        ValueError: if the documents fill fewer than `num_shards` windows, or an argument is out of
             range.
 
     Example:
@@ -58,15 +59,15 @@ def write_token_shards(documents, tokenizer, sequence_length, folder, num_shards
 def write_row_shards(
     documents, tokenizer, template, sequence_length, folder, num_shards=1, **settings
 ):
-    """Write the rows of `pretraining_rows` as `write_token_shards` does windows.
+    """Write the rows of `pretraining_rows` as TFRecord files, like `write_token_shards`.
 
     Args:
-        documents, tokenizer, template, sequence_length, **settings: as `pretraining_rows` takes
-            them. `tokens.json` states the template and the settings.
-        folder, num_shards: as `write_token_shards` takes them.
+        documents, tokenizer, template, sequence_length, **settings: as in `pretraining_rows`.
+            `tokens.json` has the template and the settings.
+        folder, num_shards: as in `write_token_shards`.
 
     Raises:
-        FileExistsError, ValueError: as `write_token_shards` and `pretraining_rows` do.
+        FileExistsError, ValueError: as in `write_token_shards` and `pretraining_rows`.
 
     Example:
 
@@ -82,20 +83,20 @@ def write_row_shards(
 
 
 def read_token_index(folder):
-    """Return what a folder of shards says of itself, the dict in its `tokens.json`.
+    """Return the index of a folder of shards, the dict in its `tokens.json`.
 
     Args:
-        folder: path, also of a file system that `tf.io.gfile` knows, such as `gs://bucket/tokens`.
+        folder: path, or a URL that `tf.io.gfile` supports, such as `gs://bucket/tokens`.
 
     Raises:
-        FileNotFoundError: if it is no such folder.
-        ValueError: if a later version of keras_lm wrote it, or it is damaged.
+        FileNotFoundError: if the folder has no index.
+        ValueError: if the index was written by a later version of keras_lm, or is damaged.
     """
     path = _join(folder, INDEX)
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(
-            f"{folder} has no {INDEX}: it is not a folder that write_token_shards, "
-            "write_row_shards or keras-lm prepare wrote to the end."
+            f"{folder} has no {INDEX}: pass a folder that write_token_shards, write_row_shards or "
+            "keras-lm prepare has finished writing."
         )
     with tf.io.gfile.GFile(path) as file:
         content = file.read()
@@ -103,23 +104,23 @@ def read_token_index(folder):
         index = json.loads(content)
         version = index.get("format_version")
     except (AttributeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}. Copy the folder again, whole.") from error
+        raise ValueError(f"{path} is damaged: {error}. Copy the whole folder again.") from error
     if version not in FORMAT_VERSIONS:
         raise ValueError(
-            f"{path} has format_version={str(version)[:20]}, and this keras_lm reads "
-            f"{FORMAT_VERSIONS}: write the tokens anew."
+            f"{path} has format_version={str(version)[:20]}, but this version of keras_lm reads "
+            f"{FORMAT_VERSIONS}: write the tokens again."
         )
     _check_index(path, index)
     return index
 
 
 def _check_index(path, index):
-    """Raise a ValueError if an index does not say what is needed, or cannot be true."""
+    """Raise a ValueError if an index lacks a value, or has an impossible one."""
 
     def check(holds, name, value):
         if not holds:
             raise ValueError(
-                f"{path} is damaged: {name!r} is {str(value)[:200]}. Copy the folder again, whole."
+                f"{path} is damaged: {name!r} is {str(value)[:200]}. Copy the whole folder again."
             )
 
     for name in ("sequence_length", "vocabulary_size"):
@@ -135,10 +136,10 @@ def _check_index(path, index):
     for shard in shards:
         check(isinstance(shard, dict), "shards", shard)
         name, windows, size = (shard.get(key) for key in ("name", "windows", "bytes"))
-        # A name that leads elsewhere would make us read other files of the machine.
+        # A name with a path in it could make us read other files of the machine.
         check(isinstance(name, str) and PureWindowsPath(name).name == name != "..", "name", name)
         check(_is_whole(size, 0), "bytes", size)
-        # A number takes a byte at least.
+        # A number takes at least one byte.
         check(_is_whole(windows, 0), "windows", windows)
         row = sum(map(math.prod, shapes))
         check(windows * row <= size, "windows", f"{windows}, of {row} numbers in {size} bytes")
@@ -149,27 +150,27 @@ def _is_whole(value, least):
 
 
 def columns_of(index):
-    """Return the columns of a folder with their shapes, by its index."""
+    """Return the columns and shapes in a folder's index."""
     return index.get("columns", {"token_ids": [index["sequence_length"] + 1]})
 
 
 def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=True):
-    """Return written windows or rows: a dataset of known length, in a fixed order.
+    """Return windows or rows from shards: a dataset of known length, in a fixed order.
 
     Args:
         folder: path, see `read_token_index`.
-        tokenizer: `Tokenizer` that must have made the tokens; None for any.
-        worker, num_workers: int. Which worker reads, from 0. Each reads windows of its own, next to
-            each other, from no more shards than they are in; all together read each once. The
-            dataset says so by tf.data's `AutoShardPolicy.OFF`, which `fit_windows` looks at.
-        verify: bool. Whether to compare the content of the shards that are read with the index;
-            their sizes are compared in any case.
+        tokenizer: the `Tokenizer` that made the tokens, which is checked; None skips the check.
+        worker, num_workers: int. Which worker reads, from 0. Each worker reads a contiguous part,
+            and only the shards that contain it; together, they read every window once. The dataset
+            is marked with tf.data's `AutoShardPolicy.OFF`, which `fit_windows` respects.
+        verify: bool. Whether to compare the SHA-256 of the shards with the index; their sizes are
+            always compared.
 
     Raises:
         FileNotFoundError: if there are no shards, or one is missing.
-        ValueError: if a shard is damaged, the tokens are of another vocabulary, or there are fewer
-            windows than workers. A token that no vocabulary of this size has ends in an error of
-            TensorFlow when it is read.
+        ValueError: if a shard is damaged, the tokens are from another vocabulary, or there are
+            fewer windows than workers. A token outside of the vocabulary raises an error of
+            TensorFlow during iteration.
 
     Example:
 
@@ -180,13 +181,15 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=Tr
     if tokenizer is not None and fingerprint(tokenizer) != index["vocabulary_sha256"]:
         raise ValueError(
             f"{folder} was written with another vocabulary, of {index['vocabulary_size']} entries "
-            f"(the tokenizer has {tokenizer.vocabulary_size}): write the tokens anew."
+            f"(the tokenizer has {tokenizer.vocabulary_size}): write the tokens again."
         )
     if not 0 <= worker < num_workers:
-        raise ValueError(f"worker={worker} is not between 0 and {num_workers - 1}.")
+        raise ValueError(f"worker={worker}: pass 0 to {num_workers - 1}.")
     number = sum(shard["windows"] for shard in index["shards"])
     if number < num_workers:
-        raise ValueError(f"{folder} has fewer windows than num_workers={num_workers}.")
+        raise ValueError(
+            f"{folder} has fewer windows than num_workers={num_workers}: use fewer workers."
+        )
     first = worker * number // num_workers
     each = (worker + 1) * number // num_workers - first
     shards, skipped = _shards_of(index["shards"], first, each)
@@ -197,8 +200,8 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=Tr
 
     def parse(record):
         row = tf.io.parse_single_example(record, features)
-        ids = row["token_ids"]  # a negative one would count from the end
-        message = f"{folder} holds a token that is none of {size}: write the tokens anew."
+        ids = row["token_ids"]  # a negative id would index from the end
+        message = f"{folder} has a token id outside of 0 to {size - 1}: write the tokens again."
         tf.debugging.Assert(tf.reduce_all((ids >= 0) & (ids < size)), [message])
         row = {name: tf.cast(value, tf.int32) for name, value in row.items()}
         return row if "columns" in index else row["token_ids"]
@@ -211,7 +214,7 @@ def read_token_shards(folder, tokenizer=None, worker=0, num_workers=1, verify=Tr
 
 
 def _shards_of(shards, first, number):
-    """Return the shards with `number` windows from `first` on, and how many stand before these."""
+    """Return the shards with `number` windows from `first` on, and how many to skip in them."""
     found, skipped, start = [], 0, 0
     for shard in shards:
         end = start + shard["windows"]
@@ -223,19 +226,18 @@ def _shards_of(shards, first, number):
 
 
 def _check_shard(path, shard, with_content):
-    """Raise an error if a shard is not the file that was written."""
+    """Raise an error if a shard is missing or has changed since it was written."""
     if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"{path} is missing: copy the folder again, whole.")
+        raise FileNotFoundError(f"{path} is missing: copy the whole folder again.")
     size = tf.io.gfile.stat(path).length
     if size != shard["bytes"]:
         raise ValueError(
-            f"{path} has {size} bytes and was written with {shard['bytes']}: copy it again."
+            f"{path} has {size} bytes, but was written with {shard['bytes']}: copy it again."
         )
-    # Folders of the first versions have no digests.
+    # Folders written by early versions have no digests.
     if with_content and "sha256" in shard and digest_of(path) != shard["sha256"]:
         raise ValueError(
-            f"{path} has another content than when it was written (its SHA-256 differs): copy it "
-            "again."
+            f"{path} has changed since it was written (its SHA-256 differs): copy it again."
         )
 
 
@@ -247,14 +249,14 @@ def _join(folder, name):
 
 
 def window_index(sequence_length):
-    """Return what the index of a folder of windows begins with."""
+    """Return the first entries of the index of a folder of windows."""
     return {"format_version": 1, "sequence_length": sequence_length}
 
 
 def row_index(rows, template, sequence_length, settings):
-    """Return what the index of a folder of rows begins with.
+    """Return the first entries of the index of a folder of rows.
 
-    `settings` are those which `pretraining_rows` made the rows with, if they are not its defaults.
+    `settings` are the arguments of `pretraining_rows` that differ from its defaults.
     """
     defaults = inspect.signature(pretraining_rows).parameters.values()
     defaults = {each.name: each.default for each in defaults if each.default is not each.empty}
@@ -268,7 +270,7 @@ def row_index(rows, template, sequence_length, settings):
 
 
 def about_vocabulary(tokenizer):
-    """Return what an index says of the vocabulary."""
+    """Return the entries of an index about the vocabulary."""
     return {
         "vocabulary_size": tokenizer.vocabulary_size,
         "vocabulary_sha256": fingerprint(tokenizer),
@@ -276,7 +278,7 @@ def about_vocabulary(tokenizer):
 
 
 def about_shard(path, count, name=None):
-    """Return what an index says of a shard, a local file, with `count` windows or rows."""
+    """Return the entries of an index about a shard, a local file of `count` windows or rows."""
     path = Path(path)
     return {
         "name": name or path.name,
@@ -287,12 +289,12 @@ def about_shard(path, count, name=None):
 
 
 def shard_name(number, num_shards):
-    """Return the name of a shard; numbers start from 0."""
+    """Return the file name of a shard; numbers start from 0."""
     return f"tokens-{number:05d}-of-{num_shards:05d}.tfrecord"
 
 
 def _write(dataset, tokenizer, folder, num_shards, index):
-    """Write windows or rows and the index of a folder, and return how many they are."""
+    """Write a folder of windows or rows with its index; return their number."""
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards}: pass 1 or more.")
     folder = Path(folder).expanduser()
@@ -303,9 +305,9 @@ def _write(dataset, tokenizer, folder, num_shards, index):
         counts = write_records(dataset, paths)
         if not counts[-1]:
             raise ValueError(
-                f"The documents fill {sum(counts)} windows of {index['sequence_length']} tokens; "
-                f"each of {num_shards} shards needs one: give more text, or lower sequence_length "
-                "or num_shards."
+                f"The documents fill {sum(counts)} windows of {index['sequence_length']} tokens, "
+                f"but each of {num_shards} shards needs one: pass more text, or lower "
+                "sequence_length or num_shards."
             )
         index |= about_vocabulary(tokenizer)
         index["shards"] = [about_shard(*each) for each in zip(paths, counts, strict=True)]
@@ -314,11 +316,11 @@ def _write(dataset, tokenizer, folder, num_shards, index):
 
 
 def write_records(dataset, paths):
-    """Write windows or rows in turn into local files; return how many went into each."""
+    """Write windows or rows to local files in turn; return the number in each."""
     counts = [0] * len(paths)
     writers = [tf.io.TFRecordWriter(str(path)) for path in paths]
     number = itertools.count()
-    for batch in elements(dataset.batch(256)):  # a step takes longer than writing a row
+    for batch in elements(dataset.batch(256)):  # in batches: a step takes longer than a row
         columns = batch if isinstance(batch, dict) else {"token_ids": batch}
         columns = {name: values.numpy() for name, values in columns.items()}
         for row in zip(*columns.values(), strict=True):
@@ -328,7 +330,7 @@ def write_records(dataset, paths):
             }
             example = tf.train.Example(features=tf.train.Features(feature=feature))
             shard = next(number) % len(writers)
-            # Maps have no order of their own in a message: the same rows, the same bytes.
+            # A message's maps have no fixed order, but the same rows have to be the same bytes.
             writers[shard].write(example.SerializeToString(deterministic=True))
             counts[shard] += 1
     for writer in writers:
@@ -337,7 +339,7 @@ def write_records(dataset, paths):
 
 
 def digest_of(path):
-    """Return the SHA-256 of a file as text."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with tf.io.gfile.GFile(str(path), "rb") as file:
         while part := file.read(HASHED_AT_ONCE):
@@ -346,6 +348,6 @@ def digest_of(path):
 
 
 def fingerprint(tokenizer):
-    """Return what tells a vocabulary from another."""
+    """Return a fingerprint of a tokenizer's vocabulary."""
     entries = "\0".join(tokenizer.vocabulary)
     return hashlib.sha256(entries.encode("utf-8", "surrogatepass")).hexdigest()

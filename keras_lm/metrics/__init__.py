@@ -1,4 +1,4 @@
-"""Metrics: of entities, mentions, answers, labels and written text, beside Keras's own."""
+"""Metrics that Keras lacks: for entities, coreference, answers, labels and generated text."""
 
 from keras_lm.metrics.constituent_f1 import ConstituentF1
 from keras_lm.metrics.coreference_f1 import CoreferenceF1

@@ -1,4 +1,4 @@
-"""F1 of constituents, as the program EVALB counts them."""
+"""F1 of constituents, computed as the program EVALB does."""
 
 import collections
 
@@ -7,32 +7,33 @@ import numpy as np
 
 from keras_lm.published.trees import read_tree
 
-# EVALB's parameters COLLINS.prm: what is left out, of tags and of labels, and what is the same.
+# EVALB's parameter file COLLINS.prm: ignored tags, ignored labels, and labels that are equal.
 LEFT_OUT = ("TOP", ",", ":", "``", "''", ".")
 ALIKE = {"PRT": "ADVP"}
 
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ConstituentF1(keras.metrics.Metric):
-    """The labelled F1 of constituents, from 0 to 1, as EVALB counts with COLLINS.prm.
+    """The labelled F1 of constituents, from 0 to 1, as EVALB computes it with COLLINS.prm.
 
-    A constituent is right if one of the same label has the same words; each of several with the
-    same words counts. Punctuation, by the tags of the right trees, is no word, what consists of it
-    no constituent, and `PRT` is `ADVP`. It is the micro-average over all sentences that have other
-    words.
+    A constituent is right if the gold tree has one with the same label over the same words, counted
+    with multiplicity. Punctuation, according to the gold tags, is ignored, as are constituents that
+    consist of it; `PRT` counts as `ADVP`. It is the micro-average over all sentences, except those
+    of punctuation alone.
 
-    Call: `update_state(labels, trees)`: right trees and others of the same words, lists of strings;
-    see `keras_lm.data.read_tree`. It is computed in Python, so it is not for `compile`.
+    Call: `update_state(labels, trees)`: gold and predicted trees of the same words, lists of
+    strings; see `keras_lm.data.read_tree`. It is computed in Python, so it is not for `compile`.
 
     Raises:
-        ValueError: if two trees have another number of words, or one is not a tree; names the row.
+        ValueError: if two trees differ in their number of words, or a string is not a tree; the
+            message names the row.
 
     Example:
 
         metric = keras_lm.metrics.ConstituentF1()
         metric.update_state(["(S (NP (NN it)) (VP (VB is)))"], ["(S (NP (NN it)) (NP (VB is)))"])
         metric.result()  # 0.667
-        metric.scores()["complete_match"]  # 0.0, the share of sentences without any error
+        metric.scores()["complete_match"]  # 0.0, the share of sentences without errors
 
     Source: Black et al. 1991, https://aclanthology.org/H91-1060; Collins 1997,
     https://aclanthology.org/P97-1003, section 4; https://nlp.cs.nyu.edu/evalb.
@@ -40,7 +41,7 @@ class ConstituentF1(keras.metrics.Metric):
 
     def __init__(self, name="f1", **kwargs):
         super().__init__(name=name, **kwargs)
-        # Numbers of constituents, and of sentences.
+        # Counts of constituents and of sentences.
         self.right, self.found, self.marked, self.complete, self.sentences = (
             self.add_weight((), "zeros", name=name)
             for name in ("right", "found", "marked", "complete", "sentences")
@@ -89,7 +90,7 @@ def _tree(text, row, name):
 
 
 def _counted(tree, is_word):
-    """Return how often each (label, start, end) counts, in words that are no punctuation."""
+    """Return a count of each (label, start, end), in words without punctuation."""
     places = np.concatenate([[0], np.cumsum(is_word, dtype=int)])
     spans = ((ALIKE.get(n, n), int(places[start]), int(places[end])) for n, start, end in
              tree.constituents)  # fmt: skip

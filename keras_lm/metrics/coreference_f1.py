@@ -1,4 +1,4 @@
-"""Scores of clusters of mentions, as the CoNLL-2012 shared task has them."""
+"""Scores of coreference clusters, as in the CoNLL-2012 shared task."""
 
 import collections
 
@@ -14,18 +14,17 @@ PARTS = ("muc", "b_cubed", "ceaf_phi4")
 class CoreferenceF1(keras.metrics.Metric):
     """The CoNLL F1 of clusters of mentions: the mean of the F1 of MUC, B³ and CEAF-φ4, from 0 to 1.
 
-    MUC counts the links that keep a cluster together, B³ for each mention the share of its cluster
-    that is right, CEAF-φ4 how alike clusters are, each with one other at most, in the best
-    alignment. All counts are summed over documents. Clusters of one mention count as others do; in
-    OntoNotes there are none. It is computed in Python, with scipy (the extra `coreference`).
+    MUC counts the links within clusters, B³ for each mention the share of its cluster that is
+    right, and CEAF-φ4 the similarity of clusters under the best one-to-one alignment. All counts
+    are summed over documents. Clusters of a single mention count as others do; OntoNotes has none.
+    It is computed in Python, with scipy (the extra `coreference`).
 
-    Call: `update_state(labels, clusters)`, the right clusters and those that were found: a list of
-    clusters for each document, which are lists of mentions, pairs `(start, end)` or dicts that
-    have both.
+    Call: `update_state(labels, clusters)`, gold and predicted clusters: for each document a list of
+    clusters, each a list of mentions, which are pairs `(start, end)` or dicts with both keys.
 
     Raises:
         ImportError: if scipy is missing.
-        ValueError: if there are not as many documents, or a mention is in two clusters.
+        ValueError: if the numbers of documents differ, or a mention is in two clusters.
 
     Example:
 
@@ -41,14 +40,17 @@ class CoreferenceF1(keras.metrics.Metric):
     def __init__(self, name="conll_f1", **kwargs):
         self._align = require("scipy.optimize", "CoreferenceF1").linear_sum_assignment
         super().__init__(name=name, **kwargs)
-        # Of each part, what is right and of how many: of the labels', and of what was found.
+        # For each of the three metrics: recall's numerator and denominator, then precision's.
         self.counts = self.add_weight((len(PARTS), 2, 2), "zeros", dtype="float64", name="counts")
 
     def update_state(self, labels, clusters, sample_weight=None):
         if sample_weight is not None:
-            raise ValueError("CoreferenceF1 takes no weights.")
+            raise ValueError("CoreferenceF1 takes no weights: leave sample_weight out.")
         if len(labels) != len(clusters):
-            raise ValueError(f"labels has {len(labels)} documents, and clusters {len(clusters)}.")
+            raise ValueError(
+                f"labels has {len(labels)} documents, but clusters has {len(clusters)}: pass the "
+                "clusters of the same documents."
+            )
         for gold, found in zip(labels, clusters, strict=True):
             gold, found = _sets("labels", gold), _sets("clusters", found)
             similar = _ceaf_phi4(gold, found, self._align)
@@ -63,7 +65,7 @@ class CoreferenceF1(keras.metrics.Metric):
         return self.scores()["conll_f1"]
 
     def scores(self):
-        """Return `conll_f1`, and of each part a dict of `precision`, `recall` and `f1`, by name."""
+        """Return `conll_f1`, and for each of the three a dict of `precision`, `recall`, `f1`."""
         right, number = np.moveaxis(self.counts.numpy(), 2, 0)
         ratios = np.divide(right, number, out=np.zeros_like(right), where=number > 0)
         found = {}
@@ -76,13 +78,15 @@ class CoreferenceF1(keras.metrics.Metric):
 
 
 def _sets(name, clusters):
-    """Return clusters as sets of pairs, without empty ones."""
+    """Return clusters as sets of pairs, without empty clusters."""
     found = []
     for cluster in clusters:
         pairs = [(m["start"], m["end"]) if isinstance(m, dict) else tuple(m) for m in cluster]
         found += [set(pairs)] if pairs else []
     if sum(map(len, found)) > len(set().union(*found)):
-        raise ValueError(f"{name}: a mention is in two clusters of a document.")
+        raise ValueError(
+            f"{name}: a mention is in two clusters of a document: leave it in one of them."
+        )
     return found
 
 
@@ -91,7 +95,7 @@ def _cluster_of(clusters):
 
 
 def _muc(clusters, others):
-    """Return how many links of clusters the others have, and of how many."""
+    """Return how many links of the clusters the others have, too, and the number of links."""
     there, right = _cluster_of(others), 0
     for cluster in clusters:
         parts = {there.get(mention, mention) for mention in cluster}
@@ -100,7 +104,7 @@ def _muc(clusters, others):
 
 
 def _b_cubed(clusters, others):
-    """Return the sum over mentions of the share of their cluster that others have with them."""
+    """Return B³'s sum over mentions: the share of a mention's cluster that others share."""
     there, right = _cluster_of(others), 0.0
     for cluster in clusters:
         parts = collections.Counter(there[mention] for mention in cluster if mention in there)
@@ -109,7 +113,7 @@ def _b_cubed(clusters, others):
 
 
 def _ceaf_phi4(clusters, others, align):
-    """Return the sum of the similarities of clusters in their best alignment."""
+    """Return the summed similarity of clusters in their best alignment."""
     if not clusters or not others:
         return 0.0
     alike = [[2 * len(a & b) / (len(a) + len(b)) for b in others] for a in clusters]

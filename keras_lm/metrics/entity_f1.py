@@ -10,22 +10,22 @@ from keras_lm.published.tag_schemes import scheme_of
 
 @keras.saving.register_keras_serializable("keras_lm")
 class EntityF1(keras.metrics.Metric):
-    """The F1 of named entities, from 0 to 1: one is right if its class and both ends are.
+    """The F1 of named entities, from 0 to 1: an entity is right if its class and both ends are.
 
     It is the micro-average over all entities, as in the CoNLL evaluation; see
-    `keras_lm.published.tag_schemes.entity_spans` for the labels that mark one.
+    `keras_lm.published.tag_schemes.entity_spans` for how labels mark an entity.
 
     Args:
         class_names: list of str such as `["O", "B-PER", "I-PER"]`, in the order of the logits.
-        strict: bool. Whether only entities count that are whole in their scheme, BIO, or BIOES if a
-            name ends entities, as in seqeval's strict mode; otherwise also such as begin with
-            `I-PER`, as in the CoNLL evaluation.
+        strict: bool. If True, only entities that are complete in their scheme count, as in
+            seqeval's strict mode; the scheme is BIO, or BIOES if a class marks the end of entities.
+            If False, an entity may also begin with `I-PER`, as in the CoNLL evaluation.
 
-    Call: `update_state(labels, logits)`, (B, S) int, of which `IGNORED` ones are left out, and
-    (B, S, C) float.
+    Call: `update_state(labels, logits)`, (B, S) int and (B, S, C) float. Labels that are `IGNORED`
+    are left out.
 
     Raises:
-        ValueError: if no name marks an entity.
+        ValueError: if no class marks an entity.
 
     Example:
 
@@ -42,18 +42,19 @@ class EntityF1(keras.metrics.Metric):
         types = [name if prefix in tuple("BIELSU") else "" for prefix, _, name in parts]
         if not any(types):
             raise ValueError(f"class_names={class_names} mark no entity: use O, B-X and I-X.")
-        # Of each class: the number of its type, 0 outside; and may the next, or this one, continue?
+        # For each class: the number of its type (0 outside), and whether the next class, or this
+        # one, may continue an entity.
         self.types = sorted(set(types) | {""})
         self._types = np.array([self.types.index(name) for name in types], "int32")
         self._opens = np.array([prefix in tuple("BI") for prefix, *_ in parts]) & (self._types > 0)
         self._continues = np.array([prefix in tuple("IEL") for prefix, *_ in parts])
-        # With `strict`, what may begin an entity, and what may end one.
+        # With `strict`: the classes that may begin an entity, and those that may end one.
         ends = "ELSU" if scheme_of(class_names) == "BIOES" else "BI"
         self._begins, self._ends = (
             np.array([not strict or prefix in tuple(found) for prefix, *_ in parts])
             for found in ("BSU", ends)
         )
-        # How many there are of each type.
+        # The number of entities of each type.
         self.right, self.found, self.marked = (
             self.add_weight((len(self.types),), "zeros", name=name)
             for name in ("right", "found", "marked")
@@ -63,7 +64,7 @@ class EntityF1(keras.metrics.Metric):
         if sample_weight is not None:
             raise ValueError("EntityF1 takes no weights: name it in metrics, not weighted_metrics.")
         labels = tf.cast(labels, tf.int32)
-        # Words first: further pieces of a word and special tokens are no part of the sequence.
+        # Words first: later pieces of a word and special tokens are not part of the sequence.
         is_word = labels != IGNORED
         order = tf.argsort(tf.cast(~is_word, tf.int32), axis=1, stable=True)
         is_word = tf.gather(is_word, order, batch_dims=1)
@@ -78,7 +79,7 @@ class EntityF1(keras.metrics.Metric):
             count.assign_add(tf.math.bincount(types, None, number, number, tf.float32))
 
     def _entities(self, classes, is_word):
-        """Return the entities of words (B, S), a sorted number each: text, ends and type, (N,)."""
+        """Return entities (N,), each encoded as one number: row, ends and type; sorted."""
         classes = tf.where(is_word, classes, 0)
         types = tf.where(is_word, tf.gather(self._types, classes), 0)
         opens, continues = tf.gather(self._opens, classes), tf.gather(self._continues, classes)
@@ -98,10 +99,10 @@ class EntityF1(keras.metrics.Metric):
         return keras.ops.divide_no_nan(2 * right, found + marked)
 
     def scores(self):
-        """Return `precision`, `recall` and `f1`, and those of each type of entity in `classes`.
+        """Return `precision`, `recall` and `f1`, and in `classes` the same for each entity type.
 
-        For a type there is also the number of `entities` that the labels mark; types that do not
-        occur are left out.
+        A type also has its number of `entities` in the labels; types that do not occur are left
+        out.
         """
         counts = np.stack([np.asarray(count) for count in (self.right, self.found, self.marked)])
         classes = {

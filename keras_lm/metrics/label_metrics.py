@@ -1,6 +1,6 @@
 """Metrics of labels and logits that Keras lacks. Shapes: B batch, S sequence, C classes, N values.
 
-Sums are kept where they suffice; what needs all values keeps so many of them.
+A metric keeps sums if they suffice; `KeptValues` keeps the values themselves, up to a number.
 """
 
 import keras
@@ -11,14 +11,14 @@ from keras_lm.objectives import IGNORED
 
 
 def known_classes(metric, labels, logits, sample_weight=None):
-    """Return class numbers (N,), logits (N, C) and weights (N,), without those to ignore."""
+    """Return class numbers (N,), logits (N, C) and weights (N,), without ignored labels."""
     labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
     if labels.shape.rank == logits.shape.rank and labels.shape[-1] == 1:
         labels = tf.squeeze(labels, -1)
     if labels.shape.rank != logits.shape.rank - 1:
         raise ValueError(
             f"{type(metric).__name__}: labels have shape {labels.shape} and outputs "
-            f"{logits.shape}: it compares one class for each row, (B,) or (B, S), with logits."
+            f"{logits.shape}: pass one class per row, (B,) or (B, S), and logits."
         )
     weights = tf.ones(tf.shape(labels))
     if sample_weight is not None:  # of rows, or of words
@@ -31,29 +31,29 @@ def known_classes(metric, labels, logits, sample_weight=None):
 
 
 def numbers_of(metric, labels, outputs, sample_weight=None):
-    """Return labels, outputs and weights as (N,) of one number each."""
+    """Return labels, outputs and weights, (N,) each."""
     flat = [tf.convert_to_tensor(labels), tf.convert_to_tensor(outputs)]
     if any(x.shape.rank > 2 or (x.shape.rank == 2 and x.shape[1] != 1) for x in flat):
         raise ValueError(
             f"{type(metric).__name__}: labels have shape {flat[0].shape} and outputs "
-            f"{flat[1].shape}: it compares one number for each row, (B,) or (B, 1)."
+            f"{flat[1].shape}: pass one number per row each, (B,) or (B, 1)."
         )
     labels, outputs = (tf.reshape(x, [-1]) for x in flat)
     weights = tf.ones(tf.shape(labels)) if sample_weight is None else sample_weight
     return labels, outputs, tf.reshape(tf.cast(weights, tf.float32), [-1])
 
 
-# === Of classes, by sums ===
+# === Classes: from sums ===
 
 
 class ConfusionMetric(keras.metrics.Metric):
-    """A metric of how often which class is answered for which; a subclass has `result`.
+    """A metric of the confusion matrix; a subclass defines `result`.
 
     Args:
         num_classes: int.
 
-    Call: `update_state(labels, logits, sample_weight=None)`, (B,) and (B, C), or of words (B, S)
-    and (B, S, C), where `IGNORED` labels are left out.
+    Call: `update_state(labels, logits, sample_weight=None)`, (B,) and (B, C), or for words (B, S)
+    and (B, S, C). Labels that are `IGNORED` are left out.
     """
 
     def __init__(self, num_classes=2, name=None, **kwargs):
@@ -65,8 +65,8 @@ class ConfusionMetric(keras.metrics.Metric):
         labels, logits, weights = known_classes(self, labels, logits, sample_weight)
         if logits.shape[-1] != self.num_classes:
             raise ValueError(
-                f"num_classes={self.num_classes}, but the outputs have {logits.shape[-1]}: make "
-                f"the metric as {type(self).__name__}(num_classes={logits.shape[-1]})."
+                f"num_classes={self.num_classes}, but the outputs have {logits.shape[-1]} classes: "
+                f"pass {type(self).__name__}(num_classes={logits.shape[-1]})."
             )
         found = tf.argmax(logits, axis=-1, output_type=tf.int32)
         cells = labels * self.num_classes + found
@@ -79,9 +79,10 @@ class ConfusionMetric(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class MatthewsCorrelation(ConfusionMetric):
-    """Matthews' correlation of classes, from -1 to 1; 0 is chance, or only one class. CoLA's.
+    """Matthews' correlation coefficient, from -1 to 1, the metric of CoLA.
 
-    For more than two classes it is Gorodkin's generalisation, as in scikit-learn.
+    It is 0 at chance level, or if there is only one class. For more than two classes it is
+    Gorodkin's generalisation, as in scikit-learn.
 
     Args:
         num_classes: int. The number of classes.
@@ -114,12 +115,12 @@ class MatthewsCorrelation(ConfusionMetric):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class BinaryF1(ConfusionMetric):
-    """The F1 of one class, from 0 to 1, as MRPC and QQP are measured.
+    """The F1 of one class, from 0 to 1, a metric of MRPC and QQP.
 
-    The mean over the classes is `keras.metrics.F1Score(average="macro")`.
+    For the mean over classes, use `keras.metrics.F1Score(average="macro")`.
 
     Args:
-        class_id: int, the class; 1 is the second of two.
+        class_id: int, the class, from 0.
         num_classes: int.
 
     Call: see `ConfusionMetric`.
@@ -127,7 +128,10 @@ class BinaryF1(ConfusionMetric):
 
     def __init__(self, class_id=1, num_classes=2, name="f1", **kwargs):
         if not 0 <= class_id < num_classes:
-            raise ValueError(f"class_id={class_id} is none of {num_classes} classes from 0.")
+            raise ValueError(
+                f"class_id={class_id}: pass 0 to {num_classes - 1}, as there are {num_classes} "
+                "classes."
+            )
         super().__init__(num_classes, name=name, **kwargs)
         self.class_id = class_id
 
@@ -143,16 +147,16 @@ class BinaryF1(ConfusionMetric):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ExpectedCalibrationError(keras.metrics.Metric):
-    """How far probabilities are from the share of right answers, from 0 to 1; 0 is best.
+    """The expected calibration error (ECE) of probabilities, from 0 to 1; 0 is best.
 
-    Answers are put into bins by the probability of the best class; it is the mean distance between
-    the mean probability and the accuracy of a bin, weighted by how many answers are in it.
+    Predictions are put into bins by the probability of the best class. The error is the difference
+    between the mean probability and the accuracy of a bin, averaged over the predictions.
 
     Args:
         num_bins: int, of equal width.
 
-    Call: `update_state(labels, logits, sample_weight=None)`, see `ConfusionMetric`. Of a tagger
-    with a CRF, whose `fit` and `evaluate` compare likeliest sequences, it says nothing.
+    Call: `update_state(labels, logits, sample_weight=None)`, see `ConfusionMetric`. It is
+    meaningless for a tagger with a CRF, whose metrics get the best sequence instead of logits.
 
     Source: Guo et al. 2017, https://arxiv.org/abs/1706.04599, section 2.
     """
@@ -160,14 +164,14 @@ class ExpectedCalibrationError(keras.metrics.Metric):
     def __init__(self, num_bins=15, name="expected_calibration_error", **kwargs):
         super().__init__(name=name, **kwargs)
         self.num_bins = num_bins
-        # Of each bin: the weight of its answers, of the right ones, and of their probabilities.
+        # For each bin: the sums of weights, of weights of right answers, and of probabilities.
         self.sums = self.add_weight((3, num_bins), "zeros", name="sums")
 
     def update_state(self, labels, logits, sample_weight=None):
         labels, logits, weights = known_classes(self, labels, logits, sample_weight)
         sure = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         is_right = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
-        # A bin holds its upper end.
+        # A bin includes its upper end.
         bins = tf.cast(tf.math.ceil(sure * self.num_bins), tf.int32) - 1
         bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
         values = tf.stack([weights, weights * is_right, weights * sure], axis=1)
@@ -183,14 +187,14 @@ class ExpectedCalibrationError(keras.metrics.Metric):
         return super().get_config() | {"num_bins": self.num_bins}
 
 
-# === Of numbers ===
+# === Numbers ===
 
 
 @keras.saving.register_keras_serializable("keras_lm")
 class PearsonCorrelation(keras.metrics.Metric):
-    """Pearson's correlation of numbers over all batches, from -1 to 1. STS-B's.
+    """Pearson's correlation of numbers over all batches, from -1 to 1, a metric of STS-B.
 
-    `keras.metrics.PearsonCorrelation` is the mean of the batches' correlations instead.
+    `keras.metrics.PearsonCorrelation` is the mean over batches instead.
 
     Call: `update_state(labels, outputs, sample_weight=None)`, (B,) or (B, 1) each.
 
@@ -201,7 +205,7 @@ class PearsonCorrelation(keras.metrics.Metric):
 
     def __init__(self, name="pearson_correlation", **kwargs):
         super().__init__(name=name, **kwargs)
-        # Of 1, x, y, x², y² and xy; in float64, as their differences may be small.
+        # The sums of 1, x, y, x², y² and xy; in float64, as their differences may be small.
         self.sums = self.add_weight((6,), "zeros", dtype="float64", name="sums")
 
     def update_state(self, labels, outputs, sample_weight=None):
@@ -217,10 +221,10 @@ class PearsonCorrelation(keras.metrics.Metric):
 
 
 class KeptValues(keras.metrics.Metric):
-    """A metric that needs all labels and outputs at once; a subclass has `of_values`.
+    """A metric that needs all labels and outputs at once; a subclass defines `of_values`.
 
-    It keeps the first `capacity` of them, 9 bytes each, on each replica, and leaves out those
-    after. Its value is computed in each step of `fit` from all that there are so far.
+    It keeps the first `capacity` pairs on each replica, 9 bytes each, and ignores later ones. Each
+    step of `fit` computes the value from all pairs so far.
 
     Args:
         capacity: int.
@@ -231,7 +235,8 @@ class KeptValues(keras.metrics.Metric):
         if capacity < 1:
             raise ValueError(f"capacity={capacity}: keep 1 value or more.")
         self.capacity = capacity
-        self.kept = self.add_weight((3, capacity), "zeros", name="kept")  # is there, label, output
+        # In the first row: whether there is a pair; then labels and outputs.
+        self.kept = self.add_weight((3, capacity), "zeros", name="kept")
         self.number = self.add_weight((), "zeros", dtype="int64", name="number")
 
     def update_state(self, labels, outputs, sample_weight=None):
@@ -239,7 +244,7 @@ class KeptValues(keras.metrics.Metric):
             name = type(self).__name__
             raise ValueError(f"{name} takes no weights: name it in metrics, not weighted_metrics.")
         labels, outputs = (tf.cast(x, tf.float32) for x in self.values(labels, outputs))
-        # A replica has places of its own, and what others hold there is 0: Keras adds them up.
+        # Each replica fills places of its own, which are 0 on the others: Keras sums the replicas.
         replica, replicas = 0, 1
         context = tf.distribute.get_replica_context()
         if context is not None and tf.distribute.has_strategy():
@@ -254,7 +259,7 @@ class KeptValues(keras.metrics.Metric):
         self.number.assign_add(rows)
 
     def values(self, labels, outputs):
-        """Return labels and outputs as (N,) of one number each."""
+        """Return labels and outputs, (N,) each."""
         return numbers_of(self, labels, outputs)[:2]
 
     def result(self):
@@ -264,7 +269,7 @@ class KeptValues(keras.metrics.Metric):
 
     def of_values(self, labels, outputs):
         """Return the metric of labels and outputs, (N,) float32 each."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it computes.")
+        raise NotImplementedError(f"{type(self).__name__} must define of_values.")
 
     def get_config(self):
         return super().get_config() | {"capacity": self.capacity}
@@ -272,11 +277,10 @@ class KeptValues(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SpearmanCorrelation(KeptValues):
-    """Spearman's rank correlation of numbers, from -1 to 1; equal numbers share their mean rank.
+    """Spearman's rank correlation of numbers, from -1 to 1; equal numbers get their mean rank.
 
     Args:
-        capacity: int. It keeps so many labels and outputs on each replica, the first ones; see
-            `KeptValues`.
+        capacity: int. How many labels and outputs each replica keeps; see `KeptValues`.
 
     Call: `update_state(labels, outputs)`, (B,) or (B, 1) each.
     """
@@ -293,7 +297,7 @@ class SpearmanCorrelation(KeptValues):
 
 
 def _ranks(values):
-    """Return the mean ranks of values (N,), from 0, float64."""
+    """Return the ranks of values (N,), from 0, float64; equal values get their mean rank."""
     ordered = tf.sort(values)
     first, last = (tf.searchsorted(ordered, values, side) for side in ("left", "right"))
     return tf.cast(first + last - 1, tf.float64) / 2
@@ -301,13 +305,12 @@ def _ranks(values):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class BestThresholdAccuracy(KeptValues):
-    """Accuracy of yes or no if the threshold of the scores is the best there is, from 0 to 1.
+    """The accuracy of binary decisions at the best threshold of the scores, from 0 to 1.
 
-    As similarities are measured on pairs that are paraphrases or not.
+    It evaluates similarities on pairs that are paraphrases or not.
 
     Args:
-        capacity: int. It keeps so many labels and outputs on each replica, the first ones; see
-            `KeptValues`.
+        capacity: int. How many labels and outputs each replica keeps; see `KeptValues`.
 
     Call: `update_state(labels, outputs)`: 0 or 1, (B,) or (B, 1); scores, (B,) or (B, 1), or logits
     of two classes, (B, 2), whose score is their difference.
@@ -326,16 +329,16 @@ class BestThresholdAccuracy(KeptValues):
         return self._cuts(labels, outputs)[1]
 
     def threshold(self):
-        """Return the best threshold: scores from it on are a yes; of several, the highest."""
+        """Return the best threshold, the highest of several; scores at or above it are a yes."""
         is_there, labels, outputs = np.asarray(self.kept)
         there = is_there > 0
         return float(self._cuts(labels[there], outputs[there])[0])
 
     def _cuts(self, labels, outputs):
-        """Return the best threshold and its accuracy; infinity is that of no yes at all."""
+        """Return the best threshold and its accuracy; at infinity every decision is a no."""
         order = tf.argsort(outputs, direction="DESCENDING", stable=True)
         labels, outputs = tf.gather(labels, order), tf.gather(outputs, order)
-        # How many are right if the first 0, 1, … are a yes; equal scores are not parted.
+        # How many are right if the first 0, 1, … are a yes; equal scores are not separated.
         right = tf.concat([[0.0], tf.cumsum(2 * labels - 1)], 0) + tf.reduce_sum(1 - labels)
         ends = tf.concat([[np.inf], outputs], 0)
         is_cut = tf.concat([ends[:-1] > ends[1:], [True]], 0)

@@ -1,11 +1,11 @@
-"""Keras's metrics of one-hot labels, over class numbers. Shapes: B batch, S sequence, C classes."""
+"""Keras's metrics of one-hot labels for class numbers. Shapes: B batch, S sequence, C classes."""
 
 import keras
 import tensorflow as tf
 
 from keras_lm.objectives import IGNORED
 
-# Metrics of Keras whose labels are one-hot, and whose outputs are probabilities.
+# Keras's metrics that take one-hot labels and probabilities.
 ONE_HOT = (
     keras.metrics.AUC,
     keras.metrics.CategoricalAccuracy,
@@ -28,13 +28,14 @@ ONE_HOT = (
 
 @keras.saving.register_keras_serializable("keras_lm")
 class OneHotMetric(keras.metrics.Metric):
-    """One of Keras's metrics of one-hot labels and probabilities, over class numbers and logits.
+    """Wraps a Keras metric of one-hot labels and probabilities to take class numbers and logits.
 
-    `compile` of a task puts it around those that need it.
+    A task's `compile` wraps the metrics that need it.
 
     Args:
         metric: `keras.metrics.Metric`, one of `ONE_HOT`.
-        multi_label: bool. Whether labels are (B, C) of 0 and 1, and not numbers, (B,) or (B, S).
+        multi_label: bool. Whether labels are (B, C) of 0 and 1, instead of class numbers, (B,) or
+            (B, S).
     """
 
     def __init__(self, metric, multi_label=False, name=None, **kwargs):
@@ -71,8 +72,8 @@ class OneHotMetric(keras.metrics.Metric):
 
 
 def of_classes(metric, multi_label=False):
-    """Return a metric, or its name, as `compile` takes it: `ONE_HOT` ones as `OneHotMetric`."""
-    if metric in ("accuracy", "acc"):  # Keras would look at the shape of the labels
+    """Return a metric or name for `compile`; those in `ONE_HOT` are wrapped by `OneHotMetric`."""
+    if metric in ("accuracy", "acc"):  # Keras would choose by the shape of the labels
         if multi_label:
             return keras.metrics.BinaryAccuracy(name=metric, threshold=0.0)
         return keras.metrics.SparseCategoricalAccuracy(name=metric)

@@ -12,9 +12,10 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalized_answer(text):
-    """Return the words of an answer as SQuAD's script compares them, joined by spaces.
+    """Return an answer in the form that SQuAD's script compares.
 
-    Lower-cased, without ASCII's punctuation marks, without the articles a, an and the.
+    It is lower-cased, without ASCII punctuation and the articles a, an and the, and its words are
+    separated by single spaces.
 
     Source: the evaluation script of SQuAD 2.0 (Rajpurkar et al. 2018, section 5 and
     https://rajpurkar.github.io/SQuAD-explorer), `normalize_answer`.
@@ -24,22 +25,22 @@ def normalized_answer(text):
 
 
 def some(texts):
-    """Return those that are not empty, or an empty one if there is none."""
+    """Return the texts that are not empty; if there are none, a single empty text."""
     return [text for text in texts if text] or [""]
 
 
 def _normalized_golds(answers):
-    """Return the right answers of which something is left, or an empty one if there is none."""
+    """Return the normalized right answers that are not empty, or a single empty answer."""
     return some(map(normalized_answer, answers))
 
 
 def answer_exact_match(text, answers):
-    """Return 1.0 if an answer equals one of the right ones, else 0.0; none equals no answer."""
+    """Return 1.0 if an answer equals one of the right ones, else 0.0; "" means no answer."""
     return float(normalized_answer(text) in _normalized_golds(answers))
 
 
 def answer_f1(text, answers):
-    """Return the F1 of an answer's words, with the most similar of the right answers."""
+    """Return the F1 of an answer's words with the most similar right answer."""
     found = normalized_answer(text).split()
     return max(_f1_of_words(found, answer.split()) for answer in _normalized_golds(answers))
 
@@ -52,18 +53,18 @@ def _f1_of_words(found, right):
 
 
 def answer_is_known(text, answers):
-    """Return 1.0 if there is an answer where there should be one, and none elsewhere; else 0.0."""
+    """Return 1.0 if a text is answered that has an answer, or left if it has none; else 0.0."""
     return float(bool(normalized_answer(text)) == (_normalized_golds(answers) != [""]))
 
 
 class AnswerMetric(keras.metrics.Mean):
-    """The mean of a number for each text, which `compare(text, right_texts)` computes.
+    """The mean of `compare(text, right_texts)` over texts.
 
-    It is computed in Python, so that it is that of the published scripts: not on TPUs, nor by XLA.
+    It is computed in Python, like the published scripts, so it does not run on TPUs or under XLA.
 
-    Call: `update_state(labels, texts, sample_weight=None)`: right answers, lists of strings, which
-    may be ragged, or tensors (B, G) or (B,); and (B,) strings. An empty string is no answer, and
-    as a right answer beside others it is padding.
+    Call: `update_state(labels, texts, sample_weight=None)`: right answers, which are lists of
+    strings, ragged or not, or tensors (B, G) or (B,); and answers, (B,) strings. An empty string
+    means no answer; next to other right answers it is padding.
     """
 
     compare = None
@@ -78,7 +79,7 @@ class AnswerMetric(keras.metrics.Mean):
 
 
 def string_columns(labels, texts):
-    """Return right texts as a tensor (B, G), padded with empty strings, and texts (B,)."""
+    """Return right texts as a tensor (B, G), padded with empty strings, and texts, (B,)."""
     if isinstance(labels, (list, tuple)) and not any(isinstance(x, str) for x in labels):
         labels = tf.ragged.constant([list(row) for row in labels], tf.string, ragged_rank=1)
     if isinstance(labels, tf.RaggedTensor):
@@ -89,16 +90,16 @@ def string_columns(labels, texts):
 
 
 def decoded_rows(labels, texts):
-    """Yield each of the texts (B,) with its right ones, a list of those of (B, G), from bytes."""
+    """Yield each text of (B,) with a list of its right texts of (B, G), decoded."""
     for text, row in zip(texts, labels, strict=True):
         yield text.decode("utf-8", "replace"), [label.decode("utf-8", "replace") for label in row]
 
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ExactMatch(AnswerMetric):
-    """Share of questions whose answer is one of the right ones, as SQuAD's script counts it.
+    """Share of questions answered with one of the right answers, as in SQuAD's script.
 
-    From 0 to 1; the script prints percents. Articles, punctuation and case do not count.
+    It is from 0 to 1; the script prints percents. Articles, punctuation and case are ignored.
 
     Call: see `AnswerMetric`.
 
@@ -120,7 +121,7 @@ class ExactMatch(AnswerMetric):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class AnswerF1(AnswerMetric):
-    """Mean F1 of the words of answers and right answers, as SQuAD's script counts it, from 0 to 1.
+    """Mean F1 between the words of answers and right answers, from 0 to 1, as in SQuAD's script.
 
     Call, source: see `ExactMatch`.
     """
@@ -133,7 +134,7 @@ class AnswerF1(AnswerMetric):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class NoAnswerAccuracy(AnswerMetric):
-    """Share of questions that are rightly answered, with whatever text, or rightly left without.
+    """Accuracy of deciding whether a question has an answer, whatever the answer's text.
 
     Call: see `AnswerMetric`.
     """

@@ -9,24 +9,25 @@ from keras_lm.metrics.squad_answers import AnswerMetric, decoded_rows, some, str
 
 
 class CorpusMetric(keras.metrics.Metric):
-    """A score of sacreBLEU, from 0 to 100, of all texts together; see its subclasses.
+    """A corpus score of sacreBLEU, from 0 to 100; see its subclasses.
 
     Args:
         metric: one of `sacrebleu.metrics`.
 
     Attributes:
-        signature: str. What sacreBLEU asks to be published beside a score: its settings and
-            version, after the first `update_state` with the number of references, too.
+        signature: str. sacreBLEU's signature, to publish with a score: its settings and version,
+            and after the first `update_state` the number of references.
 
-    Call: `update_state(labels, texts)`: right texts, lists of strings for one each, or lists of
-    lists, ragged or (B, G) tensors for several; and (B,) strings. Beside others an empty right
-    text is padding. It is computed in Python: not on TPUs, nor by XLA.
+    Call: `update_state(labels, texts)`: references, which are a list of strings, or for several per
+    text a list of lists, a ragged tensor or a tensor (B, G); and texts, (B,) strings. An empty
+    reference next to others is padding. It is computed in Python, so it does not run on TPUs or
+    under XLA.
     """
 
     def __init__(self, metric, name, **kwargs):
         super().__init__(name=name, **kwargs)
         self.metric = metric
-        # Whole numbers of n-grams: beyond 2 ** 24 a float32 could not count.
+        # Counts of n-grams, as float32 is not exact above 2 ** 24.
         size = len(self._count([[b""]], [b""]))
         self.counts = self.add_weight((size,), "zeros", dtype="int64", name="counts")
 
@@ -60,12 +61,11 @@ class CorpusMetric(keras.metrics.Metric):
 class Bleu(CorpusMetric):
     """BLEU of translations as sacreBLEU computes it, from 0 to 100.
 
-    Texts are plain ones, as they would be printed: sacreBLEU splits them into words. It needs the
-    extra `translation`.
+    Pass detokenized texts: sacreBLEU splits them into words. It needs the extra `translation`.
 
     Args:
         tokenize: str. sacreBLEU's tokenizer: `"13a"`, that of WMT, `"zh"`, `"intl"`, …
-        lowercase: bool. Whether case does not count.
+        lowercase: bool. Whether to ignore case.
 
     Call: see `CorpusMetric`.
 
@@ -83,8 +83,8 @@ class Bleu(CorpusMetric):
         sacrebleu = optional.require("sacrebleu.metrics", "BLEU")
         if tokenize not in sacrebleu.BLEU.TOKENIZERS:
             known = ", ".join(sacrebleu.BLEU.TOKENIZERS)
-            raise ValueError(f"tokenize={tokenize!r} is none of sacreBLEU's tokenizers: {known}.")
-        # Its warning of texts that are split into words already goes by the batch.
+            raise ValueError(f"tokenize={tokenize!r}: pass one of sacreBLEU's, {known}.")
+        # sacreBLEU would warn of tokenized texts once per batch.
         metric = sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
         super().__init__(metric, name, **kwargs)
         self.arguments = {"tokenize": tokenize, "lowercase": lowercase}
@@ -98,8 +98,8 @@ class ChrF(CorpusMetric):
     """chrF of translations, the F-score of n-grams of characters, from 0 to 100, by sacreBLEU.
 
     Args:
-        word_order: int. 2 is chrF++, which counts words and pairs of them, too.
-        lowercase: bool. Whether case does not count.
+        word_order: int. 2 is chrF++, which also counts words and word pairs.
+        lowercase: bool. Whether to ignore case.
 
     Call, example: see `Bleu`.
 
@@ -119,13 +119,13 @@ class ChrF(CorpusMetric):
 class Rouge(AnswerMetric):
     """Mean ROUGE F1 of summaries, from 0 to 1, by the package rouge-score.
 
-    Of several right summaries, the one that gives the highest score counts. It needs the extra
+    Of several right summaries, the one with the highest score counts. It needs the extra
     `translation`.
 
     Args:
         kind: str. `"rouge1"` and so on count n-grams, `"rougeL"` the longest common subsequence,
-            `"rougeLsum"` that of each line: put each sentence on one.
-        stem: bool. Whether words are compared by their English stems, as in most papers.
+            `"rougeLsum"` that of each line: put each sentence on a line.
+        stem: bool. Whether to compare English stems, as most papers do, instead of words.
 
     Call: see `AnswerMetric`.
 
@@ -142,7 +142,7 @@ class Rouge(AnswerMetric):
         super().__init__(name=name or kind.lower(), **kwargs)
         self.kind, self.stem = kind, stem
         self._scorer = scorer.RougeScorer([kind], use_stemmer=stem)
-        self._scorer.score("", "")  # raises for a kind that there is none of
+        self._scorer.score("", "")  # raises for an unknown kind
 
     def compare(self, text, summaries):
         return self._scorer.score_multi(some(summaries), text)[self.kind].fmeasure

@@ -68,7 +68,7 @@ def test_training_says_which_shard_differs(run, fail, prepare, tiny, tmp_path):
     shard = tmp_path / "shards" / "tokens-00000-of-00001.tfrecord"
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
     message = fail("pretrain", shard.parent, "--from", tiny, "--output", tmp_path / "preset")
-    assert "tokens-00000-of-00001.tfrecord has another content" in message
+    assert "tokens-00000-of-00001.tfrecord has changed since" in message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["shards", "texts.txt"]
 
 

@@ -134,7 +134,7 @@ def test_a_translator_is_measured(run, fail, write, preset, critic, asked):
     assert "are for a Seq2SeqLM" in fail(
         "evaluate", critic, write("c.csv", "text,label\na,good"), "--metric", "bleu"
     )
-    assert "'none-such' is none of sacreBLEU's tokenizers: none, zh, 13a" in fail(
+    assert "tokenize='none-such': pass one of sacreBLEU's, none, zh, 13a" in fail(
         "evaluate", preset, file, "--targets", targets, "--bleu-tokenizer", "none-such"
     )
 

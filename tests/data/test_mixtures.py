@@ -63,10 +63,10 @@ def test_sources_as_t5_reads_them():
 
 def test_what_is_refused():
     for name, columns, message in [
-        ("mnl", {"text": ["a"]}, "'mnl' is no task"),
+        ("mnl", {"text": ["a"]}, "name='mnl': pass one of"),
         ("cola", {"text": ["a"]}, "cola sentence: .*sentence"),
-        ("cola", {"sentence": ["a"], "other": ["b"]}, "takes other columns"),
-        ("rte", {"sentence1": ["a"], "sentence2": []}, "equal lengths"),
+        ("cola", {"sentence": ["a"], "other": ["b"]}, "does not use all of the columns"),
+        ("rte", {"sentence1": ["a"], "sentence2": []}, "all of the same length"),
     ]:
         with pytest.raises(ValueError, match=message):
             text_to_text(name, **columns)

@@ -110,8 +110,8 @@ def test_templates_of_other_models():
     ("settings", "message"),
     [
         ({"form": "pairs"}, r"form='pairs': use one of \('single'"),
-        ({"short_share": 1.5}, r"short_share=1.5 is not in \[0, 1\]"),
-        ({"single_share": 0.1}, "single_share=0.1 is for form='segment_pairs'"),
+        ({"short_share": 1.5}, r"short_share=1.5: pass a number from 0 to 1"),
+        ({"single_share": 0.1}, "single_share=0.1 needs form='segment_pairs'"),
         ({"sequence_length": 4, "form": "segment_pairs"}, "use 5 or more"),
         ({"sequence_length": 2}, "sequence_length=2 leaves no room"),
         ({"documents": "one text"}, "list of strings"),

@@ -102,7 +102,7 @@ def test_counts_of_documents_are_summed():
 
 def test_errors(monkeypatch):
     metric = CoreferenceF1()
-    with pytest.raises(ValueError, match="labels has 2 documents, and clusters 1"):
+    with pytest.raises(ValueError, match="labels has 2 documents, but clusters has 1"):
         metric.update_state([[], []], [[]])
     with pytest.raises(ValueError, match="clusters: a mention is in two clusters"):
         metric.update_state([[]], [[words(0, 1), words(1, 2)]])

@@ -140,9 +140,9 @@ def test_threshold():
 @pytest.mark.parametrize(
     "make, labels, outputs, message",
     [
-        (metrics.MatthewsCorrelation, CLASSES, LOGITS, "as MatthewsCorrelation.num_classes=3"),
-        (metrics.BinaryF1, np.eye(2)[BINARY], TWO, "one class for each row"),
-        (metrics.PearsonCorrelation, NUMBERS, TWO, "one number for each row"),
+        (metrics.MatthewsCorrelation, CLASSES, LOGITS, "pass MatthewsCorrelation.num_classes=3"),
+        (metrics.BinaryF1, np.eye(2)[BINARY], TWO, "pass one class per row"),
+        (metrics.PearsonCorrelation, NUMBERS, TWO, "pass one number per row"),
         (lambda: metrics.BinaryF1(2), BINARY, TWO, "class_id=2"),
         (lambda: metrics.SpearmanCorrelation(0), BINARY, TWO, "capacity=0"),
     ],
