@@ -39,7 +39,7 @@ from keras_lm.layers import (
     embedding_layers,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.packers import Template
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
@@ -101,6 +101,25 @@ class AlbertBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    HEADS = {
+        "classification": Head(PooledClassifier, "classifier", dropout=own("classifier_dropout")),
+        "multiple_choice": Head(
+            PooledClassifier, "classifier", num_classes=1, dropout=own("classifier_dropout")
+        ),
+        "token_classification": Head(
+            EachTokenClassifier, "classifier", dropout=own("classifier_dropout")
+        ),
+        "question_answering": Head(SpanHead, "span_head"),
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            activation=own("activation"),
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+        # 0 = as they were written, 1 = swapped
+        "sentence_order": Head(PooledClassifier, "sentence_order_head", num_classes=2, dropout=0.0),
+    }
     PRETRAINING_HEADS = {"token_logits": "token", "sentence_order_logits": "sentence_order"}
     PRETRAINING_OBJECTIVES = {"token": "MaskedNGrams"}
     tokenizer_class = SentencePieceTokenizer
@@ -183,31 +202,6 @@ class AlbertBackbone(Backbone):
             "hidden_states": hidden_states,
             "attention_biases": [bias] * len(self.blocks),
         }
-
-    def make_head(self, kind, **options):
-        config, dtype = self.config, self.dtype_policy
-        options = {"dropout": config["classifier_dropout"]} | options
-        if kind == "classification":
-            return PooledClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "multiple_choice":  # one number for each choice
-            return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "question_answering":
-            return SpanHead(name="span_head", dtype=dtype)
-        if kind == "token":
-            return MaskedLMHead(
-                self.token_embedding,
-                config["activation"],
-                config["layer_norm_epsilon"],
-                dtype=dtype,
-                name="token_head",
-            )
-        if kind == "sentence_order":  # 0 = as they were written, 1 = swapped
-            return PooledClassifier(
-                num_classes=2, dropout=0.0, dtype=dtype, name="sentence_order_head"
-            )
-        return super().make_head(kind, **options)
 
 
 def _make_blocks(config, dtype):

@@ -47,6 +47,44 @@ class Input:
         return ops.cast(ops.full_like(like, self.default), self.dtype)
 
 
+class Head:
+    """One entry of the table of heads that a model has: how the layer is made.
+
+    An option that is a function, such as `own("dropout")`, is called with the backbone.
+
+    Args:
+        layer: class of the layer, called with a backbone's outputs and inputs.
+        name: str. The layer's name, which the paths of its weights begin with.
+        **options: arguments of the layer.
+    """
+
+    def __init__(self, layer, name, **options):
+        self.layer = layer
+        self.name = name
+        self.options = options
+
+    @property
+    def reads_embedding(self):
+        """Whether the output matrix is the backbone's token embedding."""
+        return "token_embedding" in self.options
+
+    def make(self, backbone, **options):
+        """Return the layer, unbuilt; `options` replace those that were declared."""
+        own = {name: of(backbone) if callable(of) else of for name, of in self.options.items()}
+        return self.layer(name=self.name, dtype=backbone.dtype_policy, **own | options)
+
+
+def own(*names):
+    """Return what reads an argument or a layer from a backbone: the first of these not None."""
+
+    def read(backbone):
+        config = backbone.config
+        found = (config[name] if name in config else getattr(backbone, name) for name in names)
+        return next((value for value in found if value is not None), None)
+
+    return read
+
+
 class Backbone(keras.Model):
     """A pretrained network without a head: from token ids to vectors.
 
@@ -65,6 +103,7 @@ class Backbone(keras.Model):
     - `SIZES`: dict of a size's name → its arguments, and `PUBLISHED`: where its weights are;
     - `PRETRAINED_WITH`: dict of a size's name → the size of a network that was trained beside it;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
+    - `HEADS`: dict of a kind of head, such as `"classification"` → `Head`;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
     - `PRETRAINING_OBJECTIVES`: dict of a kind of head → the class of the objective that trained it,
       if that is not the usual one;
@@ -84,6 +123,7 @@ class Backbone(keras.Model):
     PUBLISHED = {}
     PRETRAINED_WITH = {}
     CONVERTERS = {}
+    HEADS = {}
     PRETRAINING_HEADS = {}
     PRETRAINING_OBJECTIVES = {}
     # The special tokens that a model is fine-tuned with where pretraining had none, as a template,
@@ -340,12 +380,20 @@ class Backbone(keras.Model):
         Raises:
             ValueError: if the model has no such head.
         """
-        needed = {
-            "seq2seq_lm": "an encoder-decoder, such as T5Backbone or MarianBackbone",
-            "causal_lm": "a decoder, such as GPT2Backbone",
-        }
-        remedy = f" It takes {needed[kind]}." if kind in needed else ""
-        raise ValueError(f"{type(self).__name__} has no head for kind={kind!r}.{remedy}")
+        if kind not in self.HEADS:
+            raise ValueError(self.without_head(kind))
+        return self.HEADS[kind].make(self, **options)
+
+    def without_head(self, kind):
+        """Return the message of the error that there is no head of a `kind`."""
+        what = {"seq2seq_lm": "an encoder-decoder", "causal_lm": "a decoder"}.get(kind, "a model")
+        others = [name for name, cls in BACKBONES.items() if cls.PUBLISHED and kind in cls.HEADS]
+        remedy = f" It takes {what}, such as {' or '.join(others[:2])}." if others else ""
+        return f"{type(self).__name__} has no head for kind={kind!r}.{remedy}"
+
+    def is_new_head(self, kind):
+        """Whether a head is one for a user's task, that is, no part of pretraining."""
+        return not (self.HEADS[kind].reads_embedding or kind in self.PRETRAINING_HEADS.values())
 
     def attention_probabilities(self, inputs):
         """Return the attention probabilities, a list of (B, N, S, T) float32, one per block.
@@ -494,17 +542,12 @@ class WordBackbone(Backbone):
     """A model with a vector per word, for texts of any length; heads read their mean, or each."""
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
+    HEADS = {
+        "classification": Head(MeanPooledClassifier, "classifier", dropout=own("dropout")),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "question_answering": Head(SpanHead, "span_head"),
+    }
     learning_rate = 1e-3
-
-    def make_head(self, kind, **options):
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return MeanPooledClassifier(name="classifier", **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", **options)
-        if kind == "question_answering":
-            return SpanHead(name="span_head", dtype=self.dtype_policy)
-        return super().make_head(kind, **options)
 
 
 @dataclasses.dataclass(frozen=True)

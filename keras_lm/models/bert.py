@@ -37,7 +37,7 @@ from keras_lm.layers import (
     embedding_layers,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -78,6 +78,23 @@ class BertBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    HEADS = {
+        "classification": Head(PooledClassifier, "classifier", dropout=own("dropout")),
+        "multiple_choice": Head(
+            PooledClassifier, "classifier", num_classes=1, dropout=own("dropout")
+        ),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "question_answering": Head(SpanHead, "span_head"),
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            activation=own("activation"),
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+        # 0 = the second text follows the first, 1 = it does not
+        "next_sentence": Head(PooledClassifier, "next_sentence_head", num_classes=2, dropout=0.0),
+    }
     PRETRAINING_HEADS = {"token_logits": "token", "next_sentence_logits": "next_sentence"}
     tokenizer_class = WordPieceTokenizer
 
@@ -162,31 +179,6 @@ class BertBackbone(Backbone):
             "hidden_states": hidden_states,
             "attention_biases": [bias] * len(self.blocks),
         }
-
-    def make_head(self, kind, **options):
-        config, dtype = self.config, self.dtype_policy
-        options = {"dropout": config["dropout"]} | options
-        if kind == "classification":
-            return PooledClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "multiple_choice":  # one number for each choice
-            return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "question_answering":
-            return SpanHead(name="span_head", dtype=dtype)
-        if kind == "token":
-            return MaskedLMHead(
-                self.token_embedding,
-                config["activation"],
-                config["layer_norm_epsilon"],
-                dtype=dtype,
-                name="token_head",
-            )
-        if kind == "next_sentence":  # 0 = the second text follows the first, 1 = it does not
-            return PooledClassifier(
-                num_classes=2, dropout=0.0, dtype=dtype, name="next_sentence_head"
-            )
-        return super().make_head(kind, **options)
 
 
 def _size(num_layers, hidden_dim, vocabulary_size=30522):

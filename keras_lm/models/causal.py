@@ -8,7 +8,7 @@ from keras import ops
 from keras_lm.layers import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.backend import require
 from keras_lm.layers.cache import known, with_free_slots
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.packers import Template
 
 
@@ -98,6 +98,15 @@ class CausalBackbone(CachedBackbone):
     """
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
+    HEADS = {
+        "causal_lm": Head(CausalLMHead, "token_head", token_embedding=own("token_embedding")),
+        "classification": Head(
+            LastTokenClassifier, "classifier", use_bias=False, dropout=own("dropout")
+        ),
+        "multiple_choice": Head(
+            LastTokenClassifier, "multiple_choice_head", num_classes=1, dropout=own("dropout")
+        ),
+    }
     is_causal = True
 
     def __init__(self, dtype=None, name=None):
@@ -107,18 +116,3 @@ class CausalBackbone(CachedBackbone):
             "cache": Input(is_state=True),
         }
         super().__init__(inputs, dtype=dtype, name=name)
-
-    # === Heads ===
-
-    def make_head(self, kind, **options):
-        if kind == "causal_lm":
-            return CausalLMHead(self.token_embedding, dtype=self.dtype_policy, name="token_head")
-        if kind == "classification":
-            options = {"dropout": self.config["dropout"], "use_bias": False} | options
-            return LastTokenClassifier(name="classifier", dtype=self.dtype_policy, **options)
-        if kind == "multiple_choice":  # one number for each choice
-            options = {"dropout": self.config["dropout"]} | options
-            return LastTokenClassifier(
-                num_classes=1, name="multiple_choice_head", dtype=self.dtype_policy, **options
-            )
-        return super().make_head(kind, **options)

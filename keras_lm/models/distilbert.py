@@ -31,7 +31,7 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -93,9 +93,29 @@ class DistilBertBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0")
+    LAYER_NORM_EPSILON = 1e-12
+    HEADS = {
+        "classification": Head(
+            ReluPooledClassifier, "classifier", dropout=own("classifier_dropout", "dropout")
+        ),
+        "multiple_choice": Head(
+            ReluPooledClassifier,
+            "classifier",
+            num_classes=1,
+            dropout=own("classifier_dropout", "dropout"),
+        ),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "question_answering": Head(SpanHead, "span_head"),
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            activation=own("activation"),
+            layer_norm_epsilon=LAYER_NORM_EPSILON,
+        ),
+    }
     PRETRAINING_HEADS = {"token_logits": "token"}
     tokenizer_class = WordPieceTokenizer
-    LAYER_NORM_EPSILON = 1e-12
 
     def __init__(
         self,
@@ -212,29 +232,6 @@ class DistilBertBackbone(Backbone):
             keras.ops.cast(teacher.segment_embedding.embeddings[:1], "float32")
         )
         return student
-
-    def make_head(self, kind, **options):
-        config, dtype = self.config, self.dtype_policy
-        if kind in ("classification", "multiple_choice"):
-            dropout = config["classifier_dropout"]
-            options = {"dropout": config["dropout"] if dropout is None else dropout} | options
-            if kind == "multiple_choice":  # one number for each choice
-                options["num_classes"] = 1
-            return ReluPooledClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "token_classification":
-            options = {"dropout": config["dropout"]} | options
-            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "question_answering":
-            return SpanHead(name="span_head", dtype=dtype)
-        if kind == "token":
-            return MaskedLMHead(
-                self.token_embedding,
-                config["activation"],
-                self.LAYER_NORM_EPSILON,
-                dtype=dtype,
-                name="token_head",
-            )
-        return super().make_head(kind, **options)
 
 
 def _size(vocabulary_size):

@@ -41,7 +41,7 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.bert import HUGGINGFACE_ENCODER, google_names
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -119,6 +119,23 @@ class ElectraBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    HEADS = {
+        "classification": Head(GeluFirstTokenClassifier, "classifier", dropout=own("dropout")),
+        "multiple_choice": Head(
+            GeluFirstTokenClassifier, "classifier", num_classes=1, dropout=own("dropout")
+        ),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "question_answering": Head(SpanHead, "span_head"),
+        "replaced": Head(ReplacedTokenHead, "replaced_head", activation=own("activation")),
+        # With this activation, whatever the blocks have.
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            activation="gelu",
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+    }
     PRETRAINING_HEADS = {"replaced_logits": "replaced"}
     tokenizer_class = WordPieceTokenizer
 
@@ -239,31 +256,6 @@ class ElectraBackbone(Backbone):
             embeddings_of=self if share_embeddings else None,
             dtype=self.dtype_policy,
         )
-
-    def make_head(self, kind, **options):
-        config, dtype = self.config, self.dtype_policy
-        options = {"dropout": config["dropout"]} | options
-        if kind == "classification":
-            return GeluFirstTokenClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "multiple_choice":  # one number for each choice
-            return GeluFirstTokenClassifier(
-                num_classes=1, name="classifier", dtype=dtype, **options
-            )
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "question_answering":
-            return SpanHead(name="span_head", dtype=dtype)
-        if kind == "replaced":
-            return ReplacedTokenHead(config["activation"], dtype=dtype, name="replaced_head")
-        if kind == "token":  # with this activation, whatever the blocks have
-            return MaskedLMHead(
-                self.token_embedding,
-                "gelu",
-                config["layer_norm_epsilon"],
-                dtype=dtype,
-                name="token_head",
-            )
-        return super().make_head(kind, **options)
 
 
 def _embeddings_of(other, sizes):

@@ -14,9 +14,12 @@ from keras_lm.converters.converter import Converter
 from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
     CharacterCNN,
+    EachTokenClassifier,
+    MeanPooledClassifier,
+    SpanHead,
     WordSoftmax,
 )
-from keras_lm.models.backbone import Backbone, Input, WordBackbone
+from keras_lm.models.backbone import Backbone, Head, Input, WordBackbone, own
 from keras_lm.models.elmo_layers import (
     BoundaryWords,
     ProjectedLSTMs,
@@ -79,6 +82,12 @@ class ElmoBackbone(WordBackbone):
 
     TEMPLATE = Template(single="$A:0", pair="$A:0 </S>:0 <S>:0 $B:0")
     INNER = (*Backbone.INNER, "hidden_states_with_boundaries", "mask_with_boundaries")
+    HEADS = {
+        "bidirectional_lm": Head(WordSoftmax, "word_softmax", dropout=own("dropout")),
+        "classification": Head(MeanPooledClassifier, "classifier", dropout=0.5),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=0.5),
+        "question_answering": Head(SpanHead, "span_head"),
+    }
     tokenizer_class = CharacterTokenizer
     packer_class = CharacterPacker
 
@@ -224,12 +233,6 @@ class ElmoBackbone(WordBackbone):
             ValueError: if the model's character ids are not ELMo's.
         """
         write_allennlp(folder, _options(self.config), _tensors(self.weights))
-
-    def make_head(self, kind, **options):
-        if kind == "bidirectional_lm":
-            options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-            return WordSoftmax(name="word_softmax", **options)
-        return super().make_head(kind, **{"dropout": 0.5} | options)
 
 
 def _check_widths(hidden_dim, cell_dim, filters, project_words, project_cells):

@@ -7,11 +7,21 @@ import keras
 from keras import ops
 
 from keras_lm.layers import CharacterCNN, WordSoftmax
-from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.models.backbone import Head, Input, WordBackbone, own
 from keras_lm.models.elmo import CHARACTERS
 from keras_lm.models.elmo_layers import ProjectedLSTMs
 from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.words import WordTokenizer
+
+
+class NextWord(WordSoftmax):
+    """The softmax of both directions of ELMo as a head: `head(outputs, inputs)` → (B, S, V)."""
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build(outputs_shape["sequence_output"])
+
+    def call(self, outputs, inputs=None, training=None):
+        return super().call(outputs["sequence_output"], training=training)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -39,6 +49,14 @@ class ElmoForwardBackbone(WordBackbone):
     Source: Peters et al. 2018, https://arxiv.org/abs/1802.05365, section 3.1.
     """
 
+    HEADS = WordBackbone.HEADS | {
+        "causal_lm": Head(
+            NextWord,
+            "word_softmax",
+            vocabulary_size=own("vocabulary_size"),
+            dropout=own("dropout"),
+        ),
+    }
     tokenizer_class = WordTokenizer
     is_causal = True
 
@@ -146,23 +164,3 @@ class ElmoForwardBackbone(WordBackbone):
             name: ops.zeros((batch_size, layers, width), self.compute_dtype)
             for name, width in widths.items()
         }
-
-    def make_head(self, kind, **options):
-        if kind != "causal_lm":
-            return super().make_head(kind, **options)
-        return NextWord(
-            self.config["vocabulary_size"],
-            dropout=self.config["dropout"],
-            dtype=self.dtype_policy,
-            name="word_softmax",
-        )
-
-
-class NextWord(WordSoftmax):
-    """The softmax of both directions of ELMo as a head: `head(outputs, inputs)` → (B, S, V)."""
-
-    def build(self, outputs_shape, inputs_shape=None):
-        super().build(outputs_shape["sequence_output"])
-
-    def call(self, outputs, inputs=None, training=None):
-        return super().call(outputs["sequence_output"], training=training)

@@ -8,7 +8,6 @@ Shapes: B batch, S source, T new target tokens, L decoder blocks, N heads, H per
 
 from keras import ops
 
-from keras_lm.layers import CausalLMHead
 from keras_lm.layers.cache import DecoderCache
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Input, WordBackbone
@@ -108,16 +107,14 @@ class EncoderDecoderBackbone(Backbone):
                 variable.assign(own[variable.path])
         return encoder
 
-    def make_head(self, kind, **options):
-        try:
-            return super().make_head(kind, **options)
-        except ValueError as error:
-            if self.encoder_class is None:
-                raise
-            raise ValueError(
-                f"{error} Its encoder may: pass backbone.encoder_backbone(), or a source to "
-                "from_preset of the task."
-            ) from None
+    def without_head(self, kind):
+        message = super().without_head(kind)
+        if self.encoder_class is None:
+            return message
+        return (
+            f"{message} Its encoder may: pass backbone.encoder_backbone(), or a source to "
+            "from_preset of the task."
+        )
 
 
 class EncoderHalf(WordBackbone):
@@ -160,11 +157,6 @@ class EncoderHalf(WordBackbone):
     @property
     def blocks(self):
         return self.encoder_blocks
-
-    def make_head(self, kind, **options):
-        if kind == "seq2seq_lm":
-            return Backbone.make_head(self, kind)  # which refuses: there is no decoder
-        return super().make_head(kind, **options)
 
 
 class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
@@ -273,10 +265,3 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
 
     def unpack_state(self, state):
         return super().unpack_state(state) | {FIXED: super().unpack_state(state[FIXED])}
-
-    # === Head ===
-
-    def make_head(self, kind, **options):
-        if kind == "seq2seq_lm":
-            return CausalLMHead(self.token_embedding, dtype=self.dtype_policy, name="token_head")
-        return super().make_head(kind, **options)

@@ -15,7 +15,7 @@ from keras_lm.layers import (
     get_activation,
 )
 from keras_lm.layers.recurrent import BidirectionalLSTM
-from keras_lm.models.backbone import Backbone
+from keras_lm.models.backbone import Backbone, Head
 
 # The rows of BERT's table 7 by name, CoVe's [GloVe; CoVe] and ELMo's mix: the hidden states that
 # each one takes, as a slice or a list.
@@ -143,18 +143,23 @@ class FeatureBackbone(Backbone):
         pooled = [_pooled(name, x, mask) for name in names]
         return ops.concatenate(pooled, axis=-1) if len(pooled) > 1 else pooled[0]
 
-    def make_head(self, kind, **options):
-        """Return a linear layer on the vectors, if there is one per text, or one per token."""
-        of_texts = {"classification": PooledClassifier}
-        of_tokens = {"token_classification": EachTokenClassifier, "question_answering": SpanHead}
-        heads = of_tokens if self.pooling == "none" else of_texts
-        if kind not in heads or self.gives_several:
-            raise ValueError(
-                f"FeatureExtractor with layers={self.layer_choice!r}, pooling={self.pooling!r} and "
-                f"num_mixes={max(len(self.mixes), 1)} has no head for kind={kind!r}."
-            )
-        name = "span_head" if kind == "question_answering" else "classifier"
-        return heads[kind](name=name, dtype=self.dtype_policy, **options)
+    @property
+    def HEADS(self):
+        """A linear layer on the vectors, if there is one per text, or one per token."""
+        if self.gives_several:
+            return {}
+        if self.pooling != "none":
+            return {"classification": Head(PooledClassifier, "classifier")}
+        return {
+            "token_classification": Head(EachTokenClassifier, "classifier"),
+            "question_answering": Head(SpanHead, "span_head"),
+        }
+
+    def without_head(self, kind):
+        return (
+            f"FeatureExtractor with layers={self.layer_choice!r}, pooling={self.pooling!r} and "
+            f"num_mixes={max(len(self.mixes), 1)} has no head for kind={kind!r}."
+        )
 
     # === Delegated to the other backbone ===
 

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Input, WordBackbone
+from keras_lm.models.backbone import Head, Input, WordBackbone, own
 from keras_lm.models.ulmfit_layers import AWDLSTMHead
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -54,6 +54,16 @@ class LSTMBackbone(WordBackbone):
     tokens, and the output layer is not tied.
     """
 
+    HEADS = WordBackbone.HEADS | {
+        "causal_lm": Head(
+            AWDLSTMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            output_dropout=own("dropout"),
+            activation_penalty=0.0,
+            slowness_penalty=0.0,
+        ),
+    }
     tokenizer_class = WordTokenizer
 
     def __init__(
@@ -115,18 +125,9 @@ class LSTMBackbone(WordBackbone):
         return [{"hidden": zero, "cell": zero} for _ in self.lstms]
 
     def make_head(self, kind, **options):
-        if kind != "causal_lm":
-            return super().make_head(kind, **options)
-        if not self.is_causal:
+        if kind == "causal_lm" and not self.is_causal:
             raise ValueError(
                 "bidirectional=True: this model reads the word that it would predict. Pass False, "
                 "or train BidirectionalLM over an ElmoBackbone."
             )
-        return AWDLSTMHead(
-            self.token_embedding,
-            output_dropout=self.config["dropout"],
-            activation_penalty=0.0,
-            slowness_penalty=0.0,
-            dtype=self.dtype_policy,
-            name="token_head",
-        )
+        return super().make_head(kind, **options)

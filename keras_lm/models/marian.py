@@ -24,6 +24,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
     truncated_normal,
 )
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.sentence_piece import MarianTokenizer
 
@@ -83,6 +84,13 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
     2020, https://aclanthology.org/2020.eamt-1.61, for OPUS-MT.
     """
 
+    HEADS = {
+        "seq2seq_lm": Head(
+            MarianLMHead,
+            "token_head",
+            token_embedding=own("decoder_token_embedding"),
+        ),
+    }
     tokenizer_class = MarianTokenizer
     generates_start = False
 
@@ -187,13 +195,6 @@ class MarianBackbone(CachedEncoderDecoderBackbone):
             "attention_biases": [bias] * len(self.decoder_blocks),
             "source_bias": source_bias,
         }
-
-    def make_head(self, kind, **options):
-        if kind == "seq2seq_lm":
-            return MarianLMHead(
-                self.decoder_token_embedding, dtype=self.dtype_policy, name="token_head"
-            )
-        return super().make_head(kind, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -9,7 +9,7 @@ from keras import ops
 from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import matmul_transposed, softmax
 from keras_lm.layers.masks import MASKED
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -37,6 +37,8 @@ class PairBackbone(Backbone):
     Raises:
         ValueError: if not exactly one of `vocabulary_size` and `language_model` is given.
     """
+
+    HEADS = {"classification": Head(PooledClassifier, "classifier", dropout=own("dropout"))}
 
     def __init__(self, vocabulary_size, embedding_dim, language_model, dtype, name):
         if (vocabulary_size is None) == (language_model is None):
@@ -110,12 +112,6 @@ class PairBackbone(Backbone):
     @property
     def tokenizer_class(self):
         return self.language_model.tokenizer_class if self.language_model else WordTokenizer
-
-    def make_head(self, kind, **options):
-        options = {"dropout": self.config["dropout"], "dtype": self.dtype_policy} | options
-        if kind == "classification":
-            return PooledClassifier(name="classifier", **options)
-        return super().make_head(kind, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -12,7 +12,7 @@ from keras import ops
 from keras_lm.layers import Dense, PaddingBias
 from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import WordBackbone
+from keras_lm.models.backbone import Head, WordBackbone, own
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.rnn_layers import ATTENTIONS, CELLS, RNNDecoder, RNNLMHead
 from keras_lm.tokenizers.words import WordTokenizer
@@ -75,6 +75,14 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
     https://arxiv.org/abs/1508.04025, section 3; Cho et al. 2014, https://arxiv.org/abs/1406.1078.
     """
 
+    HEADS = {
+        "seq2seq_lm": Head(
+            RNNLMHead,
+            "token_head",
+            token_embedding=own("decoder_token_embedding"),
+            tied=own("tie_embeddings"),
+        ),
+    }
     INNER = (*EncoderDecoderBackbone.INNER, "encoder_states", "queries")
     tokenizer_class = WordTokenizer
     learning_rate = 1e-3
@@ -262,8 +270,8 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
                 "the model with the number of the target's words."
             )
         copy = self.from_config(self.get_config() | {"vocabulary_size": table.shape[0]})
-        for variable, own in zip(copy.weights, self.weights, strict=True):
-            variable.assign(table if own is self.token_embedding.embeddings else own)
+        for variable, old in zip(copy.weights, self.weights, strict=True):
+            variable.assign(table if old is self.token_embedding.embeddings else old)
         copy.token_embedding.trainable = False
         return copy
 
@@ -288,16 +296,6 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
 
     def state_after(self, token_ids, padding_mask, length):
         return self.start(self.encode(token_ids, padding_mask), padding_mask)
-
-    def make_head(self, kind, **options):
-        if kind == "seq2seq_lm":
-            return RNNLMHead(
-                self.decoder_token_embedding,
-                self.config["tie_embeddings"],
-                dtype=self.dtype_policy,
-                name="token_head",
-            )
-        return super().make_head(kind, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -42,7 +42,7 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.bert import HUGGINGFACE_ENCODER
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
@@ -103,6 +103,22 @@ class RobertaBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="<s>:0 $A:0 </s>:0", pair="<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
+    HEADS = {
+        "classification": Head(FirstTokenClassifier, "classifier", dropout=own("dropout")),
+        "multiple_choice": Head(
+            PooledClassifier, "classifier", num_classes=1, dropout=own("dropout")
+        ),
+        "token_classification": Head(EachTokenClassifier, "classifier", dropout=own("dropout")),
+        "question_answering": Head(SpanHead, "span_head"),
+        # With this activation, whatever the blocks have.
+        "token": Head(
+            MaskedLMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            activation="gelu",
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+    }
     PRETRAINING_HEADS = {"token_logits": "token"}
     tokenizer_class = BytePairTokenizer
 
@@ -199,27 +215,6 @@ class RobertaBackbone(Backbone):
             "hidden_states": hidden_states,
             "attention_biases": [bias] * len(self.blocks),
         }
-
-    def make_head(self, kind, **options):
-        config, dtype = self.config, self.dtype_policy
-        options = {"dropout": config["dropout"]} | options
-        if kind == "classification":
-            return FirstTokenClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "multiple_choice":  # one number for each choice
-            return PooledClassifier(num_classes=1, name="classifier", dtype=dtype, **options)
-        if kind == "token_classification":
-            return EachTokenClassifier(name="classifier", dtype=dtype, **options)
-        if kind == "question_answering":
-            return SpanHead(name="span_head", dtype=dtype)
-        if kind == "token":  # with this activation, whatever the blocks have
-            return MaskedLMHead(
-                self.token_embedding,
-                "gelu",
-                config["layer_norm_epsilon"],
-                dtype=dtype,
-                name="token_head",
-            )
-        return super().make_head(kind, **options)
 
 
 def _size(num_layers, hidden_dim, vocabulary_size=50265):

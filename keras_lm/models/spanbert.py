@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_lm.layers import Dense, LayerNormalization, get_activation, truncated_normal
 from keras_lm.layers.backend import require
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.bert import BertBackbone
 
 POSITION_DIM = 200  # as in the authors' code
@@ -136,6 +137,16 @@ class SpanBertBackbone(BertBackbone):
     Source: Joshi et al. 2019, https://arxiv.org/abs/1907.10529, section 3.
     """
 
+    HEADS = BertBackbone.HEADS | {
+        "span_boundary": Head(
+            SpanBoundaryHead,
+            "span_boundary_head",
+            token_embedding=own("token_embedding"),
+            max_span_length=own("max_span_length"),
+            activation=own("activation"),
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+    }
     PRETRAINING_HEADS = {"token_logits": "token", "span_boundary_logits": "span_boundary"}
     PRETRAINING_OBJECTIVES = {"token": "MaskedSpans"}
 
@@ -159,19 +170,6 @@ class SpanBertBackbone(BertBackbone):
     ):
         others = {k: v for k, v in self.config.items() if k != "max_span_length"}
         super().__init__(**others, dtype=dtype, name=name)
-
-    def make_head(self, kind, **options):
-        config = self.config
-        if kind == "span_boundary":
-            return SpanBoundaryHead(
-                self.token_embedding,
-                config["max_span_length"],
-                config["activation"],
-                config["layer_norm_epsilon"],
-                dtype=self.dtype_policy,
-                name="span_boundary_head",
-            )
-        return super().make_head(kind, **options)
 
 
 def _size(bert):

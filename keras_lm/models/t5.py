@@ -24,6 +24,7 @@ from keras_lm.converters.names import (
 )
 from keras_lm.layers import CausalBias, PaddingBias
 from keras_lm.layers.masks import as_tensor
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.t5_layers import (
     RelativePositionBias,
@@ -73,6 +74,14 @@ class T5Backbone(CachedEncoderDecoderBackbone):
     """
 
     tokenizer_class = SentencePieceTokenizer
+    HEADS = {
+        "seq2seq_lm": Head(
+            T5LMHead,
+            "token_head",
+            token_embedding=own("token_embedding"),
+            tied=own("tie_embeddings"),
+        ),
+    }
     PRETRAINING_HEADS = {"token_logits": "seq2seq_lm"}
 
     def __init__(
@@ -172,16 +181,6 @@ class T5Backbone(CachedEncoderDecoderBackbone):
             "attention_biases": [bias] * len(self.decoder_blocks),
             "source_bias": source_bias,
         }
-
-    def make_head(self, kind, **options):
-        if kind == "seq2seq_lm":
-            return T5LMHead(
-                self.token_embedding,
-                self.config["tie_embeddings"],
-                dtype=self.dtype_policy,
-                name="token_head",
-            )
-        return super().make_head(kind, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

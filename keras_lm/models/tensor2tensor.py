@@ -33,6 +33,7 @@ from keras_lm.layers import (
     SinusoidalPositionEmbedding,
     truncated_normal,
 )
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.packers import Template
 from keras_lm.tokenizers.subwords import SubwordTokenizer
@@ -146,6 +147,14 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
     """
 
     TEMPLATE = Template(single="$A:0 <EOS>:0", pair="$A:0 <EOS>:0 $B:0 <EOS>:0")
+    HEADS = {
+        "seq2seq_lm": Head(
+            CausalLMHead,
+            "token_head",
+            token_embedding=own("decoder_token_embedding"),
+            tied=own("tie_embeddings"),
+        ),
+    }
     tokenizer_class = SubwordTokenizer
 
     def __init__(
@@ -266,16 +275,6 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
             "attention_biases": [bias] * len(self.decoder_blocks),
             "source_bias": source_bias,
         }
-
-    def make_head(self, kind, **options):
-        if kind == "seq2seq_lm":
-            return CausalLMHead(
-                self.decoder_token_embedding,
-                self.config["tie_embeddings"],
-                dtype=self.dtype_policy,
-                name="token_head",
-            )
-        return super().make_head(kind, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -10,6 +10,7 @@ import functools
 import keras
 
 from keras_lm.layers import PooledClassifier
+from keras_lm.models.backbone import Head
 from keras_lm.models.bert import BertBackbone
 
 
@@ -38,11 +39,9 @@ class TinyBertBackbone(BertBackbone):
     Source: Jiao et al. 2019, https://arxiv.org/abs/1909.10351, section 4.
     """
 
-    def make_head(self, kind, **options):
-        if kind == "classification":
-            options = {"dropout": 0.0} | options
-            return PooledReluClassifier(name="classifier", dtype=self.dtype_policy, **options)
-        return super().make_head(kind, **options)
+    HEADS = BertBackbone.HEADS | {
+        "classification": Head(PooledReluClassifier, "classifier", dropout=0.0),
+    }
 
 
 def _size(num_layers, hidden_dim, intermediate_dim):

@@ -14,6 +14,7 @@ from keras_lm.layers import (
     PostNormBlock,
     SinusoidalPositionEmbedding,
 )
+from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
@@ -52,6 +53,13 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.
     """
 
+    HEADS = {
+        "seq2seq_lm": Head(
+            CausalLMHead,
+            "token_head",
+            token_embedding=own("decoder_token_embedding"),
+        ),
+    }
     tokenizer_class = SentencePieceTokenizer
 
     def __init__(
@@ -160,13 +168,6 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
             "attention_biases": [bias] * len(self.decoder_blocks),
             "source_bias": source_bias,
         }
-
-    def make_head(self, kind, **options):
-        if kind == "seq2seq_lm":
-            return CausalLMHead(
-                self.decoder_token_embedding, dtype=self.dtype_policy, name="token_head"
-            )
-        return super().make_head(kind, **options)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

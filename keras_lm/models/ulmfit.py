@@ -15,7 +15,7 @@ from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.ulmfit_layers import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
 from keras_lm.packers import Template
 from keras_lm.tokenizers.words import WordTokenizer
@@ -67,6 +67,22 @@ class AWDLSTMBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="xxbos:0 $A:0", pair="xxbos:0 $A:0 xxfld:0 $B:0")
+    _OUTPUT = {
+        name: own(name) for name in ("output_dropout", "activation_penalty", "slowness_penalty")
+    }
+    HEADS = {
+        "causal_lm": Head(
+            AWDLSTMHead, "token_head", token_embedding=own("token_embedding"), **_OUTPUT
+        ),
+        "classification": Head(
+            ConcatPoolingClassifier,
+            "classifier",
+            classifier_dims=own("classifier_dims"),
+            pooled_length=own("pooled_length"),
+            pooled_chunk=own("pooled_chunk"),
+            **_OUTPUT,
+        ),
+    }
     tokenizer_class = WordTokenizer
     learning_rate = 1e-3
 
@@ -174,28 +190,12 @@ class AWDLSTMBackbone(Backbone):
         rows = dict(zip(old, table, strict=False))
         mean = table[: len(old)].mean(axis=0)
         copy = self.from_config(self.get_config() | {"vocabulary_size": len(new)})
-        for variable, own in zip(copy.weights, self.weights, strict=True):
-            if own is self.token_embedding.embeddings:
+        for variable, trained in zip(copy.weights, self.weights, strict=True):
+            if trained is self.token_embedding.embeddings:
                 variable.assign(np.stack([rows.get(word, mean) for word in new]))
             else:
-                variable.assign(own)
+                variable.assign(trained)
         return copy
-
-    def make_head(self, kind, **options):
-        config = self.config
-        shared = {
-            name: config[name]
-            for name in ("output_dropout", "activation_penalty", "slowness_penalty")
-        }
-        if kind == "causal_lm":
-            return AWDLSTMHead(
-                self.token_embedding, **shared, dtype=self.dtype_policy, name="token_head"
-            )
-        if kind == "classification":
-            names = ("classifier_dims", "pooled_length", "pooled_chunk")
-            options = {name: config[name] for name in names} | shared | options
-            return ConcatPoolingClassifier(name="classifier", dtype=self.dtype_policy, **options)
-        return super().make_head(kind, **options)
 
 
 AWDLSTMBackbone.SIZES = {

@@ -25,8 +25,6 @@ from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, advice, sizes
 
 # Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
 USUAL_UNUSED_ROWS = 128
-# The kinds of heads whose output matrix is the token embedding.
-READ_THE_EMBEDDING = {"token", "causal_lm", "seq2seq_lm"}
 
 
 def load_backbone(source, cls, load_weights=True, **overrides):
@@ -88,7 +86,7 @@ def load_task(source, cls, load_weights=True, **arguments):
         task = cls.from_parts(backbone, **mine)
     grows = stated is None
     if load_weights:
-        fresh = [v.path for v in task.weights if is_fresh and v.path.startswith(cls.FRESH)]
+        fresh = task.new_weights() if is_fresh else []
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
         dense = read_projections(checkpoint) if has_files else {}
         _load_weights(checkpoint, converter.names, task, fresh, dense)
@@ -278,7 +276,8 @@ def _load_weights(checkpoint, names, model, fresh, beside=()):
 
 def _check_output_matrix(checkpoint, untied, model):
     """Raise a CheckpointError if a model's output matrix would be another than the checkpoint's."""
-    reads_it = not READ_THE_EMBEDDING.isdisjoint(getattr(model, "head_kinds", ()))
+    kinds = getattr(model, "head_kinds", ())
+    reads_it = any(model.backbone.HEADS[kind].reads_embedding for kind in kinds)
     is_stated = checkpoint.config.get("tie_word_embeddings") is False
     if untied and is_stated and reads_it:
         raise CheckpointError(

@@ -68,7 +68,7 @@ class ConstituencyParser(ScoredAnswers):
     """
 
     predicts_sequences = True
-    FRESH = ("classifier/", "span_scorer/")
+    FRESH = ("span_scorer/",)
     uses_pooler = False
 
     def __init__(

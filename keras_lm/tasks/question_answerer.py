@@ -70,7 +70,6 @@ class QuestionAnswerer(ScoredAnswers):
 
     predicts_sequences = True
     label_columns = ("answers", "labels", "label")
-    FRESH = ("span_head/",)
     uses_pooler = False
 
     def __init__(

@@ -65,8 +65,8 @@ class Task(TextModel):
     rows = Texts()
     # A fine-tuning recipe with special tokens or a loss of its own, such as `GPTRecipe`.
     recipe = None
-    # Path prefixes of weights that a checkpoint may lack; they are randomly initialised.
-    FRESH = ("classifier/",)
+    # Path prefixes of layers of the task's own, beside its head, that a checkpoint may lack.
+    FRESH = ()
     # The kind of the pretraining head that it reads: of a checkpoint's two networks, it takes the
     # one that has it.
     pretraining_head = None
@@ -200,6 +200,13 @@ class Task(TextModel):
         head(self.backbone.output, self.backbone.input)
         self.uses_pooler = self.uses_pooler and getattr(head, "uses_pooler", True)
         return head
+
+    def new_weights(self):
+        """Return the paths of the weights that are new if a checkpoint has no fitting head."""
+        backbone = self.backbone
+        kinds = filter(backbone.is_new_head, self.head_kinds)
+        prefixes = (*self.FRESH, *(f"{backbone.HEADS[kind].name}/" for kind in kinds))
+        return [v.path for v in self.weights if v.path.startswith(prefixes)]
 
     @property
     def trainable_weights(self):

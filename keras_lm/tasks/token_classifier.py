@@ -84,7 +84,7 @@ class TokenClassifier(class_labels.ClassTask):
     """
 
     predicts_sequences = True
-    FRESH = ("classifier/", "crf/")
+    FRESH = ("crf/",)
     uses_pooler = False
 
     def __init__(
