@@ -47,8 +47,8 @@ backbone = AWDLSTMBackbone(size, num_layers=2, hidden_dim=24, embedding_dim=16)
 """,
     "layers.cache.KeyValueCache": """
 x, padding_mask = np.ones((2, 7, 4), "float32"), np.ones((2, 7), "int32")
-bias, state = None, None
-blocks = [CausalPreNormBlock(num_heads=2, intermediate_dim=8)]
+biases, state = [None], None
+blocks = [PreNormBlock(num_heads=2, intermediate_dim=8)]
 """,
     "layers.crf.CRF": """
 logits = np.zeros((2, 7, 3), "float32")

@@ -1,7 +1,7 @@
 """Layers that several models are made of."""
 
 from keras_lm.layers.adapter import Adapter
-from keras_lm.layers.attention import CausalSelfAttention, CrossAttention, SelfAttention
+from keras_lm.layers.attention import CrossAttention, SelfAttention
 from keras_lm.layers.basic import (
     Dense,
     LayerNormalization,
@@ -15,8 +15,14 @@ from keras_lm.layers.basic import (
 )
 from keras_lm.layers.causal_heads import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.character_cnn import CharacterCNN
+from keras_lm.layers.context import AttentionContext
 from keras_lm.layers.coreference import CoreferenceHead
 from keras_lm.layers.crf import CRF
+from keras_lm.layers.deprecated import (
+    CausalPostNormBlock,
+    CausalPreNormBlock,
+    CausalSelfAttention,
+)
 from keras_lm.layers.frozen import Frozen
 from keras_lm.layers.heads import (
     EachTokenClassifier,
@@ -31,8 +37,6 @@ from keras_lm.layers.recurrent import LSTM
 from keras_lm.layers.scalar_mix import ScalarMix
 from keras_lm.layers.span_chart import SpanScorer
 from keras_lm.layers.transformer import (
-    CausalPostNormBlock,
-    CausalPreNormBlock,
     DecoderPostNormBlock,
     DecoderPreNormBlock,
     FeedForward,
@@ -45,6 +49,7 @@ __all__ = [
     "CRF",
     "LSTM",
     "Adapter",
+    "AttentionContext",
     "CausalBias",
     "CausalLMHead",
     "CausalPostNormBlock",

@@ -1,7 +1,7 @@
-"""Attention: self-attention, causal or not, and cross-attention."""
+"""Attention: self-attention, and cross-attention to a source."""
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_lm.layers.backend import (
     draw_seed,
@@ -11,20 +11,60 @@ from keras_lm.layers.backend import (
     matmul,
     matmul_transposed,
     softmax,
+    write_slots,
 )
 from keras_lm.layers.basic import Dense, truncated_normal
+from keras_lm.layers.context import AttentionContext, ContextLayer
 from keras_lm.layers.masks import as_tensor
 
 # Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
 
 
-class Attention(keras.layers.Layer):
-    """Multi-head scaled dot-product attention; a subclass makes queries, keys and values.
+def attend(raw_scores, query, key, value, bias=None, dropout_rate=0.0, seed=None):
+    """Return what attention reads, (B, N, S, H): softmax(scores + bias) times the values.
 
-    Causal masks, padding and relative-position biases all come as one additive `bias`, a tensor or
-    a `keras_lm.layers.masks.Visible`. Long texts attend in blocks, see `is_long`. A variant
+    This is the one place for a kernel that does all of it at once. Here, long texts attend block by
+    block of queries, see `is_long`.
+
+    Args:
+        raw_scores: function of query and key → (B, N, S, T), without variables.
+        query: (B, N, S, H), or nested tensors with S on axis −2.
+        key: (B, N, T, H), or nested tensors.
+        value: (B, N, T, H).
+        bias: additive bias that broadcasts to the scores, a `Visible`, or None.
+        dropout_rate, seed: fraction of the probabilities dropped, and the seed, or None for none.
+    """
+
+    def read(rows, columns, seed):
+        (query, *bias), (key, value) = rows, columns
+        probabilities = softmax(with_bias(raw_scores(query, key), *bias))  # (B, N, S, T)
+        probabilities = ops.cast(probabilities, value.dtype)
+        if seed is not None:
+            probabilities = dropout(probabilities, dropout_rate, seed)
+        return matmul(probabilities, value)
+
+    rows, columns = [query] if bias is None else [query, bias], [key, value]
+    if is_long(tree.flatten(query)[0].shape[-2], value.shape[-2]):
+        return in_blocks(read, rows, columns, seed)
+    return read(rows, columns, seed)
+
+
+def with_bias(scores, bias=None):
+    """Return the scores (B, N, S, T) before the softmax, float32."""
+    scores = ops.cast(scores, "float32")
+    return scores if bias is None else scores + ops.cast(as_tensor(bias), "float32")
+
+
+class Attention(ContextLayer):
+    """Multi-head scaled dot-product attention; a subclass says what is queried by its `project`.
+
+    Causal masks, padding and relative-position biases all come as one additive bias. A variant
     overrides a small method: `make_scale`, `make_projection` and `make_output` for other weights,
-    `raw_scores` for scores other than the product of query and key.
+    `raw_scores` for scores other than the product of query and key, and `project` for what these
+    take beside the two.
+
+    Call: see `ContextLayer`. `layer.scores` and `layer.probabilities`, called likewise, return
+    (B, N, S, T) float32, before and after the softmax.
 
     Args:
         num_heads: int, N; must divide D if `head_dim` is None.
@@ -81,44 +121,52 @@ class Attention(keras.layers.Layer):
         x = ops.reshape(x, (batch, length, parts, self.num_heads, self.head_dim))
         return ops.unstack(ops.transpose(x, (2, 0, 3, 1, 4)), parts)
 
-    def raw_scores(self, query, key):
-        """Return the scores (B, N, S, T) of queries (B, N, S, H) and keys (B, N, T, H).
+    def project(self, x, context):
+        """Return the query (B, N, S, H), and key and value, (B, N, T, H) each.
 
-        An override may take more keyword arguments, such as positions, which `attend` passes on.
+        The first two may be nested tensors, of which `raw_scores` makes the scores: what it needs
+        for each query, with S on axis −2, and what it needs for all.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say what it attends to.")
+
+    def raw_scores(self, query, key):
+        """Return the scores (B, N, S, T) of what `project` returns, or of a block of its queries.
+
+        It may use no weights: in blocks, these would have no gradient.
         """
         return matmul_transposed(query * self.scale, key)
 
-    def biased_scores(self, query, key, bias=None, **more):
-        """Return the scores (B, N, S, T) before the softmax, float32."""
-        scores = ops.cast(self.raw_scores(query, key, **more), "float32")
-        return scores if bias is None else scores + ops.cast(as_tensor(bias), "float32")
-
-    def read(self, query, key, value, bias=None, seed=None, **more):
-        """Return the context (B, N, S, H); `seed` is that of dropout, or None for none."""
-        probabilities = softmax(self.biased_scores(query, key, bias, **more))
-        probabilities = ops.cast(probabilities, self.compute_dtype)
-        if seed is not None:
-            probabilities = dropout(probabilities, self.dropout_rate, seed)
-        return matmul(probabilities, value)
-
-    def read_by_size(self, query, key, value, bias=None, seed=None, **more):
-        """Return what `read` does, block by block of queries where a text is long."""
-        # Other scores may depend on more than a query and a key, or on weights.
-        is_plain = not more and type(self).raw_scores is Attention.raw_scores
-        if is_plain and is_long(query.shape[2], key.shape[2]):
-            return in_blocks(self.read, query, key, value, bias, seed)
-        return self.read(query, key, value, bias, seed, **more)
-
-    def attend(self, query, key, value, bias=None, head_mask=None, training=None, **more):
-        """Return the output (B, S, D) for queries (B, N, S, H), keys and values (B, N, T, H)."""
+    def forward(self, x, context, training=None):
+        query, key, value = self.project(x, context)
         seed = None
         if training and self.dropout_rate:
             seed = draw_seed(self.dropout.seed_generator)
-        context = self.read_by_size(query, key, value, bias, seed, **more)  # (B, N, S, H)
-        if head_mask is not None:
-            head_mask = ops.cast(head_mask, self.compute_dtype)
-            context = context * ops.expand_dims(ops.expand_dims(head_mask, -1), -1)
-        return self.output_dense(self.join_heads(context))
+        attended = attend(
+            self.raw_scores, query, key, value, context.bias, self.dropout_rate, seed
+        )  # (B, N, S, H)
+        if context.head_mask is not None:
+            head_mask = ops.cast(context.head_mask, self.compute_dtype)
+            attended = attended * ops.expand_dims(ops.expand_dims(head_mask, -1), -1)
+        return self.output_dense(self.join_heads(attended)), (key, value)
+
+    def scores(self, x, context=None, **fields):
+        """Return the scores (B, N, S, T) before the softmax, with the bias, float32."""
+        context = self.as_context(context, fields)
+        query, key, _ = self.project(x, context)
+        return with_bias(self.raw_scores(query, key), context.bias)
+
+    def probabilities(self, x, context=None, **fields):
+        """Return the attention probabilities (B, N, S, T), float32."""
+        return softmax(self.scores(x, context, **fields))
+
+    def attended_length(self, x, context):
+        """Return T, or None if it is not known while a model is made."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how much it attends to.")
+
+    def kept_spec(self, x, context):
+        width = self.head_dim or x.shape[2] // self.num_heads
+        shape = (x.shape[0], self.num_heads, self.attended_length(x, context), width)
+        return tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(2))
 
     def join_heads(self, x):
         """Return (B, S, N·H) of (B, N, S, H)."""
@@ -144,15 +192,15 @@ class SelfAttention(Attention):
     Query, key and value come from one product with a kernel of shape (D, 3·N·H): query first, then
     key, then value, each with its heads one after the other.
 
-    Call: `layer(x, bias=None, head_mask=None)`, `x` (B, S, D), `bias` broadcastable to
-    (B, N, S, S), `head_mask` (N,) or (B, N), a factor of each head's output; returns (B, S, D).
+    Call: `layer(x)`, or with a context, see `ContextLayer`; it keeps the keys and the values that
+    it attends to, (B, N, T, H) each.
 
     Example:
 
         attention = SelfAttention(num_heads=4)
         attention(np.zeros((2, 7, 64), "float32")).shape  # (2, 7, 64)
 
-    Source: https://arxiv.org/abs/1706.03762, section 3.2.2.
+    Source: https://arxiv.org/abs/1706.03762, section 3.2.2; with a past, section 3.2.3.
     """
 
     def build(self, input_shape):
@@ -161,51 +209,29 @@ class SelfAttention(Attention):
         self.query_key_value.build(input_shape)
         self.build_output(input_shape[-1])
 
-    def project(self, x):
-        """Return query, key and value of `x` (B, S, D), each (B, N, S, H)."""
-        return self.split_heads(self.query_key_value(x), 3)
+    def project(self, x, context):
+        memory = context.memory
+        if memory is not None:
+            x = ops.concatenate([memory, x], axis=1)  # (B, M + S, D)
+        query, key, value = self.split_heads(self.query_key_value(x), 3)
+        if memory is not None:
+            query = query[:, :, ops.shape(memory)[1] :]
+        if context.past is not None:
+            key, value = (
+                self.write(old, new, context.write_at)
+                for old, new in zip(context.past, (key, value), strict=True)
+            )
+        return query, key, value
 
-    def scores(self, x, bias=None, **more):
-        """Return the scores (B, N, S, S) before the softmax, with the bias, float32."""
-        query, key, _ = self.project(x)
-        return self.biased_scores(query, key, bias, **more)
+    def write(self, old, new, write_at):
+        """Return keys or values (B, N, T, H) with the new ones (B, N, S, H) in their slots."""
+        return write_slots(old, ops.reshape(new, (-1, self.head_dim)), write_at)
 
-    def probabilities(self, x, bias=None, **more):
-        """Return the attention probabilities (B, N, S, S), float32."""
-        return softmax(self.scores(x, bias, **more))
-
-    def call(self, x, bias=None, head_mask=None, training=None):
-        return self.attend(*self.project(x), bias=bias, head_mask=head_mask, training=training)
-
-    def compute_output_shape(self, input_shape, *args, **kwargs):
-        return input_shape
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class CausalSelfAttention(SelfAttention):
-    """Self-attention that returns its keys and values, and continues from earlier ones.
-
-    Arguments are those of `Attention`, and the causal mask is part of `bias`.
-
-    Call: `layer(x, bias=None, past=None, write=None, head_mask=None)`, `x` (B, S, D). `past` is
-    `(keys, values)`, each (B, N, T, H); `write(old, new)` returns one of them with the new ones
-    (B, N, S, H) written into it, and `bias` is broadcastable to (B, N, S, T). Returns the output
-    (B, S, D), and the keys and the values that were attended to.
-
-    Source: https://arxiv.org/abs/1706.03762, section 3.2.3.
-    """
-
-    def call(self, x, bias=None, past=None, write=None, head_mask=None, training=None):
-        query, key, value = self.project(x)
-        if past is not None:
-            key, value = write(past[0], key), write(past[1], value)
-        output = self.attend(query, key, value, bias=bias, head_mask=head_mask, training=training)
-        return output, key, value
-
-    def compute_output_shape(self, input_shape, *args, **kwargs):
-        batch, length, hidden_dim = input_shape
-        heads = (batch, self.num_heads, length, self.head_dim or hidden_dim // self.num_heads)
-        return input_shape, heads, heads
+    def attended_length(self, x, context):
+        if context.past is not None:
+            return context.past[0].shape[2]
+        lengths = [part.shape[1] for part in (context.memory, x) if part is not None]
+        return None if None in lengths else sum(lengths)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -215,9 +241,9 @@ class CrossAttention(Attention):
     The query has its own kernel, (D, N·H); key and value come from one product of the source with a
     kernel of shape (width of the source, 2·N·H), key first. Arguments are those of `Attention`.
 
-    Call: `layer(x, source=None, bias=None, past=None, head_mask=None)` as `SelfAttention`, with
-    `source` (B, T, its width) and `bias` broadcastable to (B, N, S, T). To decode in a loop,
-    compute `past = layer.keys_and_values(source)` once and pass it instead of the source.
+    Call: `layer(x, source)`, `source` (B, T, its width), or with a context that has it, see
+    `ContextLayer`. `bias` is that of the scores of the source. To decode in a loop, compute `past =
+    layer.keys_and_values(source)` once, and pass it instead of the source.
 
     Example:
 
@@ -228,30 +254,37 @@ class CrossAttention(Attention):
     Source: https://arxiv.org/abs/1706.03762, section 3.2.3.
     """
 
-    def build(self, x_shape, source_shape=None):
+    first_field = "source"
+
+    def build(self, x_shape, context_shape=None, source_shape=None):
+        if isinstance(context_shape, AttentionContext):
+            context_shape = context_shape.source
+        source_shape = source_shape or context_shape or x_shape
         width = self.set_widths(x_shape[-1])
         self.query = self.make_projection(width, "query")
         self.query.build(x_shape)
         self.key_value = self.make_projection(2 * width, "key_value")
-        self.key_value.build(x_shape if source_shape is None else source_shape)
+        self.key_value.build(source_shape)
         self.build_output(x_shape[-1])
 
     def keys_and_values(self, source):
         """Return keys and values of a source (B, T, its width), each (B, N, T, H)."""
         return self.split_heads(self.key_value(source), 2)
 
-    def scores(self, x, source=None, bias=None, past=None, **more):
+    def project(self, x, context):
         (query,) = self.split_heads(self.query(x), 1)
-        key, _ = self.keys_and_values(source) if past is None else past
-        return self.biased_scores(query, key, bias, **more)
+        past = context.past
+        key, value = self.keys_and_values(context.source) if past is None else past
+        return query, key, value
 
-    def probabilities(self, x, source=None, bias=None, past=None, **more):
-        return softmax(self.scores(x, source, bias, past, **more))
+    # The source by its name: Keras passes its shape to `build`.
+    def call(self, x, context=None, source=None, training=None, **fields):
+        fields = fields if source is None else fields | {"source": source}
+        return super().call(x, context, training, **fields)
 
-    def call(self, x, source=None, bias=None, past=None, head_mask=None, training=None):
-        (query,) = self.split_heads(self.query(x), 1)
-        key, value = self.keys_and_values(source) if past is None else past
-        return self.attend(query, key, value, bias=bias, head_mask=head_mask, training=training)
+    def compute_output_spec(self, x, context=None, source=None, training=None, **fields):
+        fields = fields if source is None else fields | {"source": source}
+        return super().compute_output_spec(x, context, training, **fields)
 
-    def compute_output_shape(self, x_shape, *args, **kwargs):
-        return x_shape
+    def attended_length(self, x, context):
+        return context.source.shape[1] if context.past is None else context.past[0].shape[2]

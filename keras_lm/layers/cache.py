@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_lm.layers.backend import write_slots
+from keras_lm.layers.context import AttentionContext
 from keras_lm.layers.state import FIXED
 
 
@@ -17,14 +17,15 @@ class KeyValueCache:
 
     It starts from the `padding_mask` (B, S) of the new tokens, and a `state` with S free slots in
     each row, or None. The attribute `padding_mask` (B, T) is that of all slots, `slots` (B, S) are
-    those of the new tokens, and `start` (B,) is how many real tokens came before. `past` holds
-    `(keys, values)` for each block. At the start, all but the mask are None.
+    those of the new tokens, and `start` (B,) is how many real tokens came before. At the start, all
+    but the mask are None.
 
     Example:
 
         cache = KeyValueCache(padding_mask, state, len(blocks))
-        for block, past in zip(blocks, cache.past):
-            x = cache.keep(*block(x, bias=bias, past=past, write=cache.write))
+        for block, context in zip(blocks, cache.contexts(biases)):
+            x, kept = block(x, context)
+            cache.keep(kept)
         state = cache.state()
     """
 
@@ -32,7 +33,7 @@ class KeyValueCache:
         self.keys, self.values = [], []
         if state is None:
             self.padding_mask = padding_mask
-            self.slots = self.start = self.write = None
+            self.slots = self.start = self.write_at = None
             self.length = ops.sum(ops.ones_like(padding_mask), axis=1)
             self.past = [None] * num_layers
             return
@@ -51,18 +52,20 @@ class KeyValueCache:
         indices = _indices(
             ops.expand_dims(row, 1), ops.reshape(head, (1, -1, 1)), ops.expand_dims(self.slots, 1)
         )  # (B, N, S, 3)
-        indices = ops.reshape(indices, (-1, 3))
+        self.write_at = ops.reshape(indices, (-1, 3))
 
-        def write(old, new):
-            return write_slots(old, ops.reshape(new, (-1, new.shape[-1])), indices)
+    def contexts(self, biases):
+        """Return the `AttentionContext` of each block, for their biases."""
+        return [
+            AttentionContext(bias=bias, past=past, write_at=self.write_at)
+            for bias, past in zip(biases, self.past, strict=True)
+        ]
 
-        self.write = write
-
-    def keep(self, x, keys, values):
-        """Store the keys and values that a block returns, and return its output `x`."""
+    def keep(self, kept):
+        """Store what a block keeps."""
+        keys, values = kept
         self.keys.append(keys)
         self.values.append(values)
-        return x
 
     def state(self):
         return {
@@ -78,27 +81,29 @@ class DecoderCache(KeyValueCache):
 
     In a state that is, under `FIXED`, {"keys": tuple of L (B, N, S, H), "values": the same,
     "padding_mask": (B, S) int32}. Without a state, the blocks read `encoded` (B, S, D), the
-    encoder's output, with its `source_mask`. The attribute `blocks` has for each of them what its
-    call takes of the past.
+    encoder's output, with its `source_mask`.
     """
 
     def __init__(self, padding_mask, state, num_layers, encoded=None, source_mask=None):
         super().__init__(padding_mask, state, num_layers)
         self.source_keys, self.source_values = [], []
-        sources, self.source_mask = [encoded] * num_layers, source_mask
+        self.sources, self.source_mask = [encoded] * num_layers, source_mask
         if state is not None:
             fixed = state[FIXED]
-            sources = zip(fixed["keys"], fixed["values"], strict=True)
+            self.sources = list(zip(fixed["keys"], fixed["values"], strict=True))
             self.source_mask = fixed["padding_mask"]
-        self.blocks = [
-            {"source": source, "past": past, "write": self.write}
-            for source, past in zip(sources, self.past, strict=True)
+
+    def contexts(self, biases, source_bias):
+        return [
+            context._replace(source=source, source_bias=source_bias)
+            for context, source in zip(super().contexts(biases), self.sources, strict=True)
         ]
 
-    def keep(self, x, keys, values, source_keys, source_values):
+    def keep(self, kept):
+        own, (source_keys, source_values) = kept
+        super().keep(own)
         self.source_keys.append(source_keys)
         self.source_values.append(source_values)
-        return super().keep(x, keys, values)
 
     def state(self):
         fixed = {

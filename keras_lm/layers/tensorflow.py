@@ -214,29 +214,31 @@ def is_long(queries, columns):
     return queries * columns >= MANY_SCORES
 
 
-def in_blocks(read, query, key, value, bias, seed):
-    """Return `read(query, key, value, bias, seed=seed)`, for at most `BLOCK` queries at a time.
+def in_blocks(read, rows, columns, seed):
+    """Return `read(rows, columns, seed)`, for at most `BLOCK` queries at a time.
 
     What `read` computes for a block is computed again for its gradient, so that neither pass keeps
-    more than one block's. Blocks have one size, the last is filled up with zeros. A tensor of the
-    bias with one row, axis −2, is for all queries. Each block has a seed of its own.
+    more than one block's. Blocks have one size, the last is filled up with zeros. Each block has a
+    seed of its own.
 
     Args:
-        read: function as `keras_lm.layers.attention.Attention.read`, without variables.
-        query, key, value: (B, N, S, H), (B, N, T, H), (B, N, T, H).
-        bias: tensors (…, S or 1, T or 1), nested, or None.
+        read: function of the three → (B, N, S, H), without variables.
+        rows: nested tensors (…, S or 1, X), of which each block has its part; those with one row,
+            axis −2, are for all queries. The first are queries, (B, N, S, H).
+        columns: nested tensors, for all queries.
         seed: (2,) int32, or None.
 
     Source: https://arxiv.org/abs/2112.05682, section 3, here with all keys at once; computing again
     for the gradient, https://arxiv.org/abs/1604.06174, section 3.
     """
-    length = query.shape[-2]
+    nested = [rows, columns]
+    given = tf.nest.flatten(nested)
+    number_of_rows = len(tf.nest.flatten(rows))
+    length = given[0].shape[-2]
     number = -(-length // BLOCK)
     size = -(-length // number)
 
-    nested = (query, key, value) if bias is None else (query, key, value, bias)
-    given = tf.nest.flatten(nested)
-    is_cut = [i == 0 or (i > 2 and x.shape[-2] != 1) for i, x in enumerate(given)]
+    is_cut = [i < number_of_rows and x.shape[-2] != 1 for i, x in enumerate(given)]
     floats = [i for i, x in enumerate(given) if x.dtype.is_floating]
 
     def sizes(x):
@@ -266,7 +268,7 @@ def in_blocks(read, query, key, value, bias, seed):
 
     def read_block(tensors, i):
         own_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, i)
-        return read(*tf.nest.pack_sequence_as(nested, tensors), seed=own_seed)
+        return read(*tf.nest.pack_sequence_as(nested, tensors), own_seed)
 
     def loop(body, *start):
         # One block after the other: several at a time would take the memory of several.
@@ -312,8 +314,8 @@ def in_blocks(read, query, key, value, bias, seed):
                 gradients[j] = join(total, given[j]) if is_array else tf.cast(total, given[j].dtype)
             return gradients
 
-        (contexts,) = loop(forward, array(query))
-        return join(contexts, query), gradient
+        (contexts,) = loop(forward, array(given[0]))
+        return join(contexts, given[0]), gradient
 
     return attend(*given)
 

@@ -2,8 +2,9 @@
 
 import keras
 
-from keras_lm.layers.attention import CausalSelfAttention, CrossAttention, SelfAttention
+from keras_lm.layers.attention import CrossAttention, SelfAttention
 from keras_lm.layers.basic import Dense, LayerNormalization, get_activation, truncated_normal
+from keras_lm.layers.context import AttentionContext, ContextLayer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -56,11 +57,11 @@ class FeedForward(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class PostNormBlock(keras.layers.Layer):
+class PostNormBlock(ContextLayer):
     """A Transformer block with layer normalisation after each residual sum, as in BERT.
 
     A variant overrides `make_attention`, `make_feedforward` or `make_norm`; one with more parts
-    adds them in `build` and `call`, with `read` and `residual`.
+    adds them in `build` and `forward`, with `read` and `residual`.
 
     Args:
         num_heads: int. Attention heads; must divide the width D of the input if `head_dim` is None.
@@ -73,9 +74,9 @@ class PostNormBlock(keras.layers.Layer):
             residual sums.
         head_dim: int, or None for D / N. Width H of an attention head.
 
-    Call: as `keras_lm.layers.SelfAttention`. `block.attention_scores(x, bias)` and
-    `block.attention_probabilities(x, bias)` return (B, N, S, S) float32, before and after the
-    softmax.
+    Call: as `keras_lm.layers.SelfAttention`. `block.attention_scores` and
+    `block.attention_probabilities`, called likewise, return (B, N, S, T) float32, before and after
+    the softmax.
 
     Example:
 
@@ -156,28 +157,36 @@ class PostNormBlock(keras.layers.Layer):
         """Return the residual `x` after adding a part's output, all (B, S, D)."""
         return norm(x + self.dropout(added, training=training))
 
-    def add(self, x, attended, training=None):
-        x = self.residual(x, self.attention_norm, attended, training)
-        return self.add_feedforward(x, training)
+    def forward(self, x, context, training=None):
+        x, kept = self.add_attention(x, context, training)
+        return self.add_feedforward(x, training), kept
+
+    def add_attention(self, x, context, training=None):
+        """Return the residual after self-attention, and what that keeps."""
+        attended, kept = self.attention(*self.attention_inputs(x, context), training=training)
+        return self.residual(x, self.attention_norm, attended, training), kept
 
     def add_feedforward(self, x, training=None):
         added = self.feedforward(self.read(x, self.feedforward_norm))
         return self.residual(x, self.feedforward_norm, added, training)
 
-    def call(self, x, bias=None, head_mask=None, training=None):
-        attended = self.attention(
-            self.read(x, self.attention_norm), bias=bias, head_mask=head_mask, training=training
-        )
-        return self.add(x, attended, training=training)
+    def attention_inputs(self, x, context):
+        """Return what self-attention reads of the residual `x` and of the memory."""
+        if context.memory is not None:
+            memory = self.read(context.memory, self.attention_norm)
+            context = context._replace(memory=memory)
+        return self.read(x, self.attention_norm), context
 
-    def attention_scores(self, x, bias=None, **more):
-        return self.attention.scores(self.read(x, self.attention_norm), bias, **more)
+    def attention_scores(self, x, context=None, **fields):
+        inputs = self.attention_inputs(x, self.as_context(context, fields))
+        return self.attention.scores(*inputs)
 
-    def attention_probabilities(self, x, bias=None, **more):
-        return self.attention.probabilities(self.read(x, self.attention_norm), bias, **more)
+    def attention_probabilities(self, x, context=None, **fields):
+        inputs = self.attention_inputs(x, self.as_context(context, fields))
+        return self.attention.probabilities(*inputs)
 
-    def compute_output_shape(self, input_shape, *args, **kwargs):
-        return input_shape
+    def kept_spec(self, x, context):
+        return self.attention.kept_spec(x, context)
 
     def get_config(self):
         return super().get_config() | {
@@ -214,47 +223,18 @@ class PreNormBlock(PostNormBlock):
         return x + self.dropout(added, training=training)
 
 
-class CausalBlock:
-    """A mixin before `PostNormBlock` or `PreNormBlock`; calls as `CausalSelfAttention`."""
+class DecoderBlock:
+    """A mixin before `PostNormBlock` or `PreNormBlock`, which attends to a source, too.
 
-    attention_class = CausalSelfAttention
+    That is between self-attention and the feed-forward network.
 
-    def call(self, x, bias=None, past=None, write=None, head_mask=None, training=None):
-        attended, keys, values = self.attention(
-            self.read(x, self.attention_norm),
-            bias=bias,
-            past=past,
-            write=write,
-            head_mask=head_mask,
-            training=training,
-        )
-        return self.add(x, attended, training=training), keys, values
-
-    def compute_output_shape(self, input_shape, *args, **kwargs):
-        return self.attention.compute_output_shape(input_shape)
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class CausalPostNormBlock(CausalBlock, PostNormBlock):
-    """The causal `PostNormBlock`, as in GPT; see `CausalBlock`."""
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class CausalPreNormBlock(CausalBlock, PreNormBlock):
-    """The causal `PreNormBlock`, as in GPT-2; see `CausalBlock`."""
-
-
-class DecoderBlock(CausalBlock):
-    """A mixin as `CausalBlock`, with attention to a source before the feed-forward network.
-
-    Call: `block(x, source, bias=None, source_bias=None, past=None, write=None)`. `source` is the
-    encoder's output (B, T, D), or the keys and values of it that an earlier call returned;
-    `source_bias` is broadcastable to (B, N, S, T). Returns as `CausalSelfAttention`, and the
-    source's keys and values, each (B, N, T, H).
+    Call: `block(x, context)` with a `source` in the context; it keeps a pair: the keys and values
+    of the tokens, and those of the source, (B, N, T, H) each.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.1.
     """
 
+    first_field = "source"
     cross_attention_class = CrossAttention
 
     def make_cross_attention(self):
@@ -274,33 +254,29 @@ class DecoderBlock(CausalBlock):
         self.cross_attention.build(input_shape)
         self.cross_attention_norm.build(input_shape)
 
-    def call(self, x, source, bias=None, source_bias=None, past=None, write=None, training=None):
-        attended, keys, values = self.attention(
-            self.read(x, self.attention_norm), bias=bias, past=past, write=write, training=training
-        )
-        x = self.residual(x, self.attention_norm, attended, training)
-        if not isinstance(source, tuple):
-            source = tuple(self.cross_attention.keys_and_values(source))
-        attended = self.cross_attention(
-            self.read(x, self.cross_attention_norm),
-            past=source,
-            bias=source_bias,
-            training=training,
+    def forward(self, x, context, training=None):
+        x, kept = self.add_attention(x, context, training)
+        attended, source = self.cross_attention(
+            *self.cross_attention_inputs(x, context), training=training
         )
         x = self.residual(x, self.cross_attention_norm, attended, training)
-        return self.add_feedforward(x, training), keys, values, *source
+        return self.add_feedforward(x, training), (kept, source)
 
-    def compute_output_shape(self, x_shape, source_shape):
-        x, *heads = super().compute_output_shape(x_shape)
-        batch, number, _, width = heads[0]
-        return x, *heads, *[(batch, number, source_shape[1], width)] * 2
+    def cross_attention_inputs(self, x, context):
+        """Return what attention to the source reads."""
+        field = "past" if isinstance(context.source, (list, tuple)) else "source"
+        source = {field: context.source, "bias": context.source_bias}
+        return self.read(x, self.cross_attention_norm), AttentionContext(**source)
 
-    def cross_attention_probabilities(self, x, source, bias=None, source_bias=None):
+    def cross_attention_probabilities(self, x, context=None, **fields):
         """Return the probabilities (B, N, S, T) of what the tokens read of the source, float32."""
-        attended, _, _ = self.attention(self.read(x, self.attention_norm), bias=bias)
-        x = self.residual(x, self.attention_norm, attended)
-        x = self.read(x, self.cross_attention_norm)
-        return self.cross_attention.probabilities(x, past=source, bias=source_bias)
+        context = self.as_context(context, fields)
+        x, _ = self.add_attention(x, context)
+        return self.cross_attention.probabilities(*self.cross_attention_inputs(x, context))
+
+    def kept_spec(self, x, context):
+        _, source = self.cross_attention_inputs(x, context)
+        return super().kept_spec(x, context), self.cross_attention.kept_spec(x, source)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

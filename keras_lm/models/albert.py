@@ -29,6 +29,7 @@ from keras_lm.converters.names import (
 )
 from keras_lm.converters.published_labels import google_labels, huggingface_labels
 from keras_lm.layers import (
+    AttentionContext,
     Dense,
     EachTokenClassifier,
     MaskedLMHead,
@@ -191,16 +192,16 @@ class AlbertBackbone(Backbone):
         if self.embedding_projection is not None:
             x = self.embedding_projection(x)
         hidden_states = [x]  # (B, S, D)
-        bias = self.attention_bias(padding_mask)
+        context = AttentionContext(bias=self.attention_bias(padding_mask))
         for block in self.blocks:
-            x = block(x, bias=bias, training=training)
+            x, _ = block(x, context, training=training)
             hidden_states.append(x)
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x[:, 0])
         return outputs | {
             "hidden_states": hidden_states,
-            "attention_biases": [bias] * len(self.blocks),
+            "attention_contexts": [context] * len(self.blocks),
         }
 
 

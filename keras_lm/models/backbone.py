@@ -94,7 +94,7 @@ class Backbone(keras.Model):
 
         def forward(self, token_ids, padding_mask, training=None):
             …
-            return {"sequence_output": x, "hidden_states": [...], "attention_biases": [...]}
+            return {"sequence_output": x, "hidden_states": [...], "attention_contexts": [...]}
 
     which takes the inputs by name and returns all that it computes. Calling the backbone fills in
     missing inputs and returns the outputs, without internals such as `hidden_states`.
@@ -116,7 +116,8 @@ class Backbone(keras.Model):
 
     Arguments of constructors are checked by their names, see `checked_arguments.py`.
 
-    A model with attention has `blocks`, layers with `attention_probabilities(x, bias)`.
+    A model with attention has `blocks`, layers with `attention_probabilities(x, context)`; the
+    `attention_contexts` have one for each.
     """
 
     SIZES = {}
@@ -143,7 +144,7 @@ class Backbone(keras.Model):
     # Units of its adapters, if it has any.
     adapter_dim = None
     # What `forward` returns beside the outputs, for inspection.
-    INNER = ("hidden_states", "attention_biases")
+    INNER = ("hidden_states", "attention_contexts")
 
     def __new__(cls, *args, **kwargs):
         # Before anything is built, and in one place for the constructors of all models.
@@ -401,15 +402,15 @@ class Backbone(keras.Model):
         Raises:
             ValueError: if the model has no attention, or none with heads.
         """
-        if "attention_biases" not in self.symbolic:
+        if "attention_contexts" not in self.symbolic:
             raise ValueError(
                 f"{type(self).__name__} has no attention with heads to look at: see hidden_states."
             )
         computed = self.compute(inputs)
-        states, biases = computed["hidden_states"], computed["attention_biases"]
+        states, contexts = computed["hidden_states"], computed["attention_contexts"]
         return [
-            block.attention_probabilities(x, bias)
-            for block, x, bias in zip(self.blocks, states[:-1], biases, strict=True)
+            block.attention_probabilities(x, context)
+            for block, x, context in zip(self.blocks, states[:-1], contexts, strict=True)
         ]
 
     # === Inputs ===

@@ -30,6 +30,7 @@ from keras_lm.converters.names import (
 )
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
+    AttentionContext,
     Dense,
     EachTokenClassifier,
     FirstTokenClassifier,
@@ -218,14 +219,14 @@ class ElectraBackbone(Backbone):
         if self.projection is not None:
             x = self.projection(x)
         hidden_states = [x]  # (B, S, D)
-        bias = self.attention_bias(padding_mask)
+        context = AttentionContext(bias=self.attention_bias(padding_mask))
         for block in self.blocks:
-            x = block(x, bias=bias, training=training)
+            x, _ = block(x, context, training=training)
             hidden_states.append(x)
         return {
             "sequence_output": x,
             "hidden_states": hidden_states,
-            "attention_biases": [bias] * len(self.blocks),
+            "attention_contexts": [context] * len(self.blocks),
         }
 
     def make_generator(self, size=1 / 4, share_embeddings=True):

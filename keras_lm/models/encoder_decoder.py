@@ -48,7 +48,7 @@ class EncoderDecoderBackbone(Backbone):
     """
 
     TEMPLATE = Template(single="$A:0 </s>:0", pair="$A:0 </s>:0 $B:0 </s>:0")
-    INNER = (*Backbone.INNER, "encoder_hidden_states", "encoder_attention_biases", "source_bias")
+    INNER = (*Backbone.INNER, "encoder_hidden_states", "encoder_attention_contexts")
     mask_name = "decoder_padding_mask"
     # Whether the token that the decoder starts with may be generated.
     generates_start = True
@@ -150,7 +150,7 @@ class EncoderHalf(WordBackbone):
 
     def forward(self, token_ids, padding_mask, training=None):
         encoded = self.encode(token_ids, padding_mask, training)
-        names = ("sequence_output", "hidden_states", "attention_biases")
+        names = ("sequence_output", "hidden_states", "attention_contexts")
         encoded = {name: encoded.get(f"encoder_{name}") for name in names}
         return {name: value for name, value in encoded.items() if value is not None}
 
@@ -168,12 +168,12 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
         def encode(self, token_ids, padding_mask, training=None):
             …
             return {"encoder_sequence_output": x, "encoder_hidden_states": [...],
-                    "encoder_attention_biases": [...]}
+                    "encoder_attention_contexts": [...]}
 
         def decode(self, token_ids, padding_mask, cache, training=None):
             …
             return {"sequence_output": x, "cache": cache.state(), "hidden_states": [...],
-                    "attention_biases": [...], "source_bias": …}
+                    "attention_contexts": [...]}
 
     with a `keras_lm.layers.cache.DecoderCache`; see `keras_lm.layers.DecoderPostNormBlock`.
     Arguments and calls are those of `EncoderDecoderBackbone`.
@@ -210,30 +210,21 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
     def encoder_attention_probabilities(self, inputs):
         """Return the encoder's attention probabilities, a list of (B, N, S, S), one per block."""
         computed = self.compute(inputs)
+        states, contexts = (
+            computed[f"encoder_{name}"] for name in ("hidden_states", "attention_contexts")
+        )
         return [
-            block.attention_probabilities(x, bias)
-            for block, x, bias in zip(
-                self.encoder_blocks,
-                computed["encoder_hidden_states"],
-                computed["encoder_attention_biases"],
-                strict=False,
-            )
+            block.attention_probabilities(x, context)
+            for block, x, context in zip(self.encoder_blocks, states[:-1], contexts, strict=True)
         ]
 
     def cross_attention_probabilities(self, inputs):
         """Return what target tokens read of the source, a list of (B, N, T, S), one per block."""
         computed = self.compute(inputs)
-        source = self.unpack_state(computed["cache"])[FIXED]
+        states, contexts = computed["hidden_states"], computed["attention_contexts"]
         return [
-            block.cross_attention_probabilities(x, pair, bias, computed["source_bias"])
-            for block, x, bias, *pair in zip(
-                self.decoder_blocks,
-                computed["hidden_states"],
-                computed["attention_biases"],
-                source["keys"],
-                source["values"],
-                strict=False,
-            )
+            block.cross_attention_probabilities(x, context)
+            for block, x, context in zip(self.decoder_blocks, states[:-1], contexts, strict=True)
         ]
 
     @property

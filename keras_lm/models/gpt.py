@@ -12,8 +12,8 @@ from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     CausalBias,
-    CausalPostNormBlock,
     PositionEmbedding,
+    PostNormBlock,
     truncated_normal,
 )
 from keras_lm.layers.cache import KeyValueCache
@@ -77,7 +77,7 @@ class GPTBackbone(CausalBackbone):
         self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.attention_bias = CausalBias()
         self.blocks = [
-            CausalPostNormBlock(
+            PostNormBlock(
                 num_heads=num_heads,
                 intermediate_dim=intermediate_dim,
                 dropout=dropout,
@@ -97,14 +97,16 @@ class GPTBackbone(CausalBackbone):
         hidden_states = [x]  # (B, S, D)
         x = self.embedding_dropout(x, training=training)
         bias = self.attention_bias(cache.padding_mask, cache.slots)
-        for block, past in zip(self.blocks, cache.past, strict=True):
-            x = cache.keep(*block(x, bias=bias, past=past, write=cache.write, training=training))
+        contexts = cache.contexts([bias] * len(self.blocks))
+        for block, context in zip(self.blocks, contexts, strict=True):
+            x, kept = block(x, context, training=training)
+            cache.keep(kept)
             hidden_states.append(x)
         return {
             "sequence_output": x,
             "cache": cache.state(),
             "hidden_states": hidden_states,
-            "attention_biases": [bias] * len(self.blocks),
+            "attention_contexts": contexts,
         }
 
 

@@ -11,9 +11,9 @@ from keras_lm.converters.converter import Converter, own_activation, require_onl
 from keras_lm.converters.names import KERAS_HUB_LEAVES, PYTORCH_LEAVES, NameTable, join_heads
 from keras_lm.layers import (
     CausalBias,
-    CausalPreNormBlock,
     LayerNormalization,
     PositionEmbedding,
+    PreNormBlock,
     truncated_normal,
 )
 from keras_lm.layers.cache import KeyValueCache
@@ -120,7 +120,7 @@ class GPT2Backbone(CausalBackbone):
 
     def make_block(self, num_layers, **options):
         # The residual is a sum of two parts per block: scaled, it starts as large as one of them.
-        return CausalPreNormBlock(output_stddev=0.02 / (2 * num_layers) ** 0.5, **options)
+        return PreNormBlock(output_stddev=0.02 / (2 * num_layers) ** 0.5, **options)
 
     def forward(self, token_ids, padding_mask, cache=None, training=None):
         cache = KeyValueCache(padding_mask, cache, len(self.blocks))
@@ -130,16 +130,17 @@ class GPT2Backbone(CausalBackbone):
         biases = {
             bias.window: bias(cache.padding_mask, cache.slots) for bias in self.attention_biases
         }
-        biases = [biases[window] for window in self.windows]
-        for block, bias, past in zip(self.blocks, biases, cache.past, strict=True):
-            x = cache.keep(*block(x, bias=bias, past=past, write=cache.write, training=training))
+        contexts = cache.contexts([biases[window] for window in self.windows])
+        for block, context in zip(self.blocks, contexts, strict=True):
+            x, kept = block(x, context, training=training)
+            cache.keep(kept)
             hidden_states.append(x)
         x = hidden_states[-1] = self.final_norm(x)
         return {
             "sequence_output": x,
             "cache": cache.state(),
             "hidden_states": hidden_states,
-            "attention_biases": biases,
+            "attention_contexts": contexts,
         }
 
 

@@ -12,9 +12,9 @@ from keras_lm.converters.converter import Converter, dropouts, own_activation, r
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
-    CausalPreNormBlock,
-    CausalSelfAttention,
     Dense,
+    PreNormBlock,
+    SelfAttention,
     truncated_normal,
 )
 from keras_lm.models.gpt import HUGGINGFACE_IGNORED
@@ -22,7 +22,7 @@ from keras_lm.models.gpt3 import GPT3Backbone
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class GPTNeoAttention(CausalSelfAttention):
+class GPTNeoAttention(SelfAttention):
     """Causal self-attention without scaling, and without biases of query, key and value."""
 
     def make_scale(self):
@@ -39,7 +39,7 @@ class GPTNeoAttention(CausalSelfAttention):
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class GPTNeoBlock(CausalPreNormBlock):
+class GPTNeoBlock(PreNormBlock):
     """The block of GPT-2 with GPT-Neo's attention."""
 
     attention_class = GPTNeoAttention

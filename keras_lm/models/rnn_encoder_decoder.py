@@ -83,7 +83,7 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             tied=own("tie_embeddings"),
         ),
     }
-    INNER = (*EncoderDecoderBackbone.INNER, "encoder_states", "queries")
+    INNER = (*EncoderDecoderBackbone.INNER, "encoder_states", "queries", "source_bias")
     tokenizer_class = WordTokenizer
     learning_rate = 1e-3
 

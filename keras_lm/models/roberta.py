@@ -31,6 +31,7 @@ from keras_lm.converters.names import (
 )
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
+    AttentionContext,
     Dense,
     EachTokenClassifier,
     FirstTokenClassifier,
@@ -204,16 +205,16 @@ class RobertaBackbone(Backbone):
         x = self.embedding_norm(x)
         hidden_states = [x]  # (B, S, D)
         x = self.embedding_dropout(x, training=training)
-        bias = self.attention_bias(padding_mask)
+        context = AttentionContext(bias=self.attention_bias(padding_mask))
         for block in self.blocks:
-            x = block(x, bias=bias, training=training)
+            x, _ = block(x, context, training=training)
             hidden_states.append(x)
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(x[:, 0])
         return outputs | {
             "hidden_states": hidden_states,
-            "attention_biases": [bias] * len(self.blocks),
+            "attention_contexts": [context] * len(self.blocks),
         }
 
 

@@ -22,7 +22,7 @@ from keras_lm.converters.names import (
     NameTable,
     transpose_kernels,
 )
-from keras_lm.layers import CausalBias, PaddingBias
+from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
 from keras_lm.layers.masks import as_tensor
 from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
@@ -152,14 +152,15 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         hidden_states = [x]  # (B, S, D)
         x = self.dropout(x, training=training)
         bias = self.encoder_positions(padding_mask) + self.padding_bias(padding_mask)
+        context = AttentionContext(bias=bias)
         for block in self.encoder_blocks:
-            x = block(x, bias=bias, training=training)
+            x, _ = block(x, context, training=training)
             hidden_states.append(x)
         x = hidden_states[-1] = self.encoder_norm(x)
         return {
             "encoder_sequence_output": self.dropout(x, training=training),
             "encoder_hidden_states": hidden_states,
-            "encoder_attention_biases": [bias] * len(self.encoder_blocks),
+            "encoder_attention_contexts": [context] * len(self.encoder_blocks),
         }
 
     def decode(self, token_ids, padding_mask, cache, training=None):
@@ -168,18 +169,19 @@ class T5Backbone(CachedEncoderDecoderBackbone):
         x = self.dropout(x, training=training)
         bias = as_tensor(self.causal_bias(cache.padding_mask, cache.slots))
         bias = bias + self.decoder_positions(cache.padding_mask, cache.slots)
-        source_bias = self.padding_bias(cache.source_mask)
-        for block, past in zip(self.decoder_blocks, cache.blocks, strict=True):
-            made = block(x, **past, bias=bias, source_bias=source_bias, training=training)
-            x = cache.keep(*made)
+        contexts = cache.contexts(
+            [bias] * len(self.decoder_blocks), self.padding_bias(cache.source_mask)
+        )
+        for block, context in zip(self.decoder_blocks, contexts, strict=True):
+            x, kept = block(x, context, training=training)
+            cache.keep(kept)
             hidden_states.append(x)
         x = hidden_states[-1] = self.decoder_norm(x)
         return {
             "sequence_output": self.dropout(x, training=training),
             "cache": cache.state(),
             "hidden_states": hidden_states,
-            "attention_biases": [bias] * len(self.decoder_blocks),
-            "source_bias": source_bias,
+            "attention_contexts": contexts,
         }
 
 

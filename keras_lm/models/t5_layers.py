@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_lm.layers import (
     CausalLMHead,
-    CausalSelfAttention,
     CrossAttention,
     DecoderPreNormBlock,
     Dense,
@@ -154,11 +153,7 @@ class T5Attention:
 
 
 class T5SelfAttention(T5Attention, SelfAttention):
-    """Self-attention in T5's encoder."""
-
-
-class T5CausalSelfAttention(T5Attention, CausalSelfAttention):
-    """Self-attention in T5's decoder."""
+    """Self-attention of T5."""
 
 
 class T5CrossAttention(T5Attention, CrossAttention):
@@ -254,7 +249,6 @@ class T5EncoderBlock(T5Block, PreNormBlock):
 class T5DecoderBlock(T5Block, DecoderPreNormBlock):
     """A block of T5's decoder."""
 
-    attention_class = T5CausalSelfAttention
     cross_attention_class = T5CrossAttention
 
 

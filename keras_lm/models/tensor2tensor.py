@@ -18,9 +18,9 @@ from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, require_only
 from keras_lm.converters.names import NameTable
 from keras_lm.layers import (
+    AttentionContext,
     CausalBias,
     CausalLMHead,
-    CausalSelfAttention,
     CrossAttention,
     DecoderPostNormBlock,
     DecoderPreNormBlock,
@@ -57,12 +57,8 @@ class WithoutBiases:
         return self.make_projection(units, "output")
 
 
-class EncoderAttention(WithoutBiases, SelfAttention):
-    """Self-attention in tensor2tensor's encoder."""
-
-
-class DecoderAttention(WithoutBiases, CausalSelfAttention):
-    """Self-attention in tensor2tensor's decoder."""
+class UnbiasedSelfAttention(WithoutBiases, SelfAttention):
+    """Self-attention of tensor2tensor."""
 
 
 class SourceAttention(WithoutBiases, CrossAttention):
@@ -72,26 +68,26 @@ class SourceAttention(WithoutBiases, CrossAttention):
 class EncoderPreNormBlock(PreNormBlock):
     """A block of tensor2tensor's encoder, as in `transformer_base`."""
 
-    attention_class = EncoderAttention
+    attention_class = UnbiasedSelfAttention
 
 
 class EncoderPostNormBlock(PostNormBlock):
     """A block of tensor2tensor's encoder, as in `transformer_base_v1`."""
 
-    attention_class = EncoderAttention
+    attention_class = UnbiasedSelfAttention
 
 
 class TargetPreNormBlock(DecoderPreNormBlock):
     """A block of tensor2tensor's decoder, as in `transformer_base`."""
 
-    attention_class = DecoderAttention
+    attention_class = UnbiasedSelfAttention
     cross_attention_class = SourceAttention
 
 
 class TargetPostNormBlock(DecoderPostNormBlock):
     """A block of tensor2tensor's decoder, as in `transformer_base_v1`."""
 
-    attention_class = DecoderAttention
+    attention_class = UnbiasedSelfAttention
     cross_attention_class = SourceAttention
 
 
@@ -243,16 +239,16 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         x = x + self.position_embedding(padding_mask)
         hidden_states = [x]  # (B, S, D)
         x = self.dropout(x, training=training)
-        bias = self.padding_bias(padding_mask)
+        context = AttentionContext(bias=self.padding_bias(padding_mask))
         for block in self.encoder_blocks:
-            x = block(x, bias=bias, training=training)
+            x, _ = block(x, context, training=training)
             hidden_states.append(x)
         if self.encoder_norm is not None:
             x = hidden_states[-1] = self.encoder_norm(x)
         return {
             "encoder_sequence_output": x,
             "encoder_hidden_states": hidden_states,
-            "encoder_attention_biases": [bias] * len(self.encoder_blocks),
+            "encoder_attention_contexts": [context] * len(self.encoder_blocks),
         }
 
     def decode(self, token_ids, padding_mask, cache, training=None):
@@ -261,10 +257,12 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)
         bias = self.causal_bias(cache.padding_mask, cache.slots)
-        source_bias = self.padding_bias(cache.source_mask)
-        for block, past in zip(self.decoder_blocks, cache.blocks, strict=True):
-            made = block(x, **past, bias=bias, source_bias=source_bias, training=training)
-            x = cache.keep(*made)
+        contexts = cache.contexts(
+            [bias] * len(self.decoder_blocks), self.padding_bias(cache.source_mask)
+        )
+        for block, context in zip(self.decoder_blocks, contexts, strict=True):
+            x, kept = block(x, context, training=training)
+            cache.keep(kept)
             hidden_states.append(x)
         if self.decoder_norm is not None:
             x = hidden_states[-1] = self.decoder_norm(x)
@@ -272,8 +270,7 @@ class Tensor2TensorBackbone(CachedEncoderDecoderBackbone):
             "sequence_output": x,
             "cache": cache.state(),
             "hidden_states": hidden_states,
-            "attention_biases": [bias] * len(self.decoder_blocks),
-            "source_bias": source_bias,
+            "attention_contexts": contexts,
         }
 
 

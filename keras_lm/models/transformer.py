@@ -6,6 +6,7 @@ Shapes: B batch, S source, T target, D hidden, V vocabulary.
 import keras
 
 from keras_lm.layers import (
+    AttentionContext,
     CausalBias,
     CausalLMHead,
     DecoderPostNormBlock,
@@ -137,16 +138,16 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
         x = self.embed(self.token_embedding, token_ids, padding_mask)
         hidden_states = [x]  # (B, S, D)
         x = self.dropout(x, training=training)
-        bias = self.padding_bias(padding_mask)
+        context = AttentionContext(bias=self.padding_bias(padding_mask))
         for block in self.encoder_blocks:
-            x = block(x, bias=bias, training=training)
+            x, _ = block(x, context, training=training)
             hidden_states.append(x)
         if self.encoder_norm is not None:
             x = hidden_states[-1] = self.encoder_norm(x)
         return {
             "encoder_sequence_output": x,
             "encoder_hidden_states": hidden_states,
-            "encoder_attention_biases": [bias] * len(self.encoder_blocks),
+            "encoder_attention_contexts": [context] * len(self.encoder_blocks),
         }
 
     def decode(self, token_ids, padding_mask, cache, training=None):
@@ -154,10 +155,12 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
         hidden_states = [x]  # (B, T, D)
         x = self.dropout(x, training=training)
         bias = self.causal_bias(cache.padding_mask, cache.slots)
-        source_bias = self.padding_bias(cache.source_mask)
-        for block, past in zip(self.decoder_blocks, cache.blocks, strict=True):
-            made = block(x, **past, bias=bias, source_bias=source_bias, training=training)
-            x = cache.keep(*made)
+        contexts = cache.contexts(
+            [bias] * len(self.decoder_blocks), self.padding_bias(cache.source_mask)
+        )
+        for block, context in zip(self.decoder_blocks, contexts, strict=True):
+            x, kept = block(x, context, training=training)
+            cache.keep(kept)
             hidden_states.append(x)
         if self.decoder_norm is not None:
             x = hidden_states[-1] = self.decoder_norm(x)
@@ -165,8 +168,7 @@ class TransformerBackbone(CachedEncoderDecoderBackbone):
             "sequence_output": x,
             "cache": cache.state(),
             "hidden_states": hidden_states,
-            "attention_biases": [bias] * len(self.decoder_blocks),
-            "source_bias": source_bias,
+            "attention_contexts": contexts,
         }
 
 

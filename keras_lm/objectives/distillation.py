@@ -188,7 +188,7 @@ class LayerDistillation(Objective):
 
     def __init__(self, student, teacher, layers=None):
         for name, backbone in (("student", student), ("teacher", teacher)):
-            if "attention_biases" not in backbone.symbolic:
+            if "attention_contexts" not in backbone.symbolic:
                 raise ValueError(
                     f"{name} is a {type(backbone).__name__}, which has no attention with heads: "
                     "distil its predictions, with keras_lm.tasks.Distiller."
@@ -374,8 +374,8 @@ def _states_and_logits(backbone, head, inputs, training):
 def _states_and_scores(backbone, layers, inputs, training):
     """Return the states of the embeddings and of some layers, and these layers' scores."""
     computed = backbone.compute(_taken(backbone, inputs), training=training)
-    states, biases = computed["hidden_states"], computed["attention_biases"]
-    scores = [backbone.blocks[i].attention_scores(states[i], biases[i]) for i in layers]
+    states, contexts = computed["hidden_states"], computed["attention_contexts"]
+    scores = [backbone.blocks[i].attention_scores(states[i], contexts[i]) for i in layers]
     # The teacher's bias for padding may be another than the student's: both become 0.
     scores = [ops.where(x <= UNSEEN, 0.0, x) for x in scores]  # (B, N, S, S)
     return [states[0], *(states[i + 1] for i in layers)], scores

@@ -7,10 +7,11 @@ import tensorflow as tf
 from keras import ops
 
 from keras_lm.layers import (
+    AttentionContext,
     CausalBias,
-    CausalPreNormBlock,
-    CausalSelfAttention,
     CrossAttention,
+    DecoderPostNormBlock,
+    DecoderPreNormBlock,
     Dense,
     PaddingBias,
     PostNormBlock,
@@ -63,21 +64,20 @@ def read(layer, query, key, value, scores=0.0, head_mask=1.0):
 BIAS = np.array([[0, 0, 0, 0, MASKED], [0] * 5], "float32")[:, None, None]
 
 
-@pytest.mark.parametrize("kind", [SelfAttention, CausalSelfAttention])
-def test_a_head_width_of_its_own(kind):
-    layer = randomised(kind(num_heads=3, head_dim=4))
+def test_a_head_width_of_its_own():
+    layer = randomised(SelfAttention(num_heads=3, head_dim=4))
     assert layer.query_key_value.kernel.shape == (10, 36)
     assert layer.output_dense.kernel.shape == (12, 10)
     x = random(2, 5, 10)
     expected, scores = read(layer, *heads(linear(layer.query_key_value, x), 3, 3), BIAS)
-    output = layer(x, bias=BIAS)
-    if kind is CausalSelfAttention:
-        output, keys, _ = output
-        assert keys.shape == layer.compute_output_shape(x.shape)[1] == (2, 3, 5, 4)
+    output, (keys, _) = layer(x, AttentionContext(bias=BIAS))
+    assert keys.shape == (2, 3, 5, 4)
+    np.testing.assert_array_equal(output, layer(x, bias=BIAS))
+    np.testing.assert_array_equal(output, layer(x, BIAS))
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_allclose(layer.scores(x, BIAS), scores, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(layer.probabilities(x, BIAS), softmax(scores), atol=1e-5)
-    assert kind.from_config(layer.get_config()).get_config() == layer.get_config()
+    assert SelfAttention.from_config(layer.get_config()).get_config() == layer.get_config()
 
 
 @pytest.mark.parametrize("source_dim", [10, 6])
@@ -89,8 +89,12 @@ def test_attention_to_another_sequence(source_dim):
     keys_and_values = heads(linear(layer.key_value, source), 2, 2)
     expected, scores = read(layer, query, *keys_and_values, BIAS)
     np.testing.assert_allclose(layer(x, source, bias=BIAS), expected, atol=1e-5)
-    np.testing.assert_allclose(layer.scores(x, source, BIAS), scores, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(layer.probabilities(x, source, BIAS), softmax(scores), atol=1e-5)
+    np.testing.assert_allclose(layer.scores(x, source, bias=BIAS), scores, rtol=1e-5, atol=1e-5)
+    context = AttentionContext(source=source, bias=BIAS)
+    np.testing.assert_allclose(layer.probabilities(x, context), softmax(scores), atol=1e-5)
+    output, kept = layer(x, context)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(kept, keys_and_values, atol=1e-5)
 
     past = layer.keys_and_values(source)  # once, for all steps of a loop
     np.testing.assert_allclose(past, keys_and_values, atol=1e-5)
@@ -111,7 +115,7 @@ def test_attention_to_another_sequence_in_a_functional_model(tmp_path):
     np.testing.assert_array_equal(model(arrays), loaded(arrays))
 
 
-@pytest.mark.parametrize("kind", [SelfAttention, CausalSelfAttention, CrossAttention])
+@pytest.mark.parametrize("kind", [SelfAttention, CrossAttention])
 @pytest.mark.parametrize("head_mask", [[1.0, 0.0], [[0.5, 1.0], [0.0, 2.0]]])
 def test_a_mask_over_heads(kind, head_mask):
     layer = randomised(kind(num_heads=2))
@@ -122,11 +126,10 @@ def test_a_mask_over_heads(kind, head_mask):
     else:
         output = layer(x, head_mask=head_mask)
         parts = heads(linear(layer.query_key_value, x), 3, 2)
-    output = output[0] if kind is CausalSelfAttention else output
     np.testing.assert_allclose(output, read(layer, *parts, head_mask=head_mask)[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [PostNormBlock, PreNormBlock, CausalPreNormBlock])
+@pytest.mark.parametrize("kind", [PostNormBlock, PreNormBlock])
 def test_blocks_hand_on_what_attention_can(kind):
     block = randomised(kind(num_heads=3, intermediate_dim=8, head_dim=4))
     assert kind.from_config(block.get_config()).head_dim == 4
@@ -139,10 +142,67 @@ def test_blocks_hand_on_what_attention_can(kind):
     np.testing.assert_allclose(
         block.attention_probabilities(x, BIAS), softmax(scores.numpy()), atol=1e-6
     )
-    outputs = [tf.nest.flatten(block(x, head_mask=mask))[0] for mask in (np.zeros(3), np.ones(3))]
-    np.testing.assert_array_equal(outputs[1], tf.nest.flatten(block(x))[0])
-    alone = block.add(x, np.zeros_like(x) + block.attention.output_dense.bias.numpy())
+    outputs = [block(x, head_mask=mask) for mask in (np.zeros(3), np.ones(3))]
+    np.testing.assert_array_equal(outputs[1], block(x))
+    added = np.zeros_like(x) + block.attention.output_dense.bias.numpy()
+    alone = block.add_feedforward(block.residual(x, block.attention_norm, added))
     np.testing.assert_allclose(outputs[0], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [PostNormBlock, PreNormBlock])
+def test_a_memory_is_what_the_block_read_before(kind):
+    block, x = randomised(kind(num_heads=2, intermediate_dim=8)), random(2, 5, 10)
+    whole = block(x, bias=CausalBias()(np.ones((2, 5), "int32")))
+    bias = CausalBias()(np.ones((2, 5), "int32"), np.array([[3, 4]] * 2, "int32"))
+    context = AttentionContext(bias=bias, memory=x[:, :3])
+    output, (keys, _) = block(x[:, 3:], context)
+    np.testing.assert_allclose(output, whole[:, 3:], atol=1e-5)
+    assert keys.shape == (2, 2, 5, 5)
+    np.testing.assert_allclose(
+        block.attention_probabilities(x[:, 3:], context),
+        block.attention_probabilities(x, CausalBias()(np.ones((2, 5), "int32")))[:, :, 3:],
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("kind", [DecoderPostNormBlock, DecoderPreNormBlock])
+def test_a_decoder_reads_a_source_or_its_keys_and_values(kind):
+    block = randomised(kind(num_heads=2, intermediate_dim=8))
+    x, source = random(2, 3, 10), random(2, 5, 10, seed=2)
+    context = AttentionContext(source=source, source_bias=BIAS)
+    output, (own, of_source) = block(x, context)
+    assert [part.shape[2] for part in (*own, *of_source)] == [3, 3, 5, 5]
+    context = context._replace(source=of_source)
+    np.testing.assert_array_equal(block(x, context)[0], output)
+    np.testing.assert_array_equal(block(x, source, source_bias=BIAS), output)
+    found = block.cross_attention_probabilities(x, context)
+    assert found.shape == (2, 2, 3, 5)
+    assert np.all(found.numpy()[0, ..., -1] == 0)
+
+
+def test_shapes_of_what_is_kept_are_known_when_a_model_is_made():
+    x, memory, source = keras.Input((3, 10)), keras.Input((2, 10)), keras.Input((None, 10))
+    block = PostNormBlock(num_heads=2, intermediate_dim=8)
+    _, kept = block(x, AttentionContext(memory=memory))
+    assert [part.shape for part in kept] == [(None, 2, 5, 5)] * 2
+    block = DecoderPreNormBlock(num_heads=2, intermediate_dim=8)
+    y, (own, of_source) = block(x, AttentionContext(source=source))
+    assert y.shape == (None, 3, 10)
+    assert [part.shape for part in own] == [(None, 2, 3, 5)] * 2
+    assert [part.shape for part in of_source] == [(None, 2, None, 5)] * 2
+
+
+def test_a_functional_model_with_a_context_is_saved_and_loaded(tmp_path):
+    x, mask = keras.Input((None, 10)), keras.Input((None,), dtype="int32")
+    context = AttentionContext(bias=PaddingBias()(mask))
+    y, kept = PostNormBlock(num_heads=2, intermediate_dim=8)(x, context)
+    model = keras.Model([x, mask], [y, *kept])
+    model.save(tmp_path / "model.keras")
+    arrays = [random(2, 3, 10), np.array([[1, 1, 0], [1, 1, 1]])]
+    for found, expected in zip(
+        keras.models.load_model(tmp_path / "model.keras")(arrays), model(arrays), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
 
 
 # === Other papers' attention by overriding small methods ===
@@ -172,21 +232,20 @@ class RelativeAttention(SelfAttention):
         self.content_bias = self.add_weight(name="content_bias", shape=shape)
         self.position_bias = self.add_weight(name="position_bias", shape=shape)
 
-    def raw_scores(self, query, key, distances):
-        content = super().raw_scores(query + self.content_bias, key)
-        (distances,) = self.split_heads(self.position(distances), 1)  # (1, N, T, H), longest first
-        distant = super().raw_scores(query + self.position_bias, distances)
-        # Row by row one more to the left: a zero before each, and the rows run on.
-        batch, number, rows, columns = ops.shape(distant)
-        distant = ops.reshape(
-            ops.pad(distant, [(0, 0)] * 3 + [(1, 0)]), (batch, number, columns + 1, rows)
-        )
-        return content + ops.reshape(distant[:, :, 1:], (batch, number, rows, columns))
+    def project(self, x, context):
+        query, key, value = super().project(x, context)
+        (distances,) = self.split_heads(self.position(context.positions), 1)  # longest first
+        # How many columns come after that of a query.
+        after = ops.reshape(ops.arange(query.shape[2] - 1, -1, -1), (1, 1, -1, 1))
+        query = query + self.content_bias, query + self.position_bias, after
+        return query, (key, distances), value
 
-    def call(self, x, distances, memory, bias=None, training=None):
-        query, key, value = self.project(ops.concatenate([memory, x], axis=1))
-        query = query[:, :, ops.shape(memory)[1] :]
-        return self.attend(query, key, value, bias, training=training, distances=distances)
+    def raw_scores(self, query, key):
+        (content, position, after), (key, distances) = query, key
+        scores = super().raw_scores(position, distances)  # (B, N, S, T)
+        places = ops.arange(key.shape[2]) + after  # of a column's distance
+        places = ops.minimum(places, key.shape[2] - 1) + ops.zeros_like(scores, "int32")
+        return super().raw_scores(content, key) + ops.take_along_axis(scores, places, axis=3)
 
 
 def test_scores_without_scale_and_biases():
@@ -215,11 +274,18 @@ def test_scores_by_distance():
             )
             scores[:, :, i, j] = added.sum(-1) * layer.scale
     bias = np.triu(np.full((3, 7), MASKED, "float32"), 5)
-    expected, _ = read(layer, query, key, value, scores + bias)
-    np.testing.assert_allclose(layer(x, distances, memory, bias=bias), expected, atol=1e-5)
-    distances = keras.Input(batch_shape=(1, None, 10))
-    output = layer(keras.Input((None, 10)), distances, keras.Input((None, 10)))
-    assert output.shape == (None, None, 10)
+    expected, biased = read(layer, query, key, value, scores + bias)
+    context = AttentionContext(bias=bias, memory=memory, positions=distances)
+    np.testing.assert_allclose(layer(x, context)[0], expected, atol=1e-5)
+    np.testing.assert_allclose(layer.scores(x, context), biased, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layer.probabilities(x, context), softmax(biased), atol=1e-5)
+    masked, _ = layer(x, context._replace(head_mask=np.array([0.5, 0.0], "float32")))
+    expected, _ = read(layer, query, key, value, scores + bias, head_mask=[0.5, 0.0])
+    np.testing.assert_allclose(masked, expected, atol=1e-5)
+    context = AttentionContext(
+        memory=keras.Input((4, 10)), positions=keras.Input(batch_shape=(1, 7, 10))
+    )
+    assert layer(keras.Input((3, 10)), context)[0].shape == (None, 3, 10)
 
 
 class DecoderBlock(PostNormBlock):
@@ -359,6 +425,20 @@ def test_blocks_of_attention_to_another_sequence(compute):
     close(found, expected)
 
 
+def test_blocks_of_scores_by_distance(compute):
+    layer = randomised(RelativeAttention(num_heads=2))
+    memory, distances = random(2, 4, 10, seed=2), random(1, LENGTH + 4, 10, seed=3)
+    slots = np.arange(4, LENGTH + 4, dtype="int32")[None]
+    bias = CausalBias().visible(np.pad(PADDING, [(0, 0), (4, 0)], constant_values=1), slots)
+    options = {"memory": memory, "positions": distances, "head_mask": np.array([0.5, 2.0], "f4")}
+    x = random(2, LENGTH, 10)
+    found = compute(layer, x, bias=bias, blocks=True, **options)
+    output, gradient, _, *of_weights = compute(
+        layer, x, bias=bias.bias(), blocks=False, **options
+    )  # the third is that of the bias
+    close(found, [output, gradient, *of_weights])
+
+
 @pytest.mark.parametrize("kind", [SelfAttention, CrossAttention])
 def test_attention_in_a_loop_of_ones_own(kind):
     """Where oneDNN is on, TensorFlow once made it empty: scale, product and bias in one."""
@@ -420,7 +500,7 @@ def test_dropout_of_the_whole_is_that_of_keras(compute):
     twin = keras.layers.Dropout(0.4)
     for dropout in (layer.dropout, twin):
         dropout.seed_generator.state.assign([2**31 + 3, 4])
-    value = layer.project(x)[2]
+    value = layer.project(x, AttentionContext())[2]
     context = twin(layer.probabilities(x), training=True) @ value
     context = tf.reshape(tf.transpose(context, (0, 2, 1, 3)), x.shape)
     np.testing.assert_allclose(

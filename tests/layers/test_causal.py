@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_lm.layers import (
+    AttentionContext,
     CausalBias,
     CausalLMHead,
     CausalPostNormBlock,
@@ -103,19 +104,16 @@ def test_bias_in_a_functional_model_and_from_config():
 
 
 def test_attention_goes_on_from_a_past():
-    layer = randomised(CausalSelfAttention(num_heads=2))
+    layer = randomised(SelfAttention(num_heads=2))
     x = random(2, 5, 6)
     mask = np.ones((2, 5), "int32")
     bias = CausalBias()
-    whole, keys, values = layer(x, bias=bias(mask))
+    whole, (keys, values) = layer(x, AttentionContext(bias=bias(mask)))
     past = (np.zeros((2, 2, 5, 3), "float32"),) * 2
     for slots in ([0, 1, 2], [3], [4]):
         slots = np.array([slots] * 2, "int32")
-        output, *past = layer(
-            x[:, slots[0]],
-            bias=bias(mask, slots),
-            past=tuple(past),
-            write=partial(write, indices=indices(2, 2, slots)),
+        output, past = layer(
+            x[:, slots[0]], AttentionContext(bias(mask, slots), past, indices(2, 2, slots))
         )
         np.testing.assert_allclose(output, whole.numpy()[:, slots[0]], atol=1e-5)
     np.testing.assert_allclose(past[0], keys, atol=1e-6)
@@ -123,19 +121,12 @@ def test_attention_goes_on_from_a_past():
 
 
 def test_rows_may_stand_at_different_slots():
-    layer = randomised(CausalSelfAttention(num_heads=2))
+    layer = randomised(SelfAttention(num_heads=2))
     past = (np.zeros((2, 2, 4, 3), "float32"),) * 2
-    slots = np.array([[3], [1]], "int32")
-    put = partial(write, indices=indices(2, 2, slots))
-    _, keys, _ = layer(random(2, 1, 6), past=past, write=put)
+    write_at = indices(2, 2, np.array([[3], [1]], "int32"))
+    _, (keys, _) = layer(random(2, 1, 6), AttentionContext(past=past, write_at=write_at))
     written = np.any(np.asarray(keys), axis=(1, 3)).astype(int).tolist()
     assert written == [[0, 0, 0, 1], [0, 1, 0, 0]]
-
-
-def test_causal_attention_has_the_weights_and_the_output_of_the_other():
-    causal, plain = (randomised(cls(num_heads=2)) for cls in (CausalSelfAttention, SelfAttention))
-    x, bias = random(2, 4, 6), CausalBias()(np.ones((2, 4), "int32"))
-    np.testing.assert_array_equal(causal(x, bias=bias)[0], plain(x, bias=bias))
 
 
 def norm(layer, x):
@@ -157,19 +148,45 @@ def test_pre_norm_block_equals_numpy():
     )
 
 
-@pytest.mark.parametrize(
-    "causal, plain", [(CausalPreNormBlock, PreNormBlock), (CausalPostNormBlock, PostNormBlock)]
-)
-def test_causal_block_is_the_other_and_its_keys_and_values(causal, plain, tmp_path):
+@pytest.mark.parametrize("kind", [PreNormBlock, PostNormBlock])
+def test_a_block_returns_its_keys_and_values(kind, tmp_path):
     x, bias = random(2, 4, 6), CausalBias()(np.ones((2, 4), "int32"))
-    block, other = randomised(causal(**BLOCK)), randomised(plain(**BLOCK))
+    block = randomised(kind(**BLOCK))
+    output, (keys, values) = block(x, AttentionContext(bias=bias))
+    np.testing.assert_array_equal(output, block(x, bias=bias))
+    assert keys.shape == values.shape == (2, 2, 4, 3)
+
+    again = kind.from_config(block.get_config())
+    assert again.get_config() == block.get_config()
+    assert {name: block.get_config()[name] for name in BLOCK} == BLOCK
+
+
+CAUSAL = {
+    CausalPreNormBlock: PreNormBlock,
+    CausalPostNormBlock: PostNormBlock,
+    CausalSelfAttention: SelfAttention,
+}
+
+
+@pytest.mark.parametrize("causal", CAUSAL)
+def test_names_of_earlier_releases(causal, tmp_path):
+    options = BLOCK if causal is not CausalSelfAttention else {"num_heads": 2, "dropout": 0.2}
+    x, bias = random(2, 4, 6), CausalBias()(np.ones((2, 4), "int32"))
+    with pytest.warns(DeprecationWarning, match=f"use {CAUSAL[causal].__name__}, which"):
+        block = randomised(causal(**options))
+    other = randomised(CAUSAL[causal](**options))
     output, keys, values = block(x, bias=bias)
     np.testing.assert_array_equal(output, other(x, bias=bias))
     assert keys.shape == values.shape == (2, 2, 4, 3)
 
-    again = causal.from_config(block.get_config())
-    assert again.get_config() == block.get_config()
-    assert {name: block.get_config()[name] for name in BLOCK} == BLOCK
+    slots = np.array([[3], [1]], "int32")
+    put = partial(write, indices=indices(2, 2, slots))
+    context = AttentionContext(past=(keys, values), write_at=indices(2, 2, slots))
+    found = block(x[:, :1], past=(keys, values), write=put)
+    expected, kept = other(x[:, :1], context)
+    for one, another in zip(found, (expected, *kept), strict=True):
+        np.testing.assert_array_equal(one, another)
+
     inputs = keras.Input((None, 6))
     model = keras.Model(inputs, block(inputs))
     assert [tensor.shape for tensor in model.outputs] == [
@@ -177,7 +194,8 @@ def test_causal_block_is_the_other_and_its_keys_and_values(causal, plain, tmp_pa
         *[(None, 2, None, 3)] * 2,
     ]
     model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    with pytest.warns(DeprecationWarning):
+        loaded = keras.models.load_model(tmp_path / "model.keras")
     for actual, expected in zip(loaded(x), model(x), strict=True):
         np.testing.assert_array_equal(actual, expected)
 

@@ -195,7 +195,7 @@ def test_mixed_precision(name, policy):
     assert backbone(inputs())["sequence_output"].dtype == policy.removeprefix("mixed_")
     assert {weight.dtype for weight in backbone.trainable_weights} == {"float32"}
     looked_at = [task(inputs())]
-    if "attention_biases" in backbone.symbolic:
+    if "attention_contexts" in backbone.symbolic:
         looked_at += backbone.attention_probabilities(inputs())
     if backbone.config.get("attention", "of a Transformer") is not None:
         looked_at += backbone.cross_attention_probabilities(inputs())

@@ -179,7 +179,7 @@ def test_other_precision(name, tokenizer, policy):
     x = backbone(inputs)["sequence_output"]
     assert keras.backend.standardize_dtype(x.dtype) in (policy.removeprefix("mixed_"), wide)
     assert {weight.dtype for weight in task.trainable_weights} == {wide}
-    if "attention_biases" in backbone.symbolic:
+    if "attention_contexts" in backbone.symbolic:
         assert backbone.attention_probabilities(inputs)[0].dtype == "float32"
     logits = task(inputs)
     assert logits.dtype == wide

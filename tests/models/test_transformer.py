@@ -101,13 +101,10 @@ def test_torch(torch_model, assert_equal):
 def test_last_block_before_a_final_norm(torch_model, assert_equal):
     backbone, inputs, arrays = torch_model
     outputs = backbone.compute(inputs)
-    x, bias = outputs["encoder_hidden_states"][-2], outputs["encoder_attention_biases"][-1]
-    assert_equal(backbone.encoder_blocks[-1](x, bias=bias), arrays["out.encoder_layers"][-1])
-    x, *_ = backbone.decoder_blocks[-1](
-        outputs["hidden_states"][-2],
-        outputs["encoder_sequence_output"],
-        bias=outputs["attention_biases"][-1],
-        source_bias=outputs["source_bias"],
+    x, context = outputs["encoder_hidden_states"][-2], outputs["encoder_attention_contexts"][-1]
+    assert_equal(backbone.encoder_blocks[-1](x, context)[0], arrays["out.encoder_layers"][-1])
+    x, _ = backbone.decoder_blocks[-1](
+        outputs["hidden_states"][-2], outputs["attention_contexts"][-1]
     )
     assert_equal(x, arrays["out.decoder_layers"][-1])
 

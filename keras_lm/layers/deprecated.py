@@ -1,0 +1,71 @@
+"""Names of earlier releases, which go with the next one."""
+
+import warnings
+
+import keras
+
+from keras_lm.layers.attention import SelfAttention
+from keras_lm.layers.context import AttentionContext
+from keras_lm.layers.transformer import PostNormBlock, PreNormBlock
+
+
+class _Causal:
+    """A mixin: `layer(x, bias=None, past=None, write=None, head_mask=None)`.
+
+    `write(old, new)` returns the keys or the values of the past with the new ones in them. Returns
+    the output, the keys and the values.
+    """
+
+    def __init__(self, *args, **kwargs):
+        name = type(self).__name__
+        warnings.warn(
+            f"{name} is deprecated: use {name.removeprefix('Causal')}, which returns what it keeps "
+            "beside its output if it is called with a keras_lm.layers.AttentionContext.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        super().__init__(*args, **kwargs)
+
+    def call(self, x, bias=None, past=None, write=None, head_mask=None, training=None):
+        context = AttentionContext(bias=bias, past=past, write_at=write, head_mask=head_mask)
+        x, kept = self.forward(x, context, training)
+        return x, *kept
+
+    def compute_output_spec(self, x, bias=None, past=None, write=None, **options):
+        output = keras.KerasTensor(x.shape, self.compute_dtype)
+        return output, *self.kept_spec(x, AttentionContext(past=past))
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CausalSelfAttention(_Causal, SelfAttention):
+    """Deprecated: `SelfAttention` with the call of `_Causal`."""
+
+    def write(self, old, new, write_at):
+        return write_at(old, new)
+
+
+class _CausalAttention(SelfAttention):
+    """The attention of `_CausalBlock`."""
+
+    write = CausalSelfAttention.write
+
+
+class _CausalBlock(_Causal):
+    """`_Causal` for blocks."""
+
+    attention_class = _CausalAttention
+
+    def add_attention(self, x, context, training=None):
+        # Not called as a layer: Keras refuses a context with functions in it.
+        attended, kept = self.attention.forward(*self.attention_inputs(x, context), training)
+        return self.residual(x, self.attention_norm, attended, training), kept
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CausalPostNormBlock(_CausalBlock, PostNormBlock):
+    """Deprecated: `PostNormBlock` with the call of `_Causal`."""
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class CausalPreNormBlock(_CausalBlock, PreNormBlock):
+    """Deprecated: `PreNormBlock` with the call of `_Causal`."""
