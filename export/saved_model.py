@@ -65,7 +65,7 @@ def export_saved_model(task, path, weights, freeze, verify):
     With `freeze` the graph holds the weights as constants, which TensorFlow packs once for its
     matrix products. It has `serving_default`, `tokenize` and `classify` or `regress` only. With
     int8 weights, constants are the int8 matrices of `Dense` layers, multiplied in int8
-    (`int8_product` in `keras_lm.layers.tensorflow`); what else there is, such as embeddings, is
+    (`keras_lm.layers.tensorflow.int8_products`); what else there is, such as embeddings, is
     stored as int8 and widened.
 
     Half precision is served as float32. A batch of no rows gives outputs of no rows, except that

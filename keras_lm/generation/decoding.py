@@ -21,7 +21,7 @@ from keras_lm.generation import logits as processors
 from keras_lm.generation import prompt_lookup as lookup
 from keras_lm.generation import prompts, samplers, stopping
 from keras_lm.generation.options import batch_options, repeat_rows
-from keras_lm.layers.tensorflow import required
+from keras_lm.layers.tensorflow.graph_checks import required
 
 # So many columns of long prompts are read at once: attention's scores for all of them would take
 # memory by the square of their number.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow import required
+from keras_lm.layers.tensorflow.graph_checks import required
 
 
 @dataclasses.dataclass(frozen=True)

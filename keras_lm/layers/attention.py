@@ -20,7 +20,7 @@ from keras_lm.layers.masks import as_tensor
 # Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
 
 
-def attend(raw_scores, query, key, value, bias=None, dropout_rate=0.0, seed=None):
+def attend(raw_scores, query, key, value, bias=None, rate=0.0, seed=None):
     """Return what attention reads, (B, N, S, H): softmax(scores + bias) times the values.
 
     This is the one place for a kernel that does all of it at once. Here, long texts attend block by
@@ -32,7 +32,7 @@ def attend(raw_scores, query, key, value, bias=None, dropout_rate=0.0, seed=None
         key: (B, N, T, H), or nested tensors.
         value: (B, N, T, H).
         bias: additive bias that broadcasts to the scores, a `Visible`, or None.
-        dropout_rate, seed: fraction of the probabilities dropped, and the seed, or None for none.
+        rate, seed: the fraction of probabilities dropped, and the seed, or None for none.
     """
 
     def read(rows, columns, seed):
@@ -40,7 +40,7 @@ def attend(raw_scores, query, key, value, bias=None, dropout_rate=0.0, seed=None
         probabilities = softmax(with_bias(raw_scores(query, key), *bias))  # (B, N, S, T)
         probabilities = ops.cast(probabilities, value.dtype)
         if seed is not None:
-            probabilities = dropout(probabilities, dropout_rate, seed)
+            probabilities = dropout(probabilities, rate, seed)
         return matmul(probabilities, value)
 
     rows, columns = [query] if bias is None else [query, bias], [key, value]

@@ -4,23 +4,21 @@ import keras
 from keras import ops
 
 if keras.backend.backend() == "tensorflow":
-    from keras_lm.layers.tensorflow import (
-        computed_again,
+    from keras_lm.layers.tensorflow.attention_ops import (
         draw_seed,
         dropout,
         in_blocks,
-        int8_product,
-        is_in_int8,
         is_long,
         matmul,
         matmul_transposed,
-        num_replicas,
-        require,
-        scan,
         softmax,
-        sum_over_replicas,
         write_slots,
     )
+    from keras_lm.layers.tensorflow.graph_checks import require
+    from keras_lm.layers.tensorflow.int8_products import int8_product, is_in_int8
+    from keras_lm.layers.tensorflow.loops import scan
+    from keras_lm.layers.tensorflow.recomputation import computed_again
+    from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_replicas
 else:
     from keras.ops import matmul, scan
 
@@ -28,7 +26,7 @@ else:
     computed_again = keras.remat
 
     def dropout(x, rate, seed):
-        """See `keras_lm.layers.tensorflow.dropout`."""
+        """See `keras_lm.layers.tensorflow.attention_ops.dropout`."""
         return keras.random.dropout(x, rate, seed=seed)
 
     def draw_seed(generator):
@@ -44,7 +42,7 @@ else:
         return False
 
     def matmul_transposed(x, y):
-        """See `keras_lm.layers.tensorflow.matmul_transposed`."""
+        """See `keras_lm.layers.tensorflow.attention_ops.matmul_transposed`."""
         return ops.matmul(x, ops.swapaxes(y, -1, -2))
 
     def require(condition, message, *values):
@@ -63,7 +61,7 @@ else:
         return value
 
     def write_slots(old, new, indices):
-        """See `keras_lm.layers.tensorflow.write_slots`."""
+        """See `keras_lm.layers.tensorflow.attention_ops.write_slots`."""
         return ops.scatter_update(old, indices, new)
 
 

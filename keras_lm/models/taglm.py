@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers import LSTM, CharacterCNN, Frozen
-from keras_lm.layers.tensorflow import is_for_lite
+from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
 from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.packers import CharacterPacker, PackedInput
 from keras_lm.tokenizers.words import WordTokenizer

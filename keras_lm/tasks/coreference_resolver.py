@@ -7,7 +7,7 @@ from keras import ops
 from keras_lm.layers import CoreferenceHead
 from keras_lm.layers.batch_parts import count_in_batch
 from keras_lm.layers.coreference import antecedent_losses, take_rows
-from keras_lm.layers.tensorflow import num_replicas
+from keras_lm.layers.tensorflow.replica_sums import num_replicas
 from keras_lm.metrics import CoreferenceF1
 from keras_lm.packers import WordWindows
 from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, mentions_of_rows

@@ -13,7 +13,8 @@ from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
-from keras_lm.layers.tensorflow import for_lite, required
+from keras_lm.layers.tensorflow.graph_checks import required
+from keras_lm.layers.tensorflow.lite_tracing import for_lite
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}

@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from keras_lm.generation import beam_search, decoding, scoring, stopping
 from keras_lm.generation.options import OPTIONS
-from keras_lm.layers.tensorflow import require, writing_in_place
+from keras_lm.layers.tensorflow.attention_ops import writing_in_place
+from keras_lm.layers.tensorflow.graph_checks import require
 from keras_lm.objectives import CausalLanguageModel
 from keras_lm.packers import Template, Texts
 from keras_lm.tasks.generation_signatures import GenerationSignatures

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from keras_lm.layers.batch_parts import part_of_batch
-from keras_lm.layers.tensorflow import num_replicas, sum_over_replicas
+from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_replicas
 from keras_lm.objectives.objective import MeanLoss
 from keras_lm.training.distribution import workers_of
 

@@ -15,7 +15,7 @@ from keras_lm.feeding.user_data import columns_from_user, tensors
 from keras_lm.generation import arguments, decoding
 from keras_lm.generation.targets import write
 from keras_lm.layers.masks import IGNORED
-from keras_lm.layers.tensorflow import writing_in_place
+from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
 from keras_lm.tasks.answers import join_answers, with_progress, written_for_all

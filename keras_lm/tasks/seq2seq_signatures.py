@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from keras_lm.generation.options import OPTIONS
 from keras_lm.layers.state import named_tensors
-from keras_lm.layers.tensorflow import for_lite, required
+from keras_lm.layers.tensorflow.graph_checks import required
+from keras_lm.layers.tensorflow.lite_tracing import for_lite
 from keras_lm.tasks.generation_signatures import PACKED, GenerationSignatures, per_row
 from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
 

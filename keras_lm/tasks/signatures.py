@@ -6,7 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow import for_lite, multiplying_in_int8, require
+from keras_lm.layers.tensorflow.graph_checks import require
+from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
+from keras_lm.layers.tensorflow.lite_tracing import for_lite
 
 LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
 

@@ -8,7 +8,7 @@ from keras import ops
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
 from keras_lm.layers.batch_parts import count_in_batch
-from keras_lm.layers.tensorflow import num_replicas
+from keras_lm.layers.tensorflow.replica_sums import num_replicas
 from keras_lm.metrics.one_hot import of_classes
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
 from keras_lm.objectives.objective import MeanLoss, label_weights

@@ -19,10 +19,10 @@ from keras_lm.layers import (
     SelfAttention,
     attention,
     masks,
-    tensorflow,
 )
 from keras_lm.layers.masks import MASKED
-from keras_lm.layers.tensorflow import for_lite
+from keras_lm.layers.tensorflow import attention_ops
+from keras_lm.layers.tensorflow.lite_tracing import for_lite
 from keras_lm.models import GPT2Backbone
 
 
@@ -356,10 +356,10 @@ def compute(monkeypatch):
 
     Blocks are computed in a graph, for which the number of rows is unknown.
     """
-    monkeypatch.setattr(tensorflow, "BLOCK", 4)
+    monkeypatch.setattr(attention_ops, "BLOCK", 4)
 
     def run(layer, *inputs, blocks, bias=None, **options):
-        monkeypatch.setattr(tensorflow, "MANY_SCORES", 0 if blocks else 10**9)
+        monkeypatch.setattr(attention_ops, "MANY_SCORES", 0 if blocks else 10**9)
         sources = [*map(tf.constant, inputs), *([bias] if tf.is_tensor(bias) else [])]
         specs = [tf.TensorSpec([None, *x.shape[1:]]) for x in sources]
 
@@ -469,7 +469,7 @@ def test_the_bias_of_causal_attention_is_a_rule_where_texts_are_long(monkeypatch
     for window in (None, 3):
         layer = CausalBias(window)
         whole, step = layer(PADDING), layer(PADDING, steps)
-        monkeypatch.setattr(tensorflow, "MANY_SCORES", LENGTH**2)
+        monkeypatch.setattr(attention_ops, "MANY_SCORES", LENGTH**2)
         rule = layer(PADDING)
         assert isinstance(rule, masks.Visible)
         np.testing.assert_array_equal(rule.bias(), whole)
@@ -510,8 +510,8 @@ def test_dropout_of_the_whole_is_that_of_keras(compute):
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_step_in_blocks_has_nothing_of_length_by_length(monkeypatch, blocks):
-    monkeypatch.setattr(tensorflow, "BLOCK", 4)
-    monkeypatch.setattr(tensorflow, "MANY_SCORES", 0 if blocks else 10**9)
+    monkeypatch.setattr(attention_ops, "BLOCK", 4)
+    monkeypatch.setattr(attention_ops, "MANY_SCORES", 0 if blocks else 10**9)
     length = 37
     backbone = GPT2Backbone(20, 1, 2, 6, 10, dropout=0.1, max_sequence_length=50)
 
@@ -540,7 +540,7 @@ def test_a_saved_model_has_blocks_for_long_rows_only_and_litert_none(
     module.layer = [weight.value for weight in layer.weights]
 
     def traced(length):
-        monkeypatch.setattr(tensorflow, "MANY_SCORES", LENGTH**2)
+        monkeypatch.setattr(attention_ops, "MANY_SCORES", LENGTH**2)
         spec = [tf.TensorSpec((None, length, 10))]
         return tf.function(lambda x: layer(x), input_signature=spec, autograph=False)
 
@@ -569,7 +569,7 @@ def test_a_saved_model_has_blocks_for_long_rows_only_and_litert_none(
 def test_fit_in_blocks(compute, monkeypatch, number, jit_compile):
     losses = []
     for most in (0, 10**9):
-        monkeypatch.setattr(tensorflow, "MANY_SCORES", most)
+        monkeypatch.setattr(attention_ops, "MANY_SCORES", most)
         layer, x = randomised(SelfAttention(num_heads=2)), keras.Input((LENGTH, 10))
         model = keras.Model(x, layer(x))
         options = {"run_eagerly": True} if most else {"jit_compile": jit_compile}

@@ -1,0 +1,1 @@
+"""TensorFlow code of layers, for what `keras.ops` lacks."""

@@ -1,0 +1,108 @@
+"""Products in int8."""
+
+import contextlib
+import contextvars
+
+import numpy as np
+import tensorflow as tf
+
+_INT8_CONSTANTS = contextvars.ContextVar("int8_constants", default=None)  # None: all is as usual
+
+
+SMALLEST_KERNEL = 2**12  # weights; products with smaller ones take no time worth the loss
+LARGEST_INT8 = 127  # of an int8; activations lie around 128, as oneDNN takes them unsigned
+# Without VNNI, oneDNN cuts the sum of two neighbours' products to 16 bits. Weights of one sign that
+# add up to this are 128 at most once rounded, and 255 · 128 fits.
+LARGEST_PAIR = 127
+
+
+@contextlib.contextmanager
+def multiplying_in_int8():
+    """A context for tracing in which `Dense` multiplies in int8, with constants for its weights.
+
+    Raises:
+        ValueError: if oneDNN, whose product that is, is off in this process.
+    """
+    _require_onednn()
+    token = _INT8_CONSTANTS.set({})
+    try:
+        yield
+    finally:
+        _INT8_CONSTANTS.reset(token)
+
+
+def is_in_int8(dense):
+    """Whether a `Dense` layer is to multiply in int8."""
+    return (
+        _INT8_CONSTANTS.get() is not None
+        and dense.input_spec.axes[-1] * dense.units >= SMALLEST_KERNEL
+    )
+
+
+def int8_product(x, dense):
+    """Return the product (rows, units), float32, of `x` (rows, D) and a layer's kernel (D, units).
+
+    A scale for each output is that of the weights; one for each row, found as it comes, that of the
+    activations, so that a row's answer does not depend on the others. The operation is oneDNN's,
+    quick on processors with VNNI or AMX, and exact on others too: see `LARGEST_PAIR`.
+
+    Source: https://arxiv.org/abs/1712.05877, section 2.2; scales by row and output,
+    https://arxiv.org/abs/2208.07339, section 3.1.
+    """
+    known, here = _INT8_CONSTANTS.get(), (id(dense), id(tf.compat.v1.get_default_graph()))
+    if here not in known:  # a layer may be called again, as those of ALBERT
+        known[here] = _int8_constants(dense)
+    weights, offset, scales = known[here]
+    x = tf.cast(x, tf.float32)
+    largest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
+    row_scales = tf.maximum(largest, 1e-20) / LARGEST_INT8
+    rows = tf.cast(tf.round(x / row_scales) + 128, tf.uint8)
+    return _multiply_int8(rows, weights, offset) * row_scales * scales
+
+
+def _int8_constants(dense):
+    """Return weights int8, what 128 in each of a row's values adds to the sums, and scales."""
+    with tf.init_scope():
+        values = tf.cast(dense.kernel, tf.float32).numpy()  # with an update by LoRA
+    signs = np.maximum(values, 0), np.maximum(-values, 0)
+    pair = np.max([(part[1:] + part[:-1]).max(axis=0, initial=0) for part in signs], axis=0)
+    scales = np.maximum(np.abs(values).max(axis=0) / LARGEST_INT8, pair / LARGEST_PAIR)
+    scales[scales == 0] = 1
+    weights = np.round(values / scales).astype("int8")
+    offset = 128 * weights.sum(axis=0, dtype="int32")
+    return tf.constant(weights), tf.constant(offset), tf.constant(scales)
+
+
+def _multiply_int8(rows, weights, offset):
+    """Return rows · weights − offset, float32; the operation's name is the remedy if it fails."""
+    found, _, _ = tf.raw_ops.QuantizedMatMulWithBias(
+        a=tf.bitcast(rows, tf.quint8),
+        b=tf.bitcast(weights, tf.qint8),
+        bias=tf.bitcast(-offset, tf.qint32),
+        # What these ranges mean in float is not asked for: the sums are read as they are.
+        min_a=0.0,
+        max_a=1.0,
+        min_b=-1.0,
+        max_b=1.0,
+        Toutput=tf.qint32,
+        input_quant_mode="SCALED",
+        name="set_TF_ENABLE_ONEDNN_OPTS_to_1",
+    )
+    return tf.cast(tf.bitcast(found, tf.int32), tf.float32)
+
+
+def _require_onednn():
+    """Raise a ValueError if TensorFlow has no kernel for `_multiply_int8`, as with oneDNN off."""
+    ones, offset = np.ones((1, 1)), np.zeros(1)
+
+    def multiply():
+        weights = tf.constant(ones, tf.int8)
+        return _multiply_int8(tf.constant(ones, tf.uint8), weights, tf.constant(offset, tf.int32))
+
+    try:
+        tf.function(multiply, autograph=False).get_concrete_function()()
+    except tf.errors.OpError as error:
+        raise ValueError(
+            "freeze=True with weights='int8' multiplies in int8 by oneDNN, which is off in this "
+            "process: set TF_ENABLE_ONEDNN_OPTS=1 in its environment, on an x86 processor."
+        ) from error
