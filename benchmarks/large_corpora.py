@@ -68,19 +68,19 @@ def prepare(name, folder):
 def answer(name, folder):
     """Answer for the rows of two files in a folder."""
     from keras_lm import pipelines
-    from keras_lm.cli.predictors import answers_by_row, open_model
-    from keras_lm.cli.row_files import batches, open_rows
-    from keras_lm.cli.terminal import json_line
+    from keras_lm.plain import json_line, plain
+    from keras_lm.published.row_files import batches, open_rows
+    from keras_lm.serving import open_predictor
 
     files, output = sorted(folder.glob("rows-*.txt")), folder / "answers"
     start = time.perf_counter()
     if ANSWERING[name] is None:
-        model = open_model(folder / "exported", dict.fromkeys(["signature", "version"]))
+        model = open_predictor(folder / "exported")
         with open(folder / "answers.jsonl", "wb") as written:
             for file in files:
                 with open_rows(file.as_posix()) as rows:
-                    for window, texts in batches(rows, {"text": "text"}, 1600, ""):
-                        found = answers_by_row(model, texts, 32)
+                    for window, texts in batches(rows, {"text": "text"}, 1600):
+                        found = plain(model.answers(texts, 32))
                         lines = ({"input": row, "answer": found[n]} for n, row in enumerate(window))
                         written.writelines(map(json_line, lines))
     else:

@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).parents[1]
 # From the ground up: what stands on one line imports from its own line and those above it.
 HOUSE = """
 version registry files published elements optional
-litert standard_error
+litert plain standard_error
 converters
 presets
 layers

@@ -5,8 +5,8 @@ import itertools
 import random
 from pathlib import Path
 
-from keras_lm.cli.row_files import open_rows
 from keras_lm.published import PUBLISHED, read_published
+from keras_lm.published.row_files import open_rows
 
 SMALL = 10_000  # rows; with fewer, scores differ much from seed to seed
 SUFFIXES = (".tsv", ".csv", ".jsonl")
@@ -113,7 +113,7 @@ def find_tasks(data, names):
         names: list of str, the tasks to look for.
 
     Raises:
-        click.ClickException: if the first row of a file cannot be read; names file and line.
+        ValueError: if the first row of a file cannot be read; names file and line.
     """
     found, skipped = [], {}
     for name in names:

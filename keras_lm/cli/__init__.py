@@ -26,8 +26,8 @@ SECTIONS = {
         "predict": "predict",
     },
     "Besides": {
-        "translate": "translate",
-        "features": "features",
+        "translate": "predict",
+        "features": "predict",
         "distill": "distill",
         "inspect": "inspect",
         "models": "list_models",

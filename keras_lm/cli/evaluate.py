@@ -5,9 +5,8 @@ import json
 import click
 
 from keras_lm.cli.command import Command
-from keras_lm.cli.examples import check_file, read_examples
 from keras_lm.cli.finetune import FINETUNED, SEARCH
-from keras_lm.cli.parallel_files import check_parallel, targets_option
+from keras_lm.cli.fitting import read_rows
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
@@ -19,9 +18,12 @@ from keras_lm.cli.shared_options import (
     labels_options,
     overwrite_option,
     search_options,
+    targets_option,
     text_options,
 )
 from keras_lm.cli.terminal import say_rows
+from keras_lm.published.examples import check_file
+from keras_lm.published.row_files import check_targets
 
 # Whose answers are right or wrong.
 CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
@@ -117,7 +119,7 @@ def evaluate_command(
     """
     columns = {name: options[name] for name in ("text", "text_pair", "labels", "choices")}
     if targets:
-        check_parallel(file, targets, format)
+        check_targets(file, targets, format)
     else:
         check_file(file, format, columns)
 
@@ -151,7 +153,7 @@ def evaluate_command(
     _check_files(preset, name, errors, confusion, stated.get("multi_label"))
     separator = label_separator if stated.get("multi_label") else None
     pairs = stated.get("text_pair")
-    examples = read_examples(file, format, columns, name, separator, pairs, targets=targets)
+    examples = read_rows(file, name, format, targets, **columns, separator=separator, pairs=pairs)
     if name == "seq2seq-lm":
         from keras_lm.cli.written_texts import make_metrics, measure_written
 

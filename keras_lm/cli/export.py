@@ -4,8 +4,6 @@ import click
 
 from keras_lm.cli.command import Command
 from keras_lm.cli.finite import FloatRange
-from keras_lm.cli.predictors import TaskModel
-from keras_lm.cli.row_files import batches, choose_columns, find_format, open_rows
 from keras_lm.cli.shared_options import (
     TASKS,
     ExportPath,
@@ -14,6 +12,8 @@ from keras_lm.cli.shared_options import (
     overwrite_option,
 )
 from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.published.row_files import batches, choose_columns, find_format, open_rows
+from keras_lm.serving.predictors import TaskPredictor
 
 CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text " * 40]
 
@@ -124,6 +124,6 @@ def export_command(
 def read_texts(path, task):
     """Return a dict of columns of a file of texts: those that a task answers."""
     with open_rows(path) as rows:
-        columns = choose_columns(rows, TaskModel(task).inputs, {"text": None})
-        read = [texts for _, texts in batches(rows, columns, 1000, "Reading")]
+        columns = choose_columns(rows, TaskPredictor(task).inputs, {"text": None})
+        read = [texts for _, texts in batches(rows, columns, 1000)]
     return {name: [text for texts in read for text in texts[name]] for name in columns}

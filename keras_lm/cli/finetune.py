@@ -20,7 +20,6 @@ from keras_lm.cli.fitting import (
     say_results,
     training_options,
 )
-from keras_lm.cli.parallel_files import targets_option
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     TASKS,
@@ -33,6 +32,7 @@ from keras_lm.cli.shared_options import (
     overwrite_option,
     parse_class_names,
     search_options,
+    targets_option,
     text_options,
 )
 from keras_lm.cli.workers import strategy_of_workers
@@ -343,7 +343,7 @@ def _task_of(stated):
 
 def _class_names(train, data, given, stated, multi_label):
     """Return names: the user's, the checkpoint's if they fit, the data set's, those found."""
-    from keras_lm.cli.labels import all_names, fits
+    from keras_lm.published.labels import all_names, fits
 
     if given:
         return given

@@ -5,9 +5,7 @@ import math
 
 import click
 
-from keras_lm.cli.examples import check_file, read_examples
 from keras_lm.cli.finite import FloatRange
-from keras_lm.cli.parallel_files import check_parallel
 from keras_lm.cli.shared_options import (
     INPUT_FILE,
     ExportPath,
@@ -16,6 +14,8 @@ from keras_lm.cli.shared_options import (
     together,
 )
 from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.published.examples import check_file, read_examples
+from keras_lm.published.row_files import check_targets
 from keras_lm.registry import advice
 
 held_out_options = together(
@@ -130,7 +130,7 @@ def check_data(train, options):
         (options["validation"], options.get("validation_targets")),
     ):
         if targets:
-            check_parallel(file, targets, options["format"])
+            check_targets(file, targets, options["format"])
         elif file:
             check_file(file, options["format"], columns)
 
@@ -141,29 +141,28 @@ def read_data(train, name, options, multi_label, needs_labels=True):
     `name` is that of the task. Unless `needs_labels`, the first file may lack labels.
     """
     columns = {role: options.get(role) for role in ("text", "text_pair", "labels", "choices")}
-    separator = options["label_separator"] if multi_label else None
+    columns["separator"] = options["label_separator"] if multi_label else None
+
+    def read(path, targets, **how):
+        return read_rows(path, name, options["format"], options.get(targets), **columns, **how)
+
     pairs = False if name == "causal-lm" else None
-    targets = options.get("targets")
-    data = read_examples(
-        train,
-        options["format"],
-        columns,
-        name,
-        separator,
-        pairs,
-        needs_labels,
-        targets,
-        to_learn=True,
-    )
+    data = read(train, "targets", pairs=pairs, needs_labels=needs_labels, refuse_blank=True)
     if options["validation_split"]:
         return data.split(options["validation_split"], options["seed"])
     if options["validation"] is None:
         return data, None
     pairs = "text_pair" in data.texts
-    file, targets = options["validation"], options.get("validation_targets")
-    return data, read_examples(
-        file, options["format"], columns, name, separator, pairs, targets=targets
-    )
+    return data, read(options["validation"], "validation_targets", pairs=pairs)
+
+
+def read_rows(path, *arguments, **options):
+    """Return the `Examples` of a file, and say how many of its rows are left out."""
+    examples = read_examples(path, *arguments, **options)
+    left_out = examples.rows.left_out
+    if left_out:
+        click.echo(f"{path}: {left_out:,} rows left out, without a label or damaged", err=True)
+    return examples
 
 
 @contextlib.contextmanager

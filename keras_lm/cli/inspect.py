@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from keras_lm.cli.command import Command
-from keras_lm.cli.saved_models import find_version, find_versions
 from keras_lm.cli.shared_options import check_artefact
 from keras_lm.cli.terminal import say_rows
+from keras_lm.files import find_saved_model, find_saved_models
 
 
 @click.command("inspect", cls=Command, short_help="What a preset, a checkpoint or an export holds.")
@@ -45,11 +45,11 @@ def inspect_command(path, version, as_json):
 def inspect_path(path, version=None):
     """Return what is at a path, or what a size would need, as a dict that JSON can hold."""
     local = Path(path).expanduser()
-    folder = find_version(local, version)
+    folder = find_saved_model(local, version)
     if folder is not None:
         from keras_lm.cli.artefacts import inspect_saved_model
 
-        return inspect_saved_model(folder, [*find_versions(local)])
+        return inspect_saved_model(folder, [*find_saved_models(local)])
     if version is not None:
         raise click.UsageError(f"{path} has no versions: leave --version out.")
     check_artefact(path)

@@ -13,7 +13,7 @@ from keras_lm.tasks.scored_answers import ScoredAnswers
 
 
 def measure(task, examples, batch_size):
-    """Return a dict of measures of a task on `keras_lm.cli.examples.Examples`."""
+    """Return a dict of measures of a task on `keras_lm.data.Examples`."""
     if isinstance(task, tasks.CausalLM) and examples.labels:
         return _measure_last_words(task, examples, batch_size)
     if isinstance(task, tasks.CausalLM):

@@ -1,22 +1,58 @@
-"""`keras-lm predict`: texts → answers, by a task, an export or a server."""
+"""`keras-lm predict`: texts → answers, vectors or texts, by a task, an export or a server."""
+
+import contextlib
 
 import click
 
 from keras_lm.cli.beam_options import PerhapsBeamCommand, beam, beam_flags, processes_option
-from keras_lm.cli.predictors import ServedModel, answers_by_row, open_model
-from keras_lm.cli.row_files import batches, choose_columns, open_input
+from keras_lm.cli.command import Command
+from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.shared_options import (
+    TASKS,
     OutputFile,
+    Source,
     batch_size_option,
     check_artefact,
     format_option,
     input_option,
     overwrite_option,
+    search_options,
     text_options,
+    together,
 )
-from keras_lm.cli.terminal import json_lines, say_rows
+from keras_lm.cli.terminal import json_lines, notes, open_input, say_rows, with_progress
+from keras_lm.files import replacing
+from keras_lm.plain import plain
+from keras_lm.published.row_files import batches, choose_columns
+from keras_lm.serving.predictors import (
+    ServerPredictor,
+    TaskPredictor,
+    TokenVectors,
+    Writer,
+    open_predictor,
+)
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
+VECTORS = ("layers", "pooling", "normalize", "prompt")
+WRITING = (
+    *("num_beams", "length_penalty", "coverage_penalty", "max_new_tokens", "temperature"),
+    *("top_k", "top_p", "seed", "repetition_penalty", "no_repeat_ngram_size", "prefix"),
+    *("forbidden", "num_return_sequences"),
+)
+
+
+class Layers(click.ParamType):
+    """A name, the index of a hidden state, or several of these, separated by commas."""
+
+    name = "name or numbers"
+
+    def convert(self, value, param, ctx):
+        """Return an int or a list of int, else the string; `FeatureExtractor` knows the names."""
+        try:
+            numbers = [int(part) for part in value.split(",")]
+        except ValueError:
+            return value
+        return numbers if "," in value else numbers[0]
 
 
 class FileOrFolder(OutputFile):
@@ -24,8 +60,77 @@ class FileOrFolder(OutputFile):
 
     def convert(self, value, param, ctx):
         """Return the `Path` of a file if it can be written, or the folder as it was given."""
-        runner = ctx.params.get("runner")  # click's own sign for nothing is no string
+        runner = ctx.params.get("runner")
         return value if isinstance(runner, str) else super().convert(value, param, ctx)
+
+
+vector_options = together(
+    click.option(
+        "--layers",
+        type=Layers(),
+        help="embedding, first, second_to_last, last, sum_all, sum_last_four, concat_last_four, "
+        "concat_embedding_last, scalar_mix, all, the number of a hidden state (0 is the embedding, "
+        "-1 the last), or several numbers, such as 0,-1. all and several numbers give a vector for "
+        "each.  [default: last]",
+    ),
+    click.option(
+        "--pooling",
+        type=click.Choice(
+            ["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]
+        ),
+        help="Over the tokens of a text; none gives a vector a token.  [default: what SOURCE "
+        "states, else mean]",
+    ),
+    click.option(
+        "--normalize/--no-normalize",
+        default=None,
+        help="Scale each vector to length 1.  [default: what SOURCE states, else not]",
+    ),
+    click.option(
+        "--prompt",
+        help="What is put before each text, such as 'query: '.  [default: what SOURCE states]",
+    ),
+)
+writing_options = together(
+    search_options,
+    click.option(
+        "--max-new-tokens",
+        type=click.IntRange(1),
+        help="The longest text.  [default: the target length of PRESET]",
+    ),
+    click.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
+    click.option(
+        "--top-k", type=click.IntRange(1), help="Of the likeliest so many; with --temperature."
+    ),
+    click.option(
+        "--top-p",
+        type=FloatRange(0, 1, min_open=True),
+        help="Of the likeliest that have this probability together; with --temperature.",
+    ),
+    click.option("--seed", type=click.IntRange(0), help="For the same draw again."),
+    click.option(
+        "--repetition-penalty",
+        type=FloatRange(0, min_open=True),
+        help="Above 1, tokens that have occurred are less likely.",
+    ),
+    click.option(
+        "--no-repeat-ngram-size",
+        type=click.IntRange(0),
+        help="Write no sequence of so many tokens twice, such as 3 for summaries.",
+    ),
+    click.option("--prefix", help="What every text begins with."),
+    click.option(
+        "--forbidden",
+        multiple=True,
+        metavar="TEXT",
+        help="What no text has; several times for several.",
+    ),
+    click.option(
+        "--num-return-sequences",
+        type=click.IntRange(1),
+        help="So many texts for each, the best first; with --json.",
+    ),
+)
 
 
 @click.command(
@@ -47,8 +152,8 @@ class FileOrFolder(OutputFile):
 @click.option(
     "--output",
     type=FileOrFolder(),
-    help="JSONL file to write; it appears when all is answered. With --runner, the folder.  "
-    "[default: standard output]",
+    help="JSONL file to write, or .npz for vectors; it appears when all is answered. With "
+    "--runner, the folder.  [default: standard output]",
 )
 @overwrite_option
 @batch_size_option
@@ -58,6 +163,15 @@ class FileOrFolder(OutputFile):
 @click.option(
     "--version", type=click.IntRange(0), help="Of an export or a server.  [default: the latest]"
 )
+@click.option(
+    "--task",
+    type=click.Choice([*TASKS]),
+    help="Of a preset or a checkpoint: feature-extractor for vectors.  [default: what MODEL has a "
+    "head for]",
+)
+@vector_options
+@writing_options
+@click.option("--lines", is_flag=True, help="Print the text of each answer alone, one a line.")
 def predict_command(
     model_and_texts, input_file, format, output, batch_size, overwrite, runner, processes, **options
 ):
@@ -68,10 +182,12 @@ def predict_command(
       keras-lm predict exported --input reviews.csv --output answers.jsonl
       cat texts.txt | keras-lm predict model.tflite | head
       keras-lm predict --server http://localhost:8501 --model film-critic "a text"
+      keras-lm predict bert-base --task feature-extractor --input texts.txt --output vectors.npz
+      keras-lm predict opus-mt-en-de "The house is small." --num-beams 4 --lines
 
     \b
     MODEL is
-      a preset, or any checkpoint with a classification head;
+      a preset, or any checkpoint with a head for a task;
       an exported SavedModel, one version's folder or the folder of all;
       a .tflite file;
       and with --server there is none: --model names it.
@@ -79,6 +195,19 @@ def predict_command(
     Texts are arguments, or come from --input, or else from standard input, one a line. They are
     read, answered and written batch by batch, so a file may be larger than the memory. A line of
     output is {"input": {…}, "answer": {…}}: "input" is the whole row, so an id stays with it.
+
+    --layers to --prompt are for the vectors of --task feature-extractor, for search, clustering or
+    another program's classifier; of a folder of sentence-transformers, the vectors are its own,
+    unless --layers or --pooling asks for others.
+
+    \b
+    numpy.load("vectors.npz") has "embedding", float32, rows in the order of the texts:
+      (texts, D), or with --layers all and the like (texts, layers, D); and with --pooling none
+      (tokens, D) or (tokens, layers, D), all texts' tokens below one another, special tokens
+      too, beside "offsets": text i has the rows from offsets[i] up to offsets[i + 1].
+
+    --num-beams to --num-return-sequences are for a Seq2SeqLM, which writes a text for each text; an
+    export searches as its preset says.
 
     \b
     With --runner, Apache Beam answers any number of files on any number of workers:
@@ -90,6 +219,15 @@ def predict_command(
     OUTPUT is then a folder of files in the order of the rows; rows that have no answer are in files
     failed-…, with the reason. Started again after an interruption, the command goes on.
     """
+    of_task = {name: options.pop(name) for name in ("task", *VECTORS, *WRITING)}
+    of_task = {name: value for name, value in of_task.items() if value not in (None, ())}
+    lines = options.pop("lines")
+    if of_task and (runner or options["server"]):
+        (flag, *_) = of_task
+        raise click.UsageError(
+            f"--{flag.replace('_', '-')} is for a preset in this process: leave out "
+            f"{'--runner' if runner else '--server'}."
+        )
     if runner:
         _answer_files(
             model_and_texts,
@@ -108,17 +246,67 @@ def predict_command(
         raise click.UsageError("MODEL is missing, or --server URL with --model NAME.")
     if not options["server"]:
         check_artefact(model_and_texts[0])
+
+    def load():
+        if options["server"]:
+            return ask_server(options)
+        (model, *_), is_pair = model_and_texts, options["text_pair"] is not None
+        if of_task:
+            return load_predictor(model, is_pair, **of_task)
+        with notes():
+            return open_predictor(model, options["signature"], options["version"], is_pair)
+
     texts = model_and_texts if options["server"] else model_and_texts[1:]
-    with open_input(texts, input_file, format) as rows, json_lines(output) as write:
-        model = (
-            ask_server(options) if options["server"] else open_model(model_and_texts[0], options)
+    answer(load, texts, input_file, format, output, batch_size, options, lines)
+
+
+def answer(load, texts, input_file, format, output, batch_size, columns, lines=False):
+    """Write the answers of the `Predictor` that `load` returns to texts or the rows of a file."""
+    with open_input(texts, input_file, format) as rows:
+        model = load()
+        columns = choose_columns(rows, model.inputs, columns)
+        # Of a file nobody waits for the first line, but vectors of many tokens are large.
+        waits = input_file in (None, "-") or isinstance(model, TokenVectors)
+        number = batch_size * (1 if waits else BATCHES_SORTED)
+        with _writer(output, lines, isinstance(model, TokenVectors)) as write:
+            found = batches(rows, columns, number)
+            for window, texts in with_progress(found, rows, "Answering"):
+                write(window, model.answers(texts, batch_size))
+
+
+def load_predictor(source, text_pair, task=None, **options):
+    """Return a `Predictor` of a source's task, with options of a FeatureExtractor or a writer."""
+    from keras_lm import tasks
+    from keras_lm.cli.sources import choose_task, load_task, open_source
+
+    vectors = {name: value for name, value in options.items() if name in VECTORS}
+    writing = {name: value for name, value in options.items() if name in WRITING}
+    if vectors and task is None:
+        task = "feature-extractor"
+    cls = choose_task(open_source(source), task)
+    if vectors and cls is not tasks.FeatureExtractor:
+        raise click.UsageError("--layers, --pooling, --normalize and --prompt are for vectors.")
+    if writing and cls is not tasks.Seq2SeqLM:
+        raise click.ClickException(
+            f"{source} holds {cls.__name__ if cls else 'no task'}, which does not write a text for "
+            "a text: name a Seq2SeqLM, or ask it without options of writing."
         )
-        columns = choose_columns(rows, model.inputs, options)
-        # Of a file nobody waits for the first line.
-        together = 1 if input_file in (None, "-") else BATCHES_SORTED
-        for window, texts in batches(rows, columns, together * batch_size, "Answering"):
-            answers = answers_by_row(model, texts, batch_size)
-            write({"input": row, "answer": answers[n]} for n, row in enumerate(window))
+    loaded = load_task(source, cls, **vectors)
+    if cls is tasks.FeatureExtractor and loaded.pooling == "none":
+        return TokenVectors(loaded, text_pair)
+    if writing:
+        return Writer(loaded, text_pair, **writing)
+    return TaskPredictor(loaded, text_pair)
+
+
+def ask_server(options):
+    """Return the `ServerPredictor` that the options name."""
+    from keras_lm.serving.client import Client
+
+    if not options["model"]:
+        raise click.UsageError("--server needs --model NAME, what the server calls its model.")
+    client = Client(options["server"], model=options["model"], version=options["version"])
+    return ServerPredictor(client, options["signature"])
 
 
 def _answer_files(model_and_files, input_file, output, runner, flags, options):
@@ -147,11 +335,145 @@ def _answer_files(model_and_files, input_file, output, runner, flags, options):
     )
 
 
-def ask_server(options):
-    """Return the `ServedModel` that the options name."""
-    from keras_lm.serving.client import Client
+# === What is written ===
 
-    if not options["model"]:
-        raise click.UsageError("--server needs --model NAME, what the server calls its model.")
-    client = Client(options["server"], model=options["model"], version=options["version"])
-    return ServedModel(client, options["signature"] or "serving_default")
+
+@contextlib.contextmanager
+def _writer(output, lines, is_ragged):
+    """Yield `write(rows, answers)`, to a file or to standard output for None."""
+    if output is not None and output.suffix == ".npz":
+        with _vector_file(output, is_ragged) as write:
+            yield write
+    elif lines:
+        with json_lines(output, _text_line) as write:
+            yield lambda rows, answers: write(answers)
+    else:
+        with json_lines(output) as write:
+            yield lambda rows, answers: write(
+                {"input": row, "answer": plain(answer)} for row, answer in zip(rows, answers)
+            )
+
+
+def _text_line(answer):
+    text = answer.get("text")
+    text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if not isinstance(text, str):
+        raise click.UsageError("--lines is for answers that are one text each.")
+    return " ".join(text.splitlines()).encode("utf-8", "replace") + b"\n"
+
+
+@contextlib.contextmanager
+def _vector_file(path, is_ragged):
+    """Yield `write(rows, answers)`, which writes vectors as they come: they need no memory."""
+    import numpy as np
+
+    lengths, row_shape = [0], (0,)
+    with replacing(path) as temporary, open(temporary.with_suffix(".raw"), "w+b") as raw:
+
+        def write(rows, answers):
+            nonlocal row_shape
+            for answer in answers:
+                if "embedding" not in answer:
+                    raise click.UsageError("--output .npz is for --task feature-extractor.")
+                vectors = answer["embedding"]
+                vectors = np.asarray(vectors if is_ragged else vectors[np.newaxis], "float32")
+                lengths.append(len(vectors))
+                row_shape = vectors.shape[1:]
+                raw.write(vectors.tobytes())
+
+        yield write
+        raw.flush()
+        shape = (sum(lengths), *row_shape)
+        is_empty = 0 in shape  # of which there is no memmap
+        embedding = (
+            np.zeros(shape, "float32") if is_empty else np.memmap(raw, "float32", "r", shape=shape)
+        )
+        offsets = {"offsets": np.cumsum(lengths)} if is_ragged else {}
+        with open(temporary, "wb") as file:
+            np.savez(file, embedding=embedding, **offsets)
+
+
+# === Names of earlier versions ===
+
+
+def _note_removal(name, form):
+    click.echo(f"Note: keras-lm {name} will be removed: use keras-lm predict {form}.", err=True)
+
+
+@click.command(
+    "features",
+    cls=Command,
+    short_help="Now predict --task feature-extractor.",
+)
+@click.argument("source", type=Source())
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@input_option
+@format_option
+@text_options
+@click.option(
+    "--output",
+    type=OutputFile(allow_dash=True),
+    required=True,
+    help="A .npz or .jsonl file; - for JSONL on standard output.",
+)
+@vector_options
+@batch_size_option
+@overwrite_option
+def features_command(source, texts, input_file, format, output, batch_size, overwrite, **options):
+    """Turn texts into vectors. It will be removed: keras-lm predict --task feature-extractor.
+
+    \b
+      keras-lm features bert-base --input texts.txt --output vectors.npz --normalize
+    """
+    _note_removal("features", "--task feature-extractor")
+    if output.suffix not in (".npz", ".jsonl") and str(output) != "-":
+        raise click.UsageError(f"--output {output} is neither .npz nor .jsonl, nor - for JSONL.")
+    given = {name: options[name] for name in VECTORS if options[name] is not None}
+
+    def load():
+        is_pair = options["text_pair"] is not None
+        return load_predictor(source, is_pair, task="feature-extractor", **given)
+
+    output = None if str(output) == "-" else output
+    answer(load, texts, input_file, format, output, batch_size, options)
+
+
+@click.command(
+    "translate",
+    cls=Command,
+    short_help="Now predict --lines.",
+)
+@click.argument("preset", type=Source())
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@input_option
+@format_option
+@text_options
+@writing_options
+@batch_size_option
+@click.option(
+    "--output",
+    type=OutputFile(),
+    help="File to write; it appears when all is written.  [default: standard output]",
+)
+@overwrite_option
+@click.option(
+    "--json", "as_json", is_flag=True, help="JSONL with the row that came in, as predict."
+)
+def translate_command(
+    preset, texts, input_file, format, output, batch_size, overwrite, as_json, **options
+):
+    """Write a text for each text, one a line. It will be removed: keras-lm predict --lines.
+
+    \b
+      keras-lm translate opus-mt-en-de "The house is small." --num-beams 4
+    """
+    _note_removal("translate", "--lines")
+    given = {name: options[name] for name in WRITING if options[name] not in (None, ())}
+    if given.get("num_return_sequences", 1) > 1 and not as_json:
+        raise click.UsageError("--num-return-sequences writes several texts for one: add --json.")
+    given.setdefault("num_return_sequences", 1)  # it writes in any case
+
+    def load():
+        return load_predictor(preset, options["text_pair"] is not None, **given)
+
+    answer(load, texts, input_file, format, output, batch_size, options, lines=not as_json)

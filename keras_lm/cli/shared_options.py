@@ -8,6 +8,7 @@ import click
 from keras_lm.cli.finite import Float, FloatRange
 from keras_lm.cli.size_names import size_names
 from keras_lm.published import PUBLISHED
+from keras_lm.published.row_files import PLAIN
 from keras_lm.registry import advice
 
 # As options name them → the classes in `keras_lm.tasks`.
@@ -25,10 +26,6 @@ TASKS = {
     "feature-extractor": "FeatureExtractor",
     "pretrainer": "Pretrainer",
 }
-
-
-# Tasks whose texts need no labels.
-UNLABELLED = ("masked-lm", "causal-lm")
 
 
 class TaskChoice(click.Choice):
@@ -204,7 +201,6 @@ overwrite_option = click.option(
     "--overwrite", is_flag=True, is_eager=True, help="Replace what exists."
 )
 
-PLAIN = ["csv", "tsv", "jsonl", "lines"]
 # Read before paths are checked, of which one may be a folder.
 format_option = click.option(
     "--format",
@@ -244,6 +240,12 @@ choices_option = click.option(
     metavar="COLUMN",
     help="For multiple choice: column of the lists of choices, or what the names of numbered "
     "columns begin with.  [default: choices, choice or ending]",
+)
+targets_option = click.option(
+    "--targets",
+    type=INPUT_FILE,
+    help="For seq2seq-lm: a text file with the target of each line, if the other has lines, too; "
+    "with --format wmt, of each segment.",
 )
 input_option = click.option(
     "--input",

@@ -1,8 +1,6 @@
 """What commands say and write: progress, tables, notes and rows."""
 
 import contextlib
-import json
-import math
 import re
 import sys
 import warnings
@@ -10,6 +8,8 @@ import warnings
 import click
 
 from keras_lm import files
+from keras_lm.plain import json_line
+from keras_lm.published.row_files import Rows, open_rows
 
 
 @contextlib.contextmanager
@@ -42,6 +42,28 @@ def progress(size, label):
         yield bar.update
 
 
+def open_input(texts, path, format):
+    """Return a context with the `Rows` of texts from the command line, a file or standard input."""
+    if texts and path:
+        raise click.UsageError("texts are given and --input, too: choose one.")
+    if texts:
+        numbered = enumerate(({"text": text} for text in texts), start=1)
+        return contextlib.nullcontext(Rows("the command line", numbered, ["text"]))
+    if path is None and sys.stdin.isatty():
+        raise click.UsageError("no texts: give them as arguments, by --input FILE, or by a pipe.")
+    return open_rows(path or "-", format)
+
+
+def with_progress(batches, rows, label):
+    """Yield the batches of `Rows`, and move a bar over the bytes that are read."""
+    read = 0
+    with progress(rows.size, label) as advance:
+        for batch in batches:
+            yield batch
+            advance(rows.position() - read)
+            read = rows.position()
+
+
 def say_rows(pairs):
     """Print `(name, value)` pairs as two columns; a value that is None has no line."""
     pairs = [(name, value) for name, value in pairs if value is not None]
@@ -56,12 +78,6 @@ def say_rows(pairs):
 def megabytes(path):
     """Return the size of a file, or of all files in a folder, as text."""
     return f"{files.size(path) / 1e6:.1f} MB"
-
-
-def first_line(error):
-    """What an exception of somebody else's says, as a sentence."""
-    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return line if line.endswith(".") else f"{line}."
 
 
 @contextlib.contextmanager
@@ -82,23 +98,3 @@ def json_lines(path, line=None):
             stream.flush()
 
         yield write
-
-
-def json_line(row):
-    """Return an object as a line of UTF-8."""
-    try:
-        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair has no UTF-8, and JSON an escape for it
-        return json.dumps(row).encode() + b"\n"
-
-
-def plain(value):
-    """A row of numpy arrays or bytes as JSON has it, numbers as short as their precision allows."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if hasattr(value, "ndim") and value.ndim:
-        return [plain(part) for part in value]
-    if hasattr(value, "dtype") and value.dtype.kind == "f":
-        # float32 0.1 as a Python float is 0.10000000149011612.
-        return float(str(value)) if math.isfinite(value) else None
-    return value.item() if hasattr(value, "item") else value

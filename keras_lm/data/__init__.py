@@ -16,12 +16,14 @@ from keras_lm.data.shards import (
 )
 from keras_lm.files import find_files
 from keras_lm.published import PublishedRows, read_published
+from keras_lm.published.examples import Examples, read_examples
 from keras_lm.published.squad_files import read_squad
 from keras_lm.published.tag_schemes import convert_tags
 from keras_lm.published.trees import Tree, labels_of_trees, read_tree
 
 __all__ = [
     "TEXT_TO_TEXT",
+    "Examples",
     "PublishedRows",
     "Tree",
     "augment_texts",
@@ -33,6 +35,7 @@ __all__ = [
     "mixing_rates",
     "pretraining_rows",
     "read_documents",
+    "read_examples",
     "read_published",
     "read_squad",
     "read_token_index",

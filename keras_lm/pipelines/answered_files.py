@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import apache_beam as beam
-import click
 from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
 
-from keras_lm.cli.predictors import by_length, open_model
-from keras_lm.cli.row_files import choose_columns, find_format, parse_rows
-from keras_lm.cli.terminal import first_line, json_line, plain
 from keras_lm.files import naming_a_full_disk
 from keras_lm.pipelines import beam_files
 from keras_lm.pipelines.corpus_parts import open_unpacked
 from keras_lm.pipelines.running import input_error, run
+from keras_lm.plain import first_line, json_line, plain
+from keras_lm.published.row_files import choose_columns, find_format, parse_rows
+from keras_lm.serving.predictors import by_length, open_predictor
 
 INDEX = "answers.json"
 SHARD_ROWS = 10_000
@@ -56,11 +55,15 @@ class TextModelHandler(ModelHandler):
         super().__init__(min_batch_size=together, max_batch_size=together)
         self.model = str(model)
         self.batch_size = batch_size
-        self.options = {"signature": signature, "version": version, "text_pair": text_pair}
+        self.options = {
+            "signature": signature,
+            "version": version,
+            "text_pair": text_pair is not None,
+        }
 
     def load_model(self):
         """Return what answers: an object with `inputs` and `answer`."""
-        return open_model(self.model, self.options)
+        return open_predictor(self.model, **self.options)
 
     def run_inference(self, batch, model, inference_args=None):
         """Return the answer to each dict of `batch`, or a `Failure`."""
@@ -79,15 +82,14 @@ def _answers(model, texts):
         answer = model.answer(texts)
     except Exception as error:  # whatever part of a model meets a text, with errors of its own
         if number == 1:
-            reason = error.format_message() if isinstance(error, click.ClickException) else None
-            return [Failure(reason or first_line(error))]
+            return [Failure(str(error) if isinstance(error, ValueError) else first_line(error))]
         half = number // 2
         return [
             answer
             for part in (slice(half), slice(half, number))
             for answer in _answers(model, {name: column[part] for name, column in texts.items()})
         ]
-    return [{name: plain(answer[name][row]) for name in sorted(answer)} for row in range(number)]
+    return [plain({name: answer[name][row] for name in sorted(answer)}) for row in range(number)]
 
 
 def answer_files(
@@ -214,7 +216,7 @@ class ReadRows(beam.DoFn):
         number, (path, _), format = element
         try:
             with open_unpacked(path) as stream:
-                rows = parse_rows(path, stream, format)
+                rows = parse_rows(path, stream, format, with_errors=True)
                 columns = choose_columns(rows, self.names, self.given)
                 lines = iter(rows)
                 for shard in itertools.count():
@@ -222,8 +224,8 @@ class ReadRows(beam.DoFn):
                     if not chunk and shard:  # an empty file has one empty shard
                         return
                     yield from self._shard((number, shard), path, rows, chunk, columns)
-        except click.ClickException as error:
-            raise input_error(error.format_message()) from error
+        except ValueError as error:
+            raise input_error(str(error)) from error
         except OSError as error:
             raise input_error(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from error
 
@@ -246,9 +248,9 @@ class ReadRows(beam.DoFn):
                     name: rows.text_or_list(line, row, column) for name, column in columns.items()
                 }
                 yield Key(*key, line, json.dumps(row)), texts
-            except click.ClickException as error:
+            except ValueError as error:
                 place = Key(*key, line, json.dumps(row if isinstance(row, dict) else None))
-                failed = (place, Failure(error.format_message()))
+                failed = (place, Failure(str(error)))
                 yield beam.pvalue.TaggedOutput("failed", (key, failed))
 
 

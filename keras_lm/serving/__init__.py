@@ -6,7 +6,7 @@ go to TensorFlow Serving's `tensorflow_model_server`, and no client can tell the
 
 from keras_lm.optional import require
 
-__all__ = ["Client", "Server"]
+__all__ = ["Client", "Server", "open_predictor"]
 
 
 def __getattr__(name):
@@ -21,4 +21,8 @@ def __getattr__(name):
         from keras_lm.serving.server import Server
 
         return Server
+    if name == "open_predictor":
+        from keras_lm.serving.predictors import open_predictor
+
+        return open_predictor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

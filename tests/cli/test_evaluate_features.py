@@ -218,3 +218,20 @@ def test_an_ensemble_is_measured_and_several_tasks_are_not(run, fail, task, labe
     tasks.MultiTask({"a": task, "b": other}).save_to_preset(tmp_path / "several")
     assert "not compared with labels" in fail("evaluate", tmp_path / "several", data)
     assert "holds several tasks" in fail("predict", tmp_path / "several", data)
+
+
+def test_vectors_are_a_form_of_predict(run, fail, tiny, critic, embed, write, tmp_path):
+    file, output = write("texts.txt", "\n".join(TEXTS) + "\n"), tmp_path / "vectors.npz"
+    vectors = ["--task", "feature-extractor", "--pooling", "max"]
+    assert run("predict", tiny, "--input", file, "--output", output, *vectors) == ""
+    np.testing.assert_allclose(np.load(output)["embedding"], embed(pooling="max"), atol=1e-6)
+    printed = run("predict", tiny, *TEXTS, "--pooling", "max")  # which says that it is for vectors
+    assert printed == run("features", tiny, *TEXTS, "--pooling", "max", "--output", "-")
+    assert "is for --task feature-extractor" in fail(
+        "predict", critic, "x", "--output", tmp_path / "answers.npz"
+    )
+    assert "are for vectors" in fail("predict", critic, "x", *vectors[2:], "--task", "masked-lm")
+    assert "leave out --server" in fail(
+        "predict", "x", "--server", "http://a", "--model", "b", *vectors
+    )
+    assert not (tmp_path / "answers.npz").exists()

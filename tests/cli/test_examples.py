@@ -2,12 +2,11 @@
 
 import json
 
-import click
 import pytest
 
 from keras_lm import tasks
 from keras_lm.cli.evaluate import say_results
-from keras_lm.cli.examples import read_examples
+from keras_lm.published.examples import read_examples
 
 pytestmark = pytest.mark.eager
 
@@ -26,8 +25,7 @@ SWAG = """,video-id,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,
 
 
 def read(path, task, to_learn=False, **columns):
-    columns = dict.fromkeys(["text", "text_pair", "labels", "choices"]) | columns
-    return read_examples(str(path), None, columns, task, None, to_learn=to_learn)
+    return read_examples(path, task, refuse_blank=to_learn, **columns)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +45,7 @@ def test_words_with_labels(write, name, content):
     assert list(zip(examples.texts["text"], examples.labels)) == SENTENCES
     names = ["O", "B-WORK", "I-WORK", "B-X"]
     assert examples.targets(names) == [[0, 1, 2, 0, 0], [0, 0, 1], [3, 0]]
-    with pytest.raises(click.ClickException, match="the label 'B-X' is none of O, B-WORK"):
+    with pytest.raises(ValueError, match="the label 'B-X' is none of O, B-WORK"):
         examples.targets(names[:3])
 
 
@@ -102,15 +100,15 @@ def test_swags_columns_are_joined_as_bert_reads_them(write):
             "1 words in 'words'",
         ),
         ("token-classifier", "a.jsonl", '{"words": [1], "labels": ["O"]}', "not a list of strings"),
-        ("token-classifier", "a.csv", "title,label\nx,O\n", "no column 'words'.*--text NAME"),
+        ("token-classifier", "a.csv", "title,label\nx,O\n", "no column 'words'.*text=NAME"),
         ("token-classifier", "a.conll", "\n\n", "has no rows"),
         ("multiple-choice", "a.csv", "text,choice0,label\nx,y,1\n", "line 2: the label 1 is not"),
         ("multiple-choice", "a.csv", "text,choice0,label\nx,y,b\n", "line 2: the label 'b'"),
-        ("multiple-choice", "a.csv", "text,label\nx,1\n", "no column 'choices'.*--choices NAME"),
+        ("multiple-choice", "a.csv", "text,label\nx,1\n", "no column 'choices'.*choices=NAME"),
     ],
 )
 def test_mistakes_are_named(write, task, name, content, message):
-    with pytest.raises(click.ClickException, match=message):
+    with pytest.raises(ValueError, match=message):
         read(write(name, content), task)
 
 
@@ -204,14 +202,14 @@ def test_an_empty_text_is_refused(write, task, name, content, line, column):
     path = write(name, content)
     wrong = "has no word" if column == "words" else "is empty"
     message = rf"{name}, line {line}: '{column}' {wrong}: write .* there, or delete the row"
-    with pytest.raises(click.ClickException, match=message):
+    with pytest.raises(ValueError, match=message):
         read(path, task, to_learn=True)
     assert read(path, task).lines  # to be measured
 
 
 def test_a_missing_text_is_refused(write):
     path = write("a.jsonl", '{"text": "fine", "label": 1}\n{"text": null, "label": 0}\n')
-    with pytest.raises(click.ClickException, match="line 2: no 'text'"):
+    with pytest.raises(ValueError, match="line 2: no 'text'"):
         read(path, "text-classifier")
 
 
@@ -224,12 +222,5 @@ def test_blank_lines_are_no_texts_of_a_language_model(write):
 
 def test_published_sets_are_taken_as_they_are(write):
     path = write("train.tsv", "sentence\tlabel\nfine\t1\n \t0\n")
-    examples = read_examples(
-        str(path),
-        "sst2",
-        dict.fromkeys(["text", "text_pair", "labels"]),
-        "text-classifier",
-        None,
-        to_learn=True,
-    )
+    examples = read_examples(path, "text-classifier", "sst2", refuse_blank=True)
     assert len(examples.lines) == 2

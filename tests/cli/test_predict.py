@@ -8,10 +8,9 @@ import sys
 import threading
 import time
 
-import click
 import pytest
 
-from keras_lm.cli.predictors import LiteRTModel, answers_by_row
+from keras_lm.serving.predictors import LiteRTPredictor, Predictor
 
 TEXTS = ["the film was good", "a bad song", "", "loud , loud !"]
 
@@ -46,7 +45,7 @@ def test_exports_answer_as_the_task(run, answers, folder, exported, tflite, expe
     assert answers(run("predict", folder / path, *TEXTS)) == expected
 
 
-class Echo:
+class Echo(Predictor):
     """A model whose answer is the text, and how many were asked together."""
 
     def __init__(self):
@@ -59,8 +58,7 @@ class Echo:
 
 def test_texts_of_like_lengths_are_asked_together():
     model, texts = Echo(), ["bbb", "a" * 9, "", "c" * 8, "dd"]
-    answers = answers_by_row(model, {"text": texts}, 2)
-    assert [answers[row]["text"] for row in range(5)] == texts
+    assert [answer["text"] for answer in model.answers({"text": texts}, 2)] == texts
     assert model.asked == [["a" * 9, "c" * 8], ["bbb", "dd"], [""]]
 
 
@@ -313,5 +311,5 @@ def test_one_process_and_several_answer_the_same(installed, exported, write, tmp
 
 
 def test_a_tflite_is_never_asked_for_a_batch_of_none(tflite):
-    with pytest.raises(click.ClickException, match="text is empty"):
-        LiteRTModel(tflite, "serving_default").answer({"text": []})
+    with pytest.raises(ValueError, match="text is empty"):
+        LiteRTPredictor(tflite, "serving_default").answer({"text": []})

@@ -2,15 +2,14 @@
 
 import json
 
-import click
 import numpy as np
 import pytest
 
 from keras_lm import tasks
-from keras_lm.cli.examples import check_file, read_examples
 from keras_lm.cli.measures import measure
-from keras_lm.cli.parallel_files import check_parallel
 from keras_lm.models import GPT2Backbone
+from keras_lm.published.examples import check_file, read_examples
+from keras_lm.published.row_files import check_targets
 
 pytestmark = pytest.mark.eager
 
@@ -31,33 +30,33 @@ def snli(write):
     return write("snli.jsonl", "".join(json.dumps(row) + "\n" for row in SNLI))
 
 
-def test_rows_of_each_task(write, snli, capsys):
-    found = read_examples(str(snli), "snli", COLUMNS, "text-classifier", None)
+def test_rows_of_each_task(write, snli):
+    found = read_examples(str(snli), "text-classifier", "snli")
     assert found.texts == {
         "text": ["a film", "a song", "a film"],
         "text_pair": ["good", "loud", "bad"],
     }
-    assert "1 rows left out" in capsys.readouterr().err
+    assert found.rows.left_out == 1
     assert found.targets(["contradiction", "entailment", "neutral"]).tolist() == [1, 2, 0]
     assert found.targets(["0", "1", "2"]).tolist() == [0, 1, 2]  # a checkpoint without names
 
     path = str(write("sst2", "sentence\tlabel\na good film\t1\nbad\t0\n"))
-    found = read_examples(path, "sst2", COLUMNS, "text-classifier", None)
+    found = read_examples(path, "text-classifier", "sst2")
     assert found.targets(["positive", "negative"]).tolist() == [0, 1]
     assert found.targets(["0", "1"]).tolist() == [1, 0]
 
     path = str(write("codah.tsv", CODAH))
     check_file(path, "codah", COLUMNS)
-    found = read_examples(path, "codah", COLUMNS, "multiple-choice", None)
+    found = read_examples(path, "multiple-choice", "codah")
     assert found.labels == [1]
     assert found.texts["choices"] == [["good", "bad", "loud", "the song"]]
 
     path = str(write("conll", "Ada N NP I-PER\nsings V VP O\n"))
-    found = read_examples(path, "conll2003", COLUMNS, "token-classifier", None)
+    found = read_examples(path, "token-classifier", "conll2003")
     assert (found.texts, found.labels) == ({"text": [["Ada", "sings"]]}, [["B-PER", "O"]])
 
     folder = write("race/1.txt", json.dumps(RACE | {"answers": ["B"]})).parent
-    found = read_examples(str(folder), "race", COLUMNS, "multiple-choice", None)
+    found = read_examples(str(folder), "multiple-choice", "race")
     assert (found.texts["choices"], found.labels) == ([["good ?", "bad ?"]], [1])
 
 
@@ -81,15 +80,15 @@ def test_a_set_decides_task_and_classes(snli, tiny, tmp_path, run, fail):
 def test_documents_with_clusters(write):
     rows = [{"words": ["a", "film", "it"], "labels": [[[0, 2], [2, 3]]]}, {"words": ["a"]}]
     path = write("a.jsonl", "".join(json.dumps({"labels": []} | row) + "\n" for row in rows))
-    found = read_examples(str(path), None, COLUMNS, "coreference-resolver", None)
+    found = read_examples(str(path), "coreference-resolver")
     assert (found.texts["text"], found.labels[1]) == ([["a", "film", "it"], ["a"]], [])
     for labels, message in (
         ([[[0, 9]]], r"line 1: the mention \(0, 9\) is no part of a text of 3 words"),
         ([[0, 2]], "line 1: 0 is no mention"),
     ):
         wrong = str(write("wrong.jsonl", json.dumps(rows[0] | {"labels": labels})))
-        with pytest.raises(click.ClickException, match=message):
-            read_examples(wrong, None, COLUMNS, "coreference-resolver", None)
+        with pytest.raises(ValueError, match=message):
+            read_examples(wrong, "coreference-resolver")
 
 
 @pytest.mark.slow
@@ -139,25 +138,25 @@ def test_predictions_keep_ids(write, critic, make_backbone, tokenizer, tmp_path,
 
 def test_texts_for_texts(write, tmp_path):
     def read(path, name, targets=None):
-        found = read_examples(str(path), name, COLUMNS, "seq2seq-lm", None, targets=targets)
+        found = read_examples(str(path), "seq2seq-lm", name, targets=targets)
         return found.texts, found.labels
 
     source = write("src.sgm", '<srcset><doc docid="a"><seg id="1">a film</seg></doc></srcset>')
     target = write("ref.sgm", '<refset><doc docid="a"><seg id="1">good</seg></doc></refset>')
-    check_parallel(str(source), str(target), "wmt")
+    check_targets(str(source), str(target), "wmt")
     assert read(source, "wmt", str(target)) == ({"text": ["a film"]}, ["good"])
-    with pytest.raises(click.UsageError, match=r"src.sgm has lines without targets.*--targets"):
+    with pytest.raises(ValueError, match=r"src.sgm has lines without targets.*targets="):
         read(source, "wmt")
-    with pytest.raises(click.ClickException, match=r"ref.sgm: cut off, the last tag closes no"):
+    with pytest.raises(ValueError, match=r"ref.sgm: cut off, the last tag closes no"):
         read(source, "wmt", str(write("ref.sgm", "<refset><doc>")))
-    with pytest.raises(click.UsageError, match="and --format is snli: leave one out"):
-        check_parallel(str(source), str(target), "snli")
+    with pytest.raises(ValueError, match="and format=snli: leave one out"):
+        check_targets(str(source), str(target), "snli")
 
     folder = write("stories/1.story", "A film\n\n@highlight\n\ngood").parent
     check_file(str(folder), "cnn-dailymail", COLUMNS)
     assert read(folder, "cnn-dailymail") == ({"text": ["A film."]}, ["good."])
     write("stories/2.story", "A film\n\n@highlight")
-    with pytest.raises(click.ClickException, match=r"2.story: no text after @highlight"):
+    with pytest.raises(ValueError, match=r"2.story: no text after @highlight"):
         read(folder, "cnn-dailymail")
 
 
@@ -165,7 +164,7 @@ def test_questions_of_other_sets(write):
     turn = {"turn_id": 1, "input_text": "good", "span_start": 2, "span_end": 6}
     story = {"id": "s", "story": "a film", "questions": [turn], "answers": [turn]}
     path = str(write("coqa.json", json.dumps({"data": [story]})))
-    found = read_examples(path, "coqa", COLUMNS, "question-answerer", None)
+    found = read_examples(path, "question-answerer", "coqa")
     assert found.texts == {"question": ["good"], "context": ["a film"]}
     assert found.labels == [[{"text": "film", "start": 2}]]
 
@@ -176,7 +175,7 @@ def test_last_words(write, tokenizer, fail, tiny, tmp_path, monkeypatch):
     assert "keras-lm evaluate asks for" in message
     backbone = GPT2Backbone(tokenizer.vocabulary_size, 1, 2, 16, 24, max_sequence_length=16)
     task = tasks.CausalLM(backbone, tokenizer=tokenizer)
-    examples = read_examples(str(path), "lambada", COLUMNS, "causal-lm", None)
+    examples = read_examples(str(path), "causal-lm", "lambada")
     assert examples.labels == ["film", "good"]
     monkeypatch.setattr(type(task), "generate", lambda self, texts, **_: [" film .", " film"])
     found = measure(task, examples, batch_size=2)

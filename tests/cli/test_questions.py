@@ -2,11 +2,10 @@
 
 import json
 
-import click
 import pytest
 
 from keras_lm import tasks
-from keras_lm.cli.examples import read_examples
+from keras_lm.published.examples import read_examples
 
 CONTEXT = "a film was good . a song was loud ."
 ROWS = [
@@ -20,8 +19,7 @@ COLUMNS = [{**row, "context": CONTEXT} for row in ROWS]
 
 
 def read(path, **columns):
-    columns = dict.fromkeys(["text", "text_pair", "labels", "choices"]) | columns
-    return read_examples(str(path), None, columns, "question-answerer", None)
+    return read_examples(path, "question-answerer", **columns)
 
 
 def lines(rows):
@@ -71,11 +69,11 @@ def test_files(write, name, content, columns):
         ("a.jsonl", lines([COLUMNS[0] | {"answers": {"text": ["a"]}}]), "as many starts as texts"),
         ("a.jsonl", lines([COLUMNS[0] | {"question": None}]), "line 1: no 'question'"),
         ("a.jsonl", lines([COLUMNS[0]])[:-9], "line 1: not JSON"),
-        ("a.jsonl", lines([{"question": "?"}]), "no column 'context'.*--text-pair"),
+        ("a.jsonl", lines([{"question": "?"}]), "no column 'context'.*text_pair="),
     ],
 )
 def test_bad_files(write, name, content, message):
-    with pytest.raises(click.ClickException, match=message):
+    with pytest.raises(ValueError, match=message):
         read(write(name, content))
 
 

@@ -2,15 +2,14 @@
 
 import json
 
-import click
 import keras
 import numpy as np
 import pytest
 import sacrebleu
 
 from keras_lm import presets, tasks
-from keras_lm.cli.examples import read_examples
 from keras_lm.models import T5Backbone
+from keras_lm.published.examples import read_examples
 
 pytestmark = pytest.mark.eager
 
@@ -21,9 +20,7 @@ ROWS = [{"text": text, "translation": target} for text, target in zip(SOURCES, T
 
 
 def read(path, targets=None, **columns):
-    columns = dict.fromkeys(["text", "text_pair", "labels", "choices"]) | columns
-    targets = targets and str(targets)
-    return read_examples(str(path), None, columns, "seq2seq-lm", None, targets=targets)
+    return read_examples(path, "seq2seq-lm", targets=targets and str(targets), **columns)
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +45,15 @@ def test_columns_and_lines_are_the_same_rows(write):
 def test_what_has_no_targets_is_refused(write):
     two, one = write("two.en", "a\nb\n"), write("one.de", "c\n")
     message = r"two.en has 2 lines, and .*one.de has 1: the target of a line"
-    with pytest.raises(click.ClickException, match=message):
+    with pytest.raises(ValueError, match=message):
         read(two, one)
-    with pytest.raises(click.ClickException, match=r"two.en has 2 lines, and .*one.de has 1"):
+    with pytest.raises(ValueError, match=r"two.en has 2 lines, and .*one.de has 1"):
         read(one, two)
-    with pytest.raises(click.UsageError, match=r"lines without targets.*--targets"):
+    with pytest.raises(ValueError, match=r"lines without targets.*targets="):
         read(write("a.txt", "a\nb\n"))
-    with pytest.raises(click.UsageError, match=r"no column 'labels' or .*'summary'.*--labels"):
+    with pytest.raises(ValueError, match=r"no column 'labels' or .*'summary'.*labels="):
         read(write("a.csv", "text,other\na,b\n"))
-    with pytest.raises(click.ClickException, match="line 1: 'label' is 3, and not a string"):
+    with pytest.raises(ValueError, match="line 1: 'label' is 3, and not a string"):
         read(write("a.jsonl", '{"text": "a", "label": 3}'))
 
 
@@ -176,6 +173,16 @@ def test_options_are_those_of_generate(run, fail, writer, preset, critic, asked)
     ]
     assert asked[-1]["forbidden"] == ("bad",)
     assert "holds TextClassifier, which does not write" in fail("translate", critic, "a")
+
+
+def test_writing_is_a_form_of_predict(run, fail, preset, critic, asked):
+    drawn = ["--temperature", 2.0, "--seed", 1]
+    assert run("predict", preset, "a song", *drawn, "--lines") == TARGETS[0] + "\n"
+    assert {"temperature": 2.0, "seed": 1}.items() <= asked[-1].items()
+    (line,) = run("predict", preset, "a", "--num-beams", 2).splitlines()
+    assert json.loads(line)["answer"] == {"text": TARGETS[0], "scores": 0.0}
+    assert "holds TextClassifier, which does not write" in fail("predict", critic, "a", *drawn)
+    assert "--lines is for answers" in fail("predict", critic, "a", "--lines")
 
 
 def test_generates_errors_name_the_options(fail, preset):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.cli.examples import read_examples
 from keras_lm.models import RobertaBackbone
+from keras_lm.published.examples import read_examples
 from keras_lm.tasks import Task, TokenClassifier
 
 NAMES = ["B-ARG0", "B-V", "O"]
@@ -78,8 +78,7 @@ def test_files_of_roles(tmp_path):
     rows = [("Ada", "-", "(ARG0*)"), ("left", "01", "(V*)")]
     path = tmp_path / "roles"
     path.write_text("".join(line.format(n, *row) for n, row in enumerate(rows)))
-    columns = dict.fromkeys(["text", "text_pair", "labels", "choices"])
-    found = read_examples(str(path), "ontonotes-srl", columns, "token-classifier", None)
+    found = read_examples(path, "token-classifier", "ontonotes-srl")
     assert found.texts == {"text": [["Ada", "left"]], "predicate": [1]}
     assert found.labels == [["B-ARG0", "B-V"]]
 

@@ -8,13 +8,12 @@ import contextlib
 import gzip
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 
-import click
-
-from keras_lm.cli.terminal import progress
 from keras_lm.published import PUBLISHED, files_of
+from keras_lm.published.aligned_texts import aligned
 from keras_lm.published.text_lines import (
     chomp,
     csv_rows,
@@ -24,6 +23,7 @@ from keras_lm.published.text_lines import (
     undecoded,
 )
 
+PLAIN = ("csv", "tsv", "jsonl", "lines")
 FORMATS = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -50,8 +50,8 @@ GUESSES = {
     "context": ("context",),
     "answers": ("answers", "labels", "label"),
 }
-# The options that name such columns, unless they are called as the role.
-OPTIONS = {
+# The arguments that name such columns, unless they are called as the role.
+ARGUMENTS = {
     **{"words": "text", "tags": "labels", "situation": "text"},
     **{"source": "text", "target": "labels"},
     **{"question": "text", "context": "text_pair", "answers": "labels"},
@@ -59,18 +59,25 @@ OPTIONS = {
 
 
 class Rows:
-    """Rows from a file, from standard input or from the command line; iterate once.
+    """Rows from a file, from standard input or from a list; iterate once.
 
-    Iterating yields `(line number, dict)`; where a line is no row it raises what is wrong, or if
-    `with_errors` yields that in the place of the row. `columns=None` takes those of the first row.
-    `size` is the number of bytes, None if unknown, and `position` returns how many of them are
-    read.
+    Iterating yields `(line number, dict)`. An error in the place of a row is raised, or if
+    `with_errors` yielded.
+
+    Args:
+        name: str, what errors call the file.
+        lines: iterator of `(number, dict)`; an error or None may stand in the place of a dict, and
+            None is left out.
+        columns: list of str; None for those of the first row.
+        size: int, bytes of the file; None if unknown.
+        position: function that returns how many of them are read.
+        with_errors: bool.
     """
 
     unit = "line"  # what the numbers of rows count
-    published = None  # the `PublishedSet` that they are of
+    published = None  # the `PublishedSet` that the file is of
     left_out = 0  # how many rows so far are damaged as published, or have no label
-    refuses_blank = False  # texts, in data that a model is to learn from
+    refuses_blank = False  # an empty text is an error, in data that a model is to learn from
 
     def __init__(self, name, lines, columns=None, size=None, position=lambda: 0, with_errors=False):
         self.name = name
@@ -101,8 +108,8 @@ class Rows:
                 yield line, row
 
     def error(self, line, message):
-        """Return a `click.ClickException` that says where."""
-        return click.ClickException(f"{self.name}, {self.unit} {line}: {message}")
+        """Return a `ValueError` that says where."""
+        return ValueError(f"{self.name}, {self.unit} {line}: {message}")
 
     def find(self, role, given=None, required=True):
         """Return the column for a role: what the user named, or a name that is usual for it.
@@ -114,14 +121,12 @@ class Rows:
         found = next((name for name in candidates if name in self.columns), None)
         if found is None and (given or required):
             remedy = (
-                f" Name the column: --{OPTIONS.get(role, role).replace('_', '-')} NAME."
-                if role in GUESSES
-                else ""
+                f" Name the column: {ARGUMENTS.get(role, role)}=NAME." if role in GUESSES else ""
             )
             remedy = _other_delimiter(self.columns) or remedy
             wanted = " or ".join(repr(name) for name in candidates)
             has = ", ".join(self.columns) or "nothing: it is empty"
-            raise click.UsageError(f"{self.name} has no column {wanted}; it has {has}.{remedy}")
+            raise ValueError(f"{self.name} has no column {wanted}; it has {has}.{remedy}")
         return found
 
     def value(self, line, row, column):
@@ -131,14 +136,14 @@ class Rows:
         return row[column]
 
     def text(self, line, row, column):
-        """Return what a row has in a column; raise an error if that is no string."""
+        """Return the string that a row has in a column; raise an error if it has none."""
         value = self.value(line, row, column)
         if not isinstance(value, str):
             raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, and not a string.")
         return value
 
     def filled(self, line, row, column):
-        """Return the text of a row; raise an error if it is blank, where `refuses_blank`."""
+        """Return the text of a row; raise an error if it is blank and `refuses_blank`."""
         value = self.text(line, row, column)
         if self.refuses_blank and not value.strip():
             raise self.error(line, f"{column!r} is empty: write a text there, or delete the row.")
@@ -153,7 +158,7 @@ class Rows:
         return self.text(line, row, column)
 
     def strings(self, line, row, column):
-        """Return what a row has in a column; raise an error if that is no list of strings."""
+        """Return the list of strings that a row has in a column; raise an error if it has none."""
         value = self.value(line, row, column)
         if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
             raise self.error(
@@ -162,114 +167,100 @@ class Rows:
         return value
 
 
+def _raising(lines):
+    for line, row in lines:
+        if isinstance(row, Exception):
+            raise row
+        yield line, row
+
+
 def _other_delimiter(columns):
-    """Return what to do if a header of one column is one of several, parted by something else."""
+    """Return what to do if a header of one column has several, separated by another character."""
     found = [each for each in (";", "\t", ",", "|") if len(columns) == 1 and each in columns[0]]
     if not found:
         return None
     formats = {delimiter: name for name, delimiter in DELIMITERS.items()}
     if found[0] in formats:
-        remedy = f"pass --format {formats[found[0]]}"
+        remedy = f"pass format={formats[found[0]]}"
     else:
-        remedy = "save it with commas, or with tabs and --format tsv"
+        remedy = "save it with commas, or with tabs and format=tsv"
     return f" Its columns seem to be parted by {found[0]!r}: {remedy}."
 
 
 def find_format(path):
-    """Return what a file is by its suffix, before `.gz`; UsageError for an unknown one."""
+    """Return the format of a file by its suffix, before `.gz`.
+
+    Raises:
+        ValueError: if the suffix is unknown.
+    """
     suffix = Path(path.lower().removesuffix(".gz")).suffix
     if suffix not in FORMATS:
-        raise click.UsageError(
+        raise ValueError(
             f"{path} does not end in {', '.join(FORMATS)} (or these and .gz): say what it is with "
-            "--format."
+            "format=NAME."
         )
     return FORMATS[suffix]
 
 
 @contextlib.contextmanager
-def open_rows(path, format=None):
-    """Yield the `Rows` of a file; a path of `"-"` is standard input.
+def open_rows(path, format=None, targets=None):
+    """Yield the `Rows` of a file.
 
-    Without a `format`, the suffix says what a file is, and standard input is lines.
+    Args:
+        path: str; `"-"` is standard input.
+        format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"`, or the name of a published data set, see
+            `read_published`. None tells it by the suffix; standard input is then lines.
+        targets: str, the path of a second file of lines, or segments of WMT, which become the
+            column `labels`. A file with more lines than the other is an error.
+
+    Raises:
+        ValueError: if the format is unknown, or a row cannot be read.
     """
-    if path == "-":
-        name, stream = "standard input", sys.stdin.buffer
-        yield _rows(name, stream, format or "lines")
-        return
-    format = format or find_format(path)
-    if Path(path).is_dir():
-        yield _rows_of_folder(path, format)
-        return
-    is_packed = path.lower().endswith(".gz")
-    with open(path, "rb") as file:
-        stream = gzip.GzipFile(fileobj=file) if is_packed else file
-        size = Path(path).stat().st_size
-        yield _rows(str(path), stream, format, size=size, position=file.tell)
+    if targets is not None:
+        format = format or "lines"
+        with open_rows(path, format) as first, open_rows(targets, format) as second:
+            pairs = aligned(iter(first), iter(second), [first.name, second.name])
+            yield Rows(f"{path} and {targets}", pairs, ["text", "labels"])
+    elif path == "-":
+        yield parse_rows("standard input", sys.stdin.buffer, format or "lines")
+    elif Path(path).is_dir():
+        yield _rows_of_folder(path, format or find_format(path))
+    else:
+        format = format or find_format(path)
+        with open(path, "rb") as file:
+            is_packed = path.lower().endswith(".gz")
+            stream = gzip.GzipFile(fileobj=file) if is_packed else file
+            size = os.fstat(file.fileno()).st_size
+            yield parse_rows(str(path), stream, format, size=size, position=file.tell)
 
 
-def parse_rows(name, stream, format):
-    """Return the `Rows` of an open file, with what is wrong with a line in the place of its row."""
-    return _rows(name, stream, format, with_errors=True)
-
-
-def open_input(texts, path, format):
-    """Return a context with the `Rows` of texts from the command line, a file or standard input."""
-    if texts and path:
-        raise click.UsageError("texts are given and --input, too: choose one.")
-    if texts:
-        numbered = enumerate(({"text": text} for text in texts), start=1)
-        return contextlib.nullcontext(Rows("the command line", numbered, ["text"]))
-    if path is None and sys.stdin.isatty():
-        raise click.UsageError("no texts: give them as arguments, by --input FILE, or by a pipe.")
-    return open_rows(path or "-", format)
-
-
-def choose_columns(rows, inputs, given):
-    """Return a dict of a model's input → the column that it is read from."""
-    is_words = rows.published and "words" in rows.columns and not given["text"]
-    roles = {"text": "words"} if is_words else {}
-    if len(inputs) == 1:  # whatever it is called
-        return {inputs[0]: rows.find(roles.get("text", "text"), given["text"])}
-    if rows.columns == ["text"]:
-        raise click.UsageError(
-            f"the model takes {' and '.join(inputs)}: give them as columns of a CSV, TSV or JSONL "
-            "file, by --input."
-        )
-    found = {name: roles.get(name, name) for name in inputs}
-    return {name: rows.find(r, given.get(OPTIONS.get(r, r))) for name, r in found.items()}
-
-
-def batches(rows, columns, batch_size, label):
-    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
-
-    Of words and choices, it is a dict of lists of lists.
-    """
-    read = 0
-    with progress(rows.size, label) as advance:
-        while batch := list(itertools.islice(rows, batch_size)):
-            texts = {
-                name: [rows.text_or_list(line, row, column) for line, row in batch]
-                for name, column in columns.items()
-            }
-            yield [row for _, row in batch], texts
-            advance(rows.position() - read)
-            read = rows.position()
-
-
-def _rows(name, stream, format, **options):
+def parse_rows(name, stream, format, **options):
+    """Return the `Rows` of an open file; `options` are arguments of `Rows`."""
     rows = Rows(name, *_parse(name, stream, format), **options)
     if format in PUBLISHED:
         rows.published = PUBLISHED[format]
         rows.unit = rows.published.unit
         if not rows.columns:
-            raise click.ClickException(f"{name} has no rows.")
+            raise ValueError(f"{name} has no rows.")
     return rows
+
+
+def _parse(name, stream, format):
+    """Return (iterator of rows, columns); JSONL says its columns row by row: None."""
+    if format in PUBLISHED:
+        return PUBLISHED[format].rows(name, stream), None
+    if format == "jsonl":
+        return json_rows(name, undecoded(name, stream)), None
+    text = decoded(name, stream, "replace" if format == "lines" else "strict")
+    if format == "lines":
+        return ((line, {"text": chomp(value)}) for line, value in text), ["text"]
+    return table_rows(name, csv_rows(name, text, DELIMITERS[format]))
 
 
 def _rows_of_folder(path, format):
     """Return the `Rows` of all files of a folder, as RACE is published."""
     if format not in PUBLISHED or not PUBLISHED[format].in_folder:
-        raise click.UsageError(f"{path} is a folder: give a file.")
+        raise ValueError(f"{path} is a folder: give a file.")
     lines = (line for file in files_of(path) for line in _rows_of_file(file, format))
     rows = Rows(path, ((n, row) for n, (_, row) in enumerate(lines, start=1)))
     rows.published, rows.unit = PUBLISHED[format], PUBLISHED[format].unit
@@ -281,37 +272,56 @@ def _rows_of_file(file, format):
         yield from _parse(str(file), stream, format)[0]
 
 
-def as_messages(lines):
-    """Yield numbers and rows; what is wrong with the file or a line is a `ClickException`."""
-    try:
-        for line, row in lines:
-            yield line, click.ClickException(str(row)) if isinstance(row, ValueError) else row
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
+def check_targets(path, targets, format=None):
+    """Raise an error if two files do not fit each other, as `open_rows` would at their ends.
 
-
-def _raising(lines):
-    """Yield numbers and rows, but raise what stands in the place of one."""
-    for line, row in lines:
-        if isinstance(row, Exception):
-            raise row
-        yield line, row
-
-
-def _parse(name, stream, format):
-    """Return (iterator of rows, columns); JSONL says its columns row by row: None.
-
-    In the place of a row may stand an exception, if lines after it can be read all the same.
+    Standard input and the like can be read only once, and are not checked.
     """
-    if format in PUBLISHED:
-        return as_messages(PUBLISHED[format].rows(name, stream)), None
-    if format == "jsonl":
-        return as_messages(json_rows(name, undecoded(name, stream))), None
-    text = decoded(name, stream, "replace" if format == "lines" else "strict")
-    if format == "lines":
-        return as_messages((line, {"text": chomp(value)}) for line, value in text), ["text"]
-    try:
-        rows, header = table_rows(name, csv_rows(name, text, DELIMITERS[format]))
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
-    return as_messages(rows), header
+    in_pairs = [None, "lines", *(name for name, each in PUBLISHED.items() if each.in_pairs)]
+    if format not in in_pairs:
+        raise ValueError(
+            f"targets={targets} has lines for those of {path}, and format={format}: leave one out."
+        )
+    if os.path.isfile(path) and os.path.isfile(targets):
+        with open_rows(path, format, targets) as rows:
+            if not sum(1 for _ in rows):
+                raise ValueError(f"{path} has no rows.")
+    elif path == targets:
+        raise ValueError("standard input is read only once: name a file for targets=FILE.")
+
+
+def choose_columns(rows, inputs, given):
+    """Return a dict of a model's input → the column that it is read from.
+
+    Args:
+        rows: `Rows`.
+        inputs: list of str, the model's inputs.
+        given: dict of `"text"` and `"text_pair"` → the user's column, or None.
+
+    Raises:
+        ValueError: if there is no column for an input.
+    """
+    is_words = rows.published and "words" in rows.columns and not given["text"]
+    roles = {"text": "words"} if is_words else {}
+    if len(inputs) == 1:  # whatever it is called
+        return {inputs[0]: rows.find(roles.get("text", "text"), given["text"])}
+    if rows.columns == ["text"]:
+        raise ValueError(
+            f"the model takes {' and '.join(inputs)}: give them as columns of a CSV, TSV or JSONL "
+            "file."
+        )
+    found = {name: roles.get(name, name) for name in inputs}
+    return {name: rows.find(r, given.get(ARGUMENTS.get(r, r))) for name, r in found.items()}
+
+
+def batches(rows, columns, batch_size):
+    """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
+
+    Of words and choices, it is a dict of lists of lists.
+    """
+    while batch := list(itertools.islice(rows, batch_size)):
+        texts = {
+            name: [rows.text_or_list(line, row, column) for line, row in batch]
+            for name, column in columns.items()
+        }
+        yield [row for _, row in batch], texts

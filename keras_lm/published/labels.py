@@ -1,4 +1,4 @@
-"""Labels as files have them → numbers as a task takes them."""
+"""Labels as files have them → the numbers that a task takes."""
 
 import numpy as np
 
@@ -44,11 +44,11 @@ def all_names(labels):
 
 
 def fits(labels, class_names):
-    """Whether all labels are among `class_names`, or all are positions in it."""
+    """Return whether all labels are among `class_names`, or all are positions in it."""
     return _index(all_names(labels), class_names) is not None
 
 
-def class_indices(rows, labels, lines, class_names, multi_label):
+def class_indices(rows, labels, lines, class_names, multi_label=False):
     """Return (B,) int32 positions, or if `multi_label` (B, classes) float32 of 0 and 1.
 
     If words have labels, these are lists of int.

@@ -1,0 +1,378 @@
+"""Labelled texts of a file, as every task takes them."""
+
+import dataclasses
+import random
+
+from keras_lm.published import PUBLISHED
+from keras_lm.published.labels import class_indices, read_labels, read_number
+from keras_lm.published.mentions import check_place, mentions_of
+from keras_lm.published.row_files import GUESSES, Rows, find_format, open_rows
+from keras_lm.published.trees import labels_of_trees, read_tree
+
+UNLABELLED = ("masked-lm", "causal-lm")  # tasks whose texts need no labels
+
+
+@dataclasses.dataclass
+class Examples:
+    """Texts and labels, a row each; see `read_examples`.
+
+    Args:
+        rows: `keras_lm.published.row_files.Rows` that they were read from.
+        texts: dict of `"text"`, perhaps `"text_pair"`, → list of str; or of `"text"` → list of
+            words, or of `"text"` and `"choices"`, a list of str each, or of `"question"` and
+            `"context"`. `fit` takes it as `x`.
+        labels: list of strings, lists of strings, floats, positions, trees, lists of answers or of
+            clusters; None if there are none.
+        lines: list of int, where the rows stand in the file.
+    """
+
+    rows: Rows
+    texts: dict
+    labels: list | None
+    lines: list
+
+    def class_labels(self):
+        """Return a class name, or a list of them, for each row."""
+        return self.labels
+
+    def targets(self, class_names=None, multi_label=False):
+        """Return what `fit` takes as `y`: positions in `class_names`, or the labels as they are.
+
+        If a task's names are only numbers, labels are those of the published set.
+        """
+        labels = self.labels
+        if labels is None or class_names is None:
+            return labels
+        published = list(self.rows.published.class_names) if self.rows.published else []
+        numbers = [str(i) for i in range(len(published))]
+        if published and class_names == numbers:
+            class_names = published
+        elif published and set(class_names) == set(published) and set(labels) <= set(numbers):
+            labels = [published[int(label)] for label in labels]  # whose order may be another
+        return class_indices(self.rows, labels, self.lines, class_names, multi_label)
+
+    def split(self, share, seed=0):
+        """Return two `Examples`, a random `share` of the rows in the second."""
+        order = list(range(len(self.lines)))
+        random.Random(seed).shuffle(order)  # files are often sorted by label
+        at = len(order) - round(len(order) * share)
+        if at in (0, len(order)):
+            raise ValueError(
+                f"{share:g} of {len(order)} rows leaves a side empty: choose another share, or a "
+                "file of its own."
+            )
+        return self._take(order[:at]), self._take(order[at:])
+
+    def _take(self, order):
+        def pick(column):
+            return [column[i] for i in order]
+
+        return dataclasses.replace(
+            self,
+            texts={role: pick(column) for role, column in self.texts.items()},
+            labels=None if self.labels is None else pick(self.labels),
+            lines=pick(self.lines),
+        )
+
+
+class TreeExamples(Examples):
+    """Sentences and trees in brackets, which a parser takes as they are; classes are in them."""
+
+    def class_labels(self):
+        return [labels_of_trees([tree]) for tree in self.labels]
+
+    def targets(self, class_names=None, multi_label=False):
+        return self.labels
+
+
+def check_file(path, format, columns):
+    """Raise an error for a file without rows or the user's columns; read only its beginning.
+
+    Standard input can be read only once, and is not checked.
+    """
+    if path == "-":
+        return
+    with open_rows(path, format) as rows:
+        for role, column in columns.items():
+            if column and role != "choices":
+                rows.find(role, column)
+        roles = ("text", "source", "words", "situation")
+        usual = {name for role in roles for name in GUESSES[role]}
+        if not columns.get("text") and usual.isdisjoint(rows.columns):
+            rows.find("text")  # raises, whatever the task is
+        if next(iter(rows), None) is None:
+            raise ValueError(f"{path} has no rows.")
+
+
+def read_examples(
+    path,
+    task="text-classifier",
+    format=None,
+    targets=None,
+    text=None,
+    text_pair=None,
+    labels=None,
+    choices=None,
+    separator=None,
+    pairs=None,
+    needs_labels=True,
+    refuse_blank=False,
+):
+    """Return the texts and labels of a file of a task's rows.
+
+    Args:
+        path: str or path of a CSV, TSV, JSONL, CoNLL or SQuAD file, of plain lines, or of a
+            published data set, perhaps `.gz`.
+        task: str, the task that learns from them, such as `"text-classifier"`, `"text-regressor"`,
+            `"token-classifier"`, `"multiple-choice"`, `"question-answerer"`, `"seq2seq-lm"` or
+            `"causal-lm"`.
+        format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"` or the name of a published data set, see
+            `read_published`; None tells it by the suffix.
+        targets: path of a file of lines, the targets of those in `path`.
+        text, text_pair, labels, choices: names of columns; None for those that are usual, such as
+            `sentence` and `label`.
+        separator: str between the labels of a text, if it may have several.
+        pairs: bool, whether there are second texts; None leaves that to the file.
+        needs_labels: bool. Whether a file without labels is an error.
+        refuse_blank: bool. Whether a blank text is an error, as in data that a model is to learn
+            from. Published sets, and lines with targets, are taken as they are.
+
+    Returns:
+        `Examples`.
+
+    Raises:
+        ValueError: if a column is missing or a row cannot be read; names the file and the line.
+
+    Example:
+
+        train = keras_lm.data.read_examples("train.csv", text="review")
+        task.fit(train.texts, train.labels)
+    """
+    path = str(path)
+    if task == "token-classifier" and format is None and find_format(path) == "lines":
+        format = "conll"
+    columns = {"text": text, "text_pair": text_pair, "labels": labels, "choices": choices}
+    with open_rows(path, format, targets) as rows:
+        rows.refuses_blank = refuse_blank and not rows.published and not targets
+        if needs_labels and task not in UNLABELLED:
+            rows.leave_out_unlabelled()
+        if task in READERS:
+            read, has_labels = READERS[task](rows, columns, needs_labels)
+        else:
+            read, has_labels = _texts(rows, columns, task, separator, pairs, needs_labels)
+        found, labels, lines = {}, [], []
+        for line, row in rows:
+            example = read(line, row)
+            if example is None:
+                continue
+            for name, value in example[0].items():
+                found.setdefault(name, []).append(value)
+            labels.append(example[1])
+            lines.append(line)
+    if not lines:
+        raise ValueError(f"{path} has no rows.")
+    cls = TreeExamples if task == "constituency-parser" else Examples
+    return cls(rows, found, labels if has_labels else None, lines)
+
+
+# Each reader returns a function from (line, row) to (texts, label), and whether there are labels.
+
+
+def _texts(rows, columns, task, separator, pairs, needs_labels):
+    writes = task == "seq2seq-lm"
+    if writes and (rows.columns == ["text"] or (rows.published and "labels" not in rows.columns)):
+        raise ValueError(
+            f"{rows.name} has lines without targets: name the file of these with targets=FILE."
+        )
+    found = {"text": rows.find("source" if writes else "text", columns["text"])}
+    if pairs is not False:
+        pair = rows.find("text_pair", columns["text_pair"], required=bool(pairs))
+        found |= {"text_pair": pair} if pair else {}
+    labels_column = None
+    if task not in UNLABELLED or rows.published is PUBLISHED["lambada"]:
+        role = "target" if writes else "labels"
+        labels_column = rows.find(role, columns["labels"], needs_labels)
+
+    def read_label(line, row):
+        if labels_column is None:
+            return None
+        if task in ("seq2seq-lm", "causal-lm"):
+            return rows.filled(line, row, labels_column)
+        value = rows.value(line, row, labels_column)
+        if task == "text-regressor":
+            return read_number(rows, line, value)
+        return read_labels(rows, line, value, separator)
+
+    def read(line, row):
+        if task in UNLABELLED and not rows.text(line, row, found["text"]).strip():
+            return None  # as between the paragraphs of plain lines: there is nothing to predict
+        texts = {role: rows.filled(line, row, column) for role, column in found.items()}
+        return texts, read_label(line, row)
+
+    return read, labels_column is not None
+
+
+def _words(rows, columns, needs_labels):
+    """Lists of words and of their labels, or both as strings with spaces between them."""
+    words_column = rows.find("words", columns["text"])
+    tags_column = rows.find("tags", columns["labels"], needs_labels)
+
+    def read(line, row):
+        predicate = {"predicate": row["predicate"]} if rows.published and "predicate" in row else {}
+        row = {key: x.split() if isinstance(x, str) else x for key, x in row.items()}
+        words = rows.strings(line, row, words_column)
+        tags = words  # as many, if there are none
+        if tags_column is not None:
+            tags = read_labels(rows, line, rows.value(line, row, tags_column), separator="")
+        if len(words) != len(tags) or not all(words):
+            raise rows.error(
+                line,
+                f"{len(words)} words in {words_column!r} and {len(tags)} labels in "
+                f"{tags_column!r}: each word needs one, and no word is empty.",
+            )
+        _require_words(rows, line, words, words_column)
+        return {"text": words, **predicate}, tags
+
+    return read, bool(tags_column)
+
+
+def _trees(rows, columns, needs_labels):
+    """Lists of words, or strings, and a tree in brackets for each."""
+    words_column = rows.find("words", columns["text"])
+    trees_column = rows.find("labels", columns["labels"], needs_labels)
+
+    def read(line, row):
+        words = rows.text_or_list(line, row, words_column)
+        _require_words(rows, line, words, words_column)
+        if trees_column is None:
+            return {"text": words}, None
+        tree = rows.text(line, row, trees_column)
+        try:
+            read_tree(tree)
+        except ValueError as error:
+            raise rows.error(line, f"{trees_column!r} is no tree: {error}") from error
+        return {"text": words}, tree
+
+    return read, bool(trees_column)
+
+
+def _choices(rows, columns, needs_labels):
+    """Texts and their choices; SWAG's second sentence begins each of its endings."""
+    text_column = rows.find("situation", columns["text"])
+    labels_column = rows.find("labels", columns["labels"], needs_labels)
+    names = _choice_columns(rows, columns["choices"])
+    begin = "sent2" if {"sent1", "sent2"} <= set(rows.columns) and text_column == "sent1" else None
+
+    def read(line, row):
+        found = (
+            rows.strings(line, row, names)
+            if isinstance(names, str)
+            else [rows.text(line, row, name) for name in names]
+        )
+        while found and not found[-1]:  # a text with fewer choices than others
+            found.pop()
+        right = row.get(labels_column) if labels_column else 0
+        right = int(right) if str(right).isdecimal() else right
+        if not isinstance(right, int) or not 0 <= right < len(found) or not found[right]:
+            raise rows.error(
+                line,
+                f"the label {right!r} is not the position of one of {len(found)} choices, from 0.",
+            )
+        start = f"{rows.text(line, row, begin)} " if begin else ""
+        texts = {
+            "text": rows.filled(line, row, text_column),
+            "choices": [start + choice if choice else "" for choice in found],
+        }
+        return texts, right
+
+    return read, bool(labels_column)
+
+
+def _questions(rows, columns, needs_labels):
+    """Questions, contexts and answers: those of SQuAD's files, or columns of such."""
+    found = {
+        "question": rows.find("question", columns["text"]),
+        "context": rows.find("context", columns["text_pair"]),
+    }
+    answers_column = rows.find("answers", columns["labels"], needs_labels)
+
+    def read(line, row):
+        texts = {role: rows.filled(line, row, column) for role, column in found.items()}
+        return texts, _answers(rows, line, row.get(answers_column))
+
+    return read, bool(answers_column)
+
+
+def _documents(rows, columns, needs_labels):
+    """Documents, lists of words, and their clusters, lists of lists of places in words."""
+    words_column = rows.find("words", columns["text"])
+    labels_column = rows.find("labels", columns["labels"], needs_labels)
+
+    def read(line, row):
+        words = rows.strings(line, row, words_column)
+        _require_words(rows, line, words, words_column)
+        if labels_column is None:
+            return {"text": words}, None
+        clusters = rows.value(line, row, labels_column)
+        try:
+            for *mention, _ in mentions_of(clusters):
+                check_place(tuple(mention), len(words))
+        except ValueError as error:
+            raise rows.error(line, str(error)) from error
+        return {"text": words}, clusters
+
+    return read, bool(labels_column)
+
+
+def _require_words(rows, line, words, column):
+    """Raise an error if there is no word in a list of them, or a string, where blank is refused."""
+    if rows.refuses_blank and not words:
+        raise rows.error(line, f"{column!r} has no word: write some there, or delete the row.")
+
+
+def _answers(rows, line, value):
+    """Return a row's answers, as `fit` takes them; also of columns as Hugging Face has them."""
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        starts = value.get("answer_start", value.get("start"))
+        if not isinstance(starts, list) or len(starts) != len(value["text"]):
+            raise rows.error(line, "the answers need as many starts as texts.")
+        pairs = zip(value["text"], starts, strict=True)
+        value = [{"text": text, "start": start} for text, start in pairs]
+    value = [value] if isinstance(value, dict) else value or []
+    answers = []
+    for answer in value if isinstance(value, list) else [value]:
+        answer = answer if isinstance(answer, dict) else {}
+        text, start = answer.get("text"), answer.get("answer_start", answer.get("start"))
+        if not isinstance(text, str) or not isinstance(start, int):
+            raise rows.error(
+                line,
+                'an answer is {"text": "…", "start": 0}, with the number of characters before it, '
+                "and a question without one has an empty list.",
+            )
+        answers.append({"text": text, "start": start})
+    return answers
+
+
+def _choice_columns(rows, given):
+    """Return the column of lists of choices, or the list of columns with a choice each."""
+    for name in [given] if given else GUESSES["choices"]:
+        if name in rows.columns:
+            return name
+        numbered = {}
+        for column in rows.columns:
+            number = column.removeprefix(name).lstrip("_")
+            if column.startswith(name) and number.isdecimal():
+                numbered[column] = int(number)
+        if numbered:
+            return sorted(numbered, key=numbered.get)
+    return rows.find("choices", given)  # raises
+
+
+# Of tasks whose rows are more than texts, a pair perhaps, and a label.
+READERS = {
+    "token-classifier": _words,
+    "constituency-parser": _trees,
+    "multiple-choice": _choices,
+    "question-answerer": _questions,
+    "coreference-resolver": _documents,
+}

@@ -1,0 +1,252 @@
+"""Asking a task, an export or a server for answers to texts, all by the same methods.
+
+TensorFlow is imported only by those that need it.
+"""
+
+from pathlib import Path
+
+from keras_lm.files import find_saved_model
+from keras_lm.litert import open_interpreter
+from keras_lm.plain import first_line
+from keras_lm.standard_error import quiet
+
+KNOWN_ORDER = ("text", "text_pair")
+
+
+def open_predictor(model, signature=None, version=None, text_pair=False):
+    """Return a `Predictor` of a model, which its files tell.
+
+    Args:
+        model: path of an exported SavedModel (a version's folder, or the folder of all), of a
+            `.tflite`, or of a preset or published checkpoint that holds a task.
+        signature: str, of an export. Default: `"serving_default"`.
+        version: int, of an export. Default: the latest.
+        text_pair: bool. Whether a task that takes texts and pairs is given pairs.
+
+    Raises:
+        ValueError: if there is no such model, or an argument is not for it.
+
+    Example:
+
+        model = keras_lm.serving.open_predictor("exported/film-critic")
+        model.answers({"text": ["a joy", "dull"]}, batch_size=32)  # a dict for each text
+    """
+    path = Path(model).expanduser()
+    folder = find_saved_model(path, version)
+    if folder is not None:
+        return SavedModelPredictor(folder, signature or "serving_default")
+    if version is not None:
+        raise ValueError(f"{model} has no versions: leave version={version} out.")
+    if path.suffix == ".tflite":
+        return LiteRTPredictor(path, signature or "serving_default")
+    if signature:
+        raise ValueError(f"{model} is not exported: leave signature={signature} out.")
+
+    from keras_lm.tasks.from_source import load_task
+
+    return TaskPredictor(load_task(model), text_pair)
+
+
+class Predictor:
+    """What answers texts; `inputs` are the names of the columns that it takes, `text` first."""
+
+    inputs = ()
+
+    def answer(self, columns):
+        """Return a dict of arrays with a row for each text, for a dict of lists of strings."""
+        raise NotImplementedError
+
+    def answers(self, columns, batch_size):
+        """Return a list with a dict for each row of texts; those of like lengths run together."""
+        found = [None] * len(next(iter(columns.values())))
+        for places, batch in by_length(columns, batch_size):
+            answer = self.answer(batch)
+            for row, place in enumerate(places):
+                found[place] = {name: answer[name][row] for name in sorted(answer)}
+        return found
+
+
+def by_length(columns, batch_size):
+    """Yield `(places, columns)` of batches, the longest texts first."""
+    # By characters: an export or a server may have the only tokenizer.
+    sizes = [sum(map(len, row)) for row in zip(*columns.values(), strict=True)]
+    order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
+    for start in range(0, len(order), batch_size):
+        places = order[start : start + batch_size]
+        yield places, {name: [column[n] for n in places] for name, column in columns.items()}
+
+
+class TaskPredictor(Predictor):
+    """A `keras_lm.tasks.Task`; `text_pair` only matters if it takes both texts and pairs."""
+
+    def __init__(self, task, text_pair=False):
+        self.task = task
+        takes_pairs = text_pair if task.text_pair is None else task.text_pair
+        self.inputs = list(task.text_names if takes_pairs else task.answer_names)
+
+    def answer(self, columns):
+        return self.task.answer_all(columns, batch_size=len(columns[self.inputs[0]]), verbose=0)
+
+
+class TokenVectors(TaskPredictor):
+    """A `FeatureExtractor` with `pooling="none"`: a vector for each token, without padding."""
+
+    def __init__(self, task, text_pair=False):
+        import tensorflow as tf
+
+        super().__init__(task, text_pair)
+
+        def run(columns):
+            packed = task.preprocess(columns)
+            return task(packed, training=False), packed["padding_mask"]
+
+        specs = {name: tf.TensorSpec([None], tf.string, name) for name in self.inputs}
+        self._run = tf.function(run, input_signature=[specs], autograph=False)
+
+    def answer(self, columns):
+        import tensorflow as tf
+
+        tensors = {name: tf.constant(encoded(column)) for name, column in columns.items()}
+        vectors, mask = (value.numpy() for value in self._run(tensors))
+        return {"embedding": [row[is_token] for row, is_token in zip(vectors, mask.astype(bool))]}
+
+
+class Writer(TaskPredictor):
+    """A `Seq2SeqLM` that writes by `options`, arguments of its `generate`."""
+
+    def __init__(self, task, text_pair=False, **options):
+        super().__init__(task, text_pair)
+        self.options = options
+        beams = options.get("num_beams") or (1 if options.get("temperature") else task.num_beams)
+        self.has_scores = beams > 1
+
+    def answers(self, columns, batch_size):
+        written = self.task.generate(
+            columns,
+            batch_size=batch_size,
+            return_scores=self.has_scores,
+            verbose=0,
+            **self.options,
+        )
+        rows = zip(*written) if self.has_scores else ((text,) for text in written)
+        return [dict(zip(("text", "scores"), row)) for row in rows]
+
+
+class SavedModelPredictor(Predictor):
+    """A signature of an exported SavedModel; `folder` is that of one version."""
+
+    def __init__(self, folder, signature):
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
+
+        try:
+            self.model = tf.saved_model.load(str(folder))  # its signatures do not keep it alive
+        except Exception as error:  # damaged files raise whatever the part that meets them raises
+            raise ValueError(
+                f"{folder} cannot be loaded: {first_line(error)} Export it again."
+            ) from error
+        if signature not in self.model.signatures:
+            raise no_signature(folder, signature, self.model.signatures)
+        self.function = self.model.signatures[signature]
+        specs = self.function.structured_input_signature[1]
+        self.inputs = string_inputs(signature, {n: spec.dtype.name for n, spec in specs.items()})
+
+    def answer(self, columns):
+        import tensorflow as tf
+
+        tensors = {name: tf.constant(encoded(column)) for name, column in columns.items()}
+        try:
+            return {name: value.numpy() for name, value in self.function(**tensors).items()}
+        except tf.errors.OpError as error:
+            raise refused(error) from error
+
+
+class LiteRTPredictor(Predictor):
+    """A `.tflite` file under LiteRT's interpreter."""
+
+    def __init__(self, path, signature):
+        import numpy as np
+
+        try:
+            interpreter = open_interpreter(path)
+            names = interpreter.get_signature_list()
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"{path} cannot be loaded: {first_line(error)} Export it again."
+            ) from error
+        if signature not in names:
+            raise no_signature(path, signature, names)
+        self.interpreter = interpreter  # the runner does not keep it alive
+        with quiet():  # which delegate it has
+            self.runner = interpreter.get_signature_runner(signature)
+        details = self.runner.get_input_details()
+        dtypes = {
+            n: "string" if d["dtype"] is np.bytes_ else str(d["dtype"]) for n, d in details.items()
+        }
+        self.inputs = string_inputs(signature, dtypes)
+
+    def answer(self, columns):
+        import numpy as np
+
+        arrays = {name: np.array(encoded(column)) for name, column in columns.items()}
+        for name, array in arrays.items():
+            if not array.size:  # the interpreter would end the process
+                raise ValueError(f"the model cannot answer: {name} is empty.")
+        try:
+            return self.runner(**arrays)
+        except (RuntimeError, ValueError) as error:
+            raise refused(error) from error
+
+
+class ServerPredictor(Predictor):
+    """A model that a `Client` asks; over REST it needs no TensorFlow."""
+
+    def __init__(self, client, signature=None):
+        self.client = client
+        self.signature = signature or "serving_default"
+        signatures = client.metadata()
+        if self.signature not in signatures:
+            raise no_signature("the server's model", self.signature, signatures)
+        dtypes = {
+            name: spec["dtype"].removeprefix("DT_").lower()
+            for name, spec in signatures[self.signature]["inputs"].items()
+            if "default" not in spec
+        }
+        self.inputs = string_inputs(self.signature, dtypes)
+
+    def answer(self, columns):
+        return self.client.predict(columns, self.signature)
+
+
+def string_inputs(signature, dtypes):
+    """Return the names of a signature's inputs, `text` first; all have to be strings."""
+    if set(dtypes.values()) != {"string"}:
+        listed = ", ".join(f"{name} ({dtype})" for name, dtype in dtypes.items())
+        raise ValueError(
+            f"the signature {signature!r} takes {listed}, and predict has strings only: choose "
+            "another by signature=NAME."
+        )
+    return sorted(dtypes, key=lambda name: (name not in KNOWN_ORDER, name))
+
+
+def refused(error):
+    """Return the error for texts that an export does not take."""
+    return ValueError(f"the model cannot answer: {first_line(error)}")
+
+
+def no_signature(what, signature, known):
+    """Return the error for a signature that is not there."""
+    return ValueError(
+        f"{what} has no signature {signature!r}; it has {', '.join(known) or 'none'}."
+    )
+
+
+def encoded(column):
+    """Return strings as UTF-8; half a surrogate pair becomes bytes that the tokenizers replace.
+
+    Lists are made equally long by empty strings.
+    """
+    if any(isinstance(row, list) for row in column):
+        width = max(map(len, column))
+        return [encoded([*row, *[""] * (width - len(row))]) for row in column]
+    return [text.encode("utf-8", "surrogatepass") for text in column]
