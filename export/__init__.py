@@ -1,4 +1,4 @@
-"""Export: a task → one artefact that takes strings and needs no code of this library.
+"""Export: a task → one artefact that takes strings and does not need this library.
 
 This folder is imported as `keras_lm.export`; `setup.py` maps it there.
 """
@@ -16,7 +16,7 @@ __all__ = ["ExportCheckError", "check", "export"]
 
 FORMATS = {"saved_model": export_saved_model, "litert": export_tflite}
 
-# How weights are stored → by how much answers may differ. None: see `check`.
+# How weights are stored → the default tolerance for answers; None is the default of `check`.
 WEIGHTS = {"float32": None, "float16": 0.005, "int8": 0.02}
 
 
@@ -33,31 +33,30 @@ def export(
 
     Args:
         task: `keras_lm.tasks.Task` with a tokenizer.
-        path: for `"saved_model"` the folder of all versions, in which the next one is created and
-            returned; for `"litert"` the `.tflite` file, which is replaced if it exists.
+        path: for `"saved_model"`, the folder of all versions, in which the next version is created;
+            its path is returned. For `"litert"`, the `.tflite` file, which may be replaced.
         format: `"saved_model"` (TensorFlow, TF Serving) or `"litert"` (phones).
-        weights: how matrices are stored: `"float32"`, as they are; `"float16"`, half the size; or
-            `"int8"`, about a quarter. Vectors and small matrices stay as they are.
-        freeze: bool. For a SavedModel that answers texts: fold the weights into constants of the
-            graph, up to 2 GB. A short text is answered sooner, most by small models; loading takes
-            longer and more memory, and only the signatures that take texts are there. With int8
-            weights it also multiplies in int8, which rounds activations as well, up to twice as
-            fast: on x86 processors with VNNI or AMX, where oneDNN is on
+        weights: how matrices are stored: `"float32"`, unchanged; `"float16"`, half the size; or
+            `"int8"`, about a quarter. Vectors and small matrices are stored unchanged.
+        freeze: bool. Fold the weights into constants of the graph, up to 2 GB. Only for a
+            SavedModel that answers texts. Short texts are answered faster, especially by small
+            models, but loading takes more time and memory, and the export only has the signatures
+            that take texts. With int8 weights, it also multiplies in int8 and rounds activations,
+            which is up to twice as fast. This needs an x86 processor with VNNI or AMX, and oneDNN
             (`TF_ENABLE_ONEDNN_OPTS=1`).
-        texts: raw strings in any form that `predict` takes, on which the artefact has to answer as
-            the task does before it becomes visible (see `check`). None compares nothing: give texts
-            like those that you serve.
-        tolerance: float, the largest difference that passes, see `check`. By default 0.005 with
+        texts: raw strings in any form that `predict` takes. Before the artefact becomes visible,
+            its answers to them are compared with the task's (see `check`), so pass texts like those
+            that you serve. None skips the comparison.
+        tolerance: float, the largest difference that passes, see `check`. The default is 0.005 with
             float16 and 0.02 with int8 weights.
 
     Raises:
-        ValueError: if `format` or `weights` is unknown, there is a `tolerance` without `texts`,
-            `freeze` does not go with the task, its size, the format or `weights`, or oneDNN is off
-            where it has to multiply in int8, the task has no
-            tokenizer, the graph holds an operation that the target lacks, or TF Serving
-            cannot name a model after the folder of versions; nothing is then written.
+        ValueError: if `format` or `weights` is unknown; `tolerance` is passed without `texts`;
+            `freeze` does not fit the task, its size, the format or `weights`; int8 needs oneDNN and
+            it is off; the task has no tokenizer; the graph has an operation that the target lacks;
+            or the folder's name cannot be a model's name in TF Serving. Nothing is written then.
         ExportCheckError: if answers to `texts` differ by more than `tolerance`; it is a ValueError,
-            and nothing is then written.
+            and nothing is written then.
         NotADirectoryError: if `path` of a SavedModel is a file.
         IsADirectoryError: if `path` of a `.tflite` is a folder.
 
@@ -76,12 +75,12 @@ def export(
 
     if freeze and weights == "float16":
         raise ValueError(
-            f"freeze=True with weights={weights!r}: constants are float32, or int8. Leave one of "
-            "them out."
+            f"freeze=True with weights={weights!r}: constants can only be float32 or int8. Leave "
+            "one of the two out."
         )
 
     def verify(artefact):
-        """Raise an `ExportCheckError` if an artefact, not visible yet, answers otherwise."""
+        """Raise an `ExportCheckError` if an artefact's answers differ from the task's."""
         if texts is None:
             return
         allowed = WEIGHTS[weights] if tolerance is None else tolerance
@@ -90,8 +89,8 @@ def export(
                 check(artefact, part, asked, allowed, signature=signature)
         except ExportCheckError as error:
             raise ExportCheckError(
-                f"{error} Nothing was written with weights={weights!r}: pass weights that are "
-                "closer, or a larger tolerance."
+                f"{error} Nothing was written with weights={weights!r}: pass more precise weights, "
+                "or a larger tolerance."
             ) from error
 
     return FORMATS[format](task, path, weights, freeze, verify)

@@ -17,18 +17,18 @@ TOLERANCES = {"saved_model": 1e-5, "litert": 1e-4}
 
 
 class ExportCheckError(ValueError):
-    """An exported model does not answer as its task does."""
+    """The answers of an exported model differ from those of its task."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckReport:
-    """What `check` found.
+    """The results of `check`.
 
     Args:
-        differences: dict from the name of an output to the largest difference of its numbers,
-            relative for numbers larger than 1; or the share of its strings that differ.
+        differences: dict of output name → the largest difference of its numbers, relative for
+            numbers larger than 1; or the share of its strings that differ.
         load_seconds, first_call_seconds: float. The time to load the model, without imports, and
-            that of the first batch, which is slower than the others.
+            the time of the first batch, which is slower than later ones.
         num_bytes: int. Size of the file, or of all files in the folder.
     """
 
@@ -39,7 +39,7 @@ class CheckReport:
 
 
 def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_default"):
-    """Run an exported model in a fresh process, and check that it answers as the task does.
+    """Run an exported model in a fresh process, and compare its answers with the task's.
 
     The process imports TensorFlow and TensorFlow Text (for a `.tflite`: `ai_edge_litert` and
     TensorFlow Text's kernels), but not this library. A `.tflite` is compared with the task's
@@ -50,15 +50,15 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
         task: the `keras_lm.tasks.Task` that was exported.
         texts: raw strings in any form that `predict` takes; at least one.
         tolerance: float, the largest difference of numbers that passes, and the largest share of
-            strings, such as labels. Default: no string may differ, and numbers by 1e-5 for a
-            SavedModel, 1e-4 for a `.tflite`, whose kernels are others.
+            different strings, such as labels. By default, strings may not differ, and numbers by
+            1e-5 for a SavedModel and 1e-4 for a `.tflite`, which has other kernels.
         batch_size: int.
-        signature: str, the one that answers: of one task of a `MultiTask`, its name there.
+        signature: str, the signature to call. For one task of a `MultiTask`, it is the task's name.
 
     Raises:
         ExportCheckError: if answers differ or are NaN, or the process fails; it is a ValueError.
-        FileNotFoundError: if there is not an exported model at `path`.
-        ValueError: if `texts` is empty or lacks a column, or a `.tflite` gives tokens, not answers.
+        FileNotFoundError: if there is no exported model at `path`.
+        ValueError: if `texts` is empty or lacks a column, or a `.tflite` returns tokens, not text.
 
     Example:
         keras_lm.export.check(task.export("exported"), task, ["a text", "another"])
@@ -72,8 +72,8 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
         )
     if format == "litert" and not task.signatures.answers_in_lite:
         raise ValueError(
-            f"path={str(path)!r} gives one token after the other and no text, so there is no "
-            "answer to compare: check the SavedModel of this task."
+            f"path={str(path)!r} returns one token at a time and no text, so there is no answer to "
+            "compare: check the SavedModel of this task."
         )
     columns = [column.numpy() for column in task.columns(texts).values()]
     length = len(columns[0])
@@ -91,7 +91,7 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
 
     shares = 0.0 if tolerance is None else tolerance
     tolerance = TOLERANCES[format] if tolerance is None else tolerance
-    # A graph, in which TensorFlow fuses operations: half precision rounds as in the export.
+    # In a graph TensorFlow fuses operations, so half precision rounds as in the export.
     is_lite = format == "litert"
     answer = task.signatures.answer_lite if is_lite else task.signatures.answer()
     answer = tf.function(answer, reduce_retracing=True, autograph=False)
@@ -105,13 +105,13 @@ def check(path, task, texts, tolerance=None, batch_size=32, signature="serving_d
 
 
 def _ask(path, batches, signature):
-    """Run the program; return (a dict of arrays per batch, seconds to load, of the first call)."""
+    """Run the program; return (dicts of arrays, seconds to load, seconds of the first call)."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "batches"
         file.write_bytes(pickle.dumps(batches))
         done = subprocess.run(
             [sys.executable, str(PROGRAM), str(path.absolute()), str(file), signature],
-            cwd=folder,  # Python looks for modules here, too
+            cwd=folder,  # an empty folder, since Python imports modules from here, too
             capture_output=True,
             text=True,
             errors="replace",
@@ -122,18 +122,20 @@ def _ask(path, batches, signature):
 
 
 def _compare(served, expected):
-    """Return for each output (differences (entries,), what to say of the first different string).
+    """Return for each output (differences (entries,), a sentence about the first wrong string).
 
-    There is nothing to say of numbers, and of strings if all are the same: then it is "".
+    The sentence is "" for numbers, and if all strings are equal.
     """
     if set(served) != set(expected):
-        raise ExportCheckError(f"served are {sorted(served)}, but the task has {sorted(expected)}.")
+        raise ExportCheckError(
+            f"the export returns {sorted(served)}, but the task {sorted(expected)}."
+        )
     compared = {}
     for name, value in expected.items():
         found, words = served[name], ""
         if found.shape != value.shape:
             raise ExportCheckError(
-                f"{name} has the shape {found.shape}, but the task has {value.shape}."
+                f"{name} has the shape {found.shape}, but the task's has {value.shape}."
             )
         if value.dtype != object:
             compared[name] = _numeric_differences(found, value).ravel(), words
@@ -141,16 +143,16 @@ def _compare(served, expected):
         differs = found != value
         for index in np.argwhere(differs)[:1]:
             first, wanted = found[tuple(index)], value[tuple(index)]
-            words = f"{name}{index.tolist()} is {first!r}, but the task says {wanted!r}; "
+            words = f"{name}{index.tolist()} is {first!r}, but the task's is {wanted!r}; "
         padding = (value == b"") & ~differs
         compared[name] = differs[~padding], words
     return compared
 
 
 def _within(tolerance, shares, comparisons):
-    """Return the difference of each output over all batches; raise an error for too large ones.
+    """Return the difference of each output over all batches; raise an error if one is too large.
 
-    `tolerance` is for numbers, `shares` for the share of strings.
+    `tolerance` is for numbers, `shares` for the share of different strings.
     """
     differences, problems = {}, []
     for name in comparisons[0]:
@@ -159,10 +161,10 @@ def _within(tolerance, shares, comparisons):
         is_strings = entries.dtype == bool
         value = float((np.mean if is_strings else np.max)(entries)) if len(entries) else 0.0
         differences[name] = value
-        if not value <= (shares if is_strings else tolerance):  # so that NaN does not pass
+        if not value <= (shares if is_strings else tolerance):  # NaN does not pass either
             problems.append(f"{next(filter(None, words), '')}{name} differs by {value:.2g}")
     if problems:
-        raise ExportCheckError(f"{', '.join(problems)}, and tolerance={tolerance:.2g}.")
+        raise ExportCheckError(f"{', '.join(problems)}, but tolerance={tolerance:.2g}.")
     return differences
 
 

@@ -1,7 +1,7 @@
-"""A program that asks an exported model, with TensorFlow and TensorFlow Text alone.
+"""A program that runs an exported model with TensorFlow and TensorFlow Text only.
 
 `python fresh_process.py MODEL FILE SIGNATURE` reads a list of batches from FILE, dicts of name →
-array of bytes, and writes the answers and timings there.
+array of bytes, and writes the answers and timings to FILE.
 """
 
 import os
@@ -11,7 +11,7 @@ import time
 
 
 def load_saved_model(path, signature):
-    """Return a signature as a function of arrays to a dict of arrays, and seconds to load."""
+    """Return a signature, a function from arrays to a dict of arrays, and the seconds to load."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - registers the tokenizer's operations
 
@@ -28,7 +28,7 @@ def load_saved_model(path, signature):
 
 
 def load_tflite(path, signature="serving_default"):
-    """Return the same for a `.tflite`."""
+    """Return the same as `load_saved_model` for a `.tflite`."""
     from ai_edge_litert.interpreter import InterpreterWithCustomOps
     from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS
 
@@ -39,9 +39,9 @@ def load_tflite(path, signature="serving_default"):
 
 
 def main(model, file, signature):
-    """Ask a signature of `model` for the answers to all batches in `file`."""
-    # Python looks for modules in the folder of its program, where this library's could pass for
-    # others (`tflite`, `check`, …).
+    """Answer all batches in `file` with a signature of `model`."""
+    # Python imports modules from the folder of its program, where this library's modules could
+    # hide others (`tflite`, `check`, …).
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path = [folder for folder in sys.path if os.path.abspath(folder) != here]
 

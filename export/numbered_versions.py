@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_lm import files
 
-# Errors of a rename whose target was made by somebody else in the meantime.
+# Errors of a rename whose target another process has created meanwhile.
 TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
@@ -21,8 +21,8 @@ def local_path(path):
 def write_version(folder, write):
     """Create the next numbered version in a folder, atomically, and return its `Path`.
 
-    `write` creates a folder at a hidden `Path`, which is renamed when complete, and removed if
-    anything fails. Several processes may do this at once: each gets its own number.
+    `write` creates a folder at a hidden `Path`, which is renamed once complete, or removed if
+    anything fails. Several processes may export at once: each gets its own number.
     """
     folder = local_path(folder)
     made = _make_folders(folder)
@@ -35,20 +35,20 @@ def write_version(folder, write):
             return version
     finally:
         for parent in made:
-            with contextlib.suppress(OSError):  # not empty: it worked, or somebody else uses it
+            with contextlib.suppress(OSError):  # not empty: it worked, or is used by others
                 parent.rmdir()
 
 
 def _make_folders(folder):
-    """Make a folder and its parents; return those that did not exist, the deepest first."""
+    """Create a folder and its parents; return the new ones, the deepest first."""
     missing = []
     for parent in (folder, *folder.parents):
         if parent.is_dir():
             break
-        if parent.exists() and not parent.is_dir():  # it may have been made just now
+        if parent.exists() and not parent.is_dir():  # another process may have created it
             raise NotADirectoryError(
-                f"path={str(folder)!r}: {str(parent)!r} is a file. Pass the folder in which the "
-                "versions are to be."
+                f"path={str(folder)!r}: {str(parent)!r} is a file. Pass a folder for the versions "
+                "of the model."
             )
         missing.append(parent)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Which operations a SavedModel may hold: those of the stock TF Serving binary, for inference."""
+"""The operations that a SavedModel may have: those of TF Serving's stock binary for inference."""
 
 import re
 
 import tensorflow as tf
 
-# Why an operation of TensorFlow itself does not belong into a served model; the first match counts.
+# Patterns of TensorFlow's own operations that cannot be served → why; the first match counts.
 FORBIDDEN = {
     r"PyFunc": "it calls Python, which TF Serving does not have: write it in TensorFlow operations",
     r"^_?Xla|Xla(Split|Concat)": "it needs XLA, which is off in TF Serving",
@@ -59,9 +59,9 @@ TEXT_OPERATIONS = frozenset(
 
 
 def check(meta_graph, layer_names=()):
-    """See that TF Serving's stock binary has all operations of a graph; else raise a ValueError.
+    """Raise a ValueError if TF Serving's stock binary lacks an operation of a graph.
 
-    `layer_names` tell the numbers in names of layers from those that TensorFlow appends.
+    `layer_names` distinguish the numbers in layer names from those that TensorFlow appends.
     """
     graph = _Graph(meta_graph.graph_def)
     problems = {}
@@ -69,7 +69,7 @@ def check(meta_graph, layer_names=()):
         reason = _reason(node, graph)
         if reason:
             where = layer_path(graph.scopes(function, node), layer_names)
-            problems[f"{reason[0]} in {where}: {reason[1]}"] = None  # each once, in order
+            problems[f"{reason[0]} in {where}: {reason[1]}"] = None  # an ordered set
     if problems:
         raise ValueError("the model cannot be served. " + "; ".join(problems) + ".")
 
@@ -85,13 +85,13 @@ def _reason(node, graph):
         if re.search(pattern, node.op):
             return f"operation {node.op}", why
     if not hasattr(tf.raw_ops, node.op):
-        why = "it is neither TensorFlow's nor TensorFlow Text's, and TF Serving links no other"
+        why = "TF Serving only has the operations of TensorFlow and TensorFlow Text"
         return f"operation {node.op}", why
     return None
 
 
 class _Graph:
-    """A graph and the functions it calls."""
+    """A graph and the functions that it calls."""
 
     def __init__(self, graph_def):
         self.main = graph_def.node
@@ -102,7 +102,7 @@ class _Graph:
                 self._callers.setdefault(name, (function, node))
 
     def nodes(self):
-        """Yield (name of the function or None, node) of all there are."""
+        """Yield (name of the function or None, node) for all nodes."""
         for node in self.main:
             yield None, node
         for name, function in self.functions.items():
@@ -126,7 +126,7 @@ class _Graph:
 
 
 def layer_path(scopes, layer_names):
-    """Name the layer that scopes belong to; TensorFlow appends `_1` to a name it knows already."""
+    """Return the layer that name scopes belong to; TensorFlow appends `_1` to repeated names."""
     path = []
     for scope in scopes:
         shorter = re.sub(r"_\d+$", "", scope)

@@ -1,4 +1,4 @@
-"""Export as a SavedModel: for TensorFlow, TF Serving and whatever reads its format."""
+"""Export as a SavedModel, for TensorFlow, TF Serving and other programs that read its format."""
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
@@ -16,67 +16,67 @@ METHODS = {
 def export_saved_model(task, path, weights, freeze, verify):
     """Write the next numbered version of a task as a SavedModel, ready for TF Serving.
 
-    Its signatures, for B texts of S columns, in which strings are padded with empty ones:
+    The signatures, for B texts of S columns, in which strings are padded with empty ones:
 
-    - `serving_default` takes `text`, a string tensor [None], and for a task with `text_pair=True`
-      also `text_pair`; a `MultipleChoice` takes `text` and `choices` [None, None], a row of choices
-      for each text; a `QuestionAnswerer` takes `question` and `context`. It returns what
-      `task.answer` returns.
+    - `serving_default` takes `text`, a string tensor [None], and with `text_pair=True` also
+      `text_pair`. A `MultipleChoice` takes `text` and `choices` [None, None], a row of choices per
+      text; a `QuestionAnswerer` takes `question` and `context`. It returns the dict of
+      `task.answer`.
     - `words`, of a `TokenClassifier`, takes `text` [None, None], the words of each text, and
       returns the same without `start` and `end`.
     - `tokenize` takes the same as `serving_default` and returns what the model reads, including
-      special tokens: `tokens` (B, S), strings, and `token_ids` (B, S), int32; of a
-      `QuestionAnswerer` a row for each window of each context.
+      special tokens: `tokens` (B, S), strings, and `token_ids` (B, S), int32. For a
+      `QuestionAnswerer` it returns a row for each window of each context.
     - `tokens` takes the packed inputs of the task, int32 [None, None] each ([None, None, None] for
-      choices), and returns its raw outputs: a dict as it is, a tensor as `logits` (`embedding` from
-      a `FeatureExtractor`).
+      choices), and returns its raw outputs. A tensor is named `logits` (`embedding` from a
+      `FeatureExtractor`).
     - `classify`, of a `TextClassifier`, and `regress`, of a `TextRegressor`, are for TF Serving's
       methods of these names. Both take `inputs`, a string tensor [None] of serialized `tf.Example`s
       with the features `text` and optionally `text_pair`, one string each. `classify` returns
       `classes` and `scores`, (B, classes) each, `regress` returns `outputs` (B,).
 
-    A `MultiTask` has the signatures of each task under its name: NAME for `serving_default`, and
-    NAME_tokens and the like. An `Ensemble` has neither `tokenize` nor `tokens`.
+    A `MultiTask` has the signatures of each task under the task's name: NAME for `serving_default`,
+    NAME_tokens and so on. An `Ensemble` has neither `tokenize` nor `tokens`.
 
     A `CausalLM` has `tokens` and these, for B prompts, L blocks, N heads of width H, T slots in a
     cache and V entries in the vocabulary:
 
     - `serving_default` takes `prompt`, a string tensor [None], and returns the dict of
-      `task.answer`: `text` (B,), the likeliest continuations, `num_tokens` (B,), how many tokens
-      were generated, and `num_prompt_tokens` (B,).
-    - `generate` takes `prompt` and the options of `CausalLM.generate`, each one value for all or a
-      value a prompt: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,
-      `no_repeat_ngram_size`, `seed` (-1 for a fresh one) and `stop`, a string before which a text
-      ends ("" for none). All but `prompt` have defaults in the signature: TF Serving fills them in
-      over gRPC, while its REST API wants all of them.
-    - `score` takes `text` and returns what `CausalLM.score` returns.
-    - `next_token` is a step for clients that decode by themselves. It takes `token_ids` and
-      `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values` (B, L, N, T, H),
-      float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32; or the `states_…` of a
-      recurrent model. It returns the `logits` (B, V) of the token after the last real one of each
-      row, and the cache with the new tokens, grown if it had no free slots. By default there is no
-      padding, and the cache is empty.
-    - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), what is
-      read of it; `detokenize` takes the last two and returns `text` (B,).
+      `task.answer`: `text` (B,), the greedy continuations, `num_tokens` (B,), the number of
+      generated tokens, and `num_prompt_tokens` (B,).
+    - `generate` takes `prompt` and the options of `CausalLM.generate`, each a single value or one
+      per prompt: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,
+      `no_repeat_ngram_size`, `seed` (-1 for a fresh one) and `stop`, a string to stop before (""
+      for none). All but `prompt` have defaults in the signature: TF Serving fills them in over
+      gRPC, while its REST API requires all of them.
+    - `score` takes `text` and returns the dict of `CausalLM.score`.
+    - `next_token` is one step, for clients with a decoding loop of their own. It takes `token_ids`
+      and `padding_mask` (B, S), int32, and a cache: `cache_keys` and `cache_values`
+      (B, L, N, T, H), float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32; or the
+      `states_…` of a recurrent model. It returns the `logits` (B, V) after the last real token of
+      each row, and the cache with the new tokens, grown if it had no free slots. By default there
+      is no padding, and the cache is empty.
+    - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), the
+      model's input; `detokenize` takes the last two and returns `text` (B,).
 
-    Smaller `weights` are those of the file: they are widened once, when the model is loaded, so
-    that a call takes as long, and memory is needed for both.
+    Smaller `weights` reduce the files only: they are widened once, on loading, which needs memory
+    for both, and calls take as long as with float32.
 
-    With `freeze` the graph holds the weights as constants, which TensorFlow packs once for its
-    matrix products. It has `serving_default`, `tokenize` and `classify` or `regress` only. With
-    int8 weights, constants are the int8 matrices of `Dense` layers, multiplied in int8
-    (`keras_lm.layers.tensorflow.int8_products`); what else there is, such as embeddings, is
+    With `freeze`, the weights are constants of the graph, which TensorFlow packs once for its
+    matrix products, and the only signatures are `serving_default`, `tokenize` and `classify` or
+    `regress`. With int8 weights, the matrices of `Dense` layers are int8 constants and multiplied
+    in int8 (`keras_lm.layers.tensorflow.int8_products`); all other weights, such as embeddings, are
     stored as int8 and widened.
 
-    Half precision is served as float32. A batch of no rows gives outputs of no rows, except that
-    `MaskedLM` refuses it. The folder holds each weight once, and neither Python, XLA nor training
-    operations. It includes `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`,
-    which TF Serving reads, and of a `CausalLM` `assets.extra/generation.json`, from which the
-    development server streams; beside the versions, a `models.config` to start TF Serving with is
-    written if there is none. Arguments, result and errors: see `export`.
+    Half precision is served as float32. An empty batch returns empty outputs, except that
+    `MaskedLM` refuses it. The folder contains each weight once, and no operations of Python, XLA or
+    training. It includes `assets.extra/tf_serving_warmup_requests` and `batching_params.pbtxt`,
+    which TF Serving reads, and for a `CausalLM` also `assets.extra/generation.json`, which the
+    embedded server needs to stream. A `models.config` to start TF Serving with is written next to
+    the versions if there is none. Arguments, result and errors: see `export`.
     """
     offer = task.signatures
-    offer.texts()  # an error, before anything is written, where strings cannot be taken
+    offer.texts()  # raises, before anything is written, if the task cannot take strings
     name = serving.model_name(local_path(path))
 
     def write(folder):
@@ -120,7 +120,7 @@ def _set_defaults(folder, defaults):
 
 
 def _set_method(folder, signature, method):
-    """Set which of TF Serving's methods a signature is for; TensorFlow writes "predict" for all."""
+    """Set the method name of a signature; TensorFlow writes "predict" for all."""
     updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(folder))
     updater.replace_method_name(signature, method)
     updater.save()

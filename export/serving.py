@@ -1,4 +1,4 @@
-"""TF Serving's files beside a SavedModel: warm-up requests, batching, a list of models."""
+"""TF Serving's files next to a SavedModel: warm-up requests, batching, a list of models."""
 
 import os
 import re
@@ -11,47 +11,47 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from keras_lm.files import replacing
 
-# The names are fixed in TF Serving's source, the first in saved_model_warmup_util.h, the second in
+# TF Serving's source fixes these names, the first in saved_model_warmup_util.h, the second in
 # bundle_factory_util.cc, which parses a BatchingParameters text proto if the server has the flag
 # --enable_per_model_batching_parameters.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 BATCHING_FILE = "batching_params.pbtxt"
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-WARMUP_SIZES = BATCH_SIZES[:6]  # a server starts the later the more it has to compute
+WARMUP_SIZES = BATCH_SIZES[:6]  # larger ones would delay the start of a server
 
 ALLOWED = "\n".join(f"allowed_batch_sizes: {size}" for size in BATCH_SIZES)
 BATCHING = f"""\
 # How TF Serving joins requests to this version into batches. It reads this file with
 #   --enable_batching --enable_per_model_batching_parameters
-# A request of more than max_batch_size rows is refused. The largest warm-up request has
+# Requests of more than max_batch_size rows are refused. The largest warm-up request has
 # {WARMUP_SIZES[-1]} rows, so with a smaller max_batch_size the version does not load: then remove
 # {WARMUP_FILE}.
 max_batch_size {{ value: {BATCH_SIZES[-1]} }}
 # How long a batch may wait for more rows.
 batch_timeout_micros {{ value: 2000 }}
-# Requests beyond these fail at once, for the client to try again.
+# Requests beyond these fail at once, so that the client can try again.
 max_enqueued_batches {{ value: 100 }}
-# All models of a server share its threads, so TF Serving takes this line from the file that
-# --batching_parameters_file names, and not from here; this file can be that one.
+# All models of a server share its threads, so TF Serving ignores this line here and reads it from
+# the file that --batching_parameters_file names, which can be this one.
 num_batch_threads {{ value: 4 }}
-# Batches are filled up to the next of these sizes; the last is max_batch_size.
+# Batches are padded to the next of these sizes; the last is max_batch_size.
 {ALLOWED}
 """
 
 MODELS = """\
-# The models that TF Serving serves, for
+# The models for TF Serving to serve:
 #   tensorflow_model_server --rest_api_port=8501 --model_config_file=PATH_OF_THIS_FILE
-# In a container, where the folder of versions is mounted at /models/{name}, put
+# In a container with the folder of versions mounted at /models/{name}, write
 #   base_path: "/models/{name}"
-# An export writes this file where there is none, and leaves it alone where there is one.
+# An export writes this file if it does not exist, and never changes it.
 """
 
 
 def model_name(folder):
-    """Return the name that TF Serving gives a model: that of its folder of versions."""
+    """Return the name of a model in TF Serving, which is that of its folder of versions."""
     name = Path(os.path.abspath(folder)).name
-    # It stands in addresses, /v1/models/NAME:predict, and in protocol buffers, which are UTF-8.
+    # It is part of URLs, /v1/models/NAME:predict, and of protocol buffers, which are UTF-8.
     if not re.fullmatch(r"[^:\x00-\x1f\x7f\ud800-\udfff]+", name):
         raise ValueError(
             f"path={os.fspath(folder)!r}: TF Serving names a model after its folder, and {name!r} "
@@ -62,7 +62,7 @@ def model_name(folder):
 
 
 def write_warmup(folder, logs):
-    """Write the `PredictionLog`s that TF Serving replays before it offers a version to clients."""
+    """Write the `PredictionLog`s that TF Serving replays before it serves a version."""
     path = folder / WARMUP_FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -71,9 +71,9 @@ def write_warmup(folder, logs):
 
 
 def log(name, signature, inputs, method=None):
-    """Return the `PredictionLog` of a request, whose inputs are a dict of arrays.
+    """Return the `PredictionLog` of a request; `inputs` is a dict of arrays.
 
-    TF Serving's methods `"classify"` and `"regress"` take an example a row; None is for Predict.
+    `method` is `"classify"` or `"regress"`, which take one tf.Example per row, or None for Predict.
     """
     found = prediction_log_pb2.PredictionLog()
     method = method or "predict"
@@ -92,7 +92,7 @@ def log(name, signature, inputs, method=None):
 
 
 def write_batching(folder):
-    """Write how TF Serving should join requests to a version into batches."""
+    """Write the batching parameters of a version for TF Serving."""
     (folder / BATCHING_FILE).write_text(BATCHING)
 
 
@@ -102,7 +102,7 @@ def write_models_config(folder, name):
     TF Serving ignores the file when it looks for versions, which are numbers.
     """
     path = folder / "models.config"
-    if path.exists():  # people edit it
+    if path.exists():  # it may have been edited
         return
     config = model_server_config_pb2.ModelServerConfig()
     config.model_config_list.config.add(

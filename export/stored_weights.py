@@ -1,24 +1,24 @@
-"""Weights that take less room in the file of a SavedModel.
+"""Smaller weights in the files of a SavedModel.
 
-They are widened once, when the model is loaded, and not in each call: a call then reads the same
-float32 variables as that of any export, and takes as long. Functions are not traced anew for it:
-what stands for the variables that they read is replaced as they are saved.
+They are widened to float32 variables once, when the model is loaded, so that calls take as long as
+those of other exports. Functions need not be traced again: the variables that they read are
+replaced when they are saved.
 """
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
-SMALLEST = 2**12  # values; biases, norms and small heads take no room worth the loss
+SMALLEST = 2**12  # values; for biases, norms and small heads the loss is not worth the room
 BLOCK = 64  # values that share a scale
 
 
 def shrink(module, weights):
-    """Replace what a module of `task_parts.module_of` saves of its variables, by `weights`.
+    """Change the format in which a module of `task_parts.module_of` saves its variables.
 
-    Matrices become `"float16"`, or `"int8"` with a float32 scale for each block of 64 values in the
-    order of memory, which is closer to them than a scale for each output of a layer. Vectors, small
-    matrices and those with values that half precision cannot hold stay as they are.
+    Matrices become `"float16"`, or `"int8"` with a float32 scale for each block of 64 adjacent
+    values, which is more precise than a scale for each output of a layer. Vectors, small matrices
+    and those with values outside of float16's range stay as they are.
 
     Source of blocks: https://arxiv.org/abs/2110.02861, section 2.1.
     """
@@ -34,7 +34,7 @@ def shrink(module, weights):
 
 
 def _stored(variable, weights):
-    """Return the arrays to save instead, values and perhaps scales; or () to leave it alone."""
+    """Return the arrays to save instead of a variable: (), (values,) or (values, scales)."""
     is_matrix = variable.shape.rank > 1 and variable.shape.num_elements() >= SMALLEST
     if weights == "float32" or not is_matrix or not variable.dtype.is_floating:
         return ()
@@ -65,9 +65,9 @@ def _widen(shape, dtype, values, scales=None):
 
 
 class WidenedVariable(UninitializedVariable):
-    """What stands for `variable` in a SavedModel, without a value in the file.
+    """Replaces `variable` in a SavedModel, without a value in the file.
 
-    Functions that read `variable` read this one, once they are saved.
+    Once they are saved, functions that read `variable` read this one.
     """
 
     def __init__(self, variable):
@@ -86,10 +86,10 @@ class WidenedVariable(UninitializedVariable):
 
 
 class Widening(tf.saved_model.experimental.TrackableResource):
-    """Fills variables from stored ones after these have been read from the file.
+    """Fills variables from their stored ones, once those have been read from the file.
 
     Args:
-        pairs: list of (`WidenedVariable`, list of its stored variables), which a module tracks.
+        pairs: list of (`WidenedVariable`, list of its stored variables), all tracked by a module.
     """
 
     def __init__(self, pairs):
@@ -97,7 +97,7 @@ class Widening(tf.saved_model.experimental.TrackableResource):
         self.pairs = pairs
 
     def _create_resource(self):
-        # It holds nothing: TensorFlow initialises resources before a model is used.
+        # The resource is empty. It exists because TensorFlow initialises resources on loading.
         return tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[], shared_name="widening")
 
     def _initialize(self):

@@ -1,4 +1,4 @@
-"""A task's variables and layers, for both kinds of export."""
+"""A task's variables and layers, for both export formats."""
 
 import tensorflow as tf
 
@@ -6,12 +6,12 @@ import tensorflow as tf
 def module_of(*functions, lookups=()):
     """Return a `tf.Module` that tracks only what traced functions read.
 
-    Keras objects would add optimizer slots, seeds, and a second copy of weights. Tables of the
-    tokenizers in `lookups` are made anew when the module is loaded.
+    A Keras object would also track optimizer slots, seeds, and a second copy of the weights. The
+    tables of the tokenizers in `lookups` are created again when the module is loaded.
     """
     module = tf.Module()
     module.lookups = list(lookups)
-    # Not those whose values were only looked at in tracing.
+    # `variables` also has those whose values were only read during tracing.
     read = {id(tensor) for function in functions for tensor in function.captured_inputs}
     variables = {
         id(v): v for function in functions for v in function.variables if id(v.handle) in read
@@ -31,11 +31,11 @@ def layer_names(task):
 
 
 def answering(task, texts):
-    """Yield (signature, task that it answers as, texts for it) of a task, or of each of several."""
+    """Yield (signature, task, texts) for a task, or for each task of a `MultiTask`."""
     if not hasattr(task, "tasks"):
         yield "serving_default", task, texts
         return
     if not isinstance(texts, dict) or set(texts) != set(task.tasks):
-        raise ValueError(f"texts must be a dict with texts for each task of {[*task.tasks]}.")
+        raise ValueError(f"texts: pass a dict with texts for each of the tasks {[*task.tasks]}.")
     for name, part in task.tasks.items():
         yield name, part, texts[name]

@@ -38,37 +38,38 @@ TEXT_OPERATIONS = {
 def export_tflite(task, path, weights, freeze, verify):
     """Write a task as a `.tflite` that takes strings; the file is replaced in one step.
 
-    Its signature `serving_default` takes `text`, a string tensor [None], and for a task with
-    `text_pair=True` also `text_pair`; it returns what `task.answer_lite` returns. It holds LiteRT's
-    own operations and TF Text's, and no other (no Flex).
+    The signature `serving_default` takes `text`, a string tensor [None], and with `text_pair=True`
+    also `text_pair`; it returns the dict of `task.answer_lite`. The file only needs LiteRT's own
+    operations and TF Text's (no Flex).
 
-    Of a `CausalLM` it holds a step for clients that decode by themselves. Its signature
-    `next_token` is as that of a SavedModel, but takes a cache with free slots for the new tokens:
-    it does not grow. `tokenize`, if the tokenizer has `tokenize_lite`, takes `prompt`, a string
-    tensor [None], and returns `token_ids` and `padding_mask` (B, S); an empty prompt has no tokens
-    there.
+    A `CausalLM` is exported as one step, for clients with a decoding loop of their own. Its
+    signature `next_token` is that of a SavedModel, except that the cache must have free slots for
+    the new tokens, since it does not grow. `tokenize`, if the tokenizer has `tokenize_lite`, takes
+    `prompt`, a string tensor [None], and returns `token_ids` and `padding_mask` (B, S); an empty
+    prompt has no tokens there.
 
     Rows are padded as by the task. If a model does not convert with a variable length, every row
     has `sequence_length` columns, which is slower for short texts.
 
-    With `weights="int8"`, LiteRT multiplies matrices in int8, and rounds activations to it by their
-    range in each call; with `"float16"` it widens weights before they are used.
+    With `weights="int8"`, LiteRT multiplies matrices in int8, and rounds activations by their range
+    in each call; with `"float16"` it widens weights before they are used.
 
-    A ValueError is raised if the task computes in half precision, something in it has no kernel in
-    LiteRT, or it is no `CausalLM` and its tokenizer has no `tokenize_lite`. A `MaskedLM` joins
-    pieces to its `text` and rewrites it by regular expressions, and LiteRT's and TF Text's kernels
-    for strings do neither (`UnsortedSegmentJoin`, `StaticRegexReplace`, `StringStrip`).
+    A ValueError is raised if the task computes in half precision, one of its operations has no
+    kernel in LiteRT, or, except for a `CausalLM`, its tokenizer has no `tokenize_lite`. A
+    `MaskedLM` cannot be exported: it joins pieces of its `text` and applies regular expressions,
+    for which neither LiteRT nor TF Text has kernels (`UnsortedSegmentJoin`, `StaticRegexReplace`,
+    `StringStrip`).
     """
     path = local_path(path)
     if freeze:
         raise ValueError(
-            "freeze=True: the weights of a .tflite are constants anyway: leave it out."
+            "freeze=True: leave it out, as the weights of a .tflite are always constants."
         )
     if path.is_dir():
         raise IsADirectoryError(
             f"path={str(path)!r} is a folder: pass a file, such as model.tflite."
         )
-    task.signatures.texts()  # an error where strings cannot be taken
+    task.signatures.texts()  # raises if the task cannot take strings
     compute_dtype = task.backbone.dtype_policy.compute_dtype
     if compute_dtype != "float32":
         raise ValueError(
@@ -84,7 +85,7 @@ def export_tflite(task, path, weights, freeze, verify):
 
 
 def _working_model(task, weights):
-    """Return the flatbuffer of the best of the task's alternatives that works."""
+    """Return the flatbuffer of the first of the task's alternatives that works."""
     offer = task.signatures
     for functions in offer.lite_functions():
         model, problem = _convert(functions, weights)
@@ -100,23 +101,23 @@ def _working_model(task, weights):
 def _require_room(task):
     """Raise an OSError if there is no room for temporary files.
 
-    The converter writes the weights there, and what it cannot write it leaves out without a word.
+    The converter writes the weights to them, and silently drops those that it cannot write.
     """
     with tempfile.TemporaryFile() as file:
-        file.write(bytes(2**20))  # limits of users and processes count too
+        file.write(bytes(2**20))  # fails if a quota of the user or process is used up
     needed = 8 * sum(math.prod(weight.shape) for weight in task.weights)
     if shutil.disk_usage(tempfile.gettempdir()).free < needed:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _convert(functions, weights):
-    """Return (flatbuffer, None), or (None, what went wrong)."""
-    # Around a Keras model, the converter loses track of variables and gives NaN.
+    """Return (flatbuffer, None), or (None, error message)."""
+    # Given a Keras model, the converter loses variables, and the answers are NaN.
     module = task_parts.module_of(*functions.values())
     if set(functions) == {"serving_default"}:
         answer = list(functions.values())
         return _converted(tf.lite.TFLiteConverter.from_concrete_functions(answer, module), weights)
-    with tempfile.TemporaryDirectory() as folder:  # only by this way signatures have names
+    with tempfile.TemporaryDirectory() as folder:  # only from a folder signatures keep their names
         tf.saved_model.save(module, folder, signatures=functions)
         return _converted(
             tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[*functions]), weights
@@ -127,18 +128,18 @@ def _converted(converter, weights):
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     converter.allow_custom_ops = True
     if weights != "float32":
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]  # dynamic-range int8 …
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]  # int8 with dynamic ranges …
     if weights == "float16":
-        converter.target_spec.supported_types = [tf.float16]  # … or this
+        converter.target_spec.supported_types = [tf.float16]  # … or float16
     try:
-        with quiet():  # notes on how it converts, and on TF Text's operations as if they lacked
+        with quiet():  # hides its progress, and its warnings that TF Text's operations are missing
             return converter.convert(), None
-    except Exception as error:  # the converter raises bare Exceptions too
+    except Exception as error:  # the converter raises bare Exceptions, too
         return None, next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _missing(model, task):
-    """Name the operations for which nobody has a kernel; with custom ops allowed, all convert."""
+    """Describe the operations without a kernel; the converter lets all pass as custom ops."""
     names = task_parts.layer_names(task)
     missing = {}
     for operation, tensor in _custom_operations(model):
@@ -150,7 +151,7 @@ def _missing(model, task):
 
 
 def _custom_operations(model):
-    """Yield (operation, name of its first output) of what is not LiteRT's own."""
+    """Yield (operation, name of its first output) for operations that are not LiteRT's own."""
     root = schema.Model.GetRootAs(model, 0)
     for graph in map(root.Subgraphs, range(root.SubgraphsLength())):
         for operator in map(graph.Operators, range(graph.OperatorsLength())):
@@ -160,7 +161,7 @@ def _custom_operations(model):
 
 
 def _failure(model, requests):
-    """Run the model once, where an interpreter is installed: kernels may refuse a shape or type."""
+    """Run the model once and return the error of its kernels; None without an interpreter."""
     try:
         with quiet():
             interpreter = open_interpreter(bytes(model))

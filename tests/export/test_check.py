@@ -46,11 +46,11 @@ def answers(task, texts, folder, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "falsify", "words"),
     [
-        ("scores", lambda x: x + 1e-3, r"scores differs by 0\.001, and tolerance=1e-05"),
+        ("scores", lambda x: x + 1e-3, r"scores differs by 0\.001, but tolerance=1e-05"),
         ("scores", lambda x: x * np.nan, "scores differs by nan"),
         ("scores", lambda x: x[:, :1], "the shape"),
         ("labels", lambda x: np.where(x == x, b"ugly", x), r"labels\[0\] is b'ugly', but"),
-        ("more", lambda x: np.zeros(3), "served are"),
+        ("more", lambda x: np.zeros(3), "the export returns"),
     ],
 )
 def test_wrong_answers(name, falsify, words, answers, folder, task, texts):
@@ -81,7 +81,7 @@ def test_by_default_not_a_single_string_of_many_may_differ():
     entries = np.arange(200_000) == 7
     comparisons = [{"labels": (entries[:9], "labels[7] is b'ugly'; "), "scores": (np.ones(1), "")}]
     comparisons.append({"labels": (entries[9:], ""), "scores": (np.zeros(1), "")})
-    with pytest.raises(ExportCheckError, match=r"labels\[7\].* differs by 5e-06, and"):
+    with pytest.raises(ExportCheckError, match=r"labels\[7\].* differs by 5e-06, but"):
         module._within(1.0, 0.0, comparisons)
     assert module._within(1.0, 1e-5, comparisons) == {"labels": 5e-6, "scores": 1.0}
 

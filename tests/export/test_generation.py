@@ -485,7 +485,7 @@ def test_holds_the_limits_of_streams(folder, task):
 
 def test_an_export_from_before_streams_says_so(exported_as, tmp_path):
     shutil.copytree(exported_as("vectors of tokens").folder, tmp_path / "1")  # a small one
-    with pytest.raises(ServingError, match="export it again"):
+    with pytest.raises(ServingError, match="Export it again"):
         SavedModel(tmp_path / "1").stream({"prompt": "a"})
     (tmp_path / "1" / "assets.extra" / "generation.json").write_text("{}")
     with pytest.raises(ServingError, match=r"Cannot read .*generation\.json"):

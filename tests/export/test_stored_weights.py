@@ -90,7 +90,7 @@ def test_what_cannot_be_frozen_is_refused_before_anything_is_written(
 ):
     for options, words in (
         ({"weights": "float16"}, "freeze=True with weights='float16'"),
-        ({"format": "litert"}, "weights of a .tflite are constants anyway"),
+        ({"format": "litert"}, "weights of a .tflite are always constants"),
     ):
         with pytest.raises(ValueError, match=words):
             wide_task.export(tmp_path / "model", freeze=True, **options)
