@@ -1,4 +1,4 @@
-"""Generation: continuing prompts, and scoring texts, with any model that predicts the next token.
+"""Generation: continuing prompts and scoring texts with any model that predicts the next token.
 
-Everything runs in the graph. `keras_lm.tasks.CausalLM` is the way to it; the loop is in `decoding`.
+Everything runs in the graph. Users call `keras_lm.tasks.CausalLM`; the loop is in `decoding`.
 """

@@ -9,7 +9,7 @@ from keras_lm.generation.options import OPTIONS, check_options
 def check_search(
     temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences, prompt_lookup=0
 ):
-    """Check the range of the arguments, and that none is without effect given the others."""
+    """Check the range of the arguments, and that each has an effect, given the others."""
     for name, value in {
         "num_beams": num_beams,
         "num_return_sequences": num_return_sequences,
@@ -20,33 +20,33 @@ def check_search(
         raise ValueError(f"length_penalty={length_penalty!r} is not a number.")
     if not isinstance(prompt_lookup, (int, np.integer)) or prompt_lookup < 0:
         raise ValueError(
-            f"prompt_lookup={prompt_lookup!r} is out of range: it must be an int, 0, which is off, "
-            "or the number of tokens to propose."
+            f"prompt_lookup={prompt_lookup!r} is out of range: it must be an int, the number of "
+            "tokens to propose, or 0 for off."
         )
     if num_beams > 1 and prompt_lookup:
         raise ValueError(
-            f"num_beams={num_beams} with prompt_lookup={prompt_lookup}: beam search cannot look "
-            "up what comes next. Leave one of them out."
+            f"num_beams={num_beams} with prompt_lookup={prompt_lookup}: beam search has no prompt "
+            "look-up. Leave one of the two out."
         )
     if num_beams > 1 and temperature:
         raise ValueError(
-            f"num_beams={num_beams} with temperature={temperature}: beam search draws nothing by "
-            "chance. Leave one of them out."
+            f"num_beams={num_beams} with temperature={temperature}: beam search does not sample. "
+            "Leave one of the two out."
         )
     for name, value in {"top_k": top_k, "top_p": top_p}.items():
         if value is not None and not temperature:
             raise ValueError(
-                f"{name}={value} has no effect without sampling: pass temperature=1.0 too."
+                f"{name}={value} has no effect without sampling: pass temperature=1.0, too."
             )
     if not temperature and num_return_sequences > num_beams:
         raise ValueError(
             f"num_return_sequences={num_return_sequences}, but greedy decoding and beam search "
-            f"give at most num_beams={num_beams}: pass a temperature, or more beams."
+            f"return at most num_beams={num_beams}: pass a temperature, or more beams."
         )
 
 
 def check_coverage(coverage_penalty, num_beams, backbone):
-    """Check `coverage_penalty`, a number or None, beside the number of beams and the model."""
+    """Check `coverage_penalty`, a number or None, given the number of beams and the model."""
     if coverage_penalty is None:
         return
     is_number = isinstance(coverage_penalty, (int, float, np.number))
@@ -62,13 +62,13 @@ def check_coverage(coverage_penalty, num_beams, backbone):
         )
     if not backbone.has_cross_attention:
         raise ValueError(
-            f"coverage_penalty={coverage_penalty}: this model has no attention over the source "
-            "that could tell what was read. Leave it out."
+            f"coverage_penalty={coverage_penalty}: this model has no attention over the source, "
+            "so there is no coverage. Leave it out."
         )
 
 
 def all_options(limits, **values):
-    """Return the options of `OPTIONS`, checked, with defaults for those that are None.
+    """Check the options in `OPTIONS`; return them, with defaults for those that are None.
 
     `limits` are the model's `decoding.Limits`.
     """
@@ -89,24 +89,23 @@ def split_stop(stop, vocabulary_size):
     for value in [stop] if isinstance(stop, (str, bytes, int)) else stop:
         if isinstance(value, (str, bytes)):
             if not value:
-                raise ValueError("stop holds an empty string, which is everywhere: leave it out.")
+                raise ValueError("stop has an empty string, which every text contains: remove it.")
             strings.append(value.encode("utf-8") if isinstance(value, str) else value)
         elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
             if not 0 <= value < vocabulary_size:
                 raise ValueError(
-                    f"stop holds the token id {value}: ids go from 0 to {vocabulary_size - 1}."
+                    f"stop has the token id {value}: ids go from 0 to {vocabulary_size - 1}."
                 )
             ids.append(int(value))
         else:
-            raise ValueError(f"stop holds {value!r}, which is neither a string nor a token id.")
+            raise ValueError(f"stop has {value!r}: pass strings and token ids only.")
     return strings, ids
 
 
 def forbidden_ids(forbidden, tokenizer):
-    """Return the token ids (F, L) of strings that must not be written, -1 filled up on the left.
+    """Return the token ids (F, L) of forbidden strings, padded with -1 on the left, or None.
 
-    None if there are no strings. Of vocabularies in which a word has another token after a space,
-    both are meant.
+    If a word has another token after a space, both are forbidden.
     """
     if isinstance(forbidden, (str, bytes)):
         raise ValueError(f"forbidden={forbidden!r} is a single string: pass a list of them.")
@@ -116,7 +115,7 @@ def forbidden_ids(forbidden, tokenizer):
     rows = tokenizer(texts).to_list()
     for text, row in zip(texts, rows, strict=True):
         if not row:
-            raise ValueError(f"forbidden holds {text.strip()!r}, which has no token: leave it out.")
+            raise ValueError(f"forbidden has {text.strip()!r}, which has no tokens: remove it.")
     rows = sorted(set(map(tuple, rows)))
     longest = max(map(len, rows))
     return np.array([(-1,) * (longest - len(row)) + row for row in rows], "int32")
@@ -129,8 +128,8 @@ def per_row(options, rows):
         array = np.asarray(value, OPTIONS[name].dtype)
         if array.ndim and len(array) != rows:
             raise ValueError(
-                f"{name} has {len(array)} values for {rows} prompts: pass one per prompt, or one "
-                "for all."
+                f"{name} has {len(array)} values for {rows} prompts: pass one value per prompt, or "
+                "one for all."
             )
         arrays[name] = np.broadcast_to(array, [rows])
     return arrays

@@ -1,4 +1,4 @@
-"""Beam search: the likeliest continuations, a few candidates at a time.
+"""Beam search: looks for the likeliest continuations, with a few candidates at each step.
 
 Shapes: B prompts, K beams each, C candidates, T columns of prompts and new tokens, V vocabulary.
 """
@@ -17,11 +17,13 @@ GNMT_OFFSET = 5
 
 
 class Beams(NamedTuple):
-    """The loop's variables beside the `State` of the B · K beams.
+    """The loop's variables, next to the `State` of the B · K beams.
 
-    `scores` (B, K) are the log-likelihoods of the beams, `done_scores` (B, K) those of the finished
-    texts, divided by their length to the power of the penalty, or `IMPOSSIBLE`; `done_ids` (B, K,
-    T) are these texts, the best first, and `done_numbers` (B, K) how many new tokens they have.
+    - `scores` (B, K): the log-likelihoods of the beams.
+    - `done_scores` (B, K): the scores of the finished texts, the best first; `IMPOSSIBLE` where
+      there is none.
+    - `done_ids` (B, K, T): these texts.
+    - `done_numbers` (B, K): how many new tokens they have.
     """
 
     scores: tf.Tensor
@@ -41,15 +43,15 @@ def search(
     sequences=1,
     length_offset=0,
 ):
-    """Continue prompts by beam search; return as `decoding.sample`, and scores (B · N,).
+    """Continue prompts by beam search; return the same as `decoding.sample`, and scores (B · N,).
 
     The best continuation of a prompt comes first.
 
-    At each step the likeliest 2 K continuations of all beams of a prompt are candidates. Those
-    among the first K that end are finished texts; the likeliest K that do not are the next beams. A
-    text's score is its log-likelihood divided by `penalty_divisor`. A prompt is done when it has K
-    finished texts and no beam, at its current length, scores better than the worst of them.
-    `num_beams` is K; `sequences`, at most K, is how many texts to return per prompt.
+    At each step, the 2 K likeliest continuations of all beams of a prompt are candidates. Those
+    among the first K that end become finished texts; the K likeliest that do not end are the next
+    beams. A text's score is its log-likelihood divided by `penalty_divisor`. A prompt is done when
+    it has K finished texts, and no beam, at its current length, scores better than the worst of
+    them. `num_beams` is K; `sequences`, at most K, is the number of texts to return per prompt.
 
     Source: https://arxiv.org/abs/1609.08144, section 7; stopping is that of Hugging Face's
     `generate` with `early_stopping=False`. For the coverage penalty see `generation.coverage`.
@@ -82,11 +84,12 @@ def search(
 
 
 def penalty_divisor(length, length_penalty, length_offset=0):
-    """Return what the log-likelihoods of texts of so many tokens are divided by, float32.
+    """Return the divisor, float32, of the log-likelihoods of texts with `length` tokens.
 
-    The tokens, the ending one included, to the power of `length_penalty`: above 0 it favours longer
-    texts, below shorter. An offset of `GNMT_OFFSET` makes it GNMT's, ((5 + length) / 6) to that
-    power, https://arxiv.org/abs/1609.08144, equation 14; 0 that of Hugging Face's `generate`.
+    It is the number of tokens, including the end token, to the power of `length_penalty`: a value
+    above 0 favours longer texts, below 0 shorter ones. With `GNMT_OFFSET` as the offset it is
+    GNMT's, ((5 + length) / 6) to this power, https://arxiv.org/abs/1609.08144, equation 14; with 0
+    it is that of Hugging Face's `generate`.
     """
     length = tf.cast(length + length_offset, tf.float32) / (1 + length_offset)
     return length**length_penalty
@@ -98,7 +101,7 @@ def _search_step(begin, options, ending, num_beams, length_penalty, length_offse
 
     def step(logits, state, beams):
         was_done = tf.reshape(state.is_done, [-1, num_beams])[:, 0]  # (B,)
-        # How many new tokens there are with the next one: all beams have equally many.
+        # The number of new tokens including the next one, which is the same for all beams.
         length = tf.reshape(state.end, [-1, num_beams])[:, :1] + 1 - begin  # (B, 1)
         divisor = penalty_divisor(length, length_penalty, length_offset)
 
@@ -112,7 +115,7 @@ def _search_step(begin, options, ending, num_beams, length_penalty, length_offse
         token, of_beam = places % vocabulary_size, places // vocabulary_size
         of_row = of_beam + num_beams * tf.range(tf.shape(places)[0])[:, tf.newaxis]  # (B, C)
 
-        # Their tokens, and whether they end there.
+        # Their tokens, and whether they end the text.
         is_end = ending.is_token(token)
         end = begin + length[:, tf.newaxis] - 1  # (B, 1, 1)
         written = ~is_end[:, :, tf.newaxis] & (tf.range(tf.shape(state.token_ids)[1]) == end)
@@ -126,7 +129,7 @@ def _search_step(begin, options, ending, num_beams, length_penalty, length_offse
         )
         is_end |= tf.reshape(is_text, tf.shape(is_end)) | (length >= most)
 
-        # The best of the finished texts, old and new. Those of a prompt that is done stay.
+        # The best finished texts, old and new. Those of a prompt that is done do not change.
         counts = is_end & (tf.range(number) < num_beams) & ~was_done[:, tf.newaxis]
         finished = tf.where(counts, scores / divisor, IMPOSSIBLE)
         done_scores, best = tf.math.top_k(

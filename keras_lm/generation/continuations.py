@@ -1,10 +1,10 @@
-"""How likely continuations of contexts are: each context is read once for all of its continuations.
+"""Log-likelihoods of continuations; each context is read once for all of its continuations.
 
-Context and continuation are tokenized together, since a token may lie across their border:
-`"A: "` and `"yes"` together end in the token `" yes"`. A continuation then begins with the first
-token that the context alone does not have.
+Context and continuation are tokenized together, since a token may span their border: `"A: "` and
+`"yes"` together end in the token `" yes"`. The continuation then begins with the first token that
+differs from those of the context alone.
 
-Shapes: B contexts, C continuations of one, R continuations in all, P columns of contexts, S of
+Shapes: B contexts, C continuations of each, R continuations in total, P columns of contexts, S of
 continuations, V vocabulary.
 """
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 
 def border(context, wholes):
-    """Return how many tokens a context shares with `wholes`: it together with each continuation."""
+    """Return how many tokens a context shares with all of `wholes`, itself with a continuation."""
     return min(_shared(context, whole) for whole in wholes)
 
 
@@ -23,12 +23,12 @@ def _shared(a, b):
 
 
 def pack(wholes, borders):
-    """Lay out texts, B lists of int arrays, of which those of a row share the first tokens.
+    """Pack B lists of texts, int arrays, into the arguments of `scores`.
 
-    `borders` says how many, 1 or more. Returns what `scores` takes, in int32: `context_ids` and
-    `context_mask` (B, P), all shared tokens except the last, padded on the left; `token_ids` and
-    `padding_mask` (R, S), that token and all after it, padded on the right; and `of_context` (R,),
-    the row of each one's context.
+    The texts of a list share their first tokens; `borders` (B,) says how many, 1 or more. Returns a
+    dict of int32: `context_ids` and `context_mask` (B, P), the shared tokens except the last,
+    padded on the left; `token_ids` and `padding_mask` (R, S), the last shared token and all after
+    it, padded on the right; and `of_context` (R,), the row of each text's context.
     """
     contexts = [row[0][: n - 1] for row, n in zip(wholes, borders, strict=True)]
     rest = [whole[n - 1 :] for row, n in zip(wholes, borders, strict=True) for whole in row]
@@ -56,7 +56,7 @@ def scores(task, context_ids, context_mask, token_ids, padding_mask, of_context)
     _, state = task.read(context_ids, context_mask, state)
     state = tf.nest.map_structure(lambda x: tf.gather(x, of_context), state)
     outputs, _ = task.read(token_ids[:, :-1], padding_mask[:, :-1], state)
-    # Logits are large, so they are not computed in padding.
+    # Logits are large, so they are not computed for padding.
     places = tf.where(padding_mask[:, 1:] > 0)
     hidden = tf.gather_nd(outputs["sequence_output"], places)
     logits = tf.cast(task.head({"sequence_output": hidden[tf.newaxis]})[0], tf.float32)

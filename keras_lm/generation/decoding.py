@@ -1,13 +1,13 @@
-"""Continuing prompts token by token, in one loop in the graph: greedily or by sampling.
+"""Greedy decoding and sampling: continues prompts token by token, in one loop in the graph.
 
-A model is anything with two functions:
+A model is any object with two functions:
 
-- `initial_state(rows, length)` returns the state before any token, with room for `length` of them:
+- `initial_state(rows, length)` returns the state before any token, with room for `length` tokens:
   nested tensors, batch first;
 - `next_logits(token_ids, padding_mask, state)` reads new tokens, (B, S) int32 each, and returns
-  the logits after the last of each row, (B, V) float32, and the state after them.
+  the logits after the last token of each row, (B, V) float32, and the new state.
 
-For prompt look-up it has two more, see `prompt_lookup`.
+Prompt look-up needs two more, see `prompt_lookup`.
 
 Shapes: B batch, P columns of the prompts, T of prompts and new tokens, V vocabulary.
 """
@@ -23,17 +23,18 @@ from keras_lm.generation import prompts, samplers, stopping
 from keras_lm.generation.options import batch_options, repeat_rows
 from keras_lm.layers.tensorflow.graph_checks import required
 
-# So many columns of long prompts are read at once: attention's scores for all of them would take
-# memory by the square of their number.
+# Columns of a long prompt to read at once, since the memory for attention's scores grows with the
+# square of their number.
 COLUMNS_AT_ONCE = 256
-MOST_SERVED = 4096  # new tokens of a model without a window
+MOST_SERVED = 4096  # the most new tokens that a server allows for a model without a window
 
 
 class Limits(NamedTuple):
-    """What a model's texts end by.
+    """The limits of a model's texts.
 
-    That is `end_ids`, a list of int; `window`, how many tokens a prompt and its continuation may
-    have together, or None; and `max_new_tokens`, if nobody asks for another number.
+    - `end_ids`: list of int, the tokens that end a text.
+    - `window`: int, how many tokens a prompt and its continuation may have together, or None.
+    - `max_new_tokens`: int, the default of the option.
     """
 
     end_ids: list
@@ -42,7 +43,7 @@ class Limits(NamedTuple):
 
     @property
     def most_served(self):
-        """How many new tokens a server writes at most: memory for all is taken at the beginning."""
+        """The most new tokens that a server allows, since it allocates memory for all at once."""
         unlimited = self.window is None
         return max(MOST_SERVED, self.max_new_tokens) if unlimited else self.window - 1
 
@@ -50,9 +51,11 @@ class Limits(NamedTuple):
 class Ending(NamedTuple):
     """What ends a text before its maximum length.
 
-    It ends before any of `token_ids` (number of them,), and any of `strings`, (P, K) for each of P
-    prompts or (K,) for all, of which an empty one stands for none. `detokenize` turns ragged (B, S)
-    ids into (B,) strings; None if there are no strings.
+    - `token_ids` (number,): a text ends before any of these tokens.
+    - `strings`, (P, K) for P prompts or (K,) for all: and before any of these strings; empty ones
+      are padding.
+    - `detokenize`: function of ragged (B, S) ids that returns (B,) strings; None if there are no
+      strings.
     """
 
     token_ids: tf.Tensor
@@ -64,13 +67,14 @@ class Ending(NamedTuple):
         return tf.reduce_any(token[..., tf.newaxis] == self.token_ids, axis=-1)
 
     def is_text(self, token_ids, begin, end):
-        """Return whether rows (B, T) have a string in columns `begin` to `end` (B,), as (B,)."""
+        """Return whether rows (B, T) have one of `strings` between `begin` and `end` (B,), (B,)."""
         nothing = tf.zeros(tf.shape(token_ids)[:1], tf.bool)
         if self.detokenize is None:
             return nothing
 
         def is_text():
-            # A token has at least one byte; cut within a character, up to three are replaced.
+            # Enough tokens for the longest string, since each has at least one byte. Up to three
+            # more bytes may be replaced if the first character is cut.
             longest = tf.minimum(stopping.longest(self.strings) + 3, tf.shape(token_ids)[1])
             back = tf.range(longest, 0, -1)
             columns = end[:, tf.newaxis] - back
@@ -85,8 +89,10 @@ class Ending(NamedTuple):
 class State(NamedTuple):
     """The loop's variables.
 
-    `end` (B,) is the column of each row's next token; `token_ids` and `padding_mask` (B, T) hold
-    prompts and new tokens; `model_state` is after all tokens but the newest.
+    - `end` (B,): the column of each row's next token.
+    - `token_ids`, `padding_mask` (B, T): prompts and new tokens.
+    - `is_done` (B,): whether a row has ended.
+    - `model_state`: the model's state after all tokens except the newest.
     """
 
     end: tf.Tensor
@@ -101,10 +107,10 @@ class State(NamedTuple):
 
 
 def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), **options):
-    """Return what `sample` and `beam_search.search` take first.
+    """Return the first arguments of `sample` and `beam_search.search`.
 
-    It is the model, the prompts and their mask (B, P), the options of each, and an `Ending`.
-    `token_ids` are ragged (B, None), `options` those of `OPTIONS`, a scalar or (B,) each.
+    They are the model, the prompts and their mask (B, P), the options, and an `Ending`. `token_ids`
+    is ragged (B, None); `options` are those of `OPTIONS`, scalars or (B,).
     """
     rows = tf.cast(token_ids.nrows(), tf.int32)
     options = batch_options(rows, **({"max_new_tokens": limits.max_new_tokens} | options))
@@ -121,19 +127,19 @@ def problem(model, limits, detokenize, token_ids, stop_strings=(), stop_ids=(), 
 
 
 def no_room(max_new_tokens, window):
-    """Return the error for more new tokens than a window can hold beside a prompt."""
+    """Return the error message for more new tokens than fit into a window with a prompt."""
     return (
         f"max_new_tokens={max_new_tokens} leaves no room for a prompt in the window of {window} "
-        "tokens: it must be less than that."
+        "tokens: pass a smaller number."
     )
 
 
 def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposals=None):
     """Continue prompts (B, P), padded on the left; each has at least one token.
 
-    With `proposals` (int), prompt look-up proposes up to so many tokens for each step. Returns the
-    new tokens, (B · N, longest), for N = `sequences` adjacent continuations of each prompt, and how
-    many each row has.
+    `proposals` is the maximum number of tokens that prompt look-up proposes at each step, or None.
+    Returns the new tokens, (B · N, longest), with N = `sequences` adjacent rows for each prompt,
+    and the number of new tokens in each row.
     """
     spare = 0 if proposals is None else proposals
     begin, state, logits = start(
@@ -154,10 +160,10 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposa
 
 
 def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, spare=0):
-    """Read the prompts once; return the column of the first new token, a `State`, and its logits.
+    """Read the prompts; return the column of the first new token, a `State`, and its logits.
 
-    The state and the logits (B · N, V) have N = `sequences` rows for each prompt. There is room for
-    as many tokens as are wanted, and for `spare` more to be read for nothing.
+    The state and the logits (B · N, V) have N = `sequences` rows for each prompt. The state has
+    room for `max_new_tokens`, and for `spare` proposed tokens that may be rejected.
     """
     rows, begin = tf.unstack(tf.shape(token_ids))
     room = tf.reduce_max(tf.concat([max_new_tokens, [0]], axis=0))
@@ -178,7 +184,7 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, spare=0):
 
 
 def read_prompts(model, token_ids, padding_mask, state):
-    """Read prompts (B, P) in parts; return the logits (B, V) after them, and the model's state."""
+    """Read prompts (B, P) in parts; return the logits after them, (B, V), and the model's state."""
     rows, columns = tf.unstack(tf.shape(token_ids))
 
     def read(end, _, state):
@@ -186,7 +192,7 @@ def read_prompts(model, token_ids, padding_mask, state):
         logits, state = model.next_logits(token_ids[:, here], padding_mask[:, here], state)
         return end + COLUMNS_AT_ONCE, logits, state
 
-    # Only the first part may be shorter.
+    # Only the first part may be shorter than the others.
     first = columns - (columns - 1) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
     start = [first, tf.zeros([rows, 0]), state]
     shapes = tf.nest.map_structure(lambda x: x.shape, start)
@@ -196,9 +202,9 @@ def read_prompts(model, token_ids, padding_mask, state):
 
 
 def stepper(model, choose, limit, proposals=None):
-    """Return the function of a `State` that reads the newest tokens and chooses the next.
+    """Return a function of a `State` that reads the newest tokens and chooses the next ones.
 
-    `choose` is a `chooser`, `limit` (B,) the column at which a row ends at the latest.
+    `choose` is from `chooser`; `limit` (B,) is the column at which a row has to end.
     """
     if proposals is None:
         return lambda state: choose(*read_newest(model, state))
@@ -206,19 +212,19 @@ def stepper(model, choose, limit, proposals=None):
 
 
 def read_newest(model, state):
-    """Let the model read the newest token of each row, and return its logits and the `State`."""
+    """Let the model read the newest token of each row; return its logits and the new `State`."""
     newest = state.newest()[:, tf.newaxis]
     logits, model_state = model.next_logits(newest, tf.ones_like(newest), state.model_state)
     return logits, state._replace(model_state=model_state)
 
 
 def chooser(begin, options, ending, which):
-    """Return the function of logits (B, V) and a `State` that adds each row's next token.
+    """Return a function of logits (B, V) and a `State` that adds the next token to each row.
 
     `which` (B,) int64 is the index of each row among the continuations of its prompt.
     """
     most = tf.reduce_max(tf.concat([options.max_new_tokens, [0]], axis=0))
-    # One more than there are tokens, for rows that are done.
+    # One column more than there are tokens, for rows that are done.
     noise = samplers.uniform_noise(options.seed, which, most + 1)
 
     def choose(logits, state):
@@ -240,7 +246,7 @@ def chooser(begin, options, ending, which):
 
 
 def process(logits, state, options):
-    """Return the logits (B, V) after all processing that depends on the tokens so far."""
+    """Apply all processing of logits (B, V) that depends on the tokens so far."""
     logits = processors.penalize_repetition(
         logits, state.token_ids, state.padding_mask, options.repetition_penalty
     )

@@ -1,21 +1,21 @@
 """Processing of the next token's logits, given the tokens so far.
 
-Each function takes its strength for each row, so that a batch may mix them, and runs only if a row
-needs it.
+Each function takes its strength per row, so that rows of a batch may differ, and does nothing if no
+row needs it.
 
 Shapes: B batch, T slots for tokens, V vocabulary.
 """
 
 import tensorflow as tf
 
-# Less than any logit, but finite: softmax over nothing but these is still a distribution.
+# Below any logit, but finite, so that the softmax of such values alone is still a distribution.
 BANNED = tf.float32.min
 
 
 def penalize_repetition(logits, token_ids, padding_mask, penalty):
-    """Make tokens that have occurred less likely, by a penalty (B,); 1 changes nothing.
+    """Make tokens of `token_ids` (B, T) less likely, by a penalty (B,); 1 has no effect.
 
-    A positive logit of (B, V) is divided by it, a negative one multiplied. `token_ids` are (B, T).
+    The penalty divides positive logits and multiplies negative ones, (B, V).
 
     Source: CTRL, https://arxiv.org/abs/1909.05858, section 4.1; the rule for negative logits is
     that of Hugging Face's `RepetitionPenaltyLogitsProcessor`.
@@ -30,16 +30,16 @@ def penalize_repetition(logits, token_ids, padding_mask, penalty):
 
 
 def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
-    """Ban each token that would complete an n-gram that the row (B, T) already holds.
+    """Ban each token that would complete an n-gram that is already in the row (B, T).
 
-    `size` (B,) is n; 0 bans nothing, 1 every token that has occurred. `end` (B,) is the next
+    `size` (B,) is n: 0 bans nothing, 1 every token that has occurred. `end` (B,) is the next
     column.
 
     Source: https://arxiv.org/abs/1705.04304, section 2.5, for n = 3.
     """
 
     def banned():
-        # Where a token follows the same n - 1 tokens as the next one.
+        # Ban tokens that follow the same n - 1 tokens as the next token does.
         most = tf.reduce_max(size) - 1
         same = matches(token_ids, padding_mask, end, most) >= size[:, tf.newaxis] - 1  # (B, T)
         repeats = same & (padding_mask > 0) & (size > 0)[:, tf.newaxis]
@@ -51,7 +51,8 @@ def ban_repeated_ngrams(logits, token_ids, padding_mask, end, size):
 def ban_sequences(logits, token_ids, padding_mask, end, sequences):
     """Ban each token that would complete one of the sequences (B, F, L) of its row.
 
-    Those with fewer than L tokens are filled up with -1 on the left. `end` (B,) is the next column.
+    Sequences with fewer than L tokens are padded with -1 on the left. `end` (B,) is the next
+    column.
     """
 
     back = tf.range(tf.shape(sequences)[2] - 1, 0, -1)
@@ -65,10 +66,10 @@ def ban_sequences(logits, token_ids, padding_mask, end, sequences):
 
 
 def matches(token_ids, padding_mask, end, most):
-    """Return how many tokens before each column equal those before column `end` (B,), (B, T).
+    """Return for each column how many tokens before it equal those before `end` (B,), (B, T).
 
-    At most `most` are compared, from the last on, up to the first that differs or is padding; from
-    column `end` on, none.
+    They are compared backwards, `most` at most, until one differs or is padding. Columns from `end`
+    on are 0.
     """
     columns = tf.range(tf.shape(token_ids)[1])
     ids = tf.where(padding_mask > 0, token_ids, -1)
@@ -80,7 +81,7 @@ def matches(token_ids, padding_mask, end, most):
         same &= (columns >= back) & (before == last) & (last >= 0)
         return back + 1, number + tf.cast(same, tf.int32), same
 
-    # One after the other: all at once would take memory by their number, however long the row is.
+    # In a loop, because comparing all at once would take `most` times the memory.
     start = [1, tf.zeros_like(ids), columns < end[:, tf.newaxis]]
     return tf.while_loop(
         lambda back, _, same: (back <= most) & tf.reduce_any(same), compare, start
@@ -88,7 +89,7 @@ def matches(token_ids, padding_mask, end, most):
 
 
 def _marked(token_ids, chosen, vocabulary_size):
-    """Return (B, V) bools: whether a token occurs in the row where `chosen` (B, T)."""
+    """Return whether each token of the vocabulary is among the `chosen` (B, T) ones, (B, V)."""
     places = tf.where(chosen)  # (number, 2): row, column
     tokens = tf.cast(tf.gather_nd(token_ids, places), tf.int64)
     cells = tf.stack([places[:, 0], tokens], axis=1)

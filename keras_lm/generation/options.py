@@ -1,4 +1,4 @@
-"""Options of generation, each with a value for each of the B rows of a batch."""
+"""Options of generation, with a value for each of the B rows of a batch."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from keras_lm.layers.tensorflow.graph_checks import required
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """An option: `allowed` maps arrays or tensors to bools; `words` says the same, for errors."""
+    """An option; `allowed` tests arrays or tensors, and `words` describes the test in errors."""
 
     dtype: str
     default: float
@@ -20,7 +20,7 @@ class Option:
     words: str
 
     def message(self, name, value=""):
-        """Return the error message for a value; without one in the graph, where it is unknown."""
+        """Return the error message for a value; in the graph, the value is unknown."""
         return f"{name}={value} is out of range: it must be {self.words}."
 
 
@@ -28,14 +28,14 @@ FRESH_SEED = -1
 OPTIONS = {
     "max_new_tokens": Option("int32", 50, lambda x: x >= 0, "0 or more"),
     "temperature": Option(
-        "float32", 0.0, lambda x: (x >= 0) & (x < np.inf), "0, which is greedy, or a number above 0"
+        "float32", 0.0, lambda x: (x >= 0) & (x < np.inf), "0 (greedy), or a number above 0"
     ),
-    "top_k": Option("int32", 0, lambda x: x >= 0, "0, which keeps all tokens, or more"),
+    "top_k": Option("int32", 0, lambda x: x >= 0, "0 (keeps all tokens), or more"),
     "top_p": Option("float32", 1.0, lambda x: (x > 0) & (x <= 1), "above 0 and at most 1"),
     "repetition_penalty": Option(
-        "float32", 1.0, lambda x: (x > 0) & (x < np.inf), "1, which is none, or a number above 0"
+        "float32", 1.0, lambda x: (x > 0) & (x < np.inf), "1 (no penalty), or a number above 0"
     ),
-    "no_repeat_ngram_size": Option("int32", 0, lambda x: x >= 0, "0, which is off, or more"),
+    "no_repeat_ngram_size": Option("int32", 0, lambda x: x >= 0, "0 (off), or more"),
     "seed": Option(
         "int64", FRESH_SEED, lambda x: x >= FRESH_SEED, f"0 or more, or {FRESH_SEED} for a new one"
     ),
@@ -45,8 +45,8 @@ OPTIONS = {
 class Options(NamedTuple):
     """The options of a batch, tensors (B,) in the order of `OPTIONS`.
 
-    Beside them there may be `forbidden` (B, F, L), sequences of tokens, filled up with -1 on the
-    left; else None.
+    `forbidden` (B, F, L) are sequences of tokens that must not occur, padded with -1 on the left,
+    or None.
     """
 
     max_new_tokens: tf.Tensor
@@ -60,7 +60,7 @@ class Options(NamedTuple):
 
 
 def check_options(**values):
-    """Check options outside of the graph, numbers or lists of them by the names of `OPTIONS`."""
+    """Check options outside of the graph; names are those in `OPTIONS`, values numbers or lists."""
     for name, value in values.items():
         option, array = OPTIONS[name], np.asarray(value)
         kinds = "iu" if "int" in option.dtype else "iuf"
@@ -73,9 +73,9 @@ def check_options(**values):
 
 
 def batch_options(rows, forbidden=None, **values):
-    """Return `Options` in the graph, with defaults for those that are not given.
+    """Return `Options` in the graph, with defaults for those that are missing.
 
-    `forbidden` (F, L) are those of all rows. `values` are scalars, (1,) or (B,). One out of range
+    `forbidden` (F, L) holds for all rows. `values` are scalars, (1,) or (B,). A value out of range
     is an error when the graph runs.
     """
     batch = {}
@@ -84,7 +84,7 @@ def batch_options(rows, forbidden=None, **values):
         value = required(value, option.allowed(value), option.message(name, "…"))
         batch[name] = tf.broadcast_to(value, [rows])
     if values:
-        raise ValueError(f"{sorted(values)} are no options: known are {sorted(OPTIONS)}.")
+        raise ValueError(f"{sorted(values)} are not options: use {sorted(OPTIONS)}.")
     if forbidden is not None:
         forbidden = tf.tile(forbidden[tf.newaxis], [rows, 1, 1])
     return Options(**batch, forbidden=forbidden)

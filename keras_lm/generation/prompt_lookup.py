@@ -1,15 +1,15 @@
-"""Speculative decoding by prompt look-up: the text so far proposes its next tokens.
+"""Speculative decoding by prompt look-up: the next tokens are proposed from the text so far.
 
-What followed the last time that the text ended like this is proposed, and the model reads it all
-at once. Each token is then chosen from the logits after those before it, as without proposals; the
-first that differs from its proposal is the last of the step, and what the model read after it is
-taken back. Only the number of steps depends on what is proposed, not the text.
+If the last tokens have occurred before, the tokens that followed then are proposed, and the model
+reads all of them at once. Each token is then chosen from its logits, as without proposals. A step
+ends with the first token that differs from its proposal, and the model's state is rewound to it.
+Proposals change the number of steps, but not the text.
 
-The model has two functions beside those that `decoding` asks for:
+The model needs two functions more than for `decoding`:
 
 - `all_logits(token_ids, padding_mask, state)` reads new tokens, (B, S) each, padded on the right,
-  and returns the logits after each, (B, S, V) float32, and the state after them;
-- `rewind(state, number)` returns the state before the last `number` (B,) columns of these.
+  and returns the logits after each token, (B, S, V) float32, and the new state;
+- `rewind(state, number)` returns the state before the last `number` (B,) of these columns.
 
 Shapes: B batch, T columns of prompts and new tokens, K proposals, S = 1 + K, V vocabulary.
 
@@ -21,15 +21,15 @@ import tensorflow as tf
 
 from keras_lm.generation import logits as processors
 
-# In prose, a single token has nearly always occurred before, but what followed it seldom follows
-# again: a step that reads such proposals takes longer for nothing.
+# The shortest match that counts. In prose nearly every token has occurred before, but the next one
+# is seldom the same: reading such proposals would only make the step slower.
 SHORTEST_MATCH, LONGEST_MATCH = 2, 3
 
 
 def propose(state, number):
-    """Return up to `number` (B,) tokens that may come next, (B, K); −1 after those of a row.
+    """Return up to `number` (B,) tokens that may come next, (B, K), padded with -1.
 
-    They follow the longest earlier match of the last tokens, of equally long ones the last one.
+    They follow the longest earlier match of the last tokens; of equally long ones, the last.
     """
     same = processors.matches(state.token_ids, state.padding_mask, state.end, LONGEST_MATCH)
     columns = tf.range(tf.shape(same)[1])
@@ -39,7 +39,7 @@ def propose(state, number):
     place = tf.argmax(rank, axis=1, output_type=tf.int32)[:, tf.newaxis]  # (B, 1)
     number = tf.where(tf.reduce_any(counts, axis=1), number, 0)
     ahead = tf.range(tf.reduce_max(tf.concat([number, [0]], axis=0)))  # (K,)
-    # A text that repeats itself up to here is proposed to go on.
+    # If the match overlaps the end of the text, its repetition is continued.
     period = tf.maximum(state.end[:, tf.newaxis] - place, 1)
     tokens = tf.gather(state.token_ids, place + ahead % period, batch_dims=1)
     return tf.where(ahead < number[:, tf.newaxis], tokens, -1)
@@ -48,7 +48,7 @@ def propose(state, number):
 def advance(model, choose, limit, number, state):
     """Return the `decoding.State` after a step of up to 1 + `number` new tokens in each row.
 
-    `choose` and `limit` are as for `decoding.stepper`.
+    `choose` and `limit` are as in `decoding.stepper`.
     """
     left = tf.where(state.is_done, 0, limit - state.end)
     proposed = propose(state, tf.clip_by_value(left - 1, 0, number))

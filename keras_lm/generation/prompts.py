@@ -1,4 +1,4 @@
-"""Prompts of different lengths in one batch, aligned so that all continue in the same column.
+"""Alignment of prompts of different lengths, so that all rows continue in the same column.
 
 Shapes: B batch, S sequence.
 """
@@ -9,9 +9,9 @@ from keras_lm.tokenizers import ragged
 
 
 def align(token_ids, room):
-    """Align the last `room` (B,) tokens of each row of ragged (B, S) on the right.
+    """Keep the last `room` (B,) tokens of each row of ragged (B, S), and pad on the left with 0.
 
-    Returns `(token_ids, padding_mask)`, (B, P) with P at least 1, and 0 in padding, on the left.
+    Returns `(token_ids, padding_mask)`, (B, P) with P at least 1.
     """
     length = tf.minimum(tf.cast(token_ids.row_lengths(), tf.int32), room)
     columns = tf.reduce_max(tf.concat([length, [1]], axis=0))
@@ -24,6 +24,6 @@ def align(token_ids, room):
 
 
 def real_tokens(token_ids, padding_mask):
-    """Return the tokens of (B, S) without padding, as a ragged tensor."""
+    """Return token ids (B, S) without padding, as a ragged tensor."""
     rows = tf.RaggedTensor.from_tensor(token_ids)
     return ragged.keep(rows, tf.reshape(padding_mask, [-1]) > 0)

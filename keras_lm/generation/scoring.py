@@ -1,21 +1,22 @@
-"""Log-likelihoods of texts, token by token, in overlapping windows if they are too long.
+"""Log-likelihoods of tokens in texts, which are read in overlapping windows if they are long.
 
 Shapes: B texts, R windows, S columns of a window.
 """
 
 import tensorflow as tf
 
-# The logits of this many tokens are in memory at once.
+# How many tokens' logits are in memory at once.
 TOKENS_AT_ONCE = 1024
 
 
 def token_scores(log_likelihood, token_ids, window, stride):
     """Return the log-likelihood of each token given those before it, except the first of a row.
 
-    A text longer than the window is read in several. The first scores all its tokens; each further
-    one begins `stride` tokens later, 1 to `window`, and scores the last `stride` tokens, so that
-    each of them has at least `window - stride` tokens before it. `log_likelihood` takes
-    `(token_ids, padding_mask, targets)`, (R, S) each, and returns (R, S); `token_ids` is ragged.
+    A text longer than the window is read in several windows. The first scores all of its tokens.
+    Each later one begins `stride` (1 to `window`) tokens after the one before, and scores its last
+    `stride` tokens, so that each has at least `window - stride` tokens before it. `token_ids` is
+    ragged; `log_likelihood` takes `(token_ids, padding_mask, targets)`, (R, S) each, and returns
+    (R, S).
 
     Source: overlapping windows as in https://arxiv.org/abs/1809.10853, section 4.3.
     """
@@ -47,6 +48,6 @@ def token_scores(log_likelihood, token_ids, window, stride):
 
     found = tf.TensorArray(tf.float32, steps, infer_shape=False, element_shape=[None])
     _, found = tf.while_loop(lambda step, _: step < steps, score, [0, found])
-    # The windows of a text are adjacent, and so are the texts.
+    # The windows of a text follow each other, and so do the texts.
     scores = tf.cond(steps > 0, found.concat, lambda: tf.zeros([0]))
     return tf.RaggedTensor.from_row_lengths(scores, targets)

@@ -9,10 +9,10 @@ NOWHERE = 2**31 - 1
 
 
 def first_place(text, stops):
-    """Return the byte (B,) at which the first of several strings begins in a text, or `NOWHERE`.
+    """Return the byte (B,) at which the first stop string begins in a text, or `NOWHERE`.
 
-    `text` (B,) has equally many for each prompt, one prompt after the other. `stops` is (P, K), or
-    (K,) for all texts; an empty one stands for none.
+    `stops` is (P, K), or (K,) for all texts; empty strings are padding. `text` (B,) has the same
+    number of adjacent texts for each of P prompts.
     """
     stops = tf.convert_to_tensor(stops, tf.string)
     stops = stops[tf.newaxis] if stops.shape.rank == 1 else stops
@@ -35,11 +35,11 @@ def first_place(text, stops):
 
 
 def cut(text, stops):
-    """Return each text up to where the first of several strings begins; see `first_place`."""
+    """Return each text up to its first stop string; see `first_place`."""
     return tf.strings.substr(text, tf.zeros(tf.shape(text), tf.int32), first_place(text, stops))
 
 
 def longest(stops):
-    """Return the length of the longest of some strings in bytes, int32; 0 for none."""
+    """Return the length of the longest stop string in bytes, int32; 0 without any."""
     lengths = tf.strings.length(tf.reshape(stops, [-1]))
     return tf.reduce_max(tf.concat([[0], lengths], axis=0))

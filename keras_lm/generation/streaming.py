@@ -5,15 +5,15 @@ import tensorflow as tf
 from keras_lm.generation import decoding, stopping
 from keras_lm.generation.options import OPTIONS
 
-REPLACED = "\ufffd"  # what the first bytes of a character look like until the others follow
+REPLACED = "\ufffd"  # stands for the first bytes of a character until the others follow
 
 
 class Stream:
-    """The steps of `decoding.sample` one by one, as two graphs.
+    """Runs `decoding.sample` step by step, as two graphs.
 
-    `model` has what `decoding` asks for and two functions more, as a `GenerativeTask`:
-    `prompt_ids` returns the ragged tokens of prompts, and `problem` what `decoding.problem` does.
-    `proposals` is as for `decoding.sample`.
+    `model` has the functions that `decoding` needs, and two more, like a `GenerativeTask`:
+    `prompt_ids` returns the ragged tokens of prompts, and `problem` is like `decoding.problem`.
+    `proposals` is as in `decoding.sample`.
     """
 
     def __init__(self, model, proposals=None):
@@ -28,9 +28,9 @@ class Stream:
     def pieces(self, prompt, stop_strings, stop_ids, options):
         """Yield the pieces (str) of the continuation of a prompt; the arguments are arrays.
 
-        `prompt` and each of the `options` is (1,). The last characters wait until it is certain
-        that they belong to the text: they may begin a stop string, or be half a character. The
-        generator returns the numbers of tokens, of which no piece tells.
+        `prompt` and each of the `options` are (1,). The last characters are held back as long as
+        they may be the beginning of a stop string, or half a character. The generator returns the
+        numbers of tokens, a dict.
         """
         ending = tf.constant(stop_strings, tf.string), tf.constant(stop_ids, tf.int32)
         options = {name: tf.constant(value) for name, value in options.items()}
@@ -40,7 +40,7 @@ class Stream:
         while True:
             text, is_done = _text_of(text), bool(state.is_done[0])
             sure = text if is_done else text[: settled(text, stops)]
-            # What a tokenizer would spell otherwise after the next token waits, too.
+            # Characters that the next token may change are held back, too.
             if len(sure) > len(given) and sure.startswith(given):
                 yield sure[len(given) :]
                 given = sure
@@ -89,7 +89,7 @@ def _text_of(text):
 
 
 def settled(text, stops):
-    """Return how many characters of a text no further token can change."""
+    """Return how many characters of a text later tokens cannot change."""
     end = len(text.rstrip(REPLACED))
     begun = (n for stop in stops for n in range(1, len(stop)) if text[:end].endswith(stop[:n]))
     return end - max(begun, default=0)

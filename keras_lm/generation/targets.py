@@ -1,4 +1,4 @@
-"""Targets for packed sources, in the graph: greedily, by sampling or by beams.
+"""Generation with encoder-decoders, in the graph: greedily, by sampling or by beam search.
 
 Shapes: B sources, N targets of each, T tokens of a target.
 """
@@ -23,11 +23,10 @@ def write(
     num_return_sequences=1,
     **options,
 ):
-    """Return targets as `text` (B · N,), their `num_tokens`, and `scores` of beam search.
+    """Return a dict of targets: `text` (B · N,), `num_tokens`, and with beam search `scores`.
 
-    `task` is a `Seq2SeqLM`, `packed` its packed sources; `prefix` (B,) strings is what targets
-    begin with. For the others see `CausalLM.continue_ids`; without `num_beams` there is no beam
-    search.
+    `task` is a `Seq2SeqLM`, `packed` its packed sources; `prefix` (B,) are strings that the targets
+    begin with. For the other arguments see `CausalLM.continue_ids`. Beam search needs `num_beams`.
     """
     tokenizer = task.tokenizer.target
     rows = tf.shape(packed["encoder_token_ids"])[0]
@@ -72,7 +71,7 @@ def write(
 
 
 def _with_token(forbidden, token_id):
-    """Return forbidden sequences (F, L), or None, and a token alone."""
+    """Add a single token to forbidden sequences (F, L), or None."""
     alone = tf.constant([[token_id]])
     if forbidden is None:
         return alone
@@ -81,7 +80,7 @@ def _with_token(forbidden, token_id):
 
 
 class Decoder(NamedTuple):
-    """The model that `decoding` continues: the decoder, after sources that are packed."""
+    """The decoder, given packed sources, as a model for `decoding`."""
 
     task: Any
     packed: dict
@@ -97,9 +96,10 @@ class Decoder(NamedTuple):
 
 
 def _best_covering(backbone, packed, begin, found, num_beams, penalty, sequences):
-    """Return the best of the texts that a search has found, by their coverage, too.
+    """Return the best texts that a search has found, ranked by score plus coverage.
 
-    `found` are tokens, numbers and scores of `num_beams` texts a source, after `begin`, ragged.
+    `found` are tokens, numbers and scores of `num_beams` texts per source; `begin`, ragged, are the
+    tokens that they begin with.
     """
     token_ids, number, scores = found
     new = tf.RaggedTensor.from_tensor(token_ids, lengths=number)

@@ -99,7 +99,7 @@ SEARCH = {
         ({"num_return_sequences": 3, "num_beams": 2}, "at most num_beams=2"),
         ({"top_k": 4}, "top_k=4 has no effect"),
         ({"top_p": 0.5, "temperature": 0.0}, "top_p=0.5 has no effect"),
-        ({"num_beams": 2, "temperature": 1.0}, "draws nothing by chance"),
+        ({"num_beams": 2, "temperature": 1.0}, "does not sample"),
         ({"length_penalty": float("nan"), "num_beams": 2}, "length_penalty=nan"),
         ({"length_penalty": "long"}, "length_penalty='long'"),
         ({"prompt_lookup": -1}, "prompt_lookup=-1"),
@@ -128,5 +128,5 @@ def test_stop_takes_strings_and_ids_alone_or_in_a_list():
 
 @pytest.mark.parametrize("stop", ["", ["a", ""], 9, [-1], [None], [1.5], True])
 def test_stop_takes_nothing_else(stop):
-    with pytest.raises(ValueError, match="stop holds"):
+    with pytest.raises(ValueError, match="stop has"):
         split_stop(stop, 9)

@@ -303,7 +303,7 @@ def test_one_trace_serves_all_lengths_and_options(task):
         ("x", {"temperature": 1.0, "top_p": 1.5}, "top_p=1.5 .*at most 1"),
         ("x", {"top_k": 5}, "top_k=5 has no effect"),
         ("x", {"num_beams": 2, "num_return_sequences": 3}, "num_return_sequences=3"),
-        ("x", {"stop": ""}, "stop holds an empty string"),
+        ("x", {"stop": ""}, "stop has an empty string"),
         ("x", {"stop": 5000}, "token id 5000"),
         (["x", "y"], {"seed": [1, 2, 3]}, "seed has 3 values for 2 prompts"),
         ("x", {"batch_size": 0}, "batch_size=0"),

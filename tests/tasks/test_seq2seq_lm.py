@@ -325,7 +325,7 @@ def test_forbidden_words_are_not_written(task):
         row[i : i + len(each)] != each for row in ids for each in banned for i in range(len(row))
     )
     assert found != free and any(found)
-    with pytest.raises(ValueError, match="forbidden holds '', which has no token"):
+    with pytest.raises(ValueError, match="forbidden has '', which has no tokens"):
         task.generate(["red"], forbidden=["red", " "])
     with pytest.raises(ValueError, match="pass a list"):
         task.generate(["red"], forbidden="red")
