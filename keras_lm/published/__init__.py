@@ -1,4 +1,4 @@
-"""Rows of published data sets, read from their files. Importing this imports no TensorFlow."""
+"""Rows of published data sets, read from their files. This package does not import TensorFlow."""
 
 import dataclasses
 import gzip
@@ -15,17 +15,17 @@ __all__ = ["PUBLISHED", "PublishedRows", "read_published"]
 
 @dataclasses.dataclass
 class PublishedRows:
-    """Rows of a published data set, as `fit` takes them; see `read_published`.
+    """Rows of a published data set, in the form that `fit` takes; see `read_published`.
 
     Args:
-        x: dict of `text`, and perhaps `text_pair`, `choices` or `predicate`; or of `question` and
-            `context`: lists, with an entry per row.
-        labels: list of class names, positions, floats, lists of tags, of clusters or of answers, or
-            texts; None if the file has none.
-        ids: list of str; None if the file has none.
-        class_names: list of str, for `class_names` of the task; None where there are no classes.
-        left_out: int, how many rows have no label, where others have one, or are damaged as
-            published.
+        x: dict of lists, with an entry per row: `text`, and for some sets `text_pair`, `choices` or
+            `predicate`; or `question` and `context`.
+        labels: list of class names, positions, floats, texts, or lists of tags, clusters or
+            answers; None if the file has no labels.
+        ids: list of str; None if the file has no ids.
+        class_names: list of str, for the task's `class_names`; None if there are no classes.
+        left_out: int, the number of rows left out: those without a label, if other rows have one,
+            and those that are damaged in the published file.
     """
 
     x: dict
@@ -39,31 +39,32 @@ def read_published(path, name, targets=None):
     """Return the rows of a file of a published data set.
 
     Args:
-        path: str or path of a file, perhaps `.gz`, or of a folder of them (RACE, CNN/DailyMail,
-            `.mrg`).
-        name: str, of the data set:
+        path: str or path of a file, which may be `.gz`, or of a folder of files (RACE,
+            CNN/DailyMail, `.mrg`).
+        name: str, the data set:
             `"cola"`, `"sst2"`, `"mrpc"`, `"qqp"`, `"stsb"`, `"mnli"`, `"qnli"`, `"rte"`, `"wnli"`,
             `"ax"`, `"boolq"`, `"cb"`, `"multirc"`, `"wic"`, `"wsc"`, `"ax-b"`, `"ax-g"`, `"snli"`,
             `"scitail"`, `"sst5"`: texts and pairs;
             `"copa"`, `"swag"`, `"codah"`, `"commonsenseqa"`, `"race"`, `"storycloze"`: choices;
-            `"conll2003"`, `"conll2000"`, `"wikiann"`, `"conll"`, `"ontonotes-srl"`: words; and by
-            `"conll2003-pos"`, `"conll2003-chunk"`, `"conll2000-pos"` by other columns;
+            `"conll2003"`, `"conll2000"`, `"wikiann"`, `"conll"`, `"ontonotes-srl"`: words; with
+            labels from other columns `"conll2003-pos"`, `"conll2003-chunk"`, `"conll2000-pos"`;
             `"penn"`: words with a tree, in the brackets of the Penn Treebank;
             `"squad"`, `"record"`, `"coqa"`: questions;
             `"ontonotes-coref"`: documents as words, and clusters of mentions;
-            `"cnn-dailymail"`, `"wmt"`: a text for a text;
+            `"cnn-dailymail"`, `"wmt"`: texts with a target text each;
             `"lambada"`: passages, and the last word of each as its label, for
             `keras_lm.prompting.predict_last_words`.
-        targets: str or path of the file that has a line or a segment for each of `path`, of WMT
-            and CNN/DailyMail.
+        targets: str or path of the file with the target lines or segments, for WMT and
+            CNN/DailyMail.
 
     Returns:
-        `PublishedRows`. Rows whose gold label is `-`, on which annotators did not agree, are left
-        out, as is usual; a file without any label is read without labels.
+        `PublishedRows`. As is usual, rows with the gold label `-`, on which annotators did not
+        agree, are left out. A file without any labels is read without labels.
 
     Raises:
-        ValueError: if the file is cut off or of another format, or a label is unknown; names the
-            file and the line. If there is no such data set, or it has no file of targets.
+        ValueError: if the file is cut off or has another format, or a label is unknown; the message
+            names the file and the line. Also if the data set is unknown, or does not take
+            `targets`.
 
     Example:
 
@@ -73,7 +74,7 @@ def read_published(path, name, targets=None):
     """
     if name not in PUBLISHED:
         raise ValueError(
-            f"name={name!r} is none of {', '.join(PUBLISHED)}.{advice(name, PUBLISHED)}"
+            f"name={name!r}: pass one of {', '.join(PUBLISHED)}.{advice(name, PUBLISHED)}"
         )
     found = PUBLISHED[name]
     if targets is None:
@@ -82,7 +83,9 @@ def read_published(path, name, targets=None):
         files = [Path(path), Path(targets)]
         numbered = aligned(*(_rows_of(file, found) for file in files), [*map(str, files)])
     else:
-        raise ValueError(f"targets={str(targets)!r}: a file of {name} has its own labels.")
+        raise ValueError(
+            f"targets={str(targets)!r}: leave it out, as a file of {name} has its own labels."
+        )
     rows = [row for _, row in numbered]
     kept = [row for row in rows if row is not None]
     if not kept:
@@ -106,7 +109,7 @@ def read_published(path, name, targets=None):
 
 
 def files_of(path):
-    """Return the files of a folder and the folders in it, sorted; or the one file."""
+    """Return the files in a folder and its subfolders, sorted; or the file itself."""
     path = as_path(path)
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     if not files:

@@ -1,4 +1,4 @@
-"""Texts with a text to write for each: parallel files of WMT, news with their summaries."""
+"""Texts with target texts: parallel files of WMT, and news with summaries."""
 
 import html
 import itertools
@@ -15,11 +15,11 @@ ENDS = (".", "!", "?", "…", "'", '"', ")", "’", "”", "`")
 
 
 def aligned(first, second, names):
-    """Yield (number, row) of two iterators of such: the `labels` are the texts of the second.
+    """Join two iterators of (number, row); the `labels` are the texts of the second.
 
     Raises:
-        ValueError: if one of the files, which are called `names`, has more rows than the other, or
-            the ids of two rows differ.
+        ValueError: if the files, named `names`, have different numbers of rows, or the ids of two
+            rows differ.
     """
     pairs = itertools.zip_longest(first, second)
     for number, (source, target) in enumerate(pairs, start=1):
@@ -28,23 +28,26 @@ def aligned(first, second, names):
             rows = left[0] + sum(1 for _ in longer)
             longer, shorter = names if target is None else names[::-1]
             raise ValueError(
-                f"{longer} has {rows:,} lines, and {shorter} has {number - 1:,}: the target of a "
-                "line is in the same line of the other file, perhaps an empty one."
+                f"{longer} has {rows:,} lines, but {shorter} has {number - 1:,}: each line needs "
+                "its target, or an empty line, on the same line of the other file."
             )
         for each in (source[1], target[1]):
             if isinstance(each, Exception):
                 raise each
         ids = [row.get("id") for row in (source[1], target[1])]
         if ids[0] != ids[1]:
-            raise ValueError(f"{names[0]} has the segment {ids[0]}, and {names[1]} {ids[1]} there.")
+            raise ValueError(
+                f"{names[0]} has the segment {ids[0]} where {names[1]} has {ids[1]}: the segments "
+                "must be in the same order."
+            )
         yield number, source[1] | {"labels": target[1]["text"]}
 
 
 def wmt_rows(name, stream):
-    """Yield (number, row) of a file of WMT.
+    """Yield (number, row) from a file of WMT.
 
-    A line, or a segment of `.sgm`, is a `text`, with the id of the segment; `.xml` that has sources
-    and references gives `labels`, too: the first reference, None if there is none.
+    A row has the `text` of a line, or of an `.sgm` segment with its id. For `.xml` with sources and
+    references, a row also has `labels`: the first reference, or None.
     """
     lines = decoded(name, stream)
     first = next(lines, None)
@@ -59,19 +62,21 @@ def wmt_rows(name, stream):
 def _segments(name, content):
     root = re.search(r"<(\w+)", content)
     if not root or not content.rstrip().lower().endswith(f"</{root[1].lower()}>"):
-        raise ValueError(f"{name}: cut off, the last tag closes no {root and root[1]}.")
+        raise ValueError(f"{name}: cut off, the last tag does not close {root and root[1]}.")
     rows, doc, side, start = {}, "", "text", None
     for tag in TAG.finditer(content):
         closes, kind, attributes = tag[1], tag[2].lower(), tag[3]
         if (start is not None) != bool(closes and kind == "seg"):
             line = content.count("\n", 0, tag.start()) + 1
-            raise ValueError(f"{name}, line {line}: {tag[0]!r} where a segment begins or ends.")
+            raise ValueError(
+                f"{name}, line {line}: {tag[0]!r}, but a segment has to begin or end here."
+            )
         if kind == "doc":
             doc, side = "" if closes else _attribute(attributes, "(?:doc)?id"), "text"
             has_reference = False
         elif kind in ("src", "ref", "hyp") and not closes:
             side = SIDES.get(kind)
-            if kind == "ref":  # of several the first
+            if kind == "ref":  # the first of several
                 side, has_reference = (None if has_reference else side), True
         elif kind == "seg" and not closes:
             id, start = f"{doc}-{_attribute(attributes, 'id')}", tag.end()
@@ -93,12 +98,12 @@ def _attribute(attributes, name):
 
 
 def news_rows(name, stream):
-    """Yield (number, row) of a `.story` of CNN or the Daily Mail, or of a file of lines.
+    """Yield (number, row) from a `.story` of CNN or the Daily Mail, or from a file of lines.
 
-    A story is an article and its highlights; the lines of each become one text, with full stops
-    where these are missing. Other files have a `text` on each line, sentences perhaps in `<t>`.
+    A story is an article and its highlights; the lines of each become one text, with missing full
+    stops added. Other files have a `text` on each line; its sentences may be in `<t>`.
 
-    Source: See et al. 2017, https://arxiv.org/abs/1704.04368, and the code beside it.
+    Source: See et al. 2017, https://arxiv.org/abs/1704.04368, and its code.
     """
     if not name.removesuffix(".gz").endswith(".story"):
         for number, line in decoded(name, stream):
@@ -107,11 +112,11 @@ def news_rows(name, stream):
     article, *highlights = HIGHLIGHT.split(whole_text(name, stream))
     highlights = [_sentences(part) for part in highlights]
     if not highlights or not all(highlights):
-        yield 1, ValueError(f"{name}: no text after @highlight, or no @highlight: cut off.")
+        yield 1, ValueError(f"{name}: cut off, there is no @highlight, or no text after it.")
         return
     id = Path(name.removesuffix(".gz")).stem
     text = _sentences(article)
-    # Some stories are published without their article.
+    # Some published stories have no article.
     yield 1, {"id": id, "text": text, "labels": " ".join(highlights)} if text else None
 
 

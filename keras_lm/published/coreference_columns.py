@@ -1,4 +1,4 @@
-"""Documents with clusters of mentions, in the columns of CoNLL-2012."""
+"""Documents with coreference clusters, in the columns of CoNLL-2012."""
 
 import collections
 import re
@@ -10,10 +10,10 @@ BEGIN, END = "#begin document", "#end document"
 
 
 def coreference_rows(name, stream):
-    """Yield (number, row) for each part of a document of OntoNotes in CoNLL-2012's columns.
+    """Yield (number, row) for each part of an OntoNotes document in CoNLL-2012's columns.
 
-    A row has `id`, `words` and `labels`: clusters, lists of mentions (first word, the one after the
-    last), in the order of their first mentions.
+    A row has `id`, `words` and `labels`. Labels are clusters in the order of their first mentions,
+    each a list of mentions (start, exclusive end), in words.
     """
     lines, begun = [], None
     number = 0
@@ -21,7 +21,7 @@ def coreference_rows(name, stream):
         text = text.strip()
         if text.startswith((BEGIN, END)):
             if text.startswith(BEGIN) != (begun is None):
-                where = f"the one of line {begun} has not ended" if begun else "none has begun"
+                where = f"that of line {begun} has not ended" if begun else "no document has begun"
                 raise ValueError(f"{name}, line {line}: {text[:40]!r}, but {where}.")
             if begun:
                 number += 1
@@ -33,7 +33,7 @@ def coreference_rows(name, stream):
             fields = text.split()
             if len(fields) <= FIRST_ROLES:
                 raise ValueError(
-                    f"{name}, line {line}: {len(fields)} columns, and CoNLL-2012 has at least "
+                    f"{name}, line {line}: {len(fields)} columns, but CoNLL-2012 has at least "
                     f"{FIRST_ROLES + 1}."
                 )
             lines.append((line, fields))
@@ -44,7 +44,7 @@ def coreference_rows(name, stream):
 def _row(name, lines, begun):
     if not lines:
         raise ValueError(f"{name}, line {begun}: the document has no words.")
-    # By cluster: first words and lines of mentions that have not ended, and the mentions, in order.
+    # For each cluster: start and line of its open mentions, and its mentions, in order.
     open_, clusters = collections.defaultdict(list), {}
     for place, (line, fields) in enumerate(lines):
         cell = fields[-1]
@@ -52,7 +52,7 @@ def _row(name, lines, begun):
             bracket = re.fullmatch(r"(\()?(\d+)(\))?", part)
             if not bracket or not (bracket[1] or bracket[3]):
                 raise ValueError(
-                    f"{name}, line {line}: {cell!r} is no bracket of a mention, such as (0 or 0) "
+                    f"{name}, line {line}: {cell!r} is not a bracket of a mention, such as (0, 0) "
                     "or (0)|(1."
                 )
             if bracket[1]:

@@ -1,4 +1,4 @@
-"""Tables and JSONL files whose rows have a text, or two, or choices, and a label."""
+"""Tables and JSONL files whose rows have one or two texts, or choices, and a label."""
 
 import dataclasses
 import itertools
@@ -16,26 +16,26 @@ from keras_lm.published.text_lines import (
 )
 
 ROLES = ("id", "text", "text_pair", "labels")
-NO_LABEL = ("-", "")  # of SNLI, where annotators did not agree; nothing, of hidden labels
+NO_LABEL = ("-", "")  # SNLI's sign for disagreeing annotators; hidden labels
 
 
 @dataclasses.dataclass(frozen=True)
 class FieldRows:
     """How rows of fields become rows of a task.
 
-    A file that begins with `{` is JSONL, one with a tab in its first line a table separated by tabs
-    in which quotes mean nothing, and any other CSV.
+    A file that begins with `{` is JSONL. One with a tab in its first line is a table separated by
+    tabs, in which quotes have no meaning. Any other file is CSV.
 
     Args:
-        id, text, text_pair, labels: what the file may call the column, str or tuple of str; an id
-            and labels may be missing.
+        id, text, text_pair, labels: str or tuple of str, the possible names of the column; id and
+            labels may be missing.
         headless: the columns of a table without a header, in order; more fields may follow.
-        class_names: tuple of str, the labels that there are.
-        numbered: bool. Whether the file has their positions.
+        class_names: tuple of str, the possible labels.
+        numbered: bool. Whether labels in the file are positions in `class_names`.
         aliases: dict of other names in files → class names.
-        make: function from the fields of a row to the row, for other forms than texts and pairs.
-        skips_damaged: bool. Whether the published files have rows of too few fields, which are
-            left out.
+        make: function that maps the fields of a row to a row, if it has other columns than above.
+        skips_damaged: bool. Whether to leave out rows with too few fields, which the published
+            files have.
     """
 
     text: str | tuple
@@ -50,7 +50,7 @@ class FieldRows:
     skips_damaged: bool = False
 
     def rows(self, name, stream):
-        """Yield (line, row): `None` for one to leave out, or the error for one that is damaged."""
+        """Yield (line, row); a row may be None, to be left out, or an error, if it is damaged."""
         lines = undecoded(name, stream)
         first = next(lines, None)
         if first is None:
@@ -70,7 +70,7 @@ class FieldRows:
                 yield line, ValueError(f"{name}, line {line}: {_reason(error, fields)}")
 
     def _table(self, name, first, text):
-        """Return an iterator of (line, dict of fields) of a table, with a header or without."""
+        """Return an iterator of (line, dict of fields) over a table with or without a header."""
         rows = tab_rows(text) if b"\t" in first else csv_rows(name, text, ",")
         line, fields = next(rows, (1, []))
         rows = itertools.chain([(line, fields)], rows)
@@ -80,7 +80,7 @@ class FieldRows:
         if len(fields) < len(self.headless) or not self.headless:
             wanted = " and ".join(" or ".join(map(repr, names)) for names in needed if names)
             raise ValueError(
-                f"{name}, line {line}: the header needs {wanted}, and this is "
+                f"{name}, line {line}: the header needs {wanted}, but it is "
                 f"{', '.join(fields)[:80]!r}."
             )
         return self._headless(name, rows)
@@ -88,7 +88,7 @@ class FieldRows:
     def _headless(self, name, rows):
         for line, fields in rows:
             if len(fields) < len(self.headless):
-                expected = f"there should be {len(self.headless)}"
+                expected = f"at least {len(self.headless)} are expected"
                 yield line, wrong_number_of_fields(name, line, fields, expected)
             else:
                 yield line, dict(zip(self.headless, fields, strict=False))
@@ -109,7 +109,7 @@ class FieldRows:
             texts = row.get(role, "")
             for text in texts if isinstance(texts, list) else [texts]:
                 if not isinstance(text, str):
-                    raise ValueError(f"the {role} is {json.dumps(text)[:40]}, and not a string.")
+                    raise ValueError(f"the {role} is {json.dumps(text)[:40]}, not a string.")
         if "id" in row:
             row["id"] = str(row["id"])
         if "labels" in row:
@@ -120,11 +120,11 @@ class FieldRows:
         if isinstance(label, bool):
             label = str(label).lower()
         elif isinstance(label, (int, float)):
-            if self.class_names and label == -1:  # as Hugging Face marks no label
+            if self.class_names and label == -1:  # Hugging Face's sign for a hidden label
                 return None
             if self.class_names and label not in range(len(self.class_names)):
                 raise ValueError(
-                    f"the label {label} is no position in {', '.join(self.class_names)}."
+                    f"the label {label} is not a position in {', '.join(self.class_names)}."
                 )
             return label
         label = str(label or "").strip()
@@ -135,7 +135,7 @@ class FieldRows:
         label = self.aliases.get(label, label)
         known = [*map(str, range(len(self.class_names)))] if self.numbered else self.class_names
         if label not in known:
-            raise ValueError(f"the label {label!r} is none of {', '.join(known)}.")
+            raise ValueError(f"the label {label!r} is not one of {', '.join(known)}.")
         return int(label) if self.numbered else label
 
 
@@ -145,5 +145,7 @@ def _names(names):
 
 def _reason(error, fields):
     if isinstance(error, KeyError):
-        return f"no {error.args[0]!r}; there are {', '.join(fields)}."
-    return str(error) if isinstance(error, ValueError) else "fields are missing, or of other types."
+        return f"there is no {error.args[0]!r}, only {', '.join(fields)}."
+    if isinstance(error, ValueError):
+        return str(error)
+    return "fields are missing, or have the wrong type."

@@ -1,4 +1,4 @@
-"""The published data sets whose files can be read: each a short declaration."""
+"""The published data sets whose files can be read, each with a short declaration."""
 
 import dataclasses
 import re
@@ -33,15 +33,16 @@ class PublishedSet:
     """A published data set.
 
     Args:
-        task: str, the task that learns it, as the command line names it.
-        rows: function from (name, stream of bytes) to an iterator of (number, dict): `id`, if there
-            is one, and what the task takes: `text`, `text_pair`; `text`, `choices`; `words`,
-            `predicate`; `question`, `context`; and `labels` or `answers`. A row may be None, to be
-            left out, and a label None, where there is none; an error may stand in its place.
+        task: str, the task for the set, by its name on the command line.
+        rows: function of (name, stream of bytes) that returns an iterator of (number, row). A row
+            is a dict with `id`, if there is one, the inputs of the task (`text`, `text_pair`;
+            `text`, `choices`; `words`, `predicate`; or `question`, `context`), and `labels`, None
+            if the label is missing, or `answers`. Instead of a row, None leaves it out, and an
+            error says that it is damaged.
         class_names: tuple of str, in the order of the labels if these are numbers.
-        unit: str, what the numbers of rows count.
+        unit: str, what the number of a row counts.
         in_folder: bool. Whether the set is published as a folder of files.
-        in_pairs: bool. Whether a second file may have the labels, in the same order.
+        in_pairs: bool. Whether a second file has the labels, in the same order.
     """
 
     task: str
@@ -63,7 +64,7 @@ def _choices(text, make, headless=()):
 
 # === Multiple choice ===
 
-# As the authors ask: Gordon et al. 2012, https://aclanthology.org/S12-1052.
+# The questions of Gordon et al. 2012, https://aclanthology.org/S12-1052.
 COPA_QUESTIONS = {
     "cause": "What was the cause of this?",
     "effect": "What happened as a result?",
@@ -99,7 +100,7 @@ def _story_cloze(fields):
 def _copa(fields):
     if fields["question"] not in COPA_QUESTIONS:
         raise ValueError(
-            f"the question is {fields['question']!r}, not {' or '.join(COPA_QUESTIONS)}."
+            f"the question is {fields['question']!r}, not one of {', '.join(COPA_QUESTIONS)}."
         )
     text = f"{fields['premise']} {COPA_QUESTIONS[fields['question']]}"
     choices = [fields["choice1"], fields["choice2"]]
@@ -107,18 +108,18 @@ def _copa(fields):
     return row | position(fields.get("label"), 2)
 
 
-# === Pairs that need marks ===
+# === Pairs with a marked word ===
 
 
 def _wic(fields):
-    """Return two sentences, the second with the word whose meanings are compared, as T5 has it."""
+    """Return two sentences, the second with the word to compare appended, in T5's format."""
     pair = f"{fields['sentence2']} word: {fields['word']}"
     row = {"id": fields["idx"], "text": fields["sentence1"], "text_pair": pair}
     return row | {"labels": fields.get("label")}
 
 
 def _wsc(fields):
-    """Return a text with its pronoun between asterisks, as T5 and GPT-3 have it, and the noun.
+    """Return a text with its pronoun in asterisks, as in T5 and GPT-3, and the noun.
 
     Source: T5, https://arxiv.org/abs/1910.10683, appendix D; GPT-3, https://arxiv.org/abs/2005.14165,
     appendix G.
@@ -126,13 +127,13 @@ def _wsc(fields):
     text, target = fields["text"], fields["target"]
     word = list(re.finditer(r"\S+", text))[target["span2_index"]]
     pronoun = re.search(re.escape(target["span2_text"].rstrip(".")), word[0], re.IGNORECASE)
-    # Some published rows have another pronoun there.
+    # In some published rows, another pronoun is at this position.
     start, end = (word.start() + place for place in pronoun.span()) if pronoun else word.span()
     row = {"id": fields["idx"], "text": f"{text[:start]}*{text[start:end]}*{text[end:]}"}
     return row | {"text_pair": target["span1_text"], "labels": fields.get("label")}
 
 
-# === Sentences with a grade ===
+# === Graded sentences ===
 
 GRADES = ("very negative", "negative", "neutral", "positive", "very positive")
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
@@ -147,7 +148,7 @@ def _sst5_rows(name, stream):
         is_whole = line.count("(") == line.count(")") or not line.startswith("(")
         found = re.match(r"\(?([0-4]) +(\S.*)", line)
         if not found or not is_whole:
-            message = f"{line[:40]!r} is no tree, such as (3 (2 It) (4 sings)), or is cut off."
+            message = f"{line[:40]!r} is not a tree, such as (3 (2 It) (4 sings)), or is cut off."
             yield number, ValueError(f"{name}, line {number}: {message}")
             continue
         text = found[2]
@@ -158,11 +159,11 @@ def _sst5_rows(name, stream):
 
 
 def _squad_rows(name, stream):
-    """Yield (number, question); the file is one JSON object, which is read whole."""
+    """Yield (number, question) from a file, which is a single JSON object."""
     yield from enumerate(squad_rows(whole_text(name, stream), name), start=1)
 
 
-# === All of them ===
+# === The sets ===
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")
 TWO_WAYS = ("entailment", "not_entailment")
@@ -215,7 +216,7 @@ PUBLISHED = {
         **PREMISES, headless=PAIR, class_names=("not_entailment", "entailment"), numbered=True
     ),
     "ax": _classes(**PREMISES, class_names=ENTAILMENT),
-    # SuperGLUE, https://arxiv.org/abs/1905.00537, but for RTE, which is as GLUE's
+    # SuperGLUE, https://arxiv.org/abs/1905.00537, except RTE, which is the same as in GLUE
     "boolq": _classes(text="question", text_pair="passage", class_names=YES_OR_NO),
     "cb": _classes(**PREMISES, class_names=("entailment", "contradiction", "neutral")),
     "copa": _choices("premise", _copa),

@@ -1,4 +1,4 @@
-"""Passages with questions: JSON objects that become several rows each."""
+"""Passages with questions: JSON objects, each of which becomes several rows."""
 
 import collections
 import itertools
@@ -14,7 +14,7 @@ WORD = re.compile(r"\w+")
 def json_lines(questions):
     """Return a function of (name, stream) that yields (number, row); each line is a passage.
 
-    `questions` is a function from a passage, a dict, to its rows.
+    `questions` is a function that maps a passage, a dict, to its rows.
     """
 
     def rows(name, stream):
@@ -25,7 +25,7 @@ def json_lines(questions):
 
 
 def json_data(questions):
-    """Return a function as `json_lines` does, of files that are one object with a list `data`."""
+    """Like `json_lines`, but a file is one object whose `data` is the list of passages."""
 
     def rows(name, stream):
         content = whole_text(name, stream)
@@ -35,19 +35,19 @@ def json_data(questions):
             raise ValueError(f"{name}: not JSON, or cut off ({error}).") from error
         passages = found.get("data") if isinstance(found, dict) else None
         if not isinstance(passages, list):
-            raise ValueError(f"{name}: {{'data': [{{…}}]}} is needed, a list of passages.")
+            raise ValueError(f"{name}: the file must be {{'data': [{{…}}]}}, a list of passages.")
         return _flat(name, ((f"data[{n}]", each) for n, each in enumerate(passages)), questions)
 
     return rows
 
 
 def position(label, known):
-    """Return `labels`, the position of a label among those known, or nothing if there is none."""
+    """Return `{"labels": position of a label in known}`, or {} if there is no label."""
     if label in (None, ""):
         return {}
     known = [*map(str, range(known))] if isinstance(known, int) else known
     if str(label) not in known:
-        raise ValueError(f"the label {str(label)!r} is none of {', '.join(known)}.")
+        raise ValueError(f"the label {str(label)!r} is not one of {', '.join(known)}.")
     return {"labels": known.index(str(label))}
 
 
@@ -60,7 +60,7 @@ def _flat(name, passages, questions):
             try:
                 rows = list(questions(passage))
             except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-                reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+                reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
                 rows = [ValueError(f"{name}, {place}: {reason}")]
         for row in rows:
             number += 1
@@ -69,12 +69,12 @@ def _flat(name, passages, questions):
 
 def _text(value, what):
     if not isinstance(value, str):
-        raise ValueError(f"the {what} is {json.dumps(value)[:40]}, and not a string.")
+        raise ValueError(f"the {what} is {json.dumps(value)[:40]}, not a string.")
     return value
 
 
 def last_words(name, stream):
-    """Yield the passages of LAMBADA, each a line or `text` in JSONL; the last word is the label."""
+    """Yield the passages of LAMBADA, lines or `text` in JSONL; the last word is the label."""
     lines = undecoded(name, stream)
     first = next(lines, (1, b""))
     lines = itertools.chain([first], lines)
@@ -88,17 +88,17 @@ def last_words(name, stream):
             text, _, word = str(row.get("text", "")).rstrip().rpartition(" ")
             row = {"text": text.rstrip(), "labels": word}
             if not row["text"]:
-                row = ValueError(f"{name}, line {number}: no `text` of several words.")
+                row = ValueError(f"{name}, line {number}: `text` needs two words or more.")
         yield number, row
 
 
-# === What is asked of each ===
+# === The questions of each set ===
 
 
 def race(passage):
     """Yield the questions of a passage of RACE.
 
-    A choice is the question and an option, or the question with the option in its blank.
+    A choice is the question followed by an option, or with the option in its blank.
     """
     answers = passage.get("answers")
     questions = zip(passage["questions"], passage["options"], strict=True)
@@ -113,7 +113,7 @@ def race(passage):
 
 
 def multirc(row):
-    """Yield a pair for each answer of MultiRC: the passage, the question and one answer."""
+    """Yield a pair for each answer of MultiRC: the passage, and the question with the answer."""
     passage = row["passage"]
     text = _text(passage["text"], "passage")
     for question in passage["questions"]:
@@ -125,7 +125,7 @@ def multirc(row):
 
 
 def record(row):
-    """Yield the queries of ReCoRD, whose `@placeholder` is a part of the passage."""
+    """Yield the queries of ReCoRD; the answer is the part of the passage for `@placeholder`."""
     text = _text(row["passage"]["text"], "passage")
     for query in row["qas"]:
         answers = [
@@ -138,11 +138,11 @@ def record(row):
 
 
 def coqa(conversation):
-    """Yield the questions of a conversation of CoQA, after the last two turns before each.
+    """Yield the questions of a conversation of CoQA, each with the two turns before it.
 
-    The answer is the part of its rationale that has most in common with the free one (F1 of words),
-    and if they share no word, as those with yes and no, the rationale; a question that the story
-    does not answer has none.
+    The answer is the part of the rationale that is most similar to the free-form answer (by F1 of
+    words). If they have no word in common, as for yes and no, it is the whole rationale. Questions
+    that the story does not answer have no answer.
 
     Source: Reddy et al. 2019, https://arxiv.org/abs/1808.07042, for DrQA.
     """
@@ -151,7 +151,7 @@ def coqa(conversation):
     turns = zip(conversation["questions"], conversation["answers"], strict=True)
     for question, answer in turns:
         if question["turn_id"] != answer["turn_id"]:
-            raise ValueError(f"turn {question['turn_id']} has the answer of another.")
+            raise ValueError(f"turn {question['turn_id']} has the answer of another turn.")
         asked, said = (_text(turn["input_text"], "input_text") for turn in (question, answer))
         yield {
             "id": f"{conversation['id']}-{question['turn_id']}",
@@ -163,11 +163,13 @@ def coqa(conversation):
 
 
 def _spans(story, start, end, said):
-    """Return the answer `said` as part of the rationale, the story from `start` to `end`."""
+    """Return the part of the rationale, `story[start:end]`, that is most similar to `said`."""
     if start < 0:
         return []
     if not start < end <= len(story):
-        raise ValueError(f"a rationale goes from {start} to {end}, and the story to {len(story)}.")
+        raise ValueError(
+            f"a rationale goes from {start} to {end}, but the story has {len(story)} characters."
+        )
     words = list(WORD.finditer(story, start, end))
     wanted = collections.Counter(word.lower() for word in WORD.findall(said))
     shared = [n for n, word in enumerate(words) if word[0].lower() in wanted]
@@ -176,7 +178,7 @@ def _spans(story, start, end, said):
         found = collections.Counter(word[0].lower() for word in words[span[0] : span[1] + 1])
         return 2 * (found & wanted).total() / (found.total() + wanted.total())
 
-    # The best part begins and ends with a word that both have.
+    # The best part begins and ends with a common word.
     spans = [(first, last) for first in shared for last in shared if first <= last]
     if spans:
         first, last = max(spans, key=f1)

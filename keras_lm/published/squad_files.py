@@ -1,4 +1,4 @@
-"""Questions on contexts in SQuAD's files."""
+"""Questions about contexts, in SQuAD's file format."""
 
 import json
 
@@ -8,18 +8,18 @@ EXPECTED = "a SQuAD file has {'data': [{'paragraphs': [{'context': …, 'qas': [
 
 
 def read_squad(path):
-    """Return the questions of a file in the format of SQuAD 1.1 or 2.0, as `fit` takes them.
+    """Return the questions in a file of SQuAD 1.1's or 2.0's format, in the form that `fit` takes.
 
     Args:
         path: str or path of a JSON file.
 
     Returns:
-        `(x, labels, ids)`: a dict of `question` and `context`, lists of strings; for each question
-        a list of its answers, `{"text": …, "start": …}`, empty if it has none; and the list of ids,
-        strings.
+        `(x, labels, ids)`: a dict of `question` and `context`, lists of strings; a list of the
+        answers `{"text": …, "start": …}` for each question, empty if it has none; and the list of
+        ids, strings.
 
     Raises:
-        ValueError: if the file is of another format, or cut off; names the file and the place.
+        ValueError: if the file has another format, or is cut off; names the file and the place.
 
     Example:
 
@@ -43,7 +43,7 @@ def squad_rows(content, name):
     """Yield the questions of a file's content, a string: dicts of id, question, context, answers.
 
     Raises:
-        ValueError: see `read_squad`; `name` is what errors call the file.
+        ValueError: see `read_squad`; `name` is the file's name for messages.
     """
     try:
         found = json.loads(content)
@@ -75,7 +75,8 @@ class _Reader:
     def row(self, question, context, at):
         text = self.get(question, "question", str, at)
         answers = []
-        # Hidden test sets have no answers; plausible ones of questions without any do not count.
+        # Hidden test sets have no answers. The plausible answers of unanswerable questions are
+        # ignored.
         given = question.get("answers")
         given = self.get(question, "answers", list, at) if given else []
         given = [] if question.get("is_impossible") else given

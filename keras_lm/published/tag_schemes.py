@@ -1,17 +1,18 @@
-"""Tags of words that mark spans: BIO, IOB1, BIOES."""
+"""Schemes of word tags that mark spans: BIO, IOB1, BIOES."""
 
 import re
 
 
 def entity_spans(labels, scheme=None):
-    """Return the entities that the labels of a text's words mark: (class, start, exclusive end).
+    """Return the entities that the labels of words mark, as (class, start, exclusive end).
 
     `B-X` begins an entity of class X; `I-X` continues it or, after anything else, begins one, as in
-    the CoNLL evaluation. Of the richer schemes, `E-X` and `L-X` end an entity, `S-X` and `U-X` are
-    one. All other labels are outside.
+    the CoNLL evaluation. In the richer schemes, `E-X` and `L-X` end an entity, and `S-X` and `U-X`
+    mark an entity of one word. All other labels are outside of entities.
 
-    With a `scheme`, `"BIO"` or `"BIOES"`, only whole entities of it count, as in seqeval's strict
-    mode: such as begin with `B-X` and, in `"BIOES"`, end with `E-X` or are one `S-X`.
+    With `scheme`, `"BIO"` or `"BIOES"`, only entities that are complete in it count, as in
+    seqeval's strict mode: they begin with `B-X` and, in `"BIOES"`, end with `E-X` or are a single
+    `S-X`.
 
     Source: Tjong Kim Sang and De Meulder 2003, https://aclanthology.org/W03-0419; seqeval,
     https://github.com/chakki-works/seqeval.
@@ -36,10 +37,10 @@ def entity_spans(labels, scheme=None):
 
 
 def tags_of(spans, length, scheme="BIO"):
-    """Return the labels that mark spans, as `entity_spans` returns them, among `length` words.
+    """Return the labels of `length` words that mark spans; the inverse of `entity_spans`.
 
     Args:
-        spans: list of (class, start, exclusive end); of two that overlap, the later one wins.
+        spans: list of (class, start, exclusive end); if two overlap, the later one wins.
         length: int, the number of words.
         scheme: `"BIO"` or `"BIOES"`.
 
@@ -58,11 +59,10 @@ def tags_of(spans, length, scheme="BIO"):
 
 
 def convert_tags(labels, scheme="BIO"):
-    """Return the labels of a text's words in another scheme.
+    """Convert the labels of words to another scheme.
 
     Args:
-        labels: list of str, in any scheme: BIO, BIOES, BILOU, or IOB1, in which CoNLL-2003 is
-            published.
+        labels: list of str, in any scheme: BIO, BIOES, BILOU, or IOB1, that of CoNLL-2003's files.
         scheme: `"BIO"` or `"BIOES"`.
 
     Example:
@@ -74,5 +74,5 @@ def convert_tags(labels, scheme="BIO"):
 
 
 def scheme_of(class_names):
-    """Return `"BIOES"` if some of the names of classes end entities, else `"BIO"`."""
+    """Return `"BIOES"` if a class marks the end of entities, else `"BIO"`."""
     return "BIOES" if any(name[:2] in ("E-", "S-", "L-", "U-") for name in class_names) else "BIO"

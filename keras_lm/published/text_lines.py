@@ -1,7 +1,7 @@
-"""Lines, tables and JSON objects of text files, with the line that is wrong.
+"""Lines, tables and JSON objects in text files; errors name the line.
 
-Text is UTF-8, with or without a byte order mark. Where a line is no row and those after it can be
-read all the same, the error stands in the place of the row.
+Text is UTF-8, with or without a byte order mark. If a line cannot be read but those after it can,
+the error is returned in place of its row.
 """
 
 import collections
@@ -17,7 +17,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def undecoded(name, stream):
-    """Yield (number, bytes of a line with its ending); `name` is what errors call the file."""
+    """Yield (number, line with its ending, as bytes); `name` is the file's name for messages."""
     with _unpacking(name):
         for number, line in enumerate(files.lines(stream, name), start=1):
             yield number, line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
@@ -37,7 +37,7 @@ def decoded(name, stream, errors="strict"):
 
 
 def decode(name, lines, errors="strict"):
-    """Yield (number, line) of undecoded ones."""
+    """Decode the lines of `undecoded`: yield (number, line)."""
     for number, line in lines:
         try:
             yield number, line.decode("utf-8", errors)
@@ -46,7 +46,7 @@ def decode(name, lines, errors="strict"):
 
 
 def whole_text(name, stream, first_line=1):
-    """Return what is left of a file, from its line `first_line` on, as one text."""
+    """Return the rest of a file as one text; `first_line` is its line number, for messages."""
     with _unpacking(name):
         content = files.whole(stream, name)
     content = content.removeprefix(BYTE_ORDER_MARK) if first_line == 1 else content
@@ -69,7 +69,7 @@ def chomp(line):
 
 
 def json_rows(name, lines):
-    """Yield (number, dict) of the undecoded lines of a JSONL file; blank ones are left out."""
+    """Yield (number, dict) for the undecoded lines of a JSONL file; blank lines are skipped."""
     for number, line in lines:
         if not line.strip():
             continue
@@ -81,14 +81,14 @@ def json_rows(name, lines):
             row = ValueError(f"{name}, line {number}: not JSON ({error}).")
         if not isinstance(row, (dict, Exception)):
             row = ValueError(
-                f"{name}, line {number}: a JSON object is needed, such as "
-                '{"text": "…"}, and this is a ' + type(row).__name__ + "."
+                f"{name}, line {number}: a line must be a JSON object, such as "
+                '{"text": "…"}, but this is a ' + type(row).__name__ + "."
             )
         yield number, row
 
 
 def csv_rows(name, text, delimiter):
-    """Yield (line, fields); the line is that in which the row ends. Blank lines are left out."""
+    """Yield (number of a row's last line, fields); blank lines are skipped."""
     csv.field_size_limit(files.LONGEST_LINE)  # the module's own limit is 128 KiB
     reader = csv.reader((line for _, line in text), delimiter=delimiter, strict=True)
     try:
@@ -97,28 +97,27 @@ def csv_rows(name, text, delimiter):
                 yield reader.line_num, fields
     except csv.Error as error:
         raise ValueError(
-            f"{name}, line {reader.line_num}: {error}. Inside a quoted field, a quote is written "
-            "twice."
+            f"{name}, line {reader.line_num}: {error}. Inside a quoted field, write a quote twice."
         ) from error
 
 
 def tab_rows(text):
-    """Yield (line, fields) of a table whose fields hold no tab and whose quotes mean nothing."""
+    """Yield (line, fields) of a table separated by tabs, in which quotes have no meaning."""
     for number, line in text:
         if line.strip():
             yield number, chomp(line).split("\t")
 
 
 def wrong_number_of_fields(name, line, fields, expected):
-    """Return the error for a row of a table with too few fields or too many."""
+    """Return the error for a row of a table with too few or too many fields."""
     return ValueError(
-        f"{name}, line {line}: {len(fields)} fields, and {expected}. A field with a separator or a "
-        "line break in it needs quotes around it."
+        f"{name}, line {line}: {len(fields)} fields, but {expected}. Put quotes around fields that "
+        "contain a separator or a line break."
     )
 
 
 def table_rows(name, rows):
-    """Return `(rows, columns)` of a table's rows with a header: (line, dict), and the names."""
+    """Return `(rows, columns)` of a table with a header: (line, dict) per row, and the names."""
     _, header = next(rows, (0, []))
     repeated = sorted(column for column, n in collections.Counter(header).items() if n > 1)
     if repeated:

@@ -1,4 +1,4 @@
-"""Files of trees in the brackets of the Penn Treebank."""
+"""Files of trees in the Penn Treebank's brackets."""
 
 import re
 
@@ -7,12 +7,11 @@ from keras_lm.published.trees import read_tree
 
 
 def tree_rows(name, stream):
-    """Yield (line where it begins, row) of each tree: `words`, and the tree itself as `labels`.
+    """Yield (first line, row) for each tree: `words`, and as `labels` the tree on one line.
 
-    The tree is on one line, without empty elements, function tags and indices; see `read_tree`. One
-    without words is left out, and where one cannot be read the error stands in the place of the
-    row. Lines between trees may be empty, or notes that begin with `*`, as in the Penn Treebank's
-    files.
+    Empty elements, function tags and indices are removed; see `read_tree`. Trees without words are
+    left out. If a tree cannot be read, the error is yielded in place of its row. Lines between
+    trees may be empty, or notes that begin with `*`, as in the Penn Treebank's files.
     """
     first, parts, depth = None, [], 0
     for number, line in decoded(name, stream):
@@ -20,7 +19,7 @@ def tree_rows(name, stream):
             continue
         for part in re.findall(r"[()]|[^\s()]+", line):
             if not depth and part != "(":
-                message = f"{part[:40]!r} stands outside of the brackets of a tree."
+                message = f"{part[:40]!r} is outside of the brackets of a tree."
                 raise ValueError(f"{name}, line {number}: {message}")
             first = first if depth else number
             depth += (part == "(") - (part == ")")

@@ -5,13 +5,13 @@ import dataclasses
 import itertools
 import re
 
-# What the root that a treebank puts over a sentence is called.
+# Names of the root that treebanks put over a sentence.
 ROOTS = ("", "TOP", "ROOT", "S1")
 # Joins the labels of a unary chain, outermost first.
 CHAIN = "::"
-# The tag of a word whose part of speech is not known.
+# The tag of words whose part of speech is unknown.
 NO_TAG = "XX"
-# What brackets are written as, which cannot stand in a tree.
+# How trees write brackets in words.
 ESCAPES = {
     **{"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"},
     **{"``": '"', "''": '"'},
@@ -24,8 +24,8 @@ class Tree:
 
     Args:
         words, tags: tuples of str: the words as in a text, and their parts of speech.
-        constituents: tuple of (label, start, exclusive end), in words, in pre-order: one before
-            those inside of it. The root that has no label of its own is left out.
+        constituents: tuple of (label, start, exclusive end), in words, in pre-order. A root without
+            a label of its own is left out.
     """
 
     words: tuple
@@ -33,7 +33,7 @@ class Tree:
     constituents: tuple
 
     def __str__(self):
-        """Return the tree in brackets on one line, the root `TOP` around it; "" without words."""
+        """Return the tree in brackets on one line, with the root `TOP`; "" without words."""
         if not self.words:
             return ""
         parts, begun = ["(TOP"], collections.defaultdict(list)
@@ -46,26 +46,26 @@ class Tree:
         return " ".join(parts) + ")"
 
     def spans(self):
-        """Return the constituents as a list with one for each span: unary chains have one label.
+        """Return the constituents as a list, with one per span.
 
-        The labels of a chain are joined, outermost first: `S::VP`.
+        The labels of a unary chain are joined, the outermost first: `S::VP`.
         """
         by_span = itertools.groupby(self.constituents, key=lambda found: found[1:])
         return [(CHAIN.join(label for label, *_ in chain), *span) for span, chain in by_span]
 
 
 def read_tree(text):
-    """Return the `Tree` of one sentence in brackets, on one line or several.
+    """Return the `Tree` of a sentence in brackets, on one line or several.
 
-    Empty elements (`-NONE-`) and what consists of them are left out, as are function tags and
-    indices (`NP-SBJ-1` is `NP`) and a root without a label, or called `TOP`, `ROOT` or `S1`. In
-    words, `-LRB-` is `(`, `` and '' are `"`, and `\\/` is `/`.
+    Left out are empty elements (`-NONE-`) and constituents of nothing else, function tags and
+    indices (`NP-SBJ-1` becomes `NP`), and a root without a label or named `TOP`, `ROOT` or `S1`. In
+    words, `-LRB-` becomes `(`, `` and '' become `"`, and `\\/` becomes `/`.
 
     Args:
         text: str.
 
     Raises:
-        ValueError: if brackets do not match, or a word has no tag.
+        ValueError: if brackets are not balanced, or a word has no tag.
 
     Example:
 
@@ -80,23 +80,21 @@ def read_tree(text):
         before, after = parts[place - 1] if place else "", parts[place + 1 : place + 2]
         if part == "(":
             if place and not is_open:
-                raise ValueError("there is more after the last bracket.")
+                raise ValueError("there is text after the last bracket.")
             is_open.append(len(found))
             label = "" if after in (["("], [")"]) else "".join(after)
             if label and parts[place + 2 : place + 3] == [")"]:
                 raise ValueError(f"({label}) has no word in it.")
             found.append([label, len(words), None])
         elif not is_open:
-            raise ValueError(f"{part!r} stands outside of brackets.")
+            raise ValueError(f"{part!r} is outside of the brackets.")
         elif part == ")":
             found[is_open.pop()][2] = len(words)
         elif before != "(":  # a word, after its tag
             if before in ("", ")") or parts[place - 2] != "(" or after != [")"]:
-                raise ValueError(
-                    f"{part!r} is not a word in brackets of its own, such as (NN dog)."
-                )
+                raise ValueError(f"{part!r} has no brackets of its own: write a word as (NN dog).")
             tag = found[is_open[-1]][0]
-            found[is_open[-1]][0] = None  # no constituent
+            found[is_open[-1]][0] = None  # not a constituent
             if tag != "-NONE-":
                 words.append(unescaped(part))
                 tags.append(tag)
@@ -113,19 +111,19 @@ def clean(label):
 
 
 def unescaped(word):
-    """Return a word of a tree as it stands in a text."""
+    """Return a word of a tree in the form that it has in a text."""
     return ESCAPES.get(word, word.replace("\\/", "/").replace("\\*", "*"))
 
 
 def escaped(word):
-    """Return a word of a text as it can stand in a tree: without brackets and white space."""
+    """Return a word of a text in a form for trees, without brackets and white space."""
     for escape, bracket in ESCAPES.items():
         word = word.replace(bracket, escape) if bracket in "()" else word
     return "".join(word.split()) or "_"
 
 
 def labels_of_trees(trees):
-    """Return the labels of the spans of trees, sorted: a parser's `class_names`.
+    """Return the span labels in trees, sorted, for a parser's `class_names`.
 
     Args:
         trees: list of str, see `read_tree`.

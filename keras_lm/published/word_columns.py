@@ -1,4 +1,4 @@
-"""Files with a word on each line and an empty line after each sentence."""
+"""Files with one word per line and an empty line after each sentence."""
 
 import dataclasses
 import re
@@ -14,9 +14,9 @@ class WordColumns:
 
     Args:
         labels: int, the column of the labels; -1 is the last one.
-        fields: int, how many columns there are; None for any number, 2 or more.
-        clean: function that a word goes through.
-        tags: bool. Whether labels mark spans, and are read as BIO.
+        fields: int, the number of columns; None for any number from 2.
+        clean: function that is applied to each word.
+        tags: bool. Whether labels mark spans; they are converted to BIO.
     """
 
     labels: int = -1
@@ -25,7 +25,7 @@ class WordColumns:
     tags: bool = False
 
     def rows(self, name, stream):
-        """Yield (line where it begins, `words` and `labels`) of each sentence."""
+        """Yield (first line, dict of `words` and `labels`) for each sentence."""
         for lines in sentences(name, decoded(name, stream)):
             words, labels = [], []
             for number, fields, line in lines:
@@ -62,20 +62,20 @@ def sentences(name, text):
 
 
 def without_language(word):
-    """Return a word of WikiANN, `en:word`, without its language."""
+    """Return a word of WikiANN, `en:word`, without the language."""
     return re.sub("^[a-z-]+:", "", word)
 
 
-# Of CoNLL-2012: document, part, position, word, part of speech, …, frame set, …, a column for each
-# predicate, coreference.
+# CoNLL-2012's columns: document, part, position, word, part of speech, …, frame set, …, one for
+# each predicate, coreference.
 DOCUMENT, PART, WORD, FRAME_SET, FIRST_ROLES = 0, 1, 3, 7, 11
 
 
 def role_rows(name, stream):
-    """Yield (number, row) for each predicate of a file of OntoNotes in CoNLL-2012's columns.
+    """Yield (number, row) for each predicate in an OntoNotes file in CoNLL-2012's columns.
 
-    A row has `id`, `words`, `predicate` (the position of its word) and `labels`, its semantic roles
-    as BIO. Sentences without a predicate have no row.
+    A row has `id`, `words`, `predicate` (the position of its word) and `labels`, the semantic roles
+    in BIO. Sentences without predicates have no rows.
     """
     number = 0
     for lines in sentences(name, decoded(name, stream)):
@@ -83,7 +83,7 @@ def role_rows(name, stream):
         for line, fields, _ in lines:
             if len(fields) != width or width < FIRST_ROLES + 1:
                 raise ValueError(
-                    f"{name}, line {line}: {len(fields)} columns, where the sentence's first line "
+                    f"{name}, line {line}: {len(fields)} columns, but the sentence's first line "
                     f"has {width}, and CoNLL-2012 at least {FIRST_ROLES + 1}."
                 )
         words = [fields[WORD] for _, fields, _ in lines]
@@ -101,13 +101,13 @@ def role_rows(name, stream):
 
 
 def _roles(name, cells):
-    """Return BIO labels for a column of brackets, `(ARG0*`, `*`, `*)`, of (line, cell)."""
+    """Return BIO labels for a column of (line, cell) with brackets, `(ARG0*`, `*`, `*)`."""
     labels, role = [], None
     for line, cell in cells:
         parts = re.fullmatch(r"(?:\(([^()*]+))?\*(\))?", cell)
         if not parts or (parts[1] and role) or (parts[2] and not (parts[1] or role)):
             raise ValueError(
-                f"{name}, line {line}: {cell!r} is no bracket of a role here, such as (ARG0* * *)."
+                f"{name}, line {line}: {cell!r} is not a bracket of a role, as in (ARG0* * *)."
             )
         role = parts[1] or role
         labels.append(("B-" if parts[1] else "I-") + role if role else "O")

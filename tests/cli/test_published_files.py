@@ -147,7 +147,7 @@ def test_texts_for_texts(write, tmp_path):
     assert read(source, "wmt", str(target)) == ({"text": ["a film"]}, ["good"])
     with pytest.raises(ValueError, match=r"src.sgm has lines without targets.*targets="):
         read(source, "wmt")
-    with pytest.raises(ValueError, match=r"ref.sgm: cut off, the last tag closes no"):
+    with pytest.raises(ValueError, match=r"ref.sgm: cut off, the last tag does not"):
         read(source, "wmt", str(write("ref.sgm", "<refset><doc>")))
     with pytest.raises(ValueError, match="and format=snli: leave one out"):
         check_targets(str(source), str(target), "snli")
@@ -156,7 +156,7 @@ def test_texts_for_texts(write, tmp_path):
     check_file(str(folder), "cnn-dailymail", COLUMNS)
     assert read(folder, "cnn-dailymail") == ({"text": ["A film."]}, ["good."])
     write("stories/2.story", "A film\n\n@highlight")
-    with pytest.raises(ValueError, match=r"2.story: no text after @highlight"):
+    with pytest.raises(ValueError, match=r"2.story: cut off, there is no @highlight"):
         read(folder, "cnn-dailymail")
 
 

@@ -53,15 +53,15 @@ def test_format_wins_over_suffix(write):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("a.csv", "text,label\nx,a\ny\n", "line 3: 1 fields, and the header has 2"),
+        ("a.csv", "text,label\nx,a\ny\n", "line 3: 1 fields, but the header has 2"),
         ("a.csv", 'text,label\nx,a\n"y" z,b\n', "line 3: "),
-        ("a.csv", 'text,label\nx,a\n"y,b\n', "a quote is written twice"),
+        ("a.csv", 'text,label\nx,a\n"y,b\n', "write a quote twice"),
         ("a.csv", "text,text\nx,a\n", "names the column 'text' twice"),
         ("a.csv", b"text\ncaf\xe9\n", "line 2: not UTF-8"),
         ("a.csv.gz", gzip.compress(b"text\n" + b"x\n" * 999, mtime=0)[:-9], "cannot be unpacked"),
         ("a.csv.gz", b"text\nx\n", "cannot be unpacked"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: not JSON"),
-        ("a.jsonl", '{"text": "x"}\n["y"]\n', "line 2: a JSON object is needed"),
+        ("a.jsonl", '{"text": "x"}\n["y"]\n', "line 2: a line must be a JSON object"),
         ("a.xlsx", "x", "say what it is with format="),
     ],
 )

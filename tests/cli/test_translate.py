@@ -44,10 +44,10 @@ def test_columns_and_lines_are_the_same_rows(write):
 
 def test_what_has_no_targets_is_refused(write):
     two, one = write("two.en", "a\nb\n"), write("one.de", "c\n")
-    message = r"two.en has 2 lines, and .*one.de has 1: the target of a line"
+    message = r"two.en has 2 lines, but .*one.de has 1: each line needs its target"
     with pytest.raises(ValueError, match=message):
         read(two, one)
-    with pytest.raises(ValueError, match=r"two.en has 2 lines, and .*one.de has 1"):
+    with pytest.raises(ValueError, match=r"two.en has 2 lines, but .*one.de has 1"):
         read(one, two)
     with pytest.raises(ValueError, match=r"lines without targets.*targets="):
         read(write("a.txt", "a\nb\n"))

@@ -39,7 +39,7 @@ def test_a_parser_is_trained_and_measured(run, fail, tiny, tmp_path):
     "name, content, message",
     [
         ("a.mrg", "(S (NN a)", "line 1: the tree that begins here is cut off"),
-        ("a.mrg", "(S (NN a b))", "line 1: 'a' is not a word in brackets"),
+        ("a.mrg", "(S (NN a b))", "line 1: 'a' has no brackets of its own"),
         ("a.mrg", "( (NP (-NONE- *)) )", "has no rows"),
     ],
 )

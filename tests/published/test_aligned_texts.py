@@ -110,12 +110,12 @@ def test_lines_of_articles_and_summaries(write):
 @pytest.mark.parametrize(
     "content, targets, message",
     [
-        ("a\nb\nc\n", "x\n", "source.en has 3 lines, and .*target.de has 1"),
-        ("a\n", "x\ny\n", "target.de has 2 lines, and .*source.en has 1"),
-        (SOURCE, REFERENCE.replace("b.2", "c.3"), "segment b.2-1, and .*target.de c.3-1"),
-        (SOURCE, REFERENCE[:150], "target.de: cut off, the last tag closes no refset"),
-        (SOURCE.replace("Cats", "<seg id='3'>"), None, "line 2: \"<seg id='3'>\" where a segment"),
-        (SOURCE.replace("dogs</seg>", "dogs"), None, "line 4: '<seg id=\"2\">' where a segment"),
+        ("a\nb\nc\n", "x\n", "source.en has 3 lines, but .*target.de has 1"),
+        ("a\n", "x\ny\n", "target.de has 2 lines, but .*source.en has 1"),
+        (SOURCE, REFERENCE.replace("b.2", "c.3"), "segment b.2-1 where .*target.de has c.3-1"),
+        (SOURCE, REFERENCE[:150], "target.de: cut off, the last tag does not close refset"),
+        (SOURCE.replace("Cats", "<seg id='3'>"), None, "line 2: \"<seg id='3'>\", but a segment"),
+        (SOURCE.replace("dogs</seg>", "dogs"), None, "line 4: '<seg id=\"2\">', but a segment"),
         (BOTH.replace('<src lang="en"><p><seg id="1">Snow', "<ref><p><seg>x"), None, "no source"),
         ("", None, "source.en has no rows"),
     ],
@@ -128,9 +128,9 @@ def test_damage_of_wmt(write, content, targets, message):
 
 def test_damage_of_other_sets(write):
     for cut in (STORY[: STORY.index("@")], STORY[: STORY.index("Cats")]):
-        with pytest.raises(ValueError, match=r"a.story: no text after @highlight"):
+        with pytest.raises(ValueError, match=r"a.story: cut off, there is no @highlight"):
             read_published(write("a.story", cut), "cnn-dailymail")
-    with pytest.raises(ValueError, match=r"targets=.*: a file of sst2 has its own labels"):
+    with pytest.raises(ValueError, match=r"targets=.*: leave it out, as a file of sst2 has its own labels"):
         read_published(write("a", "sentence\tlabel\nx\t1\n"), "sst2", write("b", "1\n"))
     packed = write("cut.gz", SOURCE * 20)
     packed.write_bytes(packed.read_bytes()[:-20])

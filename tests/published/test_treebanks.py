@@ -38,9 +38,9 @@ def test_trees_on_one_line_or_several(tmp_path):
     "content, message",
     [
         (TREES + "(S (NP (NN a)\n\n", "line 10: the tree that begins here is cut off"),
-        (TREES + "\n.", "line 11: '.' stands outside"),
-        (TREES + "(NN a))", "line 10: '\\)' stands outside"),
-        (TREES + "(S\n (NN a b))", "line 10: 'a' is not a word in brackets"),
+        (TREES + "\n.", "line 11: '.' is outside"),
+        (TREES + "(NN a))", "line 10: '\\)' is outside"),
+        (TREES + "(S\n (NN a b))", "line 10: 'a' has no brackets of its own"),
         ("", "has no rows"),
         (b"(S (NN \xff))", "line 1: not UTF-8"),
         (gzip.compress(TREES.encode(), mtime=0)[:40], "cannot be unpacked"),

@@ -56,12 +56,12 @@ def test_small_trees(text, words, constituents):
     [
         ("", "cut off"),
         ("(S (NN a)", "cut off"),
-        ("a", "'a' stands outside"),
-        ("(NN a))", "'\\)' stands outside"),
-        ("(S (NN a)) (S (NN b))", "more after the last bracket"),
-        ("(S dog cat)", "'dog' is not a word"),
-        ("(S (NN a) b)", "'b' is not a word"),
-        ("(S (NN a b))", "'a' is not a word"),
+        ("a", "'a' is outside"),
+        ("(NN a))", "'\\)' is outside"),
+        ("(S (NN a)) (S (NN b))", "text after the last bracket"),
+        ("(S dog cat)", "'dog' has no brackets"),
+        ("(S (NN a) b)", "'b' has no brackets"),
+        ("(S (NN a b))", "'a' has no brackets"),
         ("(S (NP))", "\\(NP\\) has no word"),
     ],
 )
