@@ -26,8 +26,8 @@ SECTIONS = {
         "predict": "predict",
     },
     "Besides": {
-        "translate": "predict",
-        "features": "predict",
+        "translate": "former_commands",
+        "features": "former_commands",
         "distill": "distill",
         "inspect": "inspect",
         "models": "list_models",

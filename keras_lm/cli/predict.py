@@ -5,20 +5,16 @@ import contextlib
 import click
 
 from keras_lm.cli.beam_options import PerhapsBeamCommand, beam, beam_flags, processes_option
-from keras_lm.cli.command import Command
-from keras_lm.cli.finite import FloatRange
+from keras_lm.cli.predict_options import VECTORS, WRITING, vector_options, writing_options
 from keras_lm.cli.shared_options import (
     TASKS,
     OutputFile,
-    Source,
     batch_size_option,
     check_artefact,
     format_option,
     input_option,
     overwrite_option,
-    search_options,
     text_options,
-    together,
 )
 from keras_lm.cli.terminal import json_lines, notes, open_input, say_rows, with_progress
 from keras_lm.files import replacing
@@ -33,26 +29,6 @@ from keras_lm.serving.predictors import (
 )
 
 BATCHES_SORTED = 50  # of a file, which are read and answered together
-VECTORS = ("layers", "pooling", "normalize", "prompt")
-WRITING = (
-    *("num_beams", "length_penalty", "coverage_penalty", "max_new_tokens", "temperature"),
-    *("top_k", "top_p", "seed", "repetition_penalty", "no_repeat_ngram_size", "prefix"),
-    *("forbidden", "num_return_sequences"),
-)
-
-
-class Layers(click.ParamType):
-    """A name, the index of a hidden state, or several of these, separated by commas."""
-
-    name = "name or numbers"
-
-    def convert(self, value, param, ctx):
-        """Return an int or a list of int, else the string; `FeatureExtractor` knows the names."""
-        try:
-            numbers = [int(part) for part in value.split(",")]
-        except ValueError:
-            return value
-        return numbers if "," in value else numbers[0]
 
 
 class FileOrFolder(OutputFile):
@@ -62,75 +38,6 @@ class FileOrFolder(OutputFile):
         """Return the `Path` of a file if it can be written, or the folder as it was given."""
         runner = ctx.params.get("runner")
         return value if isinstance(runner, str) else super().convert(value, param, ctx)
-
-
-vector_options = together(
-    click.option(
-        "--layers",
-        type=Layers(),
-        help="embedding, first, second_to_last, last, sum_all, sum_last_four, concat_last_four, "
-        "concat_embedding_last, scalar_mix, all, the number of a hidden state (0 is the embedding, "
-        "-1 the last), or several numbers, such as 0,-1. all and several numbers give a vector for "
-        "each.  [default: last]",
-    ),
-    click.option(
-        "--pooling",
-        type=click.Choice(
-            ["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]
-        ),
-        help="Over the tokens of a text; none gives a vector a token.  [default: what SOURCE "
-        "states, else mean]",
-    ),
-    click.option(
-        "--normalize/--no-normalize",
-        default=None,
-        help="Scale each vector to length 1.  [default: what SOURCE states, else not]",
-    ),
-    click.option(
-        "--prompt",
-        help="What is put before each text, such as 'query: '.  [default: what SOURCE states]",
-    ),
-)
-writing_options = together(
-    search_options,
-    click.option(
-        "--max-new-tokens",
-        type=click.IntRange(1),
-        help="The longest text.  [default: the target length of PRESET]",
-    ),
-    click.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
-    click.option(
-        "--top-k", type=click.IntRange(1), help="Of the likeliest so many; with --temperature."
-    ),
-    click.option(
-        "--top-p",
-        type=FloatRange(0, 1, min_open=True),
-        help="Of the likeliest that have this probability together; with --temperature.",
-    ),
-    click.option("--seed", type=click.IntRange(0), help="For the same draw again."),
-    click.option(
-        "--repetition-penalty",
-        type=FloatRange(0, min_open=True),
-        help="Above 1, tokens that have occurred are less likely.",
-    ),
-    click.option(
-        "--no-repeat-ngram-size",
-        type=click.IntRange(0),
-        help="Write no sequence of so many tokens twice, such as 3 for summaries.",
-    ),
-    click.option("--prefix", help="What every text begins with."),
-    click.option(
-        "--forbidden",
-        multiple=True,
-        metavar="TEXT",
-        help="What no text has; several times for several.",
-    ),
-    click.option(
-        "--num-return-sequences",
-        type=click.IntRange(1),
-        help="So many texts for each, the best first; with --json.",
-    ),
-)
 
 
 @click.command(
@@ -391,89 +298,3 @@ def _vector_file(path, is_ragged):
         offsets = {"offsets": np.cumsum(lengths)} if is_ragged else {}
         with open(temporary, "wb") as file:
             np.savez(file, embedding=embedding, **offsets)
-
-
-# === Names of earlier versions ===
-
-
-def _note_removal(name, form):
-    click.echo(f"Note: keras-lm {name} will be removed: use keras-lm predict {form}.", err=True)
-
-
-@click.command(
-    "features",
-    cls=Command,
-    short_help="Now predict --task feature-extractor.",
-)
-@click.argument("source", type=Source())
-@click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@input_option
-@format_option
-@text_options
-@click.option(
-    "--output",
-    type=OutputFile(allow_dash=True),
-    required=True,
-    help="A .npz or .jsonl file; - for JSONL on standard output.",
-)
-@vector_options
-@batch_size_option
-@overwrite_option
-def features_command(source, texts, input_file, format, output, batch_size, overwrite, **options):
-    """Turn texts into vectors. It will be removed: keras-lm predict --task feature-extractor.
-
-    \b
-      keras-lm features bert-base --input texts.txt --output vectors.npz --normalize
-    """
-    _note_removal("features", "--task feature-extractor")
-    if output.suffix not in (".npz", ".jsonl") and str(output) != "-":
-        raise click.UsageError(f"--output {output} is neither .npz nor .jsonl, nor - for JSONL.")
-    given = {name: options[name] for name in VECTORS if options[name] is not None}
-
-    def load():
-        is_pair = options["text_pair"] is not None
-        return load_predictor(source, is_pair, task="feature-extractor", **given)
-
-    output = None if str(output) == "-" else output
-    answer(load, texts, input_file, format, output, batch_size, options)
-
-
-@click.command(
-    "translate",
-    cls=Command,
-    short_help="Now predict --lines.",
-)
-@click.argument("preset", type=Source())
-@click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@input_option
-@format_option
-@text_options
-@writing_options
-@batch_size_option
-@click.option(
-    "--output",
-    type=OutputFile(),
-    help="File to write; it appears when all is written.  [default: standard output]",
-)
-@overwrite_option
-@click.option(
-    "--json", "as_json", is_flag=True, help="JSONL with the row that came in, as predict."
-)
-def translate_command(
-    preset, texts, input_file, format, output, batch_size, overwrite, as_json, **options
-):
-    """Write a text for each text, one a line. It will be removed: keras-lm predict --lines.
-
-    \b
-      keras-lm translate opus-mt-en-de "The house is small." --num-beams 4
-    """
-    _note_removal("translate", "--lines")
-    given = {name: options[name] for name in WRITING if options[name] not in (None, ())}
-    if given.get("num_return_sequences", 1) > 1 and not as_json:
-        raise click.UsageError("--num-return-sequences writes several texts for one: add --json.")
-    given.setdefault("num_return_sequences", 1)  # it writes in any case
-
-    def load():
-        return load_predictor(preset, options["text_pair"] is not None, **given)
-
-    answer(load, texts, input_file, format, output, batch_size, options, lines=not as_json)

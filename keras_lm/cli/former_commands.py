@@ -1,0 +1,99 @@
+"""`keras-lm features` and `translate`, forms of `keras-lm predict` by their former names."""
+
+import click
+
+from keras_lm.cli.command import Command
+from keras_lm.cli.predict import answer, load_predictor
+from keras_lm.cli.predict_options import VECTORS, WRITING, vector_options, writing_options
+from keras_lm.cli.shared_options import (
+    OutputFile,
+    Source,
+    batch_size_option,
+    format_option,
+    input_option,
+    overwrite_option,
+    text_options,
+)
+
+
+def _note_removal(name, form):
+    click.echo(f"Note: keras-lm {name} will be removed: use keras-lm predict {form}.", err=True)
+
+
+@click.command(
+    "features",
+    cls=Command,
+    short_help="Now predict --task feature-extractor.",
+)
+@click.argument("source", type=Source())
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@input_option
+@format_option
+@text_options
+@click.option(
+    "--output",
+    type=OutputFile(allow_dash=True),
+    required=True,
+    help="A .npz or .jsonl file; - for JSONL on standard output.",
+)
+@vector_options
+@batch_size_option
+@overwrite_option
+def features_command(source, texts, input_file, format, output, batch_size, overwrite, **options):
+    """Turn texts into vectors. It will be removed: keras-lm predict --task feature-extractor.
+
+    \b
+      keras-lm features bert-base --input texts.txt --output vectors.npz --normalize
+    """
+    _note_removal("features", "--task feature-extractor")
+    if output.suffix not in (".npz", ".jsonl") and str(output) != "-":
+        raise click.UsageError(f"--output {output} is neither .npz nor .jsonl, nor - for JSONL.")
+    given = {name: options[name] for name in VECTORS if options[name] is not None}
+
+    def load():
+        is_pair = options["text_pair"] is not None
+        return load_predictor(source, is_pair, task="feature-extractor", **given)
+
+    output = None if str(output) == "-" else output
+    answer(load, texts, input_file, format, output, batch_size, options)
+
+
+@click.command(
+    "translate",
+    cls=Command,
+    short_help="Now predict --lines.",
+)
+@click.argument("preset", type=Source())
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@input_option
+@format_option
+@text_options
+@writing_options
+@batch_size_option
+@click.option(
+    "--output",
+    type=OutputFile(),
+    help="File to write; it appears when all is written.  [default: standard output]",
+)
+@overwrite_option
+@click.option(
+    "--json", "as_json", is_flag=True, help="JSONL with the row that came in, as predict."
+)
+def translate_command(
+    preset, texts, input_file, format, output, batch_size, overwrite, as_json, **options
+):
+    """Write a text for each text, one a line. It will be removed: keras-lm predict --lines.
+
+    \b
+      keras-lm translate opus-mt-en-de "The house is small." --num-beams 4
+    """
+    _note_removal("translate", "--lines")
+    given = {name: options[name] for name in WRITING if options[name] not in (None, ())}
+    if given.get("num_return_sequences", 1) > 1 and not as_json:
+        raise click.UsageError("--num-return-sequences writes several texts for one: add --json.")
+    given.setdefault("num_return_sequences", 1)  # it writes in any case
+
+    def load():
+        return load_predictor(preset, options["text_pair"] is not None, **given)
+
+    answer(load, texts, input_file, format, output, batch_size, options, lines=not as_json)

@@ -1,0 +1,96 @@
+"""Options of vectors and of written texts, for `keras-lm predict`."""
+
+import click
+
+from keras_lm.cli.finite import FloatRange
+from keras_lm.cli.shared_options import search_options, together
+
+VECTORS = ("layers", "pooling", "normalize", "prompt")
+WRITING = (
+    *("num_beams", "length_penalty", "coverage_penalty", "max_new_tokens", "temperature"),
+    *("top_k", "top_p", "seed", "repetition_penalty", "no_repeat_ngram_size", "prefix"),
+    *("forbidden", "num_return_sequences"),
+)
+
+
+class Layers(click.ParamType):
+    """A name, the index of a hidden state, or several of these, separated by commas."""
+
+    name = "name or numbers"
+
+    def convert(self, value, param, ctx):
+        """Return an int or a list of int, else the string; `FeatureExtractor` knows the names."""
+        try:
+            numbers = [int(part) for part in value.split(",")]
+        except ValueError:
+            return value
+        return numbers if "," in value else numbers[0]
+
+
+vector_options = together(
+    click.option(
+        "--layers",
+        type=Layers(),
+        help="embedding, first, second_to_last, last, sum_all, sum_last_four, concat_last_four, "
+        "concat_embedding_last, scalar_mix, all, the number of a hidden state (0 is the embedding, "
+        "-1 the last), or several numbers, such as 0,-1. all and several numbers give a vector for "
+        "each.  [default: last]",
+    ),
+    click.option(
+        "--pooling",
+        type=click.Choice(
+            ["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]
+        ),
+        help="Over the tokens of a text; none gives a vector a token.  [default: what SOURCE "
+        "states, else mean]",
+    ),
+    click.option(
+        "--normalize/--no-normalize",
+        default=None,
+        help="Scale each vector to length 1.  [default: what SOURCE states, else not]",
+    ),
+    click.option(
+        "--prompt",
+        help="What is put before each text, such as 'query: '.  [default: what SOURCE states]",
+    ),
+)
+writing_options = together(
+    search_options,
+    click.option(
+        "--max-new-tokens",
+        type=click.IntRange(1),
+        help="The longest text.  [default: the target length of PRESET]",
+    ),
+    click.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
+    click.option(
+        "--top-k", type=click.IntRange(1), help="Of the likeliest so many; with --temperature."
+    ),
+    click.option(
+        "--top-p",
+        type=FloatRange(0, 1, min_open=True),
+        help="Of the likeliest that have this probability together; with --temperature.",
+    ),
+    click.option("--seed", type=click.IntRange(0), help="For the same draw again."),
+    click.option(
+        "--repetition-penalty",
+        type=FloatRange(0, min_open=True),
+        help="Above 1, tokens that have occurred are less likely.",
+    ),
+    click.option(
+        "--no-repeat-ngram-size",
+        type=click.IntRange(0),
+        help="Write no sequence of so many tokens twice, such as 3 for summaries.",
+    ),
+    click.option("--prefix", help="What every text begins with."),
+    click.option(
+        "--forbidden",
+        multiple=True,
+        metavar="TEXT",
+        help="What no text has; several times for several.",
+    ),
+    click.option(
+        "--num-return-sequences",
+        type=click.IntRange(1),
+        help="So many texts for each, the best first; with --json.",
+    ),
+)
