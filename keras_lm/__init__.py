@@ -5,8 +5,8 @@ import os
 import platform
 import sys
 
-# TensorFlow reads this when it is imported. By itself it leaves oneDNN off on processors without
-# the newer parts of AVX-512, where it brings some 20 % in training; see benchmarks/README.md.
+# TensorFlow reads this on import. Its default leaves oneDNN off on processors without the newer
+# parts of AVX-512, where oneDNN makes training some 20 % faster; see benchmarks/README.md.
 if platform.machine() in ("x86_64", "AMD64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def __getattr__(name):
-    # Imported on first use: the server and its client; where the command began, everything.
+    # The server and its client are imported on first use; in the command, all packages are.
     if name in __all__:
         return importlib.import_module(f"keras_lm.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -41,8 +41,9 @@ def __dir__():
     return __all__
 
 
-# Importing them registers their classes with Keras, so that `keras.models.load_model` knows them.
-# The command goes without until it needs one: `keras-lm --help` does not wait for TensorFlow.
+# Importing the packages registers their classes with Keras, so that `keras.models.load_model` knows
+# them. The command imports them only when needed, so that `keras-lm --help` does not wait for
+# TensorFlow.
 if "keras_lm_command" not in sys.modules:
     from keras_lm import (
         converters,

@@ -1,4 +1,4 @@
-"""Iterating over a `tf.data.Dataset` outside of a graph, and how many rows come at once."""
+"""Iteration over a `tf.data.Dataset` outside of a graph, and the check of a batch size."""
 
 import numbers
 
@@ -6,8 +6,8 @@ import numbers
 def elements(dataset):
     """Yield the elements of a dataset.
 
-    A plain loop ends in an error of TensorFlow, which logs it ("Local rendezvous is aborting with
-    status: OUT_OF_RANGE") before Python sees it.
+    A plain loop would also end with a log line of TensorFlow, "Local rendezvous is aborting with
+    status: OUT_OF_RANGE".
     """
     iterator = iter(dataset)
     while (element := iterator.get_next_as_optional()).has_value():
@@ -15,8 +15,8 @@ def elements(dataset):
 
 
 def check_batch_size(batch_size):
-    """Raise a ValueError if a number of rows is none; return it."""
+    """Return a batch size; raise a ValueError if it is not an int of 1 or more."""
     is_whole = isinstance(batch_size, numbers.Integral) and not isinstance(batch_size, bool)
     if not is_whole or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r} must be an int, 1 or more.")
+        raise ValueError(f"batch_size={batch_size!r}: pass an int, 1 or more.")
     return batch_size

@@ -14,31 +14,31 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where what killed processes left stays
+except ImportError:  # Windows has no fcntl; there, leftovers of killed processes stay
     fcntl = None
 
 LARGEST_VERSION = 2**63 - 1  # TF Serving keeps version numbers in 64 bits
 
 LONGEST_LINE = 2**26  # bytes
-LARGEST_CONTENT = 2**28  # of a file that is read at once
+LARGEST_CONTENT = 2**28  # bytes of a file that is read at once
 
-HOLDER = ".holder"  # in a folder that is taken
-WRITING = ".writing"  # how hidden folders end: nobody else's are removed
+HOLDER = ".holder"  # in a folder that is taken: names the process that has it
+WRITING = ".writing"  # suffix of hidden folders, so that no other folders are removed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-DISK_IS_FULL = "The disk is full or a limit of it reached, so that nothing was changed"
-# For writers with exceptions of their own, which quote the system, or what stood in a worker.
+DISK_IS_FULL = "The disk is full or a quota is reached, so nothing was changed"
+# Some writers raise exceptions of their own, which quote the system's message or a worker's.
 FULL_MESSAGES = (DISK_IS_FULL, *(os.strerror(number) for number in FULL))
 
-# Of linux/fs.h and fcntl.h.
+# From linux/fs.h and fcntl.h.
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
 CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def as_path(path):
-    """Return a path of the user's; ValueError if no file can have it."""
+    """Return a user's path as `Path`; raise a ValueError if it has a null byte."""
     if "\0" in str(path):
-        raise ValueError(f"{str(path)!r} holds NUL, which no path can: pass another one.")
+        raise ValueError(f"{str(path)!r} has a null byte, which paths cannot have: remove it.")
     return Path(path).expanduser()
 
 
@@ -49,16 +49,16 @@ def as_path(path):
 def replacing(path):
     """Yield a temporary path to write a file or a folder to, and move it to `path` at the end.
 
-    Until then it is in a hidden folder beside `path`, see `hidden`; if anything fails, `path` is
+    Until then, it is in a hidden folder next to `path`, see `hidden`; if anything fails, `path` is
     unchanged. A file cannot replace a folder, nor a folder a file.
 
-    Where the system can, old and new change places at once; elsewhere a process that is killed
-    between two renames leaves no `path`, which `recover` and the next write bring back.
+    If the system supports it, old and new are exchanged in one step. Otherwise, a process that is
+    killed between two renames leaves no `path`; `recover` and the next write restore it.
     """
     path = as_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with hidden(path.parent, path.name) as beside:
-        new = beside / f"new{path.suffix}"  # some writers look at the suffix
+        new = beside / f"new{path.suffix}"  # some writers depend on the suffix
         yield new
         _set_mode(new, beside)
         sync(new)
@@ -70,10 +70,11 @@ def replacing(path):
 def hidden(folder, name):
     """Yield a new folder named `.NAME-….writing` in an existing one, and remove it at the end.
 
-    What killed processes left by the same name is removed first; those alive hold a lock on theirs.
+    Folders that killed processes have left under the same name are removed first; running processes
+    hold a lock on theirs.
 
     Raises:
-        OSError: with `errno.ENOSPC` if the disk is full, whatever the writer's own exception.
+        OSError: with `errno.ENOSPC` if the disk is full, whichever exception the writer raised.
     """
     folder = Path(folder)
     recover(folder / name)
@@ -92,12 +93,12 @@ def _new_locked(folder, name):
         try:
             lock = os.open(temporary, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # somebody else was faster, and took it for dead
-        with contextlib.suppress(OSError):  # without locks nobody removes it either
+            continue  # another process has removed it as a leftover
+        with contextlib.suppress(OSError):  # without locks, other processes do not remove it either
             _lock(lock)
         if temporary.is_dir():
             return temporary, lock
-        os.close(lock)  # taken for dead before it was locked
+        os.close(lock)  # removed as a leftover before it was locked
 
 
 def _lock(descriptor, wait=True):
@@ -107,12 +108,13 @@ def _lock(descriptor, wait=True):
 
 
 def take(folder):
-    """Make a folder if there is none, and lock it until the returned descriptor is closed.
+    """Create a folder if necessary, and lock it until the returned descriptor is closed.
 
-    A process that dies closes its own. Where the system has no locks, nobody is refused.
+    The system closes the descriptor of a process that dies. On a system without locks, the folder
+    is not locked.
 
     Raises:
-        FileExistsError: if somebody else has it; says who.
+        FileExistsError: if another process has the lock; the message names it.
     """
     folder = Path(folder)
     while True:
@@ -120,7 +122,7 @@ def take(folder):
         try:
             lock = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # it has just got another name
+            continue  # it has just been renamed
         try:
             _lock(lock, wait=False)
         except BlockingIOError as error:
@@ -141,11 +143,11 @@ def take(folder):
 
 
 def recover(path):
-    """Remove what killed processes left of writing `path`, and put it back if they had moved it."""
+    """Remove the leftovers of killed processes that wrote `path`; restore it if they moved it."""
     pattern = re.compile(rf"\.{re.escape(path.name)}-\w{{8}}{re.escape(WRITING)}")
-    with contextlib.suppress(OSError, ValueError):  # (the path may hold NUL)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the path has a null byte
         for left in [Path(e.path) for e in os.scandir(path.parent) if pattern.fullmatch(e.name)]:
-            with contextlib.suppress(OSError):  # it is alive, somebody else's, or gone
+            with contextlib.suppress(OSError):  # locked by a running process, not ours, or gone
                 _recover_from(left, path)
 
 
@@ -162,7 +164,7 @@ def _recover_from(left, path):
 
 @contextlib.contextmanager
 def naming_a_full_disk(path):
-    """Raise an OSError with `path` and the remedy for any exception that says the disk is full."""
+    """Turn any exception about a full disk into an OSError that names `path` and the remedy."""
     try:
         yield
     except Exception as error:
@@ -177,7 +179,7 @@ def naming_a_full_disk(path):
 
 
 def _set_mode(new, beside):
-    """Set permissions by the umask: safetensors makes files readable by their owner alone."""
+    """Set permissions by the umask, since safetensors makes files readable by their owner only."""
     probe = beside / "probe"
     probe.touch()
     for path in [*new.rglob("*"), new]:
@@ -187,21 +189,21 @@ def _set_mode(new, beside):
 
 def _exchange(new, path, old):
     if not (new.is_dir() and path.is_dir()):
-        os.replace(new, path)  # raises where one is a file and the other a folder
+        os.replace(new, path)  # raises if one is a file and the other a folder
         return
     if _swap(new, path):
         return
     try:
         os.rename(path, old)
         os.rename(new, path)
-    except BaseException:  # Ctrl-C too, or the old folder would go with the hidden one
+    except BaseException:  # including Ctrl-C: the old folder would be lost with the hidden one
         if old.exists() and not path.exists():
             os.rename(old, path)
         raise
 
 
 def _swap(one, other):
-    """Let two paths change places in one step; return False where the system cannot."""
+    """Exchange two paths in one step; return False if the system does not support it."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):  # not Linux, or an older C library
@@ -214,7 +216,7 @@ def _swap(one, other):
 
 
 def sync(path):
-    """Sync a file or a folder to disk; else a power cut may leave an empty file in its place."""
+    """Sync a file or a folder to disk; without it, a power cut may leave an empty file."""
     path = Path(path)
     for each in [*path.rglob("*"), path]:
         sync_one(each)
@@ -230,7 +232,7 @@ def sync_one(path):
 
 
 def require_free(folder, reason, marker=None):
-    """Raise a FileExistsError if `folder` is a file, or not empty and without the file `marker`."""
+    """Raise a FileExistsError if `folder` is a file, or has files but not the file `marker`."""
     is_ours = marker is not None and (folder / marker).is_file()
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not is_ours):
         raise FileExistsError(f"{folder} exists and {reason}: choose another folder.")
@@ -240,51 +242,54 @@ def require_free(folder, reason, marker=None):
 
 
 class TooLong(ValueError):
-    """A file holds more than is read: a small packed one can hold what no memory can."""
+    """A file is larger than the limit; a small packed file can unpack to more than fits memory."""
 
 
 def lines(stream, name, longest=None):
-    """Yield the lines of an open file, bytes with their endings; `name` is what errors call it.
+    """Yield the lines of an open file, as bytes with their endings.
+
+    `name` is the file's name for messages, `longest` the most bytes of a line; the default is
+    `LONGEST_LINE`.
 
     Raises:
-        TooLong: if a line has more bytes than `longest`, or `LONGEST_LINE`; names it and the file.
+        TooLong: if a line is longer; the message names the file and the line.
     """
     longest = LONGEST_LINE if longest is None else longest
     read = functools.partial(stream.readline, longest + 1)
     for number, line in enumerate(iter(read, b""), start=1):
         if len(line) > longest:
             raise TooLong(
-                f"{name}, line {number}: longer than {longest} bytes. Put line breaks into it, or "
-                "leave it out."
+                f"{name}, line {number}: longer than {longest} bytes. Add line breaks, or remove "
+                "the line."
             )
         yield line
 
 
 def whole(stream, name, most=None):
-    """Return all bytes of an open file.
+    """Return all bytes of an open file, `most` at most; the default is `LARGEST_CONTENT`.
 
     Raises:
-        TooLong: if there are more than `most`, or `LARGEST_CONTENT`; names the file.
+        TooLong: if there are more; the message names the file.
     """
     most = LARGEST_CONTENT if most is None else most
     content = stream.read(most + 1)
     if len(content) > most:
-        raise TooLong(f"{name} holds more than {most} bytes, and is read at once: divide it.")
+        raise TooLong(f"{name} has more than {most} bytes, and is read at once: divide it.")
     return content
 
 
-# === Looking ===
+# === Finding ===
 
 
 def size(path):
-    """Return how many bytes a file has, or all files in a folder."""
+    """Return the size in bytes of a file, or of all files in a folder."""
     path = Path(path)
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def numbered(folder):
-    """Return the entries of a folder that numbers name, as a dict of number → `Path`."""
+    """Return the entries of a folder whose names are numbers, as a dict of number → `Path`."""
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
@@ -295,7 +300,7 @@ def numbered(folder):
 
 
 def find_versions(folder):
-    """Return the folders of versions in a folder by number, as TF Serving sees them."""
+    """Return the numbered subfolders of a folder by number; these are TF Serving's versions."""
     return {number: path for number, path in numbered(folder).items() if path.is_dir()}
 
 
@@ -325,13 +330,13 @@ def find_saved_model(path, version=None):
 
 
 def find_files(files):
-    """Return the paths that match paths and glob patterns, without duplicates, sorted per pattern.
+    """Return the files that match paths and glob patterns, without duplicates, sorted per pattern.
 
     Args:
-        files: path or glob pattern (`**` reaches into folders), or a list of these.
+        files: path or glob pattern (`**` includes subfolders), or a list of these.
 
     Raises:
-        FileNotFoundError: if one of them names no file.
+        FileNotFoundError: if a path or pattern matches no file.
     """
     patterns = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     paths = []
@@ -339,6 +344,6 @@ def find_files(files):
         found = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
         found = [path for path in found if os.path.isfile(path)]
         if not found:
-            raise FileNotFoundError(f"`files` names {pattern!r}, and there is no such file.")
+            raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
         paths += found
     return list(dict.fromkeys(paths))

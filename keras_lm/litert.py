@@ -4,12 +4,12 @@ from keras_lm.optional import require
 
 
 def open_interpreter(model):
-    """Return an interpreter of a `.tflite`, its path or its content as bytes.
+    """Return an interpreter for a `.tflite`, given by its path or its content as bytes.
 
-    Keep it as long as a signature's runner is used.
+    Keep a reference to it as long as you use the runner of a signature.
 
     Raises:
-        ImportError: if there is none here.
+        ImportError: if LiteRT's interpreter is not installed.
     """
     litert = require("ai_edge_litert.interpreter", "a .tflite")
     from tensorflow_text.core.pybinds.tflite_registrar import SELECT_TFTEXT_OPS

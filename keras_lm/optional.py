@@ -1,4 +1,4 @@
-"""Packages that only a part of the library needs: importing them, and what to install."""
+"""Optional packages, which only a part of the library needs: import, or a hint to install them."""
 
 import importlib
 
@@ -18,10 +18,10 @@ EXTRAS = {
 
 
 def require(name, purpose):
-    """Return the module `name`, perhaps `"package.module"`, which `purpose` needs.
+    """Import the module `name`, such as `"package.module"`, which `purpose` needs.
 
     Raises:
-        ImportError: if it cannot be imported, with the command that installs it.
+        ImportError: if it cannot be imported; the message has the command that installs it.
     """
     try:
         return importlib.import_module(name)
@@ -30,6 +30,6 @@ def require(name, purpose):
 
 
 def hint(packages, purpose):
-    """Return the sentence that says which `packages` are missing, and how to install them."""
+    """Return a message that names missing `packages` and the command that installs them."""
     extras = ",".join(dict.fromkeys(EXTRAS[package] for package in packages))
     return f"{purpose} needs {', '.join(packages)}: pip install 'keras-lm[{extras}]'"

@@ -1,4 +1,4 @@
-"""The names that presets and users know: of classes, registered when defined, and of sizes."""
+"""Names in presets and in users' calls: classes, registered when they are defined, and sizes."""
 
 import difflib
 
@@ -6,23 +6,23 @@ BACKBONES, TASKS, TOKENIZERS = {}, {}, {}
 
 
 def register(cls, classes):
-    """Add a class to a table above, where it may replace a user's class, but not this library's."""
+    """Add a class to a table above; it may replace a user's class, but not one of this library."""
     known = classes.get(cls.__name__)
     if known is not None and _is_ours(known) and cls.__module__ != known.__module__:
         raise ValueError(
-            f"{cls.__module__} defines {cls.__name__}, the name of a class of keras_lm by which "
-            "presets know it: choose another name."
+            f"{cls.__module__} defines {cls.__name__}, but presets use this name for keras_lm's "
+            "own class: choose another name."
         )
     classes[cls.__name__] = cls
 
 
 def sizes():
-    """Return a dict of the name of each published size → class of backbone."""
+    """Return a dict of the names of published sizes → backbone classes."""
     return {name: cls for cls in BACKBONES.values() for name in vars(cls).get("SIZES", {})}
 
 
 def advice(name, known):
-    """Return `" Did you mean …?"` for a name that is close to a known one, otherwise nothing."""
+    """Return `" Did you mean …?"` if a name is close to a known one, else an empty string."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
     return f" Did you mean {' or '.join(close)}?" if close else ""
 

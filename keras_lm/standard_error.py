@@ -1,4 +1,4 @@
-"""What libraries in C++ write to standard error, which no level of Python's logging keeps back."""
+"""Hides what C++ libraries write to standard error, which Python's logging does not control."""
 
 import contextlib
 import os
@@ -7,12 +7,12 @@ import sys
 
 @contextlib.contextmanager
 def quiet():
-    """Keep off standard error what is written there meanwhile; errors still raise."""
+    """Discard what is written to standard error inside the block; exceptions are still raised."""
     if sys.stderr is not None:
         sys.stderr.flush()
     try:
         kept = os.dup(2)
-    except OSError:  # it is closed already, as of some services
+    except OSError:  # standard error is closed, as in some services
         yield
         return
     try:

@@ -17,6 +17,6 @@ def test_loops_end_without_an_error_of_tensorflow(monkeypatch):
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True, None, "2"])
 def test_numbers_of_rows(size):
-    with pytest.raises(ValueError, match=f"batch_size={size!r} must be an int, 1 or more"):
+    with pytest.raises(ValueError, match=f"batch_size={size!r}: pass an int, 1 or more"):
         check_batch_size(size)
     assert check_batch_size(np.int64(2)) == 2

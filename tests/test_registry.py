@@ -56,7 +56,7 @@ def test_a_users_classes_come_back_from_a_preset(tmp_path):
 
 
 def test_the_librarys_names_are_its_own():
-    with pytest.raises(ValueError, match="BertBackbone, the name of a class of keras_lm"):
+    with pytest.raises(ValueError, match="BertBackbone, but presets use this name"):
         model("BertBackbone", lambda checkpoint: 0)
     assert registry.BACKBONES["BertBackbone"] is BertBackbone
     one, other = model("Mine", int), model("Mine", int)

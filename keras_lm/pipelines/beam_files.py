@@ -42,7 +42,7 @@ def find_inputs(patterns):
             continue
         matched = FileSystems.match([pattern])[0].metadata_list
         if not matched:
-            raise FileNotFoundError(f"`files` names {pattern!r}, and there is no such file.")
+            raise FileNotFoundError(f"files={pattern!r}: there is no such file.")
         found += sorted((each.path, each.size_in_bytes) for each in matched)
     return list(dict.fromkeys(found))
 

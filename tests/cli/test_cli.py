@@ -93,7 +93,7 @@ def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
         (["translate", "film-critic", "x", "--num-return-sequences", "2"], "add --json"),
         (["features", "film-critic", "x", "--output", "words.npz"], "with --overwrite"),
         (["inspect", "film-critc"], "Did you mean film-critic?"),
-        (["vocab", "none.txt", *new], "'none.txt', and there is no such file"),
+        (["vocab", "none.txt", *new], "'none.txt': there is no such file"),
         (["pretrain", "none.txt", *new, "--vocabulary", "film-critic"], "'none.txt'"),
         (["pretrain", "train.csv", *new, "--vocabulary", "film-critic", "--size", "gpt2_bas_en"],
          "Did you mean gpt2_base_en"),

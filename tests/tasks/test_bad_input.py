@@ -283,7 +283,7 @@ def classifier():
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict", "classify"])
 def test_batches_without_rows(classifier, method, size):
     arguments = (["a", "b"], [0, 1])[: 2 if method in ("fit", "evaluate") else 1]
-    with pytest.raises(ValueError, match=f"batch_size={size} must be an int, 1 or more"):
+    with pytest.raises(ValueError, match=f"batch_size={size}: pass an int, 1 or more"):
         getattr(classifier, method)(*arguments, batch_size=size, verbose=0)
 
 
