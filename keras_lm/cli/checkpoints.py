@@ -3,7 +3,7 @@
 import math
 import re
 
-from keras_lm import files, presets, tokenizers
+from keras_lm import files, tokenizers
 from keras_lm.cli.sources import open_source
 from keras_lm.converters import CheckpointError
 
@@ -22,41 +22,33 @@ HEADS = {
 
 def inspect_checkpoint(source):
     """Return a checkpoint's contents as a JSON-serializable dict, without loading its weights."""
-    checkpoint = open_source(source)
+    opened = open_source(source)
+    checkpoint = opened.checkpoint
     found = {
         "path": source,
         "what": "preset" if checkpoint.format == "keras_lm" else f"{checkpoint.format} checkpoint",
     }
     try:
-        backbone, converter = presets.recognise(checkpoint)
+        backbone, converter = opened.recognise()
     except CheckpointError as error:
         if checkpoint.format == "keras_lm":
             raise
         return found | {"model": None, "why": str(error), **_weights(checkpoint, r"(?!)")}
     try:
-        cls = presets.stated_task(checkpoint)
-        stated = presets.stated_arguments(checkpoint, cls) if cls else {}
+        cls = opened.task
+        stated = opened.task_arguments(cls) if cls else {}
     except CheckpointError as error:  # a head that is not known
         cls, stated, found = None, {}, found | {"why": str(error)}
     return found | {
         "model": backbone.__name__,
-        "arguments": _arguments(checkpoint, converter),
+        "arguments": opened.arguments(),
         **_weights(checkpoint, converter.names.ignored),
         "task": cls and cls.__name__,
         "task_arguments": {k: v for k, v in stated.items() if k != "class_names"} or None,
         "labels": stated.get("class_names"),
         "heads": _heads(checkpoint, converter.names),
-        "tokenizer": _tokenizer(checkpoint),
+        "tokenizer": _tokenizer(opened),
     }
-
-
-def _arguments(checkpoint, converter):
-    if checkpoint.format != "keras_lm":
-        return presets.read_arguments(checkpoint, converter)
-    config = checkpoint.config["backbone"]
-    while "backbone" in config:  # a feature extractor has a backbone of its own
-        config = config["backbone"]
-    return config["arguments"]
 
 
 def _weights(checkpoint, ignored):
@@ -82,11 +74,12 @@ def _heads(checkpoint, names):
     return [what for what, wanted in sources.items() if wanted and set(wanted) <= set(tensors)]
 
 
-def _tokenizer(checkpoint):
+def _tokenizer(opened):
+    checkpoint = opened.checkpoint
     if checkpoint.format == "keras_lm" and "tokenizer" not in checkpoint.config:
         return None
     try:
-        tokenizer = tokenizers.Tokenizer.from_preset(checkpoint.source)
+        tokenizer = tokenizers.Tokenizer.from_preset(opened)
     except FileNotFoundError:
         return None
     config = {"class": type(tokenizer).__name__, "vocabulary_size": tokenizer.vocabulary_size}

@@ -34,10 +34,11 @@ def convert_command(source, preset, task, overwrite):
     from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.sources import choose_task, open_source
 
-    cls = choose_task(open_source(source), task)
+    opened = open_source(source)
+    cls = choose_task(opened, task)
     with notes():
         # By itself, a feature extractor has no weights: it brings backbone and tokenizer.
-        loaded = (cls or tasks.FeatureExtractor).from_preset(source)
+        loaded = (cls or tasks.FeatureExtractor).from_preset(opened)
     if cls is None:
         presets.save(preset, loaded.backbone, tokenizer=loaded.tokenizer)
     else:

@@ -97,10 +97,11 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
     check_data(train, options)
     import keras
 
-    from keras_lm import presets, tasks, training
+    from keras_lm import tasks, training
     from keras_lm.cli.sources import load_task, open_source
 
-    stated = presets.stated_task(open_source(teacher))
+    opened = open_source(teacher)
+    stated = opened.task
     found = stated.__name__ if stated else "no task"
     # An ensemble is a subclass of its members' task.
     kinds = {name: getattr(tasks, TASKS[name]) for name in DISTILLED}
@@ -115,7 +116,7 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
             raise click.UsageError(
                 f"--{option.replace('_', '-')} is not for {teacher}, a {found}: leave it out."
             )
-    multi_label = (presets.stated_arguments(open_source(teacher), stated) or {}).get("multi_label")
+    multi_label = (opened.task_arguments(stated) or {}).get("multi_label")
     data, held_out = read_data(train, name, options, multi_label, needs_labels=False)
     if held_out and held_out.labels is None:
         raise click.UsageError(
@@ -123,7 +124,7 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
         )
 
     keras.utils.set_random_seed(options["seed"])
-    master = load_task(teacher)
+    master = load_task(opened)
     class_names = None
     arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
     if name in PAIRS:

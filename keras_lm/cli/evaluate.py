@@ -123,13 +123,13 @@ def evaluate_command(
     else:
         check_file(file, format, columns)
 
-    from keras_lm import presets, tasks  # imports TensorFlow
+    from keras_lm import tasks  # imports TensorFlow
     from keras_lm.cli.measures import measure
     from keras_lm.cli.mistakes import right_and_found, write_confusion, write_errors
     from keras_lm.cli.sources import load_task, open_source, stated_task
 
-    checkpoint = open_source(preset)
-    cls = stated_task(checkpoint)
+    opened = open_source(preset)
+    cls = stated_task(opened)
     if cls is None:
         raise click.ClickException(
             f"{preset} holds no task, which could be measured. Train one: keras-lm finetune."
@@ -141,7 +141,7 @@ def evaluate_command(
             f"{preset} holds a {cls.__name__}, whose answers are not compared with labels."
         )
     name = names[0]
-    stated = presets.stated_arguments(checkpoint, cls) or {}
+    stated = opened.task_arguments(cls) or {}
     only = {name: options[name] for name in ("chosen", "bleu_tokenizer", *SEARCH)} | {
         "targets": targets
     }
@@ -160,10 +160,10 @@ def evaluate_command(
         chosen = options["chosen"] or ("bleu", "chrf")
         chosen = make_metrics(chosen, options["bleu_tokenizer"] or "13a")
         search = {name: options[name] for name in SEARCH}
-        task = load_task(preset, cls)
+        task = load_task(opened, cls)
         results = measure_written(task, examples, batch_size, chosen, search)
     else:
-        task = load_task(preset, cls)
+        task = load_task(opened, cls)
         results = measure(task, examples, batch_size)
     if errors or confusion:
         right, found = right_and_found(task, examples, batch_size)

@@ -95,7 +95,8 @@ def export_command(
     from keras_lm.cli.sources import choose_task, load_task, open_source
 
     several = not (texts or do_check)  # which are compared for one task
-    loaded = load_task(preset, choose_task(open_source(preset), task), several)
+    opened = open_source(preset)
+    loaded = load_task(opened, choose_task(opened, task), several)
     options = {"format": export_as, "weights": weights, "freeze": freeze}
     if texts:
         options |= {"texts": read_texts(texts, loaded), "tolerance": tolerance}

@@ -191,7 +191,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     check_data(train, options)
     import keras
 
-    from keras_lm import presets, tasks
+    from keras_lm import tasks
     from keras_lm.cli.seeds import SeveralSeeds, settings_of
     from keras_lm.cli.sources import load_task, open_source, stated_task
     from keras_lm.training.distribution import workers_of
@@ -202,11 +202,11 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         raise click.UsageError("--seeds is for one process: start one command for each --seed.")
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
-    checkpoint = open_source(source)
-    name = options["task"] or _task_of(stated_task(checkpoint))
+    opened = open_source(source)
+    name = options["task"] or _task_of(stated_task(opened))
     _check_options(name, options)
     cls = getattr(tasks, TASKS[name])
-    stated = presets.stated_arguments(checkpoint, cls) or {}
+    stated = opened.task_arguments(cls) or {}
     multi_label = options["multi_label"] or stated.get("multi_label", False)
     if multi_label and options["class_weight"]:
         raise click.UsageError("--class-weight is for texts with one label each.")
@@ -241,7 +241,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         """Return a task trained with a seed, its history, and its `Run` if it has one."""
         keras.utils.set_random_seed(seed)
         with strategy.scope():
-            task = _compiled(load_task(source, cls, **arguments), options)
+            task = _compiled(load_task(opened, cls, **arguments), options)
         rows = {"x": data.texts, "y": y, "validation_data": validation, "class_weight": weights}
         return task, *_fit(task, seed, output, data, held_out, rows, source, strategy, options)
 

@@ -190,7 +190,8 @@ def load_predictor(source, text_pair, task=None, **options):
     writing = {name: value for name, value in options.items() if name in WRITING}
     if vectors and task is None:
         task = "feature-extractor"
-    cls = choose_task(open_source(source), task)
+    source = open_source(source)
+    cls = choose_task(source, task)
     if vectors and cls is not tasks.FeatureExtractor:
         raise click.UsageError("--layers, --pooling, --normalize and --prompt are for vectors.")
     if writing and cls is not tasks.Seq2SeqLM:

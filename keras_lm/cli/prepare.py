@@ -137,9 +137,9 @@ def _check(options):
 
 
 def _backbone_class(options):
-    from keras_lm import presets, registry
+    from keras_lm import registry
     from keras_lm.cli.sources import open_source
 
     if options["size"]:
         return registry.sizes()[options["size"]]
-    return presets.recognise(open_source(options["source"]))[0]
+    return open_source(options["source"]).recognise()[0]

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import keras
 
-from keras_lm import models, presets, registry, tasks, training
+from keras_lm import models, registry, tasks, training
 from keras_lm.cli.checkpoints import inspect_checkpoint
 from keras_lm.cli.objective_options import (
     check_objectives,
@@ -42,7 +42,8 @@ def make_task(options, words):
 
 
 def _going_on(options, words):
-    backbone_class, _ = presets.recognise(open_source(options["source"]))
+    source = open_source(options["source"])
+    backbone_class, _ = source.recognise()
     cls, arguments = _task_class(backbone_class, options)
     given = _given(options)
     if generator := _published_generator(options, words):
@@ -50,7 +51,7 @@ def _going_on(options, words):
         arguments["objectives"] = [replaced_by(generator, options)]
         arguments["embeddings_of"] = generator.backbone
     arguments |= given
-    task = load_task(options["source"], cls, **arguments)
+    task = load_task(source, cls, **arguments)
     if words:
         before = task.tokenizer.vocabulary_size
         task = task.with_words(words)

@@ -1,6 +1,6 @@
 """The source of a command: its task, with what the library notes of it. Imports TensorFlow."""
 
-from keras_lm import presets, tasks
+from keras_lm import tasks
 from keras_lm.cli.shared_options import TASKS
 from keras_lm.cli.terminal import notes
 from keras_lm.tasks import from_source
@@ -12,15 +12,15 @@ __all__ = ["choose_task", "load_task", "open_source", "stated_task"]
 PRETRAINED = ("masked-lm", "causal-lm", "seq2seq-lm", "feature-extractor", "pretrainer")
 
 
-def choose_task(checkpoint, name):
-    """Return the class of the task `name`; for None what the checkpoint has a head for, or None."""
+def choose_task(source, name):
+    """Return the class of the task `name`; for None what an opened source holds, or None."""
     if name is None:
-        return stated_task(checkpoint)
+        return stated_task(source)
     cls = getattr(tasks, TASKS[name])
-    if name not in PRETRAINED and presets.stated_arguments(checkpoint, cls) is None:
+    if name not in PRETRAINED and source.task_arguments(cls) is None:
         raise ValueError(
-            f"{checkpoint.source} has no head for {name}. Train one: keras-lm finetune "
-            f"{checkpoint.source} TRAIN --task {name} --output PRESET"
+            f"{source} has no head for {name}. Train one: keras-lm finetune {source} TRAIN "
+            f"--task {name} --output PRESET"
         )
     return cls
 

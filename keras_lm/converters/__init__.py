@@ -1,4 +1,11 @@
-"""Readers of published checkpoints: one file per format, one mapping of names to arrays for all."""
+"""Published checkpoints: from a folder to the variables of a model.
+
+1. `checkpoint.py` finds in a table which format a folder is of (`formats.py` has the rarer ones),
+   and opens it: its configuration, and a mapping of its tensors' names to arrays, read on access.
+2. A model's file has a `Converter` for each format (`converter.py`): how its checkpoints are told
+   from others, what its arguments are by their configuration, and a `NameTable`.
+3. The table (`names.py`) has the name of the tensor for each of our variables.
+"""
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.checkpoint import Checkpoint, find_folder, open_checkpoint

@@ -262,7 +262,8 @@ class Backbone(keras.Model):
 
         Args:
             source: a folder (a keras_lm preset or a published checkpoint), `"hf://owner/name"`, or
-                the name of a size such as `"bert_base_en_uncased"`; `sizes()` lists these.
+                the name of a size such as `"bert_base_en_uncased"`; `sizes()` lists these. Also a
+                `keras_lm.presets.Source`, for several calls that are to open a folder once.
             load_weights: bool. False for random weights; a size name needs it.
             **overrides: arguments of the class to change, such as `dropout` or `dtype`.
 

@@ -1,30 +1,25 @@
 """From a source to a backbone, a tokenizer or a task."""
 
 import inspect
-import pathlib
 import re
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
-from keras_lm.converters import CheckpointError, find_folder, open_checkpoint
+from keras_lm.converters import CheckpointError
 from keras_lm.converters.checked_files import read_json
-from keras_lm.converters.checkpoint import PRESET_CONFIG, check_preset
+from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.sentence_transformers import read_projections
 from keras_lm.presets.claims import check_claims, check_classes
-from keras_lm.presets.recognition import (
+from keras_lm.presets.source import (
     SameNames,
+    Source,
     encoder_or_all,
-    read_arguments,
+    is_size,
     reading,
-    recognise,
-    stated_arguments,
-    stated_task,
+    where_published,
 )
-from keras_lm.presets.saving import ASSETS, member_folder, stored_weights
-from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, advice, sizes
-
-# Embeddings are padded to round numbers of rows; a larger gap may mean a vocabulary cut off.
-USUAL_UNUSED_ROWS = 128
+from keras_lm.presets.vocabularies import own_tokenizer
+from keras_lm.registry import BACKBONES, TASKS, sizes
 
 
 def load_backbone(source, cls, load_weights=True, **overrides):
@@ -34,13 +29,12 @@ def load_backbone(source, cls, load_weights=True, **overrides):
         source, load_weights, **overrides: see there.
         cls: the class that the backbone must be an instance of.
     """
-    if str(source) in sizes():
+    if is_size(source):
         return _from_size(str(source), cls, load_weights, overrides)
-    with _with_advice(source):
-        checkpoint = open_checkpoint(source)
-    backbone, converter = _make_backbone(checkpoint, cls, overrides)
+    source = Source.open(source)
+    backbone, converter = _make_backbone(source, cls, overrides)
     if load_weights:
-        _load_weights(checkpoint, converter.names, backbone, [])
+        _load_weights(source.checkpoint, converter.names, backbone, [])
     return backbone
 
 
@@ -54,31 +48,31 @@ def load_task(source, cls, load_weights=True, **arguments):
     Raises:
         FileNotFoundError, ValueError: see there.
     """
-    if str(source) in sizes():
+    if is_size(source):
         backbone_class = _as_read_by(cls, sizes()[str(source)])
         mine, overrides = _divide(arguments, cls, backbone_class)
         backbone = _from_size(str(source), backbone_class, load_weights, overrides)
         return cls.from_parts(backbone, **mine)
-    with _with_advice(source):
-        checkpoint = open_checkpoint(source)
+    source = Source.open(source)
+    checkpoint = source.checkpoint
     if "members" in checkpoint.config:
-        return _load_ensemble(checkpoint, cls, load_weights, arguments)
+        return _load_ensemble(source, cls, load_weights, arguments)
     if cls.__name__ not in TASKS:  # the base class: what the checkpoint holds
-        cls = stated_task(checkpoint)
+        cls = source.task
         if cls is None:
             raise ValueError(
                 f"{source} holds no task: call from_preset of the task that you want, such as "
                 "TextClassifier.from_preset."
             )
-    backbone_class, _ = recognise(checkpoint, kind=cls.pretraining_head)
+    backbone_class, _ = source.recognise(kind=cls.pretraining_head)
     backbone_class = _as_read_by(cls, backbone_class)
     mine, overrides = _divide(arguments, cls, backbone_class)
-    backbone, converter = _make_backbone(checkpoint, backbone_class, overrides)
+    backbone, converter = _make_backbone(source, backbone_class, overrides)
     if "tokenizer" not in mine:
-        mine["tokenizer"] = _load_tokenizer(checkpoint, backbone, converter)
+        mine["tokenizer"] = own_tokenizer(checkpoint, innermost_backbone(backbone), converter)
     if checkpoint.format == "huggingface":
         mine = cls.arguments_from_files(checkpoint.folder) | mine
-    stated = stated_arguments(checkpoint, cls, mine)
+    stated = source.task_arguments(cls, mine)
     # Dense layers that a folder describes have files of their own.
     has_files = checkpoint.has_modules and stated and "projections" in stated.keys() - mine.keys()
     mine, is_fresh = _with_stated(mine, stated)
@@ -93,11 +87,11 @@ def load_task(source, cls, load_weights=True, **arguments):
     return task.with_fine_tuning_tokens() if grows else task
 
 
-def _load_ensemble(checkpoint, cls, load_weights, arguments):
-    found = stated_task(checkpoint)
+def _load_ensemble(source, cls, load_weights, arguments):
+    found, checkpoint = source.task, source.checkpoint
     if found is None or (cls.__name__ in TASKS and not issubclass(found, cls)):
         raise ValueError(
-            f"{checkpoint.source} holds several tasks that answer as one "
+            f"{source} holds several tasks that answer as one "
             f"{checkpoint.config['task']['class']}, and no {cls.__name__}."
         )
     folders = [checkpoint.folder / member_folder(i) for i in range(checkpoint.config["members"])]
@@ -107,6 +101,11 @@ def _load_ensemble(checkpoint, cls, load_weights, arguments):
     except RecursionError as error:
         raise CheckpointError(f"{folders[0]}: too many ensembles in ensembles.") from error
     return found(members)
+
+
+def member_folder(number):
+    """Return the name of the folder of a member, in that of its ensemble."""
+    return f"member_{number}"
 
 
 def _check_links(folders):
@@ -128,75 +127,27 @@ def _as_read_by(task_class, backbone_class):
     return half or backbone_class
 
 
-def load_tokenizer(source, cls, **overrides):
-    """Return a tokenizer; what `Tokenizer.from_preset` calls.
-
-    Args:
-        source, **overrides: see there.
-        cls: the class that the tokenizer must be an instance of.
-
-    Raises:
-        FileNotFoundError, ValueError: if there is no vocabulary.
-    """
-    if str(source) in sizes():
-        raise ValueError(f"{source!r} is a size without a vocabulary. {_published(str(source))}")
-    with _with_advice(source):
-        folder = find_folder(str(source))
-    if (folder / PRESET_CONFIG).is_file():
-        config = read_json(folder / PRESET_CONFIG)
-        check_preset(folder / PRESET_CONFIG, config)
-        if config.get("tokenizer") is None:
-            raise ValueError(f"{folder} is a preset without a tokenizer.")
-        return _tokenizer_from_config(folder, config["tokenizer"], **overrides)
-    reasons = [f"{folder} holds no vocabulary that we can read."]
-    best = cls.class_for(folder)
-    for name in sorted(TOKENIZERS, key=lambda name: (TOKENIZERS[name] is not best, name)):
-        candidate = TOKENIZERS[name]
-        if not issubclass(candidate, cls):
-            continue
-        try:
-            return candidate.from_files(folder, **overrides)
-        except FileNotFoundError as error:
-            reasons.append(f"{candidate.__name__}: {error}")
-    raise FileNotFoundError(" ".join(reasons))
-
-
-@contextmanager
-def _with_advice(source):
-    """Name the sizes that a source without a folder is close to."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}{advice(str(source), sizes())}") from None
-
-
 def _from_size(name, cls, load_weights, overrides):
     size_class = encoder_or_all(sizes()[name], cls)
     if not issubclass(size_class, cls):
         raise ValueError(f"{name!r} is a size of {size_class.__name__}, not of {cls.__name__}.")
     if load_weights:
         raise ValueError(
-            f"{name!r} names a size, and no weights come with the package. {_published(name)} "
+            f"{name!r} names a size, and no weights come with the package. {where_published(name)} "
             "Or pass load_weights=False for random weights."
         )
     return size_class(**(sizes()[name].SIZES[name] | overrides))
 
 
-def _published(name):
-    place = sizes()[name].PUBLISHED.get(name)
-    if place is None:
-        return "Its weights were never published."
-    return f"Its weights are published at {place}: pass that, or a folder with a copy of it."
-
-
-def _make_backbone(checkpoint, cls, overrides):
-    backbone_class, converter = recognise(checkpoint, cls)
+def _make_backbone(source, cls, overrides):
+    backbone_class, converter = source.recognise(cls)
+    checkpoint = source.checkpoint
     if checkpoint.format == "keras_lm":
         config = checkpoint.config["backbone"]
         check_claims(checkpoint, checkpoint.config)
         check_classes(checkpoint, checkpoint.config)
     else:
-        config = {"arguments": read_arguments(checkpoint, converter)}
+        config = {"arguments": source.arguments(cls)}
         check_claims(checkpoint, config)
 
     def build(config):
@@ -287,6 +238,20 @@ def _check_output_matrix(checkpoint, untied, model):
         )
 
 
+def stored_weights(model):
+    """Return the weights of a model by their paths in a preset, without random states.
+
+    Of several tasks over one backbone, the paths of a head begin with the name of its task.
+    """
+    weights = {v.path: v for v in model.weights}
+    if hasattr(model, "tasks"):
+        weights = {v.path: v for v in model.backbone.weights}
+        shared = {id(v) for v in model.backbone.weights}
+        for name, task in model.tasks.items():
+            weights |= {f"{name}/{v.path}": v for v in task.weights if id(v) not in shared}
+    return {path: v for path, v in weights.items() if "seed_generator" not in path}
+
+
 def innermost_backbone(model):
     """Return the network that has the checkpoint's weights.
 
@@ -300,51 +265,3 @@ def innermost_backbone(model):
 
 def _summary(names):
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def _load_tokenizer(checkpoint, backbone, converter):
-    """Return the checkpoint's tokenizer, or None if it has no vocabulary."""
-    if checkpoint.format == "keras_lm":
-        config = checkpoint.config.get("tokenizer")
-        return None if config is None else _tokenizer_from_config(checkpoint.folder, config)
-    backbone = innermost_backbone(backbone)
-    cls = backbone.tokenizer_class.class_for(checkpoint.folder)
-    arguments = converter.vocabulary if cls is backbone.tokenizer_class else {}
-    try:
-        tokenizer = cls.from_files(checkpoint.folder, **arguments)
-    except FileNotFoundError:
-        return None
-    rows = backbone.vocabulary_size
-    if rows - tokenizer.vocabulary_size >= USUAL_UNUSED_ROWS:
-        warnings.warn(
-            f"{checkpoint.source}: the vocabulary has {tokenizer.vocabulary_size} entries, the "
-            f"embedding {rows} rows. Some models are published so; if this is none of them, the "
-            "vocabulary is cut off, or another checkpoint's: copy it again.",
-            stacklevel=4,
-        )
-    return tokenizer
-
-
-def _tokenizer_from_config(folder, config, **overrides):
-    assets = pathlib.Path(folder) / ASSETS
-    cls = TOKENIZERS.get(config["class"])
-    if cls is None:
-        raise CheckpointError(
-            f"{folder / PRESET_CONFIG} names the tokenizer {config['class']!r}: this keras_lm has "
-            f"{sorted(TOKENIZERS)}."
-        )
-    try:
-        tokenizer = cls.from_assets(assets, config["arguments"] | overrides)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{folder} is an incomplete preset: {error}") from error
-    except (AttributeError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{folder / PRESET_CONFIG} describes a {config['class']} wrongly, "
-            f"{type(error).__name__}: {error}. Save the preset again, or copy it again."
-        ) from error
-    if tokenizer.vocabulary_size != config.get("vocabulary_size"):
-        raise CheckpointError(
-            f"{assets} holds a vocabulary of {tokenizer.vocabulary_size} entries, the preset was "
-            f"saved with {config.get('vocabulary_size')}: copy the folder again, whole."
-        )
-    return tokenizer

@@ -8,10 +8,11 @@ import keras
 from keras_lm import files
 from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
-from keras_lm.presets.recognition import FORMAT_VERSION
+from keras_lm.presets.loading import member_folder, stored_weights
+from keras_lm.presets.source import FORMAT_VERSION
+from keras_lm.presets.vocabularies import ASSETS
 from keras_lm.version import __version__
 
-ASSETS = "assets"
 MAX_SHARD_BYTES = 5_000_000_000
 
 
@@ -65,11 +66,6 @@ def save_ensemble(folder, task, overwrite=True):
             member.save_to_preset(new / member_folder(number))
 
 
-def member_folder(number):
-    """Return the name of the folder of a member, in that of its ensemble."""
-    return f"member_{number}"
-
-
 def _free(folder, overwrite):
     folder = pathlib.Path(folder).expanduser()
     files.require_free(folder, "is not a preset", marker=PRESET_CONFIG)
@@ -95,20 +91,6 @@ def _describe(backbone):
         }
     config = backbone.get_config()
     return {"class": type(backbone).__name__, "arguments": config}
-
-
-def stored_weights(model):
-    """Return the weights of a model by their paths in a preset, without random states.
-
-    Of several tasks over one backbone, the paths of a head begin with the name of its task.
-    """
-    weights = {v.path: v for v in model.weights}
-    if hasattr(model, "tasks"):
-        weights = {v.path: v for v in model.backbone.weights}
-        shared = {id(v) for v in model.backbone.weights}
-        for name, task in model.tasks.items():
-            weights |= {f"{name}/{v.path}": v for v in task.weights if id(v) not in shared}
-    return {path: v for path, v in weights.items() if "seed_generator" not in path}
 
 
 def _save_weights(folder, model):

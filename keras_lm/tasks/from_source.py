@@ -1,14 +1,13 @@
 """The task that a source holds, ready for texts."""
 
 from keras_lm import models, presets
-from keras_lm.converters import open_checkpoint
 from keras_lm.registry import sizes
 from keras_lm.tasks.multi_task import MultiTask
 from keras_lm.tasks.seq2seq_lm import Seq2SeqLM
 
 
 def open_source(source):
-    """Return the `Checkpoint` of a source; for the name of a size, say where its weights are."""
+    """Return a `presets.Source`; for the name of a size, say where its weights are."""
     if source in sizes():
         place = sizes()[source].PUBLISHED.get(source)
         raise ValueError(
@@ -19,19 +18,18 @@ def open_source(source):
                 else "They were never published: train your own with keras-lm pretrain."
             )
         )
-    return open_checkpoint(source)
+    return presets.Source.open(source)
 
 
-def stated_task(checkpoint):
-    """Return the class of the task whose head a checkpoint holds, or None.
+def stated_task(source):
+    """Return the class of the task whose head an opened source holds, or None.
 
     Checkpoints of encoder-decoders state none: they write.
     """
-    stated = presets.stated_task(checkpoint)
-    if stated is None:
-        backbone_class, _ = presets.recognise(checkpoint)
-        return Seq2SeqLM if issubclass(backbone_class, models.EncoderDecoderBackbone) else None
-    return stated
+    if source.task is not None:
+        return source.task
+    backbone_class, _ = source.recognise()
+    return Seq2SeqLM if issubclass(backbone_class, models.EncoderDecoderBackbone) else None
 
 
 def load_task(source, cls=None, several=False, **arguments):
@@ -42,8 +40,8 @@ def load_task(source, cls=None, several=False, **arguments):
     Raises:
         ValueError: if the source holds no such task, or no vocabulary.
     """
-    checkpoint = open_source(source)
-    cls = cls or stated_task(checkpoint)
+    source = open_source(source)
+    cls = cls or stated_task(source)
     if cls is MultiTask and not several:
         raise ValueError(
             f"{source} holds several tasks, and this takes one: in Python, "
