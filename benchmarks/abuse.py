@@ -99,7 +99,7 @@ def pieces(arguments):
     import sentencepiece
 
     from keras_lm.tokenizers import SentencePieceTokenizer
-    from keras_lm.tokenizers.sentence_piece import sentence_piece_files as files
+    from keras_lm.tokenizers import sentence_piece_model as files
 
     tokenizer = SentencePieceTokenizer(arguments.model)
     reference = sentencepiece.SentencePieceProcessor(model_file=arguments.model)

@@ -296,7 +296,7 @@ def load_generator(batch, length):
 
 def export_generator(folder):
     """Export a GPT-2 that takes each digit for a token; return the SavedModel's path."""
-    from keras_lm.tokenizers.byte_pair import byte_pair_files
+    from keras_lm.tokenizers import byte_pair_files
 
     symbols = byte_pair_files.BYTES
     end = "<|endoftext|>"

@@ -5,7 +5,7 @@ Shapes: B batch, S sequence.
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import ragged
+from keras_lm.tokenizers import strings
 
 
 def align(token_ids, room):
@@ -26,4 +26,4 @@ def align(token_ids, room):
 def real_tokens(token_ids, padding_mask):
     """Return token ids (B, S) without padding, as a ragged tensor."""
     rows = tf.RaggedTensor.from_tensor(token_ids)
-    return ragged.keep(rows, tf.reshape(padding_mask, [-1]) > 0)
+    return strings.keep(rows, tf.reshape(padding_mask, [-1]) > 0)

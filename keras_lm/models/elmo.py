@@ -28,7 +28,7 @@ from keras_lm.models.elmo_layers import (
     TakeRows,
 )
 from keras_lm.packers import CharacterPacker, Template
-from keras_lm.tokenizers.characters.characters import PAD, CharacterTokenizer
+from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
 
 CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
 

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.backend import scan
-from keras_lm.tokenizers.characters.characters import (
+from keras_lm.tokenizers.characters import (
     BEGIN_SENTENCE,
     BEGIN_WORD,
     END_SENTENCE,

@@ -19,7 +19,7 @@ from keras_lm.layers import (
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.packers import Template
-from keras_lm.tokenizers.byte_pair import GPTTokenizer
+from keras_lm.tokenizers.gpt import GPTTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")

@@ -27,7 +27,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
-from keras_lm.tokenizers.sentence_piece import MarianTokenizer
+from keras_lm.tokenizers.marian import MarianTokenizer
 
 
 class MarianLMHead(CausalLMHead):

@@ -5,11 +5,10 @@ The same graph code runs in `tf.data`, in the exported SavedModel and in a `.tfl
 
 from keras_lm.packers.characters import CharacterPacker
 from keras_lm.packers.overlapping_windows import Windows
-from keras_lm.packers.packer import PackedInput, Packer
-from keras_lm.packers.rows import BothOrders, Choices, Template, Texts
+from keras_lm.packers.packer import PackedInput, Packer, Template, Texts
+from keras_lm.packers.rows import BothOrders, Choices
 from keras_lm.packers.seq2seq import Seq2SeqPacker
-from keras_lm.packers.word_windows import WordWindows
-from keras_lm.packers.words import WordEnds, Words
+from keras_lm.packers.words import WordEnds, Words, WordWindows
 
 __all__ = [
     "BothOrders",

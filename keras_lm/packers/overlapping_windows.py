@@ -2,9 +2,44 @@
 
 import tensorflow as tf
 
-from keras_lm.packers.rows import Texts
-from keras_lm.tokenizers import ragged
-from keras_lm.tokenizers.places import tokens_and_places
+from keras_lm.packers.packer import Texts
+from keras_lm.tokenizers import splitting, strings
+
+
+def tokens_and_places(tokenizer, text):
+    """Return `(ids, starts, ends)` of (B,) texts, ragged (B, S), in characters of the texts.
+
+    With tokenizers of words, which have no offsets of their own, a token is a word.
+    """
+    if not hasattr(tokenizer, "tokenize_words"):
+        return tokenizer.tokenize_with_offsets(text, "character")
+    words, starts, ends = splitting.words_and_places(text, tokenizer.splitter)
+    return words.with_values(tokenizer.tokenize_words(words.values)), starts, ends
+
+
+def tokens_and_places_lite(tokenizer, text):
+    """Return what `tokens_and_places` does with operations that LiteRT has.
+
+    The place of a token is that of its whole word; `lone_word_splitter` splits the text.
+
+    Raises:
+        ValueError: if the tokenizer has no such splitter, like byte-level BPE.
+    """
+    if hasattr(tokenizer, "tokenize_words"):
+        splitter, rule = tokenizer.splitter, {"splitter": "whitespace"}
+    elif tokenizer.lone_word_splitter:
+        splitter, rule = tokenizer.lone_word_splitter, {}
+    else:
+        raise ValueError(
+            f"{type(tokenizer).__name__} has no places of tokens in LiteRT, which answers need: "
+            "export as a SavedModel instead."
+        )
+    words, starts, ends, _ = splitting.words_and_places_lite(text, splitter)
+    pieces = tokenizer.tokenize_lite(words.values, **rule)
+    splits = tf.gather(tf.cast(pieces.row_splits, tf.int32), tf.cast(words.row_splits, tf.int32))
+    ids = tf.RaggedTensor.from_row_splits(pieces.values, splits, validate=False)
+    word = strings.row_ids(pieces)
+    return ids, *(ids.with_values(tf.gather(place.values, word)) for place in (starts, ends))
 
 
 class Windows(Texts):
@@ -15,11 +50,11 @@ class Windows(Texts):
         max_question_length: int. Longer questions are truncated to this many tokens, which must
             leave room for the context. None for 64, or for half of the room if that is less.
 
-    Packing returns the rows (R, S) of all examples one after the other, and besides the model's
-    inputs `example` (R,), the index of each window's example; `start` and `end` (R, S), the
-    offsets of each context token in characters, -1 for all other tokens; and `max_context` (R, S),
-    1 where a context token has more context in this window than in the others, in one of them
-    each. All are int32. Only operations that LiteRT has are used.
+    Packing returns the rows (R, S) of all examples in order. Besides the model's inputs there are
+    `example` (R,), the index of each window's example; `start` and `end` (R, S), the offsets of
+    each context token in characters, -1 for other tokens; and `max_context` (R, S), 1 in the one
+    window where a context token has the most context. All are int32, made by operations that
+    LiteRT has.
 
     Raises:
         ValueError: if `stride` or `max_question_length` is less than 1; in packing, if a question
@@ -82,22 +117,22 @@ class Windows(Texts):
         }
 
     def count(self, packer, columns):
-        """Return how many windows each example has, (B,); finds no places, which takes longest."""
+        """Return the number of windows of each example, (B,), without finding places: quicker."""
         questions, contexts = (packer.ids(columns[name]) for name in self.names)
         return self._sizes(packer, questions, contexts)[-1]
 
     def _sizes(self, packer, questions, contexts):
-        """Return the tokens of questions, and room, step and number of windows, (B,) each."""
+        """Return the length of questions, and the room, step and number of windows, (B,) each."""
         lengths = tf.cast(questions.row_lengths(), tf.int32)
         lengths = tf.minimum(lengths, self._limit(packer))
         room = packer.sequence_length - packer.number_of_special_tokens("pair") - lengths
         step = tf.minimum(self.stride, room)
-        # The last window of a text is the first to reach its end; one without tokens has one.
+        # The first window that reaches the end is the last one. An empty text has one window.
         number = tf.cast(contexts.row_lengths(), tf.int32)
         return lengths, room, step, 1 + (tf.maximum(number - room, 0) + step - 1) // step
 
     def _limit(self, packer):
-        """Return how many tokens of a question are kept."""
+        """Return the maximum number of tokens of a question."""
         room = packer.sequence_length - packer.number_of_special_tokens("pair")
         if self.max_question_length is None:
             if room < 2:
@@ -117,15 +152,19 @@ class Windows(Texts):
 def _best_windows(tokens, number, room, step):
     """Return the place of the window in which each token has the most context, (R, S).
 
-    Context is the smaller number of tokens on either side, and a hundredth of the window's length;
-    of equal windows the first counts. `tokens` (R, S) are places in the context, of which a window
-    starts at each `step` and holds `room`, the last one fewer; (R,) each.
+    Context is the smaller number of tokens on either side, plus a hundredth of the window's length;
+    the first of several equal windows is taken.
+
+    Args:
+        tokens: (R, S), places of tokens in the context.
+        number, room, step: (R,), the number of tokens of the context, how many a window has room
+            for, and how many are between the starts of two windows.
     """
     number, room, step = (x[:, tf.newaxis] for x in (number, room, step))
     last = (tf.maximum(number - room, 0) + step - 1) // step
     is_full = last * step + room <= number
     full = tf.where(is_full, last, tf.maximum(last - 1, 0))  # the last window with `room` tokens
-    # The window whose middle is nearest: half-way between two it is the first.
+    # The window with the nearest middle; half-way between two, the first.
     nearest = -((room - 1 + step - 2 * tokens) // (2 * step))
     nearest = tf.clip_by_value(nearest, 0, full)
 
@@ -138,15 +177,15 @@ def _best_windows(tokens, number, room, step):
 
 
 def _places_in_rows(lengths):
-    """Return the row of each of the values of rows of these lengths, and its place there: int32."""
+    """Return the row of each value, and its place there, for rows of these lengths; int32."""
     splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)
     numbers = tf.RaggedTensor.from_row_splits(tf.range(splits[-1]), splits, validate=False)
-    row = tf.cast(ragged.row_ids(numbers), tf.int32)
+    row = tf.cast(strings.row_ids(numbers), tf.int32)
     return row, numbers.values - tf.gather(splits, row)
 
 
 def parts_of_rows(texts, first, lengths):
-    """Return the rows of values of a ragged tensor that begin at these places in its values."""
+    """Return rows of these lengths that begin at `first` in the values of a ragged tensor."""
     row, place = _places_in_rows(lengths)
     splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)
     values = tf.gather(texts.values, tf.gather(first, row) + place)

@@ -1,4 +1,4 @@
-"""Columns of text → the packed batch. Shapes: B batch, C rows an example, S sequence, W words."""
+"""Columns of text → the packed batch. Shapes: B batch, C rows per example, S sequence, W words."""
 
 import copy
 import dataclasses
@@ -6,11 +6,135 @@ import dataclasses
 import tensorflow as tf
 from keras import ops
 
-from keras_lm.packers.rows import Texts
-
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 PADDINGS = ("longest", "fixed")
-TEXTS = {"$A": "text", "$B": "text_pair"}  # what a template calls them → their names
+TEXTS = {"$A": "text", "$B": "text_pair"}  # a text in a template → its column
+# Special tokens that a tokenizer may spell differently → their roles; its first one is taken.
+BEGINS, ENDS = ("cls", "bos"), ("sep", "eos")
+ROLES = {"[CLS]": BEGINS, "<cls>": BEGINS, "<s>": BEGINS}
+ROLES |= {"[SEP]": ENDS, "<sep>": ENDS, "</s>": ("eos", "sep")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A model's special tokens around one text and around a pair.
+
+    A template is a string of pieces, `piece:segment`, separated by spaces. `$A` and `$B` are the
+    texts, each needed once; anything else is a special token. If a tokenizer spells it differently,
+    `[CLS]` and `<s>` are its cls or bos token, `[SEP]` and `</s>` its sep or eos token.
+
+    Args:
+        single, pair: str, for one text and for two.
+        padding_side: `"right"` or `"left"`.
+        padding_segment: int. Segment id of padding.
+
+    Raises:
+        ValueError: if a piece is malformed, or a text is missing.
+
+    Example:
+
+        Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    """
+
+    single: str
+    pair: str
+    padding_side: str = "right"
+    padding_segment: int = 0
+
+    def __post_init__(self):
+        for name, texts in (("single", ["$A"]), ("pair", ["$A", "$B"])):
+            found = [piece for piece, _ in self.pieces(name) if piece.startswith("$")]
+            if sorted(found) != texts:
+                raise ValueError(f"{name}={getattr(self, name)!r} must hold {texts}, each once.")
+        if self.padding_side not in ("right", "left"):
+            raise ValueError(f"padding_side={self.padding_side!r}: use 'right' or 'left'.")
+
+    @property
+    def special_tokens(self):
+        pieces = [piece for name in ("pair", "single") for piece, _ in self.pieces(name)]
+        return list(dict.fromkeys(piece for piece in pieces if not piece.startswith("$")))
+
+    def pieces(self, name):
+        """Return the pieces of `"single"` or `"pair"` as a list of (text, segment id)."""
+        pieces = []
+        for piece in getattr(self, name).split():
+            text, _, segment = piece.rpartition(":")
+            if not text or not segment.isdigit():
+                raise ValueError(f"{name}: the piece {piece!r} is not of the form 'token:segment'.")
+            pieces.append((text, int(segment)))
+        return pieces
+
+    def ids(self, name, tokenizer):
+        """Return `pieces` with a tokenizer's ids in place of the special tokens.
+
+        Raises:
+            ValueError: if the tokenizer has no such token.
+        """
+        return [
+            (piece if piece.startswith("$") else _special_id(piece, tokenizer), segment)
+            for piece, segment in self.pieces(name)
+        ]
+
+    def for_tokenizer(self, tokenizer):
+        """Return the template, with the special tokens that a tokenizer states, if it does."""
+        stated = getattr(tokenizer, "template", None)
+        if stated is None:
+            return self
+        return dataclasses.replace(self, single=stated[0], pair=stated[1])
+
+    def within(self, num_segments):
+        """Return the template for a model with this many segments; higher ones become its last."""
+        last = max(num_segments - 1, 0)
+
+        def limited(name):
+            return " ".join(f"{piece}:{min(i, last)}" for piece, i in self.pieces(name))
+
+        return dataclasses.replace(self, single=limited("single"), pair=limited("pair"))
+
+
+def _special_id(token, tokenizer):
+    known = tokenizer.special_tokens
+    if token not in known.values():
+        token = next((known[role] for role in ROLES.get(token, ()) if role in known), token)
+    return tokenizer.token_to_id(token)
+
+
+class Texts:
+    """A text, or a pair of texts, makes one row.
+
+    Its attributes are the names of all columns of text, in the order of a tuple (`names`), of the
+    `required` ones, and of those whose entries are lists of strings (`lists`).
+
+    Args:
+        text_pair: bool. Whether there may be pairs.
+        takes_words: bool. Whether texts may be lists of words, if the tokenizer only splits texts
+            into words.
+    """
+
+    names = ("text", "text_pair")
+    required = ("text",)
+    lists = ()
+    # Values that a request may have in columns that are not text.
+    samples = {}
+    # The name, for errors, of what makes several rows per example, (B, C, S); None for one row.
+    several_for = None
+
+    def __init__(self, text_pair=True, takes_words=False):
+        if not text_pair:
+            self.names = self.required
+        self.word_names = self.names  # those that may be lists of words, if texts may
+        self.takes_words = takes_words
+
+    def takes_words_of(self, tokenizer):
+        return self.takes_words and hasattr(tokenizer, "tokenize_words")
+
+    def pack(self, packer, columns, tokenize=None):
+        names = [name for name in self.names if name in columns]
+        return packer.pack(**{name: packer.ids(columns[name], tokenize) for name in names})
+
+    def join(self, logits, inputs):
+        """Combine the logits of the rows of each example, (B, C, classes), into one (B, …)."""
+        raise NotImplementedError(f"{type(self).__name__} has one row per example.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,23 +153,22 @@ class Packer:
     """Tokenize texts, cut them to length, put special tokens around them, and pad.
 
     A model with other inputs sets `packer_class` to a subclass, which extends `pack` and `inputs`,
-    and `read_vocabulary` to take what these need from the tokenizer.
+    and `read_vocabulary` if these need something of the tokenizer.
 
     Args:
         template: `Template`.
-        tokenizer: `keras_lm.tokenizers.Tokenizer`; None if all inputs are packed already.
+        tokenizer: `keras_lm.tokenizers.Tokenizer`; None if all inputs are already packed.
         sequence_length: int. Maximum of S, special tokens included.
         padding: `"longest"` pads to the longest row of the batch; `"fixed"` always to
             `sequence_length`, for XLA, TPUs and TFLite.
         truncation: which text of a pair is truncated. `"longest_first"` removes tokens from the end
-            of the longer one, and of the second at a tie, until both fit (as BERT);
-            `"only_first"` and `"only_second"` truncate that one, down to nothing, and then the
-            other.
-        rows: `keras_lm.packers.Texts` or a class like it: the columns of text, and their rows.
+            of the longer one, or of the second one at a tie, until both fit, as in BERT;
+            `"only_first"` and `"only_second"` truncate that one, down to nothing, then the other.
+        rows: `keras_lm.packers.Texts` or a subclass: the columns of text, and their rows.
 
     Call: `packer({"text": …, "text_pair": …})` with string tensors (B,) returns a dict of (B, S)
-    int32: `token_ids`, `segment_ids`, `padding_mask`. If the tokenizer splits texts into words
-    only, a column may also be (B, W), the words of each text, ragged or padded with empty strings.
+    int32: `token_ids`, `segment_ids`, `padding_mask`. If the tokenizer only splits texts into
+    words, a column may also be (B, W), the words of each text, ragged or padded with empty strings.
 
     Raises:
         ValueError: if an argument is out of range, or `sequence_length` leaves no room for text.
@@ -56,7 +179,7 @@ class Packer:
         packer({"text": tf.constant(["a text"])})["token_ids"]
     """
 
-    # The resource with the tables that it looks strings up in, if any, tracked by an export.
+    # Resources with lookup tables, which an export has to track.
     lookups = ()
 
     def __init__(
@@ -83,11 +206,11 @@ class Packer:
             self.read_vocabulary(tokenizer)
 
     def read_vocabulary(self, tokenizer):
-        """Look up the ids of special tokens; called once, if there is a tokenizer."""
-        # If a vocabulary has no padding, as GPT-2's, any id will do: the mask marks real tokens.
+        """Look up the ids of special tokens; called once if there is a tokenizer."""
+        # Without a padding token, as in GPT-2, any id will do: the mask marks real tokens.
         roles = [role for role in ("pad", "eos") if role in tokenizer.special_tokens]
         self.pad_id = tokenizer.special_id(roles[0]) if roles else 0
-        # (id, or the name of a text; segment id)
+        # Lists of (id or name of a text, segment id).
         self._pieces = {
             name: [
                 (TEXTS.get(piece, piece), segment)
@@ -119,7 +242,7 @@ class Packer:
 
     @property
     def lists(self):
-        """Names of the columns whose entries are lists of strings, or may be lists of words."""
+        """Names of the columns whose entries are lists of strings, or can be lists of words."""
         return self.rows.word_names if self.takes_words else self.rows.lists
 
     @property
@@ -127,7 +250,7 @@ class Packer:
         return self.rows.takes_words_of(self.tokenizer)
 
     def specs(self, optional=False, words=False):
-        """Return the `tf.TensorSpec`s of text columns; `words` if texts come as words, (B, W)."""
+        """Return the `tf.TensorSpec`s of text columns; `words` if texts are words, (B, W)."""
         names = self.names if optional else self.rows.required
         wide = self.lists if words else self.rows.lists
         shapes = {name: [None, None] if name in wide else [None] for name in names}
@@ -153,7 +276,7 @@ class Packer:
         """Return the packed dict for ragged ids (B, None), `text` and for pairs `text_pair`."""
         runs, first, total, columns = self._lay_out(texts)
         position = tf.range(columns)[tf.newaxis, :]  # (1, S)
-        token_ids = tf.fill([tf.size(total), columns], self.pad_id)
+        token_ids = tf.fill([tf.size(total), columns], self.pad_id)  # (B, S)
         segment_ids = tf.fill([tf.size(total), columns], self.template.padding_segment)
         for piece, segment, start, length in runs:
             is_text = isinstance(piece, str)
@@ -171,9 +294,9 @@ class Packer:
         }
 
     def pieces(self, packed):
-        """Return what the model reads of packed rows: `tokens` and `token_ids`, (B, S) each."""
+        """Return `tokens` and `token_ids` of packed rows, (B, S) each: what the model reads."""
         tokens = self.tokenizer.tokens(packed["token_ids"])
-        # By the mask: a text can also hold the padding's own token.
+        # By the mask: a text can have the padding token, too.
         tokens = tf.where(packed["padding_mask"] > 0, tokens, "")
         return {"tokens": tokens, "token_ids": packed["token_ids"]}
 
@@ -252,8 +375,9 @@ class Packer:
     def _lay_out(self, texts):
         """Return `(runs, first, total, columns)`: where each piece of the template goes.
 
-        For each piece: id or text, segment, its first column (B,) and number of columns (B,). Then
-        the first real column of each row (B,), the number of real ones (B,), and S.
+        `runs` has, for each piece: its id or text, segment, first column (B,) and number of columns
+        (B,). `first` is the first real column of each row (B,), `total` the number of real columns
+        (B,), `columns` is S.
         """
         name = "pair" if "text_pair" in texts else "single"
         lengths = {key: tf.cast(text.row_lengths(), tf.int32) for key, text in texts.items()}
@@ -286,7 +410,7 @@ class Packer:
         elif self.truncation == "only_second":
             first = tf.minimum(first, room)
             second = tf.minimum(second, room - first)
-        else:  # truncating the longer one ends at equal halves, or earlier if one is short
+        else:  # the longer one is truncated to half of the room, or less if the other is short
             first, second = (
                 tf.minimum(first, tf.maximum(room - room // 2, room - second)),
                 tf.minimum(second, tf.maximum(room // 2, room - first)),

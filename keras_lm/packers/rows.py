@@ -1,138 +1,11 @@
-"""What a row is made of. Shapes: B batch, C rows an example, S sequence, W words."""
-
-import dataclasses
+"""Several rows per example. Shapes: B batch, C rows per example, S sequence."""
 
 import tensorflow as tf
 from keras import ops
 
+from keras_lm.packers.packer import Texts
+
 LOWEST = -1e9  # the logit of a missing choice: finite, but below all others
-# The roles, the first that a tokenizer has, of special tokens that it spells otherwise.
-BEGINS, ENDS = ("cls", "bos"), ("sep", "eos")
-ROLES = {"[CLS]": BEGINS, "<cls>": BEGINS, "<s>": BEGINS}
-ROLES |= {"[SEP]": ENDS, "<sep>": ENDS, "</s>": ("eos", "sep")}
-
-
-@dataclasses.dataclass(frozen=True)
-class Template:
-    """A model's special tokens around one text and around a pair.
-
-    A template is a string of pieces, `piece:segment`, separated by spaces. `$A` and `$B` are the
-    texts, each needed once; anything else is a special token. Where a tokenizer spells it in
-    another way, `[CLS]` and `<s>` are its cls or bos token, `[SEP]` and `</s>` its sep or eos
-    token.
-
-    Args:
-        single, pair: str, for one text and for two.
-        padding_side: `"right"` or `"left"`.
-        padding_segment: int. Segment id of padding.
-
-    Raises:
-        ValueError: if a piece is malformed, or a text is missing.
-
-    Example:
-
-        Template(single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
-    """
-
-    single: str
-    pair: str
-    padding_side: str = "right"
-    padding_segment: int = 0
-
-    def __post_init__(self):
-        for name, texts in (("single", ["$A"]), ("pair", ["$A", "$B"])):
-            found = [piece for piece, _ in self.pieces(name) if piece.startswith("$")]
-            if sorted(found) != texts:
-                raise ValueError(f"{name}={getattr(self, name)!r} must hold {texts}, each once.")
-        if self.padding_side not in ("right", "left"):
-            raise ValueError(f"padding_side={self.padding_side!r}: use 'right' or 'left'.")
-
-    @property
-    def special_tokens(self):
-        pieces = [piece for name in ("pair", "single") for piece, _ in self.pieces(name)]
-        return list(dict.fromkeys(piece for piece in pieces if not piece.startswith("$")))
-
-    def pieces(self, name):
-        """Return the pieces of `"single"` or `"pair"` as a list of (text, segment id)."""
-        pieces = []
-        for piece in getattr(self, name).split():
-            text, _, segment = piece.rpartition(":")
-            if not text or not segment.isdigit():
-                raise ValueError(f"{name}: the piece {piece!r} is not of the form 'token:segment'.")
-            pieces.append((text, int(segment)))
-        return pieces
-
-    def ids(self, name, tokenizer):
-        """Return `pieces` with a tokenizer's ids in place of the special tokens.
-
-        Raises:
-            ValueError: if the tokenizer has no such token.
-        """
-        return [
-            (piece if piece.startswith("$") else _special_id(piece, tokenizer), segment)
-            for piece, segment in self.pieces(name)
-        ]
-
-    def for_tokenizer(self, tokenizer):
-        """Return the template, with the special tokens that a tokenizer states if it does."""
-        stated = getattr(tokenizer, "template", None)
-        if stated is None:
-            return self
-        return dataclasses.replace(self, single=stated[0], pair=stated[1])
-
-    def within(self, num_segments):
-        """Return the template for a model with so many segments: its last one for those beyond."""
-        last = max(num_segments - 1, 0)
-
-        def limited(name):
-            return " ".join(f"{piece}:{min(i, last)}" for piece, i in self.pieces(name))
-
-        return dataclasses.replace(self, single=limited("single"), pair=limited("pair"))
-
-
-def _special_id(token, tokenizer):
-    known = tokenizer.special_tokens
-    if token not in known.values():
-        token = next((known[role] for role in ROLES.get(token, ()) if role in known), token)
-    return tokenizer.token_to_id(token)
-
-
-class Texts:
-    """A text, or a pair of texts, makes one row.
-
-    Its attributes are the names of all columns of raw text, in the order of a tuple (`names`), of
-    the `required` ones, and of those whose entries are lists of strings (`lists`).
-
-    Args:
-        text_pair: bool. Whether there may be pairs.
-        takes_words: bool. Whether texts may come as lists of words, if the tokenizer splits texts
-            into words only.
-    """
-
-    names = ("text", "text_pair")
-    required = ("text",)
-    lists = ()
-    # Of a column that is no text: what a request may hold in its place.
-    samples = {}
-    # The task with several rows per example, (B, C, S), for errors; None for one row.
-    several_for = None
-
-    def __init__(self, text_pair=True, takes_words=False):
-        if not text_pair:
-            self.names = self.required
-        self.word_names = self.names  # which may hold lists of words, if texts may
-        self.takes_words = takes_words
-
-    def takes_words_of(self, tokenizer):
-        return self.takes_words and hasattr(tokenizer, "tokenize_words")
-
-    def pack(self, packer, columns, tokenize=None):
-        names = [name for name in self.names if name in columns]
-        return packer.pack(**{name: packer.ids(columns[name], tokenize) for name in names})
-
-    def join(self, logits, inputs):
-        """Combine the logits of an example's rows, (B, C, classes), into the example's."""
-        raise NotImplementedError(f"{type(self).__name__} has one row an example.")
 
 
 class BothOrders(Texts):
@@ -172,7 +45,7 @@ class Choices(Texts):
                 "text in a row."
             )
         shape = tf.shape(choices)  # B, C
-        # Strings and not their ids are repeated: LiteRT has no gather of ragged rows.
+        # Strings, not their ids, are repeated: LiteRT has no gather of ragged rows.
         rows = tf.range(tf.size(choices)) // tf.maximum(shape[1], 1)
         texts = tf.gather(columns["text"], rows)
         packed = packer.pack(

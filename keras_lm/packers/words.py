@@ -1,20 +1,24 @@
-"""Rows for labels of words. Shapes: B batch, S sequence, W words, N words of all texts."""
+"""Rows for labels of words.
+
+Shapes: B batch, C windows, S sequence, W words of a text, N words of all texts.
+"""
 
 import tensorflow as tf
 
-from keras_lm.packers.rows import Texts
-from keras_lm.tokenizers import ragged, splitting
+from keras_lm.packers.overlapping_windows import parts_of_rows
+from keras_lm.packers.packer import Texts
+from keras_lm.tokenizers import splitting, strings
 
 
 class Words(Texts):
-    """A text makes one row, which knows where each of its words begins.
+    """A text makes one row, and each of its words has a position there.
 
     Args:
         splitter: how strings are split into words, see `keras_lm.tokenizers.splitting`. Lists of
             words are not split.
-        predicate: bool. Whether one word of each text is marked: `predicate`, (B,) strings, is its
-            place, in words of a list, in characters of a string. The word's pieces are in the
-            second segment.
+        predicate: bool. Whether one word of each text is marked: the column `predicate`, (B,)
+            strings, is its index in a list of words, or its offset in characters in a string. The
+            word's pieces are in the second segment.
     """
 
     names = required = ("text",)
@@ -29,14 +33,14 @@ class Words(Texts):
             self.samples = {"predicate": "0"}
 
     def takes_words_of(self, tokenizer):
-        """Return True: a word may have several pieces here."""
+        """Return True: words may have several pieces here."""
         return True
 
     def words(self, text):
         """Return the words of strings (B,), or of words (B, W), ragged, and their places.
 
-        Those are `start` and `end` in characters of the string, ragged (B, W) int64; none for
-        words. In words (B, W) that are not ragged, empty strings are padding: they have no pieces.
+        Places are `start` and `end`, ragged (B, W) int64, in characters of the string; words have
+        none. In words (B, W) that are not ragged, empty strings are padding and have no pieces.
         """
         if isinstance(text, tf.RaggedTensor):
             return text, {}
@@ -60,7 +64,7 @@ class Words(Texts):
         return self.pack_words(packer, words, pieces, self.marked(columns, places))[0]
 
     def marked(self, columns, places):
-        """Return which word is the predicate, (B,) int64, or None; `places` are the words'."""
+        """Return the index of the predicate, (B,) int64, or None; `places` are the words'."""
         if not self.predicate:
             return None
         place = tf.strings.to_number(columns["predicate"], tf.int64)
@@ -72,8 +76,8 @@ class Words(Texts):
     def pack_words(self, packer, words, pieces, marked=None):
         """Return the packed dict, and the index in (B · S) of each word's first piece, (N,) int64.
 
-        The index is -1 for a word without pieces, and for one that was truncated. `marked` is the
-        number of the word in the second segment, (B,) int64, of a text each; another marks none.
+        The index is -1 for words without pieces, and for truncated ones. `marked`, (B,) int64, is
+        the index of the word in the second segment; one that a text does not have marks none.
         """
         splits = tf.cast(pieces.row_splits, tf.int64)
         ids = tf.RaggedTensor.from_row_splits(
@@ -81,7 +85,7 @@ class Words(Texts):
         )
         packed = packer.pack(text=ids)
         start, length = packer.spans(text=ids)["text"]
-        row = ragged.row_ids(words)
+        row = strings.row_ids(words)
         index = splits[:-1] - tf.gather(ids.row_starts(), row)  # of the first piece in its text
         has_place = (splits[1:] > splits[:-1]) & (index < tf.cast(tf.gather(length, row), tf.int64))
         columns = tf.shape(packed["padding_mask"], tf.int64)[1]
@@ -89,7 +93,7 @@ class Words(Texts):
         if marked is not None:
             is_there = (marked >= 0) & (marked < words.row_lengths())
             word = words.row_starts() + tf.where(is_there, marked, 0)
-            # One more, where the last text has no words.
+            # One more, in case the last text has no words.
             ends = tf.concat([splits, splits[-1:]], axis=0)
             first, end = (tf.gather(ends, word + n) - ids.row_starts() for n in (0, 1))
             end = tf.minimum(tf.where(is_there, end, first), tf.cast(length, tf.int64))
@@ -100,11 +104,10 @@ class Words(Texts):
 
 
 class WordEnds(Words):
-    """A row that also knows where each of its words ends: `word_positions`, (B, W) int32.
+    """Adds where each word ends to the row: `word_positions`, (B, W) int32.
 
-    A word's position is 1 + the column of its last piece, or of the last one before if it has none;
-    it is 0 after the last word. Words without any piece inside of the row have none: the last ones
-    of a text that was truncated.
+    A word's position is 1 + the column of its last piece, or of the last piece before it if it has
+    none, and 0 in padding. Words whose pieces were all truncated are left out.
     """
 
     def words(self, text):
@@ -117,7 +120,7 @@ class WordEnds(Words):
         splits = tf.cast(pieces.row_splits, tf.int64)
         text_splits = tf.gather(splits, words.row_splits)
         ids = tf.RaggedTensor.from_row_splits(pieces.values, text_splits, validate=False)
-        row = ragged.row_ids(words)
+        row = strings.row_ids(words)
         start, length = (
             tf.gather(tf.cast(x, tf.int64), row) for x in packer.spans(text=ids)["text"]
         )
@@ -130,3 +133,62 @@ class WordEnds(Words):
         shape = tf.stack([position.nrows(), tf.maximum(tf.cast(width, tf.int64), 1)])
         packed["word_positions"] = position.to_tensor(shape=shape)
         return packed, places
+
+
+class WordWindows(Words):
+    """A document makes a row of consecutive windows, in which each word has a position.
+
+    Every piece is in exactly one window, and a window may end within a word.
+
+    Args:
+        splitter: see `Words`.
+
+    Packing returns the model's inputs, (B, C, S) each, with all padding in windows that a document
+    does not have; and `word_positions` (B, W) int32: the column of a word's first piece among the
+    C · S, counted from 1, and 0 for words without pieces and in padding.
+
+    Source: Joshi et al. 2019, https://arxiv.org/abs/1908.09091, section 3 ("independent").
+    """
+
+    several_for = "CoreferenceResolver"
+
+    def __init__(self, splitter="conll"):
+        super().__init__(splitter)
+
+    def pack(self, packer, columns, tokenize=None):
+        words, _ = self.words(columns["text"])
+        return self.pack_windows(packer, words, self.pieces(packer, words.values, tokenize))
+
+    def pack_windows(self, packer, words, pieces):
+        """Return the packed dict for words, ragged (B, W), and their pieces, ragged (N, None)."""
+        room = packer.sequence_length - packer.number_of_special_tokens("single")
+        splits = tf.cast(pieces.row_splits, tf.int32)  # (N + 1,)
+        of_texts = tf.gather(splits, tf.cast(words.row_splits, tf.int32))  # (B + 1,)
+        number = of_texts[1:] - of_texts[:-1]
+        windows = tf.maximum((number + room - 1) // room, 1)  # (B,)
+        most = tf.maximum(tf.reduce_max(windows), 1)  # C; 1 in an empty batch
+        begin = tf.range(most) * room  # (C,)
+        first = tf.reshape(of_texts[:-1, tf.newaxis] + begin, [-1])
+        length = tf.clip_by_value(number[:, tf.newaxis] - begin, 0, room)
+        texts = {"text": parts_of_rows(pieces, first, tf.reshape(length, [-1]))}
+        packed = packer.pack(**texts)
+        size = tf.shape(packed["padding_mask"])[1]
+        there = tf.cast(tf.range(most) < windows[:, tf.newaxis], tf.int32)  # (B, C)
+        shape = tf.shape(there)
+        packed = {
+            name: tf.reshape(value, tf.concat([shape, tf.shape(value)[1:]], axis=0))
+            for name, value in packed.items()
+        }
+        packed["padding_mask"] *= there[:, :, tf.newaxis]
+
+        row = tf.cast(strings.row_ids(words), tf.int32)  # (N,)
+        index = splits[:-1] - tf.gather(of_texts, row)  # of the first piece in its document
+        window = row * most + index // room
+        # The window of a last word without pieces may not exist.
+        column, _ = packer.spans(**texts)["text"]
+        column = tf.gather(tf.concat([column, [0, 0]], axis=0), window)
+        places = 1 + (index // room) * size + column + index % room
+        places = words.with_values(tf.where(splits[1:] > splits[:-1], places, 0))
+        places = places.to_tensor()
+        missing = tf.maximum(1 - tf.shape(places)[1], 0)  # a column at least
+        return packed | {"word_positions": tf.pad(places, [[0, 0], [0, missing]])}

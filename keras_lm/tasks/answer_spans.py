@@ -6,8 +6,7 @@ Shapes: B examples, R windows of all examples, S sequence, L tokens of an answer
 import tensorflow as tf
 
 from keras_lm.packers.rows import LOWEST
-from keras_lm.tokenizers import offsets
-from keras_lm.tokenizers.places import substrings
+from keras_lm.tokenizers import strings
 
 
 def null_positions(packed):
@@ -90,10 +89,10 @@ def labels_of_windows(packed, context, text, start):
         text, start: (B,) strings and int32: the answers, and where they begin, in characters; empty
             and anything for none.
     """
-    context, text = offsets.valid_utf8(context), offsets.valid_utf8(text)
+    context, text = strings.valid_utf8(context), strings.valid_utf8(text)
     size = tf.strings.length(text, unit="UTF8_CHAR")
     start = tf.where(size > 0, tf.cast(start, tf.int32), 0)
-    found = substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
+    found = strings.substrings(context, start[:, tf.newaxis], (start + size)[:, tf.newaxis])[:, 0]
     same = tf.debugging.assert_equal(
         found, text, "labels: an answer is not where it should begin in its context"
     )

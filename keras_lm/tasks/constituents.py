@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.published.trees import CHAIN, NO_TAG
-from keras_lm.tokenizers import ragged
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.splitting import SPACES
 
 
@@ -81,5 +81,5 @@ def _in_brackets(words, names, first, last):
     opened = join(tf.strings.join(["(", names, " "]), first, number)
     closed = join(tf.fill(tf.shape(last), ")"), last, number)
     parts = tf.strings.join([opened, f"({NO_TAG} ", inner, ")", closed])
-    texts = join(parts, ragged.row_ids(words), words.nrows(), " ")
+    texts = join(parts, strings.row_ids(words), words.nrows(), " ")
     return tf.where(words.row_lengths() > 0, tf.strings.join(["(TOP ", texts, ")"]), "")

@@ -13,8 +13,7 @@ from keras_lm.packers import WordWindows
 from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, mentions_of_rows
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tasks.signatures import TextSignatures
-from keras_lm.tokenizers import offsets, ragged, splitting
-from keras_lm.tokenizers.places import substrings
+from keras_lm.tokenizers import splitting, strings
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -192,13 +191,13 @@ class CoreferenceResolver(ScoredAnswers):
         found = clusters_of(self(packed, training=False))
         start, last = found["start"], tf.maximum(found["end"] - 1, 0)
         if not places:
-            text = ragged.join(words, " ")
+            text = strings.join(words, " ")
             ends = tf.strings.length(words.values, "UTF8_CHAR") + 1
             ends = tf.cumsum(words.with_values(ends).to_tensor(), axis=1)
             places = {"start": tf.pad(ends, [[0, 0], [1, 0]]), "end": ends - 1}
         else:
             places = {name: tf.cast(x, tf.int32).to_tensor() for name, x in places.items()}
-            text = offsets.valid_utf8(text)
+            text = strings.valid_utf8(text)
         # One more, where no text has words.
         first, end = (
             tf.gather(tf.pad(places[name], [[0, 0], [0, 1]]), index, batch_dims=1)
@@ -206,7 +205,7 @@ class CoreferenceResolver(ScoredAnswers):
         )
         is_mention = found["cluster"] > 0
         first, end = (tf.where(is_mention, x, 0) for x in (first, end))
-        found["text"] = substrings(text, first, end)
+        found["text"] = strings.substrings(text, first, end)
         if columns["text"].shape.rank == 1:
             found |= {"start": first, "end": end}
         return found

@@ -4,8 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.published.tag_schemes import entity_spans
-from keras_lm.tokenizers import offsets
-from keras_lm.tokenizers.places import substrings
+from keras_lm.tokenizers import strings
 
 
 def entities_of(answer, texts):
@@ -83,7 +82,7 @@ def entities_in_graph(text, answer):
     total = at(sums, last) - at(sums - scores, first)
     start, end = at(answer["start"], first).to_tensor(), at(answer["end"], last).to_tensor()
     return {
-        "text": substrings(offsets.valid_utf8(text), start, end),
+        "text": strings.substrings(strings.valid_utf8(text), start, end),
         "labels": at(names, first).to_tensor(),
         "scores": (total / number).to_tensor(),
         "start": start,

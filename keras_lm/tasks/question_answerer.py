@@ -14,12 +14,12 @@ from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
 from keras_lm.packers import Windows
+from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_labels, answer_spans
 from keras_lm.tasks.answers import batches_of
 from keras_lm.tasks.scored_answers import ScoredAnswers
-from keras_lm.tokenizers import offsets
-from keras_lm.tokenizers.places import substrings, tokens_and_places_lite
+from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
 
 OUTPUTS = ("start_logits", "end_logits")
@@ -234,7 +234,7 @@ class QuestionAnswerer(ScoredAnswers):
             No answer is the empty text from 0 to 0.
         """
         if isinstance(x, dict) and x and all(map(tf.is_tensor, x.values())):
-            return self._answer(self.preprocess(x, tokenize), offsets.valid_utf8(x["context"]))
+            return self._answer(self.preprocess(x, tokenize), strings.valid_utf8(x["context"]))
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k}: pass 1 or more, or None for all.")
         found = self.answer_all(x, batch_size, verbose=verbose)
@@ -258,9 +258,9 @@ class QuestionAnswerer(ScoredAnswers):
 
     def best_and_null(self, columns):
         """Return the text of the best answer, and how far the score of none is above its, (B,)."""
-        context = offsets.valid_utf8(columns["context"])
+        context = strings.valid_utf8(columns["context"])
         scores, start, end, nulls = self._candidates(self.preprocess(columns), tf.size(context))
-        text = substrings(context, start[:, :1], end[:, :1])[:, 0]
+        text = strings.substrings(context, start[:, :1], end[:, :1])[:, 0]
         return {"text": text, "difference": nulls - scores[:, 0]}
 
     def _answer(self, packed, context):
@@ -275,7 +275,7 @@ class QuestionAnswerer(ScoredAnswers):
 
         start, end = chosen(start), chosen(end)
         return {
-            "text": substrings(context, start, end),
+            "text": strings.substrings(context, start, end),
             "scores": likely,
             "start": start,
             "end": end,

@@ -1,21 +1,22 @@
 """Clean text as numbers, with operations that LiteRT has: a table of what characters become.
 
-There is no kernel for lower-casing and Unicode normalisation. Both work character by character, but
-for two things: a capital sigma at the end of a word, which has rules of its own here; and several
-marks on a letter, whose order is not made canonical where they are marks that cleaning leaves.
+LiteRT has no kernel for lower-casing and Unicode normalisation. Both work character by character,
+with two exceptions: a capital sigma at the end of a word, for which there are rules here, and
+several marks on a letter: if cleaning leaves them, they keep their order, canonical or not.
 """
 
 import numpy as np
 import tensorflow as tf
 
 from keras_lm.tokenizers import unicode_ranges
-from keras_lm.tokenizers.byte_pair.byte_pair_lite import characters, valid_utf8
-from keras_lm.tokenizers.byte_pair.byte_pair_lite_tables import (
+from keras_lm.tokenizers.lite_operations import (
     CodePointTable,
+    characters,
     count_before,
     flags,
     places_of,
     put,
+    valid_utf8,
 )
 
 CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
@@ -28,11 +29,11 @@ class Letters:
     """Turns texts into the numbers of their letters.
 
     Args:
-        numbers: dict from each letter, and from `" "`, which parts words, to its number.
+        numbers: dict from each letter, and `" "` for what separates words, to its number.
         unknown: int, the number of all other letters.
-        clean: function from (N,) strings of a character each to what they become; the byte 0xFF
+        clean: function from (N,) strings of one character each to what they become; the byte 0xFF
             stands for a space.
-        lowercase: bool. Whether cleaning makes the sigma that ends a word a final one.
+        lowercase: bool. Whether cleaning turns a sigma that ends a word into a final one.
     """
 
     def __init__(self, numbers, unknown, clean, lowercase):
@@ -57,7 +58,7 @@ class Letters:
         self._starts, self._lengths = CodePointTable(starts), CodePointTable(lengths)
         self._of_sigma = None
         if lowercase:
-            # Whether a sigma is final tells what came before it: a letter, or what does not count.
+            # A sigma after a cased letter is final; some characters between them do not count.
             cased = _ends_final(texts)
             ignorable = ~cased & _ends_final("a" + texts)
             of_sigma[codes] = np.where(cased, CASED, np.where(ignorable, IGNORABLE, 0))
@@ -65,7 +66,7 @@ class Letters:
             self._of_sigma = CodePointTable(of_sigma)
 
     def __call__(self, text):
-        """Return the numbers of (B,) texts and of spaces after the last, and row splits."""
+        """Return the numbers of (B,) texts and of spaces after the last one, and row splits."""
         codes, row_splits = _code_points(*valid_utf8(text))
         if self._of_sigma is not None:
             codes = self._finish_words(codes, flags(row_splits, tf.size(codes)))
@@ -81,11 +82,11 @@ class Letters:
         return numbers, tf.gather(begins, row_splits)
 
     def _finish_words(self, codes, is_first):
-        """Put a final sigma in place of capital ones at the ends of words."""
+        """Replace capital sigmas at the ends of words by final ones."""
         kinds = self._of_sigma(codes)
         counts = kinds != IGNORABLE
         places = places_of(codes == CAPITAL_SIGMA, [0])
-        # What counts before and after each of them, if it belongs to the same text.
+        # The nearest character that counts before and after each, if it is in the same text.
         here, others = tf.gather(count_before(counts), places), places_of(counts)
         row = tf.cumsum(tf.cast(is_first, tf.int32))
         is_cased = []
@@ -98,7 +99,7 @@ class Letters:
 
 
 def _code_points(data, row_splits):
-    """Return the code points of bytes, with the same spaces after the last."""
+    """Return the code points of bytes and of the spaces after them, and row splits."""
     size = tf.size(data)
     places, codes, _, _, inside = characters(data, flags(row_splits, size))
     codes = tf.where(data < 0x80, data, put(codes, places, size))

@@ -1,33 +1,43 @@
-"""Text to words: at white space, with punctuation marks as words of their own, or as CoNLL-2003.
+"""Splits text into words: at white space, at punctuation marks too, or like CoNLL-2003.
 
-Shapes: B batch, S words of a text, C characters of all texts.
+Shapes: B batch, S words of a text, C characters of all texts, W words of all texts.
 """
 
 import functools
+import string
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import conll_words, offsets, ragged
-from keras_lm.tokenizers.conll_words import MARK, OTHER, SPACE
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.unicode_ranges import WHITE_SPACE, character_class
 
-# ASCII's marks and what Unicode calls punctuation, as BERT defines it.
+# Punctuation as BERT defines it: the marks of ASCII, and what Unicode calls punctuation.
 PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 SPACES = f"[{character_class(WHITE_SPACE)}]"
 RARE_SPACES = f"[{character_class(WHITE_SPACE.replace(' 20 ', ' '))}]"
 
 SPLITTERS = ("punctuation", "whitespace")
-# Those of tasks with a label for each word.
+# The splitters of tasks with a label for each word.
 WORD_SPLITTERS = ("conll", *SPLITTERS)
+
+# A character is a letter or another sign, white space, or punctuation. To CoNLL's rules, ASCII's
+# visible characters stand for themselves.
+OTHER, SPACE, MARK = 0, 1, 2
+
+APOSTROPHE = "'"  # ’ is one as well
+INSIDE = "-._&/@" + APOSTROPHE  # in one word with the characters around: AT&T, 3.5, O'Brien
+INSIDE_NUMBERS = ",:"  # 1,000 and 10:30
+REPEATED = ".-"  # "..." and "--" are one word
 
 
 def check_splitter(splitter):
     """Raise ValueError for a splitter that tokenizers do not have."""
     if splitter not in SPLITTERS:
         raise ValueError(
-            f"`splitter` is {splitter!r}; it must be one of {SPLITTERS}. For words split by other "
-            "means, call `tokenize_words`."
+            f"`splitter` is {splitter!r}; it must be one of {SPLITTERS}. For words that are split "
+            "already, call `tokenize_words`."
         )
 
 
@@ -35,42 +45,42 @@ def check_word_splitter(splitter):
     """Raise ValueError for a splitter that does not exist."""
     if splitter not in WORD_SPLITTERS:
         raise ValueError(
-            f"`splitter` is {splitter!r}; it must be one of {WORD_SPLITTERS}. Words split by other "
-            "means are passed as lists."
+            f"`splitter` is {splitter!r}; it must be one of {WORD_SPLITTERS}. Pass words that are "
+            "already split as lists."
         )
 
 
 def split_words(text, splitter, whole=()):
-    """Return the words of (B,) texts as ragged (B, S) strings, bytes that are not UTF-8 as letters.
+    """Return the words of (B,) texts as ragged (B, S) strings; invalid UTF-8 counts as letters.
 
-    For `splitter` see `CharacterTokenizer`. Words in `whole` stay in one piece wherever they occur.
+    For `splitter` see `CharacterTokenizer`. Words in `whole` are not split wherever they occur.
     """
-    parted = [_literal(word) for word in sorted(whole, key=len, reverse=True)]
+    parted = [strings.regex_literal(word) for word in sorted(whole, key=len, reverse=True)]
     if splitter == "punctuation":
         parted.append(PUNCTUATION)
     text = tf.strings.regex_replace(text, RARE_SPACES, " ")
     if parted:
         text = tf.strings.regex_replace(text, "|".join(parted), r" \0 ")
-    return ragged.split(text, b" ")
+    return strings.split(text, b" ")
 
 
 def words_and_places(text, splitter):
     """Return ragged (B, S) `(words, starts, ends)`, in characters of the (B,) original texts.
 
-    `splitter` is one of `WORD_SPLITTERS`. `"conll"` splits as CoNLL-2003 and the Penn Treebank are
-    split (Marcus et al. 1993, https://aclanthology.org/J93-2004), as far as that needs no list of
-    abbreviations: marks are words of their own, but not inside of `AT&T`, `1,000.5`, `O'Brien` or
-    `Franz-Josef`, nor the last of `U.S.` and `J. Smith`; `...` and `--` are one word; clitics are
-    words, as in `Ada|'s` and `do|n't`.
+    `splitter` is one of `WORD_SPLITTERS`. `"conll"` splits like CoNLL-2003 and the Penn Treebank
+    (Marcus et al. 1993, https://aclanthology.org/J93-2004), without their list of abbreviations:
+    marks are words, except inside of `AT&T`, `1,000.5`, `O'Brien` and `Franz-Josef`, and at the end
+    of `U.S.` and the `J.` of `J. Smith`; `...` and `--` are one word; clitics are words, as in
+    `Ada|'s` and `do|n't`.
     """
     if splitter == "conll":
         return _conll_words(text)
-    # NUL is the end of a text to the kernel.
-    valid = tf.strings.regex_replace(offsets.valid_utf8(text), r"\x{0}", "\x01")
+    # The kernel takes NUL for the end of a text.
+    valid = tf.strings.regex_replace(strings.valid_utf8(text), r"\x{0}", "\x01")
     marks = PUNCTUATION if splitter == "punctuation" else ""
     parting = f"{SPACES}+|{marks}" if marks else f"{SPACES}+"
     words, starts, ends = tf_text.regex_split_with_offsets(valid, parting, marks)
-    return words, *offsets.in_original(text, starts, ends, "character")
+    return words, *strings.in_original(text, starts, ends, "character")
 
 
 def _conll_words(text):
@@ -80,37 +90,35 @@ def _conll_words(text):
     is_first = tf.scatter_nd(splits[:, tf.newaxis], tf.ones_like(splits), [size + 1])[:-1] > 0
     sign = _signs("conll", characters.values)
     # Each run is a word, or a single space to leave out.
-    starts = tf.where(conll_words.begins_run(sign, is_first))[:, 0]
+    starts = tf.where(begins_run(sign, is_first))[:, 0]
     runs = tf.RaggedTensor.from_row_starts(characters.values, starts, validate=False)
     kept = tf.where(tf.gather(sign, starts) != SPACE)[:, 0]
     words = tf.gather(tf.strings.unicode_encode(runs, "UTF-8"), kept)
     starts, ends = (tf.gather(places, kept) for places in (starts, runs.row_limits()))
     row_splits = tf.searchsorted(starts, splits, out_type=tf.int64)
     words = tf.RaggedTensor.from_row_splits(words, row_splits, validate=False)
-    begins = tf.gather(splits, ragged.row_ids(words))
+    begins = tf.gather(splits, strings.row_ids(words))
     return words, *(words.with_values(places - begins) for places in (starts, ends))
 
 
-def _literal(text):
-    return "".join(rf"\x{{{ord(character):X}}}" for character in text)
-
+# === LiteRT, which has no regular expressions ===
 
 # No white space and no punctuation lies above.
 NUM_CODE_POINTS = 0x1F000
 
 
 def split_bytes(text, splitter):
-    """Split with operations that LiteRT has: it has no regular expressions.
+    """Split (B,) texts with operations that LiteRT has.
 
     `splitter` is one of `WORD_SPLITTERS`; words are those of `split_words` or `words_and_places`.
 
     Returns `(bytes, starts, ends, row_splits)`, all int32: the bytes of all texts and four spaces;
-    where words start and end among them, the last of these an empty word that belongs to no text;
-    and the row splits of the (B, S) words, without that last one.
+    where words start and end in these, with a last empty word that belongs to no text, (W + 1,);
+    and the row splits of the (B, S) words, without the last one.
     """
-    texts = ragged.bytes_of(text)
+    texts = strings.bytes_of(text)
     row_splits = tf.cast(texts.row_splits, tf.int32)
-    # The spaces end the last word, let every byte have three after it, and let no tensor be empty.
+    # The spaces end the last word; every byte has three after it, and no tensor is empty.
     data = tf.concat([tf.cast(texts.values, tf.int32), [32, 32, 32, 32]], axis=0)
     size = tf.shape(data)
     row_starts = tf.scatter_nd(row_splits[:, tf.newaxis], tf.ones_like(row_splits), size)
@@ -140,17 +148,17 @@ def split_bytes(text, splitter):
 def words_and_places_lite(text, splitter):
     """Return what `words_and_places` does, in int32 and with operations that LiteRT has.
 
-    Bytes that are no UTF-8 stay in the words, and places count of them those that could begin a
-    character. Returns also the N words of all texts, at least one, and an empty one: (N + 1,).
+    Invalid UTF-8 stays in the words; of its bytes, places count those that could begin a character.
+    Also returns the words of all texts in one dimension, followed by an empty one, (W + 1,).
     """
     data, starts, ends, row_splits = split_bytes(text, splitter)
     # The empty word goes into the last text.
     with_last = tf.cast(tf.concat([row_splits[:-1], tf.shape(starts)], axis=0), tf.int64)
-    row = ragged.row_ids(tf.RaggedTensor.from_row_splits(starts, with_last, validate=False))
-    begins = tf.cast(ragged.bytes_of(text).row_starts(), tf.int32)  # of each text
+    row = strings.row_ids(tf.RaggedTensor.from_row_splits(starts, with_last, validate=False))
+    begins = tf.cast(strings.bytes_of(text).row_starts(), tf.int32)  # of each text
     begin = tf.gather(begins, row)
     starts, ends = tf.maximum(starts, begin), tf.maximum(ends, begin)
-    strings = ragged.parts_of(
+    parts = strings.parts_of(
         text,
         *(
             tf.RaggedTensor.from_row_splits(place - begin, with_last, validate=False)
@@ -160,9 +168,9 @@ def words_and_places_lite(text, splitter):
     is_first = (data < 0x80) | (data >= 0xC0)
     before = tf.cumsum(tf.cast(is_first, tf.int32), exclusive=True)  # characters before each byte
     starts, ends = (tf.gather(before, place) - tf.gather(before, begin) for place in (starts, ends))
-    words = tf.RaggedTensor.from_row_splits(strings.values[:-1], row_splits, validate=False)
+    words = tf.RaggedTensor.from_row_splits(parts.values[:-1], row_splits, validate=False)
     starts, ends = (words.with_values(places[:-1]) for places in (starts, ends))
-    return words, starts, ends, strings.values
+    return words, starts, ends, parts.values
 
 
 def _conll_bounds(length, sign, is_first):
@@ -172,13 +180,13 @@ def _conll_bounds(length, sign, is_first):
         is_inside += tf.concat([tf.zeros([n], tf.int32), goes_on[:-n]], axis=0)
     at = tf.cast(tf.where(is_inside == 0), tf.int32)  # (C, 1)
     sign, is_first = (tf.gather(x, at[:, 0]) for x in (sign, tf.cast(is_first, tf.int32)))
-    begins = conll_words.begins_run(sign, is_first > 0)
+    begins = begins_run(sign, is_first > 0)
     return tf.scatter_nd(at, tf.cast(begins, tf.int32), tf.shape(length))
 
 
 def _characters(data, is_first):
     """Return the code point of the character that starts at each byte, and its length in bytes."""
-    rest = tf.where(is_first, 32, data)  # no character goes on in the next text
+    rest = tf.where(is_first, 32, data)  # no character continues in the next text
     following = [tf.concat([rest[n:], tf.fill([n], 32)], axis=0) for n in (1, 2, 3)]
     lowest = {1: 0, 2: 0x80, 3: 0x800, 4: 0x10000}
     code_point = tf.where(data < 0x80, data, -1)
@@ -196,8 +204,8 @@ def _characters(data, is_first):
 
 
 def _signs(splitter, code_point):
-    """Return what each character is: OTHER, SPACE, MARK, or for "conll" its sign; int32."""
-    with tf.init_scope():  # a constant, also where this is traced
+    """Return the kind of each character (OTHER, SPACE, MARK), or for "conll" its sign; int32."""
+    with tf.init_scope():  # a constant, also if this is traced
         signs = tf.constant(_table_of_signs(splitter))
     is_known = (code_point >= 0) & (code_point < NUM_CODE_POINTS)
     return tf.cast(tf.gather(signs, tf.where(is_known, code_point, NUM_CODE_POINTS)), tf.int32)
@@ -205,11 +213,100 @@ def _signs(splitter, code_point):
 
 @functools.cache
 def _table_of_signs(splitter):
-    """Return the sign of every code point, and OTHER at the end, as the kernels see it."""
+    """Return the sign of every code point as the kernels see it, then OTHER."""
     code_points = tf.range(NUM_CODE_POINTS)[:, tf.newaxis]
     texts = tf.strings.unicode_encode(code_points, "UTF-8")
     kinds = tf.where(tf.strings.regex_full_match(texts, SPACES), SPACE, OTHER)
     if splitter != "whitespace":
         kinds = tf.where(tf.strings.regex_full_match(texts, PUNCTUATION), MARK, kinds)
     kinds = tf.concat([tf.cast(kinds, tf.int8), [OTHER]], axis=0).numpy()
-    return conll_words.signs_of(kinds) if splitter == "conll" else kinds
+    return signs_of(kinds) if splitter == "conll" else kinds
+
+
+# === CoNLL-2003 ===
+
+# Source: the tokens of CoNLL-2003, https://aclanthology.org/W03-0419, which follow the Penn
+# Treebank's. Those need a list of abbreviations; here a few neighbours of each character decide.
+
+
+def signs_of(kinds):
+    """Return the sign of each code point, given an array of their kinds."""
+    signs = kinds.copy()
+    visible = np.arange(ord("!"), ord("~") + 1)
+    signs[visible] = visible
+    signs[ord("’")] = ord(APOSTROPHE)
+    return signs
+
+
+def begins_run(sign, is_first):
+    """Return whether a word, or a space, begins at each character, (C,) bool.
+
+    Args:
+        sign: (C,) int32, see `signs_of`.
+        is_first: (C,) bool, whether a text begins there.
+    """
+    is_last = tf.concat([tf.cast(is_first[1:], tf.int32), [1]], axis=0) > 0
+
+    def before(x):  # outside of a text are spaces
+        return tf.where(is_first, SPACE, tf.concat([[SPACE], x[:-1]], axis=0))
+
+    def after(x):
+        return tf.where(is_last, SPACE, tf.concat([x[1:], [SPACE]], axis=0))
+
+    last1, here, next1 = before(sign), sign, after(sign)
+    last2, next2 = before(last1), after(next1)
+    next3 = after(next2)
+
+    between = is_inner(last1) & is_inner(next1)
+    is_clitic = among(next1, "sdm") & ~is_inner(next2)
+    is_clitic |= among(next1, "rv") & among(next2, "e") & ~is_inner(next3)
+    is_clitic |= among(next1, "l") & among(next2, "l") & ~is_inner(next3)
+    is_clitic &= among(here, APOSTROPHE) & between  # 's, 'd, 'm, 're, 've and 'll
+    is_not = among(here, "n") & among(next1, APOSTROPHE) & among(next2, "t")  # "n't"
+    is_not &= is_inner(last1) & ~is_inner(next3)
+
+    numbers = among(here, INSIDE_NUMBERS) & is_digit(last1) & is_digit(next1)
+    is_inside = between & (among(here, INSIDE) | numbers) & ~is_clitic
+    is_alone = (is_mark(here) & ~is_inside) | (here == SPACE)
+    # The last full stop of "U.S.", and that of "J. Smith", but not those of "So do I." and "x."
+    initial = is_inner(last1) & ~is_digit(last1) & ~is_inner(last2) & among(here, ".")
+    in_name = ~looked_up(last1, string.ascii_lowercase + "I") & ~is_last
+    ends_abbreviation = initial & (among(last2, ".") | in_name)
+    is_repeated = among(here, REPEATED) & (here == last1)
+    joins_last = ends_abbreviation | is_repeated
+    is_sign = among(here, "+-") & is_outside(last1) & is_digit(next1)  # +44 171
+    ends = before(tf.where(is_alone & ~is_clitic & ~is_sign, OTHER, SPACE)) == OTHER
+    return is_first | (is_alone & ~joins_last) | (ends & ~is_repeated) | is_not
+
+
+def looked_up(sign, characters, others=()):
+    """Return whether signs are one of some characters, or of some of OTHER, SPACE and MARK."""
+    found = np.zeros(128, bool)
+    found[[*map(ord, characters), *others]] = True
+    return tf.gather(tf.constant(found), sign)  # one operation, however many characters
+
+
+def among(sign, characters):
+    """Return whether signs are one of some characters, in either case."""
+    return looked_up(sign, characters.lower() + characters.upper())
+
+
+def is_digit(sign):
+    """Return whether signs are digits of ASCII."""
+    return looked_up(sign, string.digits)
+
+
+def is_inner(sign):
+    """Return whether signs are neither marks nor spaces."""
+    return looked_up(sign, string.ascii_letters + string.digits, [OTHER])
+
+
+def is_mark(sign):
+    """Return whether signs are punctuation."""
+    return looked_up(sign, string.punctuation, [MARK])
+
+
+def is_outside(sign):
+    """Return whether signs are spaces, or marks that no word has inside."""
+    marks = set(string.punctuation) - set(INSIDE + INSIDE_NUMBERS)
+    return looked_up(sign, marks, [SPACE, MARK])

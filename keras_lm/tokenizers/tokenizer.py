@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from keras_lm import presets
 from keras_lm.registry import TOKENIZERS, register
-from keras_lm.tokenizers import offsets, ragged
+from keras_lm.tokenizers import strings
 from keras_lm.tokenizers.kinds import kind_of
 
 
 class _Vocabulary:
-    """Entries and their ids, hidden from `tf.Module`, which would put them into checkpoints."""
+    """Entries and their ids, in a class so that `tf.Module` does not put them into checkpoints."""
 
     def __init__(self, tokens, special_tokens, additional_special_tokens, template):
         self.tokens = strings_of("vocabulary", tokens)
@@ -65,8 +65,8 @@ class _Vocabulary:
 
 
 def strings_of(argument, values):
-    """Return as a list what a user passed as `argument`; ValueError if it is not one of strings."""
-    # (Of a dict, the ids would be lost, and a string has its characters for entries.)
+    """Return `values`, which a user passed as `argument`, as a list; ValueError if not strings."""
+    # (A dict would lose its ids, and a string would become its characters.)
     is_one = isinstance(values, (str, bytes, dict))
     if is_one or not isinstance(values, collections.abc.Iterable):
         raise ValueError(
@@ -88,7 +88,7 @@ def _is_unicode(text):
 
 
 def as_tensor(values, dtype):
-    """A tensor or ragged tensor of lists, arrays or tensors; lists may be ragged."""
+    """Return a tensor of lists, arrays or tensors; a ragged one if lists differ in length."""
     if isinstance(values, tf.RaggedTensor):
         return values
     if isinstance(values, (list, tuple)):
@@ -96,18 +96,32 @@ def as_tensor(values, dtype):
             tensor = tf.convert_to_tensor(values, dtype)
         except (ValueError, TypeError):
             return tf.ragged.constant(values, dtype)
-        # TensorFlow drops all values if the first row has none.
+        # TensorFlow drops all values if the first row is empty.
         is_whole = 0 not in tensor.shape or not tf.nest.flatten(values)
         return tensor if is_whole else tf.ragged.constant(values, dtype)
     return tf.convert_to_tensor(values)
 
 
+def traced(function):
+    """Trace a function of (B,) strings once: all signatures of a SavedModel share its constants."""
+    return tf.function(function).get_concrete_function(tf.TensorSpec([None], tf.string))
+
+
+def lookup_table(ids, default):
+    """Return a hash table from strings to int32 ids."""
+    rows = tf.lookup.KeyValueTensorInitializer(
+        tf.constant([*ids], tf.string), tf.constant([*ids.values()], tf.int32)
+    )
+    return tf.lookup.StaticHashTable(rows, default)
+
+
 class Tokenizer(tf.Module):
     """Strings to ids and back, as TensorFlow graph operations.
 
-    Subclasses implement `_tokenize`, from (B,) strings to ragged (B, S) int32 ids, and `_join`,
-    from ragged (B, S) entries to (B,) strings, or `_detokenize`, from ragged (B, S) ids. A
-    tokenizer is stateless and runs eagerly, in `tf.data` and inside exported graphs.
+    Subclasses implement `_tokenize`, from (B,) strings and the special tokens to recognise in them
+    to ragged (B, S) int32 ids, and `_join`, from ragged (B, S) entries to (B,) strings, or
+    `_detokenize`, from ragged (B, S) ids. A tokenizer is stateless and runs eagerly, in `tf.data`
+    and inside exported graphs.
 
     Args:
         vocabulary: list of str, the entries in the order of their ids.
@@ -120,7 +134,7 @@ class Tokenizer(tf.Module):
 
     Raises:
         ValueError: if the vocabulary is empty, holds an entry twice or lacks a special token, or
-            if an entry is no string.
+            if an entry is not a string.
 
     Example:
 
@@ -129,10 +143,13 @@ class Tokenizer(tf.Module):
         texts = tokenizer.detokenize(ids)
     """
 
-    # How to split texts so that each word alone has the tokens that it has there; None if unknown.
-    lone_word_splitter = None
+    # The roles of special tokens that the constructor takes, as `cls_token` and the like.
+    ROLES = ()
     # For kinds that any network may come with: the files of which a folder has one.
     PUBLISHED_FILES = ()
+    # The splitter whose words have the same tokens alone as in a text; None if there is none.
+    lone_word_splitter = None
+    _target = None  # the tokenizer of translations, if it is another one
 
     def __init__(
         self, vocabulary, special_tokens, additional_special_tokens=(), template=None, name=None
@@ -144,8 +161,8 @@ class Tokenizer(tf.Module):
         special = set(self._vocabulary.all_special_tokens)
         # Constants made here, not in a traced function: every graph then refers to the same one.
         with tf.init_scope():
-            self._entries = tf.constant(self._vocabulary.tokens, tf.string)
-            self._is_special = tf.constant([t in special for t in self._vocabulary.tokens])
+            self._entries = tf.constant(self._vocabulary.tokens, tf.string)  # (V,)
+            self._is_special = tf.constant([t in special for t in self._vocabulary.tokens])  # (V,)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -190,17 +207,19 @@ class Tokenizer(tf.Module):
 
     def get_config(self):
         """Return the constructor's arguments as JSON-able values, without the vocabulary."""
-        raise NotImplementedError(f"{type(self).__name__} has no configuration.")
+        tokens = {f"{role}_token": self.special_tokens.get(role) for role in self.ROLES}
+        more = list(self._vocabulary.additional_special_tokens)
+        return tokens | {"additional_special_tokens": more}
 
     def __reduce__(self):
-        # By its files, as a preset does: its tables cannot be pickled.
+        # As files, like a preset: the tables cannot be pickled.
         with tempfile.TemporaryDirectory() as folder:
             self.save_assets(folder)
             files = {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
         return _unpickled, (type(self), files, self.get_config())
 
     def with_special_tokens(self, tokens):
-        """Return the same tokenizer with further special tokens, the new ones with the last ids.
+        """Return the same tokenizer with more special tokens; new ones get the last ids.
 
         Raises:
             NotImplementedError: if the vocabulary of this kind of tokenizer cannot grow.
@@ -210,18 +229,18 @@ class Tokenizer(tf.Module):
     def with_words(self, words):
         """Return the same tokenizer with further words, each one token where it stands as a word.
 
-        They are ordinary entries with the last ids. Words that are one token already are left out;
-        without any other the tokenizer itself is returned. A WordPiece, and the piece of a unigram
-        SentencePiece, may also begin a longer word, as all others there; in byte-level BPE, a word
-        has two entries, with a space before it and without, and longer words keep their pieces.
+        They are ordinary entries with the last ids. Words that are already one token are left out;
+        if there are no others, the tokenizer itself is returned. A new WordPiece, or piece of a
+        unigram SentencePiece, may also begin a longer word, like all others. In byte-level BPE, a
+        word has two entries, with and without a space before it, and longer words keep their
+        pieces.
 
         Args:
             words: list of str, spelled as in text, such as `"remdesivir"`.
 
         Raises:
-            ValueError: if a word cannot be one token, as it is split before pieces are looked for
-                (`"COVID-19"`), or if the vocabulary of this kind of tokenizer cannot grow: that of
-                whole words or characters, GPT-1's, and SentencePiece's BPE.
+            ValueError: if a word cannot be one token because it is split first (`"COVID-19"`), or
+                if the vocabulary cannot grow (words, characters, GPT-1's, SentencePiece's BPE).
 
         Example:
 
@@ -245,17 +264,17 @@ class Tokenizer(tf.Module):
         return grown
 
     def _entries_of_word(self, word):
-        """Return the entries that make a word, in normal form, one token."""
+        """Return the entries, in normal form, that make a word one token."""
         raise ValueError(
             f"{type(self).__name__} cannot take further words: only WordPiece, byte-level BPE and "
             "unigram SentencePiece can."
         )
 
     def _with_entries(self, entries):
-        """Return the tokenizer with further entries of `_entries_of_word`."""
+        """Return the tokenizer with more entries, made by `_entries_of_word`."""
         raise NotImplementedError
 
-    def _tokenize(self, text, parse_special):
+    def _tokenize(self, text, special):
         raise NotImplementedError
 
     def _tokenize_with_offsets(self, text):
@@ -271,9 +290,8 @@ class Tokenizer(tf.Module):
         """Turn text into int32 ids, adding no special tokens.
 
         One string becomes a 1-D tensor; lists, arrays and tensors of strings become a ragged tensor
-        of one more dimension. `parse_special=True` recognises all special tokens that are spelled
-        out in the text, a list only those in it; with False, users cannot inject them by typing
-        `[SEP]`.
+        of one more dimension. `parse_special=True` recognises all special tokens that the text
+        spells, a list only those in it; with False, users cannot inject them by typing `[SEP]`.
         """
         text = as_tensor(text, tf.string)
         if text.dtype != tf.string:
@@ -284,28 +302,34 @@ class Tokenizer(tf.Module):
         if text.shape.rank is None:
             raise ValueError("`text` has an unknown rank; give it a shape such as [None].")
         if text.shape.rank == 0:
-            return self._tokenize(text[tf.newaxis], parse_special).values
+            return self(text[tf.newaxis], parse_special).values
         shape = tf.shape(text, tf.int64)
-        ids = self._tokenize(tf.reshape(text, [-1]), parse_special)
+        ids = self._tokenize(tf.reshape(text, [-1]), self._special_in_text(parse_special))
         for axis in range(text.shape.rank - 1, 0, -1):
             rows = tf.reduce_prod(shape[:axis])
             ids = tf.RaggedTensor.from_uniform_row_length(ids, shape[axis], rows)
         return ids
 
-    def tokenize_with_offsets(self, text, unit="byte"):
-        """Turn a string, or strings in one dimension, into `(ids, starts, ends)`.
+    def _special_in_text(self, parse_special):
+        """Return the special tokens that `parse_special` names, a list of str."""
+        if not parse_special:
+            return []
+        special = self.all_special_tokens
+        return [token for token in special if parse_special is True or token in parse_special]
 
-        A token is `text[start:end]`: with `unit="byte"` in bytes of the original UTF-8 text, as in
-        `tf.strings.substr`, with `"character"` in characters, as in Python. Ids are int32 and
-        offsets int64, 1-D for one string and else ragged (B, S). Raises NotImplementedError if this
-        kind of tokenizer has no offsets.
+    def tokenize_with_offsets(self, text, unit="byte"):
+        """Turn a string, or a list of strings, into `(ids, starts, ends)`.
+
+        A token is `text[start:end]`: in bytes of the original UTF-8 text, as in
+        `tf.strings.substr`, or with `unit="character"` in characters, as in Python. Ids are int32
+        and offsets int64, 1-D for one string, otherwise ragged (B, S).
 
         Raises:
-            ValueError: if `unit` is neither, or `text` has more dimensions.
+            ValueError: if `unit` is something else, or `text` has more than one dimension.
             NotImplementedError: if this kind of tokenizer has no offsets.
         """
-        if unit not in offsets.UNITS:
-            raise ValueError(f"`unit` is {unit!r}; it must be one of {offsets.UNITS}.")
+        if unit not in strings.UNITS:
+            raise ValueError(f"`unit` is {unit!r}; it must be one of {strings.UNITS}.")
         text = as_tensor(text, tf.string)
         if text.dtype != tf.string or text.shape.rank not in (0, 1):
             raise ValueError(
@@ -315,17 +339,17 @@ class Tokenizer(tf.Module):
         if text.shape.rank == 0:
             return tuple(x[0] for x in self.tokenize_with_offsets(text[tf.newaxis], unit))
         ids, starts, ends = self._tokenize_with_offsets(text)
-        return ids, *offsets.in_original(text, starts, ends, unit)
+        return ids, *strings.in_original(text, starts, ends, unit)
 
     def tokens(self, ids):
         """Return the vocabulary entries of ids (dense or ragged, any rank), as strings."""
         return tf.gather(self._entries, as_tensor(ids, tf.int32))
 
     def word_starts(self, ids):
-        """Return which of the (…, S) pieces, packed or not, begin a word: bool of the same shape.
+        """Return which of (…, S) pieces, packed or not, begin a word: bool of the same shape.
 
-        The first piece of a row does, and special tokens, the unknown one aside, and pieces after
-        them. The others follow `begins_word` and `ends_word`.
+        The first piece of a row does, special tokens except the unknown one do, and so do pieces
+        after these. For all others see `begins_word` and `ends_word`.
 
         Example:
 
@@ -335,7 +359,7 @@ class Tokenizer(tf.Module):
         if isinstance(ids, tf.RaggedTensor):
             if isinstance(ids.values, tf.RaggedTensor):
                 return ids.with_values(self.word_starts(ids.values))
-            row = ragged.row_ids(ids)
+            row = strings.row_ids(ids)
             is_first = tf.concat([tf.ones_like(row[:1], tf.bool), row[1:] != row[:-1]], axis=0)
             return ids.with_values(self.word_starts(ids.values) | is_first)
         after = tf.gather(self.ends_word, ids[..., :-1])
@@ -383,12 +407,12 @@ class Tokenizer(tf.Module):
         if ids.shape.rank > 2:
             return ids.with_values(self._by_text(ids.values, function))
         plain = tf.logical_not(tf.gather(self._is_special, ids.values))
-        return function(ragged.keep(ids, plain))
+        return function(strings.keep(ids, plain))
 
     @property
     def target(self):
-        """The tokenizer of what a model writes: itself, but for a translator with two."""
-        return self
+        """The tokenizer of what a model writes; another one only for a translator with two."""
+        return self._target or self
 
     @property
     def vocabulary(self):

@@ -1,4 +1,4 @@
-"""Learn a vocabulary from a corpus; the same corpus gives the same one, in every process."""
+"""Learn a vocabulary from a corpus; the result only depends on the corpus."""
 
 import collections
 import gzip
@@ -11,9 +11,12 @@ import tensorflow as tf
 from keras_lm.elements import elements
 from keras_lm.files import find_files, lines
 from keras_lm.optional import require
+from keras_lm.tokenizers import splitting
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.strings import valid_utf8
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+from keras_lm.tokenizers.words import SENTINEL
 
 # The special tokens of each kind, by role: those of BERT, GPT-2, T5 and T5.
 SPECIAL_TOKENS = {
@@ -31,6 +34,7 @@ SPECIAL_TOKENS = {
 KINDS = tuple(SPECIAL_TOKENS)
 TEXTS_AT_ONCE = 1024  # read from a dataset
 MAX_CHARACTERS = 1000  # of a WordPiece vocabulary; rarer ones become unknown tokens
+SPECIAL_WORDS = ["<S>", "</S>", "<UNK>"]
 
 
 def train_vocabulary(
@@ -41,17 +45,18 @@ def train_vocabulary(
     Args:
         kind: `"wordpiece"` (BERT), `"byte_pair"` (GPT-2, RoBERTa), `"unigram"` (SentencePiece as in
             ALBERT, T5, XLNet) or `"sentencepiece_bpe"`.
-        vocabulary_size: int, entries at most, special tokens included. SentencePiece keeps to it
-            exactly, the others have fewer if the corpus is small.
+        vocabulary_size: int, the maximum number of entries, with special tokens. SentencePiece has
+            exactly that many, the others fewer if the corpus is small.
         files: see `keras_lm.data.find_files`; each line is a text in UTF-8. `.gz` is decompressed.
-        texts: instead of files, an iterable of strings, or a `tf.data.Dataset` of these or batches.
+        texts: instead of files, an iterable of strings, or a `tf.data.Dataset` of strings or of
+            batches of them.
         lowercase: bool. Lower-case text first; not for byte pairs.
         special_tokens: dict from role (`"pad"`, `"unknown"`, `"cls"`, `"sep"`, `"mask"`, `"bos"`,
             `"eos"`; these two not for WordPiece) to its entry. None means those of BERT for
             WordPiece, of GPT-2 for byte pairs, of T5 for SentencePiece.
 
     Raises:
-        ImportError: if the package that learns, `tokenizers` or `sentencepiece`, is not installed.
+        ImportError: if the package `tokenizers` or `sentencepiece`, which learns, is not installed.
         FileNotFoundError: if no file is found.
         ValueError: if an argument is out of range, or the corpus is empty or does not fit the size.
 
@@ -111,7 +116,7 @@ class _Texts:
     def __init__(self, texts):
         if isinstance(texts, (str, bytes)):
             raise ValueError("`texts` is one string; give a list of them, or `files` for a path.")
-        # What can be read only once is kept.
+        # Iterators can be read only once.
         self.texts = list(texts) if iter(texts) is texts else texts
 
     def __iter__(self):
@@ -155,13 +160,13 @@ def _train_wordpiece(corpus, vocabulary_size, lowercase, roles):
         counts.update(learner.normalizer.normalize_str(text))
     characters = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
     characters = sorted(characters[:MAX_CHARACTERS])
-    # Named beforehand, all characters have fixed ids. The trainer would number those within words
-    # as a hash table yields them, and break ties between pieces by these numbers.
+    # Given in advance, all characters have fixed ids. The trainer would number those within words
+    # in the order of a hash table, and break ties between pieces by these numbers.
     first = [*_special(roles), *characters, *(f"##{c}" for c in characters)]
     if len(first) > vocabulary_size:
         raise ValueError(
             f"`vocabulary_size` is {vocabulary_size}, but special tokens and the characters of the "
-            f"corpus, at the start of words and within, are {len(first)}: give more."
+            f"corpus, at the start of words and within, are {len(first)}: pass at least that."
         )
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=vocabulary_size,
@@ -181,8 +186,8 @@ def _train_byte_pair(corpus, vocabulary_size, roles):
     special = _special(roles)
     if vocabulary_size < len(special) + 256:
         raise ValueError(
-            f"`vocabulary_size` is {vocabulary_size}, but special tokens and the 256 bytes take "
-            f"{len(special) + 256}: give more."
+            f"`vocabulary_size` is {vocabulary_size}, but special tokens and the 256 bytes are "
+            f"{len(special) + 256}: pass at least that."
         )
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocabulary_size,
@@ -210,7 +215,7 @@ def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
             arguments[f"{name}_id"], arguments[f"{name}_piece"] = number, roles[role]
     absent = {f"{name}_id": -1 for name in ("pad", "bos", "eos")}
     control = [roles[role] for role in ("cls", "sep", "mask") if role in roles]
-    # Character by character, as `SentencePieceTokenizer` does: no sigma becomes a final one.
+    # Character by character, like `SentencePieceTokenizer`: no sigma becomes a final one.
     texts = ("".join(map(str.lower, text)) if lowercase else text for text in corpus)
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -219,7 +224,7 @@ def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
             vocab_size=vocabulary_size,
             model_type="unigram" if kind == "unigram" else "bpe",
             control_symbols=control,
-            # Longer texts would be left out in silence.
+            # Longer texts would be left out silently.
             max_sentence_length=2**30,
             num_threads=1,
             minloglevel=2,
@@ -230,3 +235,57 @@ def _train_sentencepiece(corpus, vocabulary_size, kind, lowercase, roles):
             f"`vocabulary_size` {vocabulary_size} does not fit this corpus: {error}"
         ) from None
     return model.getvalue()
+
+
+# === Words ===
+
+
+def learn_words(texts, vocabulary_size, splitter="punctuation", min_count=1):
+    """Return the most frequent words of a corpus, as a bidirectional language model predicts them.
+
+    `<S>`, `</S>` and `<UNK>` come first, then the words from the most frequent to the rarest,
+    with ties in the order of their characters.
+
+    Args:
+        texts: iterable of strings, or a `tf.data.Dataset` of single strings.
+        vocabulary_size: int. The maximum number of words, with the three special ones.
+        splitter: see `keras_lm.tokenizers.CharacterTokenizer`; pass that of the model.
+        min_count: int. Rarer words are left out.
+
+    Raises:
+        ValueError: if there are no words, or no room for any, or `splitter` is unknown.
+
+    Example:
+
+        texts = keras_lm.data.read_documents("corpus/*.txt")
+        words = keras_lm.tokenizers.learn_words(texts, 50_000)
+    """
+    splitting.check_splitter(splitter)
+    if vocabulary_size <= len(SPECIAL_WORDS):
+        raise ValueError(
+            f"vocabulary_size={vocabulary_size}: pass more than {len(SPECIAL_WORDS)}, the special "
+            "words."
+        )
+    if isinstance(texts, (str, bytes)):
+        raise ValueError("texts is one string: pass a list of them.")
+    if not isinstance(texts, tf.data.Dataset):
+        iterator = iter(texts)
+        texts = tf.data.Dataset.from_generator(
+            lambda: iterator, output_signature=tf.TensorSpec([], tf.string)
+        )
+
+    def split(texts):
+        texts = tf.strings.regex_replace(valid_utf8(texts), SENTINEL, "")
+        return splitting.split_words(texts, splitter).values
+
+    counts = collections.Counter()
+    for words in elements(texts.batch(TEXTS_AT_ONCE).map(split)):
+        counts.update(words.numpy().tolist())
+    for word in SPECIAL_WORDS:
+        del counts[word.encode()]
+    found = [word for word, count in counts.items() if count >= min_count]
+    if not found:
+        raise ValueError(f"texts has no word that occurs min_count={min_count} times.")
+    found.sort(key=lambda word: (-counts[word], word))
+    found = found[: vocabulary_size - len(SPECIAL_WORDS)]
+    return [*SPECIAL_WORDS, *(word.decode() for word in found)]

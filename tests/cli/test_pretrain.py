@@ -12,7 +12,7 @@ from keras_lm import data, models, presets, tasks, training
 from keras_lm.cli.config_file import tomllib
 from keras_lm.cli.objective_options import default_objectives
 from keras_lm.tokenizers import BytePairTokenizer, Tokenizer
-from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES
+from keras_lm.tokenizers.byte_pair_files import BYTES
 
 END = "<|endoftext|>"
 CORPUS = "the film was good\nthe song was loud\n\nbad film , good song\n" * 4

@@ -8,7 +8,7 @@ from keras_lm import tasks
 from keras_lm.export import check
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.tokenizers import SentencePieceTokenizer
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import BPE, CONTROL, UNKNOWN, Model
+from keras_lm.tokenizers.sentence_piece_model import BPE, CONTROL, UNKNOWN, Model
 
 TEXTS = [
     "The first of ``these'' was in 1,990, or so",

@@ -12,7 +12,7 @@ from keras_lm import tasks
 from keras_lm.export import check, tflite
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.tokenizers import BytePairTokenizer, SubwordTokenizer
-from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES
+from keras_lm.tokenizers.byte_pair_files import BYTES
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_lm.converters import open_checkpoint
 from keras_lm.converters.safetensors_files import write_safetensors
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import CONTROL, UNKNOWN, Model
+from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, Model
 
 
 def equal(actual, expected):

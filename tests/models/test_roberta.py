@@ -16,7 +16,7 @@ from keras_lm.converters import open_checkpoint
 from keras_lm.models import Backbone, RobertaBackbone
 from keras_lm.models.roberta import CountedPositionEmbedding
 from keras_lm.tokenizers import BytePairTokenizer, SentencePieceTokenizer
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import Model
+from keras_lm.tokenizers.sentence_piece_model import Model
 
 TINY = {
     "vocabulary_size": 9,

@@ -14,7 +14,7 @@ from keras_lm.tokenizers import (
     WordPieceTokenizer,
     WordTokenizer,
 )
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import Model
+from keras_lm.tokenizers.sentence_piece_model import Model
 
 PUBLISHED = {
     "wordpiece-uncased": WordPieceTokenizer,

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from keras_lm.tokenizers import BytePairTokenizer, GPTTokenizer, Tokenizer
-from keras_lm.tokenizers.byte_pair.byte_pair_files import BYTES, DEFAULTS
+from keras_lm.tokenizers.byte_pair_files import BYTES, DEFAULTS
 
 MERGES = ["Ġ t", "h e", "Ġt he"]
 ROBERTA = list(dict.fromkeys(DEFAULTS[0].values()))

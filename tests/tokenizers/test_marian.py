@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.tokenizers import MarianTokenizer, Tokenizer
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import NORMAL, UNKNOWN, Model
+from keras_lm.tokenizers.sentence_piece_model import NORMAL, UNKNOWN, Model
 
 LANGUAGES = [
     ">>fra<< The film",

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from keras_lm.tokenizers import SentencePieceTokenizer
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import Model
+from keras_lm.tokenizers.sentence_piece_model import Model
 
 KINDS = ("albert", "t5", "xlnet")
 

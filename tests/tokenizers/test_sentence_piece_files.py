@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_lm.tokenizers import SentencePieceTokenizer
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import CONTROL, UNKNOWN, Model
+from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, Model
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_lm.tokenizers import SentencePieceTokenizer, train_vocabulary
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import (
+from keras_lm.tokenizers.sentence_piece_model import (
     BPE,
     CONTROL,
     UNIGRAM,

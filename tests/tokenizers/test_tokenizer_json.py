@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_lm.tokenizers import SentencePieceTokenizer, Tokenizer
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import CONTROL, UNKNOWN, parse_model
+from keras_lm.tokenizers.sentence_piece_model import CONTROL, UNKNOWN, parse_model
 
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}

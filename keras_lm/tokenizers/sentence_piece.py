@@ -8,25 +8,25 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import offsets, published_files, ragged
-from keras_lm.tokenizers.sentence_piece import (
-    sentence_piece_files,
+from keras_lm.tokenizers import (
+    published_files,
     sentence_piece_folders,
     sentence_piece_steps,
+    strings,
 )
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import BYTE_PIECE, ROLES, SPACE
-from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
-from keras_lm.tokenizers.sentence_piece.sentence_piece_normalizer import Preparation, compose
-from keras_lm.tokenizers.sentence_piece.sentence_piece_parts import (
+from keras_lm.tokenizers import sentence_piece_model as files
+from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, SPACE, SentencePieceModel
+from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose, shorten_unknown
+from keras_lm.tokenizers.sentence_piece_parts import (
     is_token,
     part_tokens,
     tokenize_parts,
     with_tokens,
     without_tokens,
 )
-from keras_lm.tokenizers.sentence_piece.sentence_piece_steps import Aligner, CommaSplits, size
-from keras_lm.tokenizers.sentence_piece.sentence_piece_unknown import shorten_unknown
-from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
+from keras_lm.tokenizers.sentence_piece_steps import Aligner, CommaSplits
+from keras_lm.tokenizers.strings import size
+from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of, traced
 
 SPACE_SIZE = len(SPACE.encode())
 
@@ -34,41 +34,42 @@ SPACE_SIZE = len(SPACE.encode())
 class SentencePieceTokenizer(Tokenizer):
     """SentencePiece, unigram or BPE, in the graph: normalise, then find the best pieces.
 
-    The ids equal those of the `sentencepiece` package, and with ALBERT's or XLNet's settings those
-    of the models' own code. Settings that change text become part of the model's table of
-    characters, so they cost no time and hold wherever the model runs. Text that spells a special
-    token becomes ordinary pieces, even if the model was trained to see a token there
+    The ids equal those of the `sentencepiece` package (0.2.3), and with ALBERT's or XLNet's
+    settings those of the models' own code. Settings that change text become part of the model's
+    table of characters, so they cost no time and apply wherever the model runs. Text that spells a
+    special token becomes ordinary pieces, even if the model was trained to see a token there
     (`user_defined_symbols`).
 
-    Also of pieces that are equally good, or almost, those of the package (0.2.3) are taken: scores
-    are added up in float32, and pieces that the model keeps whole (`user_defined_symbols`, such as
-    the "£" of ALBERT and XLNet) score as there. Of a million lines of random pieces, letters and
-    unknown characters, none differs. Three things do. Invalid UTF-8 becomes U+FFFD first, as in all
-    tokenizers here, so that places in it can be told; the table of T5 and others makes that a
-    space, where the package has an unknown token. In a text of more than about 40,000 characters,
-    the package rounds otherwise: whenever a unigram model's sum is below -100,000, it starts again
-    at 0, which TF Text's operation does not; in texts of 100,000 characters, one piece in 20,000 or
-    fewer is another. And a unigram model with `byte_fallback` runs in TF Text's other operation,
-    which compares scores in double precision: of pieces whose scores differ in the seventh digit,
-    it may take the others.
+    Ties and near-ties between pieces are broken as in the package: scores are added up in float32,
+    and pieces that the model keeps whole (`user_defined_symbols`, such as the "£" of ALBERT and
+    XLNet) have the same scores. A million lines of random pieces, letters and unknown characters
+    show no difference. There are three known ones:
+
+    - Invalid UTF-8 becomes U+FFFD first, as in all tokenizers here, so that it has offsets. The
+      table of T5 and others turns that into a space; the package has an unknown token.
+    - In texts of more than about 40,000 characters, the package rounds differently: it restarts a
+      unigram model's sum at 0 when it falls below -100,000, and TF Text's operation does not. Up to
+      one piece in 20,000 differs in texts of 100,000 characters.
+    - A unigram model with `byte_fallback` runs in TF Text's other operation, which compares scores
+      in double precision: pieces whose scores differ in the seventh digit may be others.
 
     Args:
         model: path of a model file such as `spiece.model`, or its bytes; it names the unknown
             token.
         lowercase: bool. Lower-case text first.
         strip_accents: bool. Decompose characters (NFKD) and drop combining marks first.
-        straighten_quotes: bool. Make `` and '' one straight double quote first.
-        collapse_whitespace: bool. Take every white space of Unicode for a space, several for one.
-        split_digit_commas: bool. Split the comma from pieces that end in a digit and a comma, and
-            the number into pieces anew, as ALBERT and XLNet do.
+        straighten_quotes: bool. Replace `` and '' by a straight double quote first.
+        collapse_whitespace: bool. Replace white space of any kind and length by one space first.
+        split_digit_commas: bool. Split the comma from pieces that end with a digit and a comma, and
+            split the number into pieces again, as ALBERT and XLNet do.
         cls_token, sep_token, pad_token, mask_token, bos_token, eos_token: str or None.
-        additional_special_tokens: list of str, entries that plain text never turns into.
+        additional_special_tokens: list of str, entries that plain text is never tokenized to.
         added_tokens: list of str, entries that follow the model's own, such as T5's extra ids.
             Those that are not special are found in text before it is split.
-        lstrip_tokens, rstrip_tokens: list of str, the tokens that include white space before them,
-            and after them, where text spells them.
-        prefix_once: bool. Begin only a text with the model's space, and not what follows a token
-            that is spelled out, as T5's do with `legacy: false`.
+        lstrip_tokens, rstrip_tokens: list of str, the tokens that include white space before and
+            after them if text spells them.
+        prefix_once: bool. Add the model's space only at the beginning of a text, and not after a
+            token that it spells, like T5's tokenizer with `legacy: false`.
         template: see `Tokenizer`.
 
     Raises:
@@ -85,8 +86,9 @@ class SentencePieceTokenizer(Tokenizer):
     Regularization", arXiv:1804.10959.
     """
 
-    lone_word_splitter = "whitespace"
+    ROLES = files.ROLES
     PUBLISHED_FILES = sentence_piece_folders.MODEL_FILES
+    lone_word_splitter = "whitespace"
 
     def __init__(
         self,
@@ -110,15 +112,15 @@ class SentencePieceTokenizer(Tokenizer):
         template=None,
         name=None,
     ):
-        self._data = sentence_piece_files.read_model(model)
-        proto = sentence_piece_files.parse_model(self._data)
+        self._data = files.read_model(model)
+        proto = files.parse_model(self._data)
         pieces = [piece.piece for piece in proto.pieces]
         added_tokens = strings_of("added_tokens", added_tokens)
-        unknown = next(p.piece for p in proto.pieces if p.type == sentence_piece_files.UNKNOWN)
+        unknown = next(p.piece for p in proto.pieces if p.type == files.UNKNOWN)
         roles = (cls_token, sep_token, pad_token, mask_token, bos_token, eos_token, unknown)
         super().__init__(
             [*pieces, *added_tokens],
-            dict(zip((*ROLES, "unknown"), roles)),
+            dict(zip((*self.ROLES, "unknown"), roles)),
             additional_special_tokens,
             template,
             name=name,
@@ -143,17 +145,15 @@ class SentencePieceTokenizer(Tokenizer):
         sentence_piece_steps.number_last(self._rules.proto, with_comma)
         serialized = self._rules.proto.SerializeToString()
         with tf.init_scope():
-            # TF Text has two: the fast one adds up scores in float32, as the reference does; the
-            # other one compares them in double precision, and is right for BPE.
+            # TF Text has two operations: the fast one adds up scores in float32, like the
+            # reference; the other one compares them in double precision, and is right for BPE.
             if _is_fast(proto):
                 self._matcher = tf_text.FastSentencepieceTokenizer(serialized)
             else:
                 self._matcher = SentencePieceModel(serialized)
-            # One traced function: all signatures of a SavedModel call it and share its constant.
-            texts = tf.TensorSpec([None], tf.string)
-            self._match = tf.function(self._matcher.tokenize).get_concrete_function(texts)
+            self._match = traced(self._matcher.tokenize)
             lengths = [self._length(piece.piece) for piece in self._rules.proto.pieces]
-            self._lengths = tf.constant(lengths, tf.int64)
+            self._lengths = tf.constant(lengths, tf.int64)  # (V,)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
         self._splits = CommaSplits(self, with_comma) if with_comma else None
         self._aligner = self._later = None  # made when they are needed
@@ -179,8 +179,8 @@ class SentencePieceTokenizer(Tokenizer):
         return type(self)(self._data, **config)
 
     def _with_entries(self, entries):
-        proto = sentence_piece_files.parse_model(self._data)
-        if proto.trainer_spec.model_type != sentence_piece_files.UNIGRAM:
+        proto = files.parse_model(self._data)
+        if proto.trainer_spec.model_type != files.UNIGRAM:
             raise ValueError(
                 "This SentencePiece model is a BPE, which makes words by merges alone: it cannot "
                 "take further ones."
@@ -190,45 +190,41 @@ class SentencePieceTokenizer(Tokenizer):
                 "The tokens that follow this SentencePiece model's own, such as "
                 f"{self._rules.added_tokens[0]!r}, have the ids that further words would take."
             )
-        scores = {p.piece: p.score for p in proto.pieces if p.type == sentence_piece_files.NORMAL}
+        scores = {p.piece: p.score for p in proto.pieces if p.type == files.NORMAL}
         pieces = self.tokens(self([entry.removeprefix(SPACE) for entry in entries])).to_list()
         for entry, parts in zip(entries, pieces):
-            # As likely as the rarest of its pieces, so more than all of them together.
+            # As likely as the rarest of its pieces, so likelier than all of them together.
             score = min(scores.get(part.decode(), min(scores.values())) for part in parts)
             proto.pieces.add(piece=entry, score=score)
         return type(self)(proto.SerializeToString(), **self.get_config())
 
     # === Text to ids ===
 
-    def _tokenize(self, text, parse_special):
-        tokens = list(self._rules.plain_tokens)
-        if parse_special:
-            specials = self._vocabulary.all_special_tokens
-            wanted = specials if parse_special is True else parse_special
-            tokens += [token for token in specials if token in wanted]
+    def _tokenize(self, text, special):
+        tokens = [*self._rules.plain_tokens, *special]
         if not tokens:
             return self._pieces(text)
         sides = self._rules.lstrip_tokens, self._rules.rstrip_tokens
-        text = offsets.valid_utf8(text)
+        text = strings.valid_utf8(text)
         return tokenize_parts(self, text, tokens, self._pieces_of_parts, *sides)
 
     def _pieces_of_parts(self, parts, begin_text):
-        """Return the ragged ids of (P,) parts of texts, given which of them (P,) begin one."""
+        """Return the ragged (P, S) ids of (P,) parts of texts, which `begin_text` or not."""
         if not self._rules.prefix_once:
             return self._pieces(parts)
         if self._later is None:
-            proto = sentence_piece_files.parse_model(self._data)
+            proto = files.parse_model(self._data)
             proto.normalizer_spec.add_dummy_prefix = False
             config = self.get_config() | {"prefix_once": False}
             with tf.init_scope():
                 self._later = type(self)(proto.SerializeToString(), **config)
         some = [tf.boolean_mask(parts, begin_text), tf.boolean_mask(parts, ~begin_text)]
         ids = tf.concat([self._pieces(some[0]), self._later._pieces(some[1])], 0)
-        places = tf.argsort(tf.cast(~begin_text, tf.int32), stable=True)  # where each part was
+        places = tf.argsort(tf.cast(~begin_text, tf.int32), stable=True)  # of each part in `parts`
         return tf.gather(ids, tf.math.invert_permutation(places))
 
     def _pieces(self, text):
-        ids = self._match(offsets.valid_utf8(text)).with_row_splits_dtype(tf.int64)
+        ids = self._match(strings.valid_utf8(text)).with_row_splits_dtype(tf.int64)
         return ids if self._splits is None else self._splits(ids)
 
     def _tokenize_with_offsets(self, text):
@@ -238,9 +234,8 @@ class SentencePieceTokenizer(Tokenizer):
                 "SentencePieceTokenizer with prefix_once=True cannot tell where its tokens stand "
                 f"beside the added ones, such as {tokens[0]!r}."
             )
-        parts = part_tokens(offsets.valid_utf8(text), tokens)
-        texts = without_tokens(parts.values)
-        ids, starts, ends = self._spans(texts)
+        parts = part_tokens(strings.valid_utf8(text), tokens)  # ragged (B, P)
+        ids, starts, ends = self._spans(without_tokens(parts.values))  # ragged (P, S)
         if tokens:
             ids = with_tokens(self, parts.values, ids, tokens)
             length = size(parts.values) - tf.cast(is_token(parts.values), tf.int64)
@@ -250,22 +245,22 @@ class SentencePieceTokenizer(Tokenizer):
             )
             starts = tf.concat([starts, tf.zeros_like(whole)], 1)
             ends = tf.concat([ends, whole], 1)
-            # Places in a part become places in its text.
+            # Offsets in a part become offsets in its text.
             before = tf.cumsum(length, exclusive=True)
             first = tf.gather(tf.concat([before, [0]], 0), parts.row_starts())
-            before = (before - tf.gather(first, ragged.row_ids(parts)))[:, tf.newaxis]
+            before = (before - tf.gather(first, strings.row_ids(parts)))[:, tf.newaxis]
             starts, ends = starts + before, ends + before
         return tuple(parts.with_values(x).merge_dims(1, 2) for x in (ids, starts, ends))
 
     def _spans(self, text):
-        """Return `(ids, starts, ends)` of (N,) texts of valid UTF-8."""
+        """Return ragged (B, S) `(ids, starts, ends)` of (B,) texts of valid UTF-8."""
         if self._aligner is None:
             with tf.init_scope():
                 self._aligner = Aligner(self._rules.proto)
         characters = self._aligner(text)
         ids = self._match(text).with_row_splits_dtype(tf.int64)
-        lengths = tf.gather(self._lengths, ids.values)
-        # Unknown tokens are as long as the runs of unknown characters, one after the other.
+        lengths = tf.gather(self._lengths, ids.values)  # (T,) in bytes of normalised text
+        # Each unknown token is a run of unknown characters, in the same order.
         is_unknown = ids.values == self.special_id("unknown")
         runs = tf.boolean_mask(characters.lengths, characters.are_unknown)
         runs = tf.gather(tf.concat([[0], runs], 0), tf.cumsum(tf.cast(is_unknown, tf.int32)))
@@ -273,7 +268,7 @@ class SentencePieceTokenizer(Tokenizer):
         if self._splits is not None:
             lengths = self._splits.lengths(ids.values, lengths)
             ids = self._splits(ids)
-        # A span leaves out the space that a piece begins with, unless there is nothing else.
+        # A span leaves out the space that a piece begins with, unless that is all of it.
         is_more = tf.gather(self._begin_with_space, ids.values) & (lengths > SPACE_SIZE)
         before = SPACE_SIZE * tf.cast(is_more, tf.int64)
         ends = tf.cumsum(lengths)
@@ -284,11 +279,13 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, ids.with_values(starts), ids.with_values(ends)
 
     def tokenize_lite(self, text):
-        """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
+        """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        The ids are the same for all text of valid UTF-8 without added tokens, which are not looked
-        for. Raises ValueError if the model is not a plain unigram model, for which alone LiteRT has
-        a kernel that returns the right ids.
+        The ids are the same for all valid UTF-8 without added tokens, which are not found.
+
+        Raises:
+            ValueError: if this is not a plain unigram model, the only kind for which LiteRT's
+                kernel is right.
         """
         if not isinstance(self._matcher, tf_text.FastSentencepieceTokenizer):
             raise ValueError(
@@ -296,7 +293,7 @@ class SentencePieceTokenizer(Tokenizer):
                 "a kernel: TF Text's FastSentencepieceTokenizer. Export as a SavedModel instead."
             )
         ids = self._matcher.tokenize(text)
-        # Through operations of LiteRT's own: from others it cannot return tensors without a value.
+        # LiteRT cannot return empty tensors from custom operations, but it can from its own.
         ids = ids.with_values(tf.concat([ids.values, [0]], 0)[:-1])
         return ids if self._splits is None else self._splits.lite(ids)
 
@@ -308,24 +305,20 @@ class SentencePieceTokenizer(Tokenizer):
     def _join(self, entries):
         if self._rules.has_bytes:
             entries = entries.with_values(_bytes(entries.values))
-        text = ragged.join(entries)
+        text = strings.join(entries)
         if self._rules.has_bytes:
-            text = offsets.valid_utf8(text)
+            text = strings.valid_utf8(text)
         text = tf.strings.regex_replace(text, SPACE, " ")
         return tf.strings.regex_replace(text, self._rules.outer_space, "")
 
     # === Files ===
 
     def get_config(self):
-        return {
+        names = ("split_digit_commas", "added_tokens", "lstrip_tokens", "rstrip_tokens")
+        rules = {name: getattr(self._rules, name) for name in (*names, "prefix_once")}
+        return super().get_config() | {
             **dataclasses.asdict(self._rules.preparation),
-            "split_digit_commas": self._rules.split_digit_commas,
-            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
-            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
-            "added_tokens": list(self._rules.added_tokens),
-            "lstrip_tokens": list(self._rules.lstrip_tokens),
-            "rstrip_tokens": list(self._rules.rstrip_tokens),
-            "prefix_once": self._rules.prefix_once,
+            **{name: list(x) if isinstance(x, list) else x for name, x in rules.items()},
             "template": self.template,
         }
 
@@ -343,10 +336,10 @@ class SentencePieceTokenizer(Tokenizer):
 
         Reads the model (`spiece.model`, `sentencepiece.bpe.model`, `tokenizer.model` and the names
         that google-research and KerasHub use) or else `tokenizer.json`, and the settings of Hugging
-        Face's other JSON files, if they exist. What these do not state follows from the family:
+        Face's other JSON files, if they exist. What these do not state depends on the family:
         `"albert"`, `"xlnet"`, `"t5"`, `"xlm_roberta"` (whose ids are not its model's), or `"plain"`
-        for SentencePiece and nothing else. None takes what the configurations in the folder say,
-        and without any, `usual_family`.
+        for SentencePiece and nothing else. None takes the family that the folder's configurations
+        state, or else `usual_family`.
 
         Raises:
             FileNotFoundError: if there is no model.
@@ -358,21 +351,21 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def _outer_space(normalizer, collapse_whitespace):
-    """Return a pattern of the space around text that comes from the model alone."""
+    """Return a pattern of the spaces around text that the model adds."""
     if normalizer.remove_extra_whitespaces or collapse_whitespace:
         return "^ +| +$"
     return "^ " if normalizer.add_dummy_prefix else "^$"
 
 
 def _is_fast(proto):
-    """Whether TF Text's fast operation is right for a model: it knows unigram models only."""
+    """Whether TF Text's fast operation is right for a model: it only knows unigram models."""
     spec = proto.trainer_spec
-    return spec.model_type == sentence_piece_files.UNIGRAM and not spec.byte_fallback
+    return spec.model_type == files.UNIGRAM and not spec.byte_fallback
 
 
 def _prepared(proto, preparation, special):
-    """Return the model that the operations run: it prepares text, and sees no special tokens."""
-    prepared = sentence_piece_files.Model()
+    """Return the model to run: it prepares text, and never returns special tokens."""
+    prepared = files.Model()
     prepared.CopyFrom(proto)
     normalizer = prepared.normalizer_spec
     if preparation:
@@ -380,28 +373,27 @@ def _prepared(proto, preparation, special):
     if preparation.collapse_whitespace:
         normalizer.remove_extra_whitespaces = True
     for i, piece in enumerate(prepared.pieces):
-        if piece.type == sentence_piece_files.UNKNOWN:
-            # The fast operation goes by this number, which other tools may leave wrong.
+        if piece.type == files.UNKNOWN:
+            # The fast operation reads this number, which other tools may leave wrong.
             prepared.trainer_spec.unk_id = i
         elif piece.piece in special or (
-            # (What preparation changes, the model no longer sees.)
-            piece.type == sentence_piece_files.USER_DEFINED
-            and preparation(piece.piece) != piece.piece
+            # (The model never sees what preparation changes.)
+            piece.type == files.USER_DEFINED and preparation(piece.piece) != piece.piece
         ):
-            piece.type = sentence_piece_files.CONTROL
+            piece.type = files.CONTROL
     if _is_fast(proto):
         _take_reference_rules(prepared, preparation)
     return prepared
 
 
 def _take_reference_rules(model, preparation):
-    """Change what the fast operation does otherwise than the reference, in a parsed model."""
-    kept = [p for p in model.pieces if p.type == sentence_piece_files.USER_DEFINED]
+    """Change a parsed model so that the fast operation agrees with the reference."""
+    kept = [p for p in model.pieces if p.type == files.USER_DEFINED]
     for piece in kept:
-        # Whatever the file says. Another score would also round otherwise what follows.
+        # Whatever the file says: another score would also change how later sums are rounded.
         piece.score = 0.1 * (len(piece.piece.encode()) - 1)
     known = frozenset().union(*(piece.piece for piece in model.pieces))
-    # (Twice, because of `` and '', which preparation changes as a whole.)
+    # (Twice because of `` and '', which preparation changes as a whole.)
     texts = {p.piece for p in kept if preparation(2 * p.piece) == 2 * p.piece}
     model.normalizer_spec.precompiled_charsmap = shorten_unknown(
         model.normalizer_spec.precompiled_charsmap,
@@ -411,7 +403,7 @@ def _take_reference_rules(model, preparation):
 
 
 def _bytes(pieces):
-    """Put the bytes in place of the (T,) pieces that stand for one."""
+    """Replace those of (T,) pieces that stand for a byte by that byte."""
     places = tf.where(tf.strings.regex_full_match(pieces, BYTE_PIECE))
     digits = tf.strings.substr(tf.gather_nd(pieces, places), 3, 2)
     digits = tf.cast(tf.io.decode_raw(digits, tf.uint8, fixed_length=2), tf.int32) - ord("0")

@@ -5,51 +5,51 @@ import pathlib
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import published_files, ragged, unicode_ranges
-from keras_lm.tokenizers.offsets import valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers import published_files, strings, unicode_ranges
+from keras_lm.tokenizers.strings import regex_literal, valid_utf8, where_not
+from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
-from keras_lm.tokenizers.wordpiece.bert_text import make_matcher, where_not
+from keras_lm.tokenizers.wordpiece import make_matcher, sentinel
 
-ROLES = ("pad", "eos")
 FILES = ("*.subwords", "vocab.*.[0-9]*")  # as the program names them, and as it did at first
 ASSET, TARGET_ASSET = "vocab.subwords", "target_vocab.subwords"
 
 LETTERS = character_class(unicode_ranges.LETTERS + unicode_ranges.NUMBERS)
 END = "_"  # of a run
 ESCAPES = frozenset("\\_u;0123456789")
-# Bytes of no UTF-8: between the parts of a text, and before one that is an escape.
+# Bytes that UTF-8 never has: between the parts of a text, and before one that is an escape.
 PART, ESCAPED = b"\xff", b"\xfe"
 MAX_INT = 2**31 - 1
 NO_CODE_POINT = 0x110000
-INVALID = 0x3013  # what a number that is no code point becomes
+INVALID = 0x3013  # what a number that is not a code point becomes
 
-# Noncharacters, which text holds in escaped form only: before pieces within a run, what no piece
-# can spell, and, after ten digits, special tokens.
+# Noncharacters, which text has in escaped form only: before pieces within a run, for what no piece
+# can spell, and the digits of special tokens.
 WITHIN, UNKNOWN = "\ufdda", "\ufddb"
 SENTINELS = r"\x{FDD0}-\x{FDD9}"
 
 
 class SubwordTokenizer(Tokenizer):
-    r"""tensor2tensor's tokenizer, in the graph: part runs, escape characters, match pieces.
+    r"""tensor2tensor's tokenizer, in the graph: split runs, escape characters, match pieces.
 
-    Text becomes runs of letters and digits, and runs of all else; a single space between two is
-    left out. In each, `\` becomes `\\`, `_` becomes `\u`, a character that no entry has becomes its
-    number, as `\8364;`, and `_` ends it; then the longest entry is taken, from left to right. The
-    ids equal those of tensor2tensor's `SubwordTextEncoder`, but for letters that are newer than the
-    Unicode of the Python that it runs on. A run that the entries cannot spell, on which it raises
-    an error, vanishes; its own vocabularies spell all. Noncharacters U+FDD0 to U+FDEF are escaped.
+    Text is split into runs of letters and digits, and runs of everything else; a single space
+    between two is left out. In each run, `\` becomes `\\`, `_` becomes `\u`, and a character that
+    no entry has becomes its number, such as `\8364;`; `_` ends the run. Then the longest entry is
+    taken, from left to right. The ids equal those of tensor2tensor's `SubwordTextEncoder`, except
+    for letters that are newer than the Unicode of its Python. A run that the entries cannot spell
+    is an error there and vanishes here; tensor2tensor's own vocabularies spell everything.
+    Noncharacters U+FDD0 to U+FDEF are escaped.
 
     Args:
         vocabulary: list of str, or path of a file such as `vocab.translate_ende_wmt32k.subwords`.
         pad_token, eos_token: str, or None if the vocabulary has none.
-        additional_special_tokens: list of str, entries that plain text never turns into.
-        target_vocabulary: the same as `vocabulary`, for what a translator writes: `target` is then
-            a tokenizer with these entries. None if there is one list for both.
+        additional_special_tokens: list of str, entries that plain text is never tokenized to.
+        target_vocabulary: like `vocabulary`, for translations: `target` is then a tokenizer with
+            these entries. None if there is one list for both.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
-        ValueError: as `Tokenizer`, or if an entry has the end of a line.
+        ValueError: as `Tokenizer`, or if an entry has a line end.
 
     Example:
 
@@ -60,6 +60,8 @@ class SubwordTokenizer(Tokenizer):
     Reference: `text_encoder.py` and `tokenizer.py` in tensor2tensor's `data_generators`; Vaswani et
     al. 2018, "Tensor2Tensor for Neural Machine Translation", arXiv:1803.07416.
     """
+
+    ROLES = ("pad", "eos")
 
     def __init__(
         self,
@@ -72,14 +74,14 @@ class SubwordTokenizer(Tokenizer):
     ):
         if isinstance(vocabulary, (str, os.PathLike)):
             vocabulary = _read(vocabulary)
-        roles = dict(zip(ROLES, (pad_token, eos_token), strict=True))
+        roles = dict(zip(self.ROLES, (pad_token, eos_token), strict=True))
         super().__init__(vocabulary, roles, additional_special_tokens, name=name)
         entries = self._vocabulary.tokens
         for entry in entries:
             if "\n" in entry:
                 raise ValueError(
-                    f"`vocabulary` entry {entry!r} holds the end of a line, which a file of "
-                    "subwords cannot store and no text can match; rename the entry."
+                    f"`vocabulary` entry {entry!r} has a line end, which a file of subwords "
+                    "cannot store and no text can match; rename the entry."
                 )
         # (The matcher cannot hold NUL.)
         known = set("".join(entries)) | ESCAPES
@@ -87,7 +89,7 @@ class SubwordTokenizer(Tokenizer):
         self._known = character_class(" ".join(f"{ord(c):X}" for c in sorted(known)))
         hidden = {*self._vocabulary.all_special_tokens}
         words = [
-            entry if known.issuperset(entry) and entry and entry not in hidden else _sentinel(i)
+            entry if known.issuperset(entry) and entry and entry not in hidden else sentinel(i)
             for i, entry in enumerate(entries)
         ]
         with tf.init_scope():
@@ -99,41 +101,30 @@ class SubwordTokenizer(Tokenizer):
                 unknown_token=UNKNOWN,
                 no_pretokenization=True,
             )
-            # One traced function: all signatures of a SavedModel call it and share its constant.
-            texts = tf.TensorSpec([None], tf.string)
-            self._match = tf.function(matcher.tokenize).get_concrete_function(texts)
-        self._target = self
+            self._match = traced(matcher.tokenize)
         if target_vocabulary is not None:
             self._target = type(self)(target_vocabulary, **self.get_config())
 
-    @property
-    def target(self):
-        return self._target
-
-    def _tokenize(self, text, parse_special):
+    def _tokenize(self, text, special):
         text = valid_utf8(text)
-        if parse_special:
-            text = self._replace_special(text, parse_special)
-        runs = _part(text)  # (B, R)
-        ids = self._match(self._escape(runs.values))  # (R, S)
-        ids = ragged.keep(ids, ids.values < 2 * self.vocabulary_size)
+        if special:
+            text = self._replace_special(text, special)
+        runs = _part(text)  # ragged (B, R)
+        ids = self._match(self._escape(runs.values))  # ragged (R, S)
+        ids = strings.keep(ids, ids.values < 2 * self.vocabulary_size)
         ids = ids.with_values(ids.values % self.vocabulary_size)
         return runs.with_values(ids).merge_dims(1, 2)
 
-    def _replace_special(self, text, parse_special):
-        """Put parts that stand for special tokens where these are spelled out."""
+    def _replace_special(self, text, special):
+        """Replace spelled special tokens by parts that stand for them."""
         text = tf.strings.regex_replace(text, f"[{SENTINELS}]", "")
-        tokens = self._vocabulary.all_special_tokens
-        if parse_special is not True:
-            tokens = [token for token in tokens if token in parse_special]
-        for token in sorted(tokens, key=len, reverse=True):
-            literal = "".join(rf"\x{{{ord(character):X}}}" for character in token)
-            part = PART + _sentinel(self.token_to_id(token)).encode() + PART
-            text = tf.strings.regex_replace(text, literal, part)
+        for token in sorted(special, key=len, reverse=True):
+            part = PART + sentinel(self.token_to_id(token)).encode() + PART
+            text = tf.strings.regex_replace(text, regex_literal(token), part)
         return text
 
     def _escape(self, runs):
-        """Return (N,) runs as entries spell them."""
+        """Return (R,) runs as entries spell them."""
         is_special = tf.strings.regex_full_match(runs, f"[{SENTINELS}]+")
         escaped = tf.strings.regex_replace(runs, r"\\", r"\\\\")
         escaped = tf.strings.regex_replace(escaped, END, r"\\u")
@@ -145,17 +136,17 @@ class SubwordTokenizer(Tokenizer):
         characters = tf.strings.unicode_encode(codes.values[:, tf.newaxis], "UTF-8")
         numbers = "\\" + tf.strings.as_string(codes.values) + ";"
         is_known = tf.strings.regex_full_match(characters, f"[{self._known}]")
-        return ragged.join(codes.with_values(tf.where(is_known, characters, numbers)))
+        return strings.join(codes.with_values(tf.where(is_known, characters, numbers)))
 
     def _join(self, entries):
-        runs = ragged.split(ragged.join(entries), END)
+        runs = strings.split(strings.join(entries), END)
         words = where_not(runs.values, r"[^\\]*", _unescape)
-        # Between two runs of letters there was a space.
+        # There was a space between two runs of letters.
         is_word = tf.strings.regex_full_match(words, f"(?s)[{LETTERS}].*")
-        row = ragged.row_ids(runs)
+        row = strings.row_ids(runs)
         after = is_word[1:] & is_word[:-1] & (row[1:] == row[:-1])
         after = tf.concat([tf.zeros_like(row[:1], tf.bool), after], axis=0)
-        return ragged.join(runs.with_values(tf.where(after, " " + words, words)))
+        return strings.join(runs.with_values(tf.where(after, " " + words, words)))
 
     def _begins_word(self, token):
         return False
@@ -163,18 +154,12 @@ class SubwordTokenizer(Tokenizer):
     def _ends_word(self, token):
         return token.endswith(END)
 
-    def get_config(self):
-        return {
-            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
-            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
-        }
-
     def save_assets(self, folder):
         lists = {ASSET: self.vocabulary}
         if self.target is not self:
             lists[TARGET_ASSET] = self.target.vocabulary
         for name, entries in lists.items():
-            # Written as bytes: text mode would turn line ends into the platform's.
+            # As bytes: text mode would write the platform's line ends.
             lines = (f"'{entry}'\n".encode() for entry in entries)
             pathlib.Path(folder, name).write_bytes(b"".join(lines))
 
@@ -186,17 +171,17 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def from_files(cls, folder, **overrides):
-        """Return the tokenizer of the only `*.subwords`, or `vocab.NAME.SIZE`, in a folder.
+        """Return the tokenizer of a folder with one `*.subwords`, or `vocab.NAME.SIZE`.
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if there are several, or it is damaged.
+            ValueError: if there are several, or the file is damaged.
         """
         paths = sorted({path for name in FILES for path in pathlib.Path(folder).glob(name)})
         if not paths:
             raise FileNotFoundError(
                 f"`folder` {os.fspath(folder)!r} holds no {' or '.join(FILES)}; copy the "
-                "vocabulary there that tensor2tensor wrote into its data_dir."
+                "vocabulary from tensor2tensor's data_dir there."
             )
         if len(paths) > 1:
             names = [path.name for path in paths]
@@ -209,18 +194,19 @@ class SubwordTokenizer(Tokenizer):
 
 def _part(text):
     """Return the runs of (B,) texts, ragged (B, R)."""
-    runs = ragged.split(tf.strings.regex_replace(text, f"[{LETTERS}]+", PART + rb"\0" + PART), PART)
-    row = ragged.row_ids(runs)
+    text = tf.strings.regex_replace(text, f"[{LETTERS}]+", PART + rb"\0" + PART)
+    runs = strings.split(text, PART)
+    row = strings.row_ids(runs)
     is_new = row[1:] != row[:-1]
     is_end = tf.ones_like(row[:1], tf.bool)
     is_outer = tf.concat([is_end, is_new], axis=0) | tf.concat([is_new, is_end], axis=0)
-    return ragged.keep(runs, is_outer | (runs.values != " "))
+    return strings.keep(runs, is_outer | (runs.values != " "))
 
 
 def _unescape(runs):
-    """Return (N,) runs as they were before they were escaped."""
+    """Return (R,) runs as they were before they were escaped."""
     marked = tf.strings.regex_replace(runs, r"\\(u|\\|[0-9]+;)", PART + ESCAPED + rb"\1" + PART)
-    parts = ragged.split(marked, PART)
+    parts = strings.split(marked, PART)
     rest = tf.strings.substr(parts.values, 1, MAX_INT)
     is_number = tf.strings.regex_full_match(rest, "0*[0-9]{1,7};")
     number = tf.where(is_number, tf.strings.regex_replace(rest, ";", ""), str(NO_CODE_POINT))
@@ -229,11 +215,7 @@ def _unescape(runs):
     )
     meant = tf.where(rest == "u", END, tf.where(rest == "\\", "\\", character))
     is_escaped = tf.strings.substr(parts.values, 0, 1) == ESCAPED
-    return ragged.join(parts.with_values(tf.where(is_escaped, meant, parts.values)))
-
-
-def _sentinel(id):
-    return "".join(chr(0xFDD0 + int(digit)) for digit in str(id))
+    return strings.join(parts.with_values(tf.where(is_escaped, meant, parts.values)))
 
 
 def _read(path):

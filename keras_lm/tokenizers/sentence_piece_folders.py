@@ -2,9 +2,8 @@
 
 import os
 
-from keras_lm.tokenizers import published_files
-from keras_lm.tokenizers.sentence_piece import tokenizer_json
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import (
+from keras_lm.tokenizers import published_files, tokenizer_json
+from keras_lm.tokenizers.sentence_piece_model import (
     CONTROL,
     ROLES,
     SPACE,

@@ -1,15 +1,19 @@
-"""Around SentencePiece's operation: splitting commas from numbers, finding places in texts."""
+"""Steps around SentencePiece's operation: splitting commas from numbers, finding offsets.
+
+Shapes: B batch, S pieces of a text, T pieces of all texts, P places where a comma is split.
+"""
 
 import typing
 
 import tensorflow as tf
 
-from keras_lm.tokenizers.sentence_piece import sentence_piece_files
-from keras_lm.tokenizers.sentence_piece.sentence_piece_model import SentencePieceModel
+from keras_lm.tokenizers import sentence_piece_model as files
+from keras_lm.tokenizers.sentence_piece_model import SPACE, SentencePieceModel
+from keras_lm.tokenizers.strings import size
 
 
 def with_comma(pieces):
-    """Return the ids of pieces that end in a digit and a comma, such as "▁1990,"."""
+    """Return the ids of pieces that end with a digit and a comma, such as "▁1990,"."""
     return [
         i
         for i, piece in enumerate(pieces)
@@ -18,29 +22,29 @@ def with_comma(pieces):
 
 
 def number_last(model, ids):
-    """Change a parsed model: number some pieces anew, after all others, whose ids stay."""
+    """Move some pieces of a parsed model to the end; the ids of all others stay."""
     for i in ids:
         model.pieces.add().CopyFrom(model.pieces[i])
-        # The old place is that of an entry that no text gives: no piece holds this character.
+        # The old piece becomes one that no text has: with NUL.
         model.pieces[i].piece += "\0"
-        model.pieces[i].type = sentence_piece_files.CONTROL
+        model.pieces[i].type = files.CONTROL
 
 
 class CommaSplits(tf.Module):
-    """Splits the comma from pieces that end in a digit and a comma, and renumbers them.
+    """Splits the comma from pieces that end with a digit and a comma.
 
-    Such pieces are rare, and one comparison finds them, because `number_last` put them last.
+    Such pieces are rare. One comparison finds them, because `number_last` moved them to the end.
     """
 
     def __init__(self, tokenizer, ids):
         super().__init__()
         pieces, unknown = tokenizer.vocabulary, tokenizer.special_id("unknown")
-        numbers = [pieces[i][:-1].replace(sentence_piece_files.SPACE, "") for i in ids]
+        numbers = [pieces[i][:-1].replace(SPACE, "") for i in ids]
         table, lengths = [], []
         for i, parts in zip(ids, tokenizer._match(tf.constant(numbers)).to_list()):
             parts = [pieces[part] for part in parts]
-            if parts and pieces[i][0] != sentence_piece_files.SPACE:
-                parts[0] = parts[0].removeprefix(sentence_piece_files.SPACE)
+            if parts and pieces[i][0] != SPACE:
+                parts[0] = parts[0].removeprefix(SPACE)
             parts = [part for part in parts if part] + [","]
             if "".join(parts) != pieces[i]:
                 parts = [pieces[i]]
@@ -56,20 +60,20 @@ class CommaSplits(tf.Module):
             self._dense = tf.pad(self._table.to_tensor(-1), [[1, 0], [0, 0]], constant_values=-1)
 
     def __call__(self, ids):
-        """Return in place of the model's ragged (B, S) ids those of the vocabulary."""
+        """Return the vocabulary's ids for the model's, both ragged (B, S)."""
         places = tf.where(ids.values >= self._first)[:, 0]
         values, shifts = self._replace(ids.values, ids.values, places, self._table)
         splits = ids.row_splits + tf.gather(shifts, tf.searchsorted(places, ids.row_splits))
         return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     def lengths(self, ids, lengths):
-        """Return the lengths in bytes of what the model's (T,) ids, of these lengths, become."""
+        """Return the lengths in bytes of what the model's (T,) ids become, given their own."""
         places = tf.where(ids >= self._first)[:, 0]
         return self._replace(lengths, ids, places, self._lengths)[0]
 
     def _replace(self, values, ids, places, table):
-        """Put a table's rows at (P,) places; return also how far values after 0 … P places move."""
-        # What lies between two places is a row and copied as a whole, because places are few.
+        """Put a table's rows at (P,) places; also return how far values move after 0 … P places."""
+        # Places are few. So what is between two of them is a row, copied as a whole.
         size = tf.size(values, tf.int64)
         starts, ends = tf.concat([[0], places + 1], 0), tf.concat([places, [size]], 0)
         bounds = tf.reshape(tf.stack([starts, ends], 1), [-1])  # kept, replaced, kept, …, kept
@@ -85,7 +89,7 @@ class CommaSplits(tf.Module):
         return found.values, found.row_splits[:-1:2] - starts
 
     def lite(self, ids):
-        """Return ids as calling does, without ragged gathers."""
+        """Return ids like a call, without ragged gathers."""
         rows = tf.maximum(ids.values - self._first + 1, 0)
         parts = tf.gather(self._dense, rows)
         first = tf.where(rows > 0, parts[:, 0], ids.values)
@@ -102,43 +106,43 @@ class Aligner(tf.Module):
     """Finds the offsets of pieces in a text.
 
     A model of single characters with the same normalizer maps each normalised character to the
-    bytes of the text that it came from. Runs of characters without pieces are one unknown token
-    there as in the model itself, which gives the lengths of those.
+    bytes of the text that it came from. A run of characters without pieces is one unknown token in
+    both models, which tells its length.
     """
 
     def __init__(self, proto):
         super().__init__()
-        model = sentence_piece_files.Model()
+        model = files.Model()
         model.CopyFrom(proto)
         del model.pieces[:]
         model.pieces.extend(p for p in proto.pieces if _is_character(p))
-        model.trainer_spec.model_type = sentence_piece_files.CHARACTER
+        model.trainer_spec.model_type = files.CHARACTER
         self._has_bytes = model.trainer_spec.byte_fallback
         known = {piece.piece for piece in model.pieces}
         for piece in proto.pieces:
-            is_normal = piece.type == sentence_piece_files.NORMAL
+            is_normal = piece.type == files.NORMAL
             if is_normal and not self._has_bytes and not known.issuperset(piece.piece):
                 raise ValueError(
                     f"offsets cannot be told: `model` holds the piece {piece.piece!r}, and not "
                     "each of its characters as a piece."
                 )
         self._model = SentencePieceModel(model.SerializeToString())
-        unknown = [i for i, p in enumerate(model.pieces) if p.type == sentence_piece_files.UNKNOWN]
+        unknown = [i for i, p in enumerate(model.pieces) if p.type == files.UNKNOWN]
         self._unknown = unknown[0]
 
     def __call__(self, text):
-        """Return flat tensors about all normalised characters of (B,) texts, in their order."""
+        """Return the normalised characters of (B,) texts, one text after the other."""
         pieces, starts, ends = self._model.pieces_with_offsets(text)
         lengths = size(pieces)
         if self._has_bytes:
-            is_byte = tf.strings.regex_full_match(pieces, sentence_piece_files.BYTE_PIECE)
+            is_byte = tf.strings.regex_full_match(pieces, files.BYTE_PIECE)
             lengths = tf.where(is_byte, tf.ones_like(lengths), lengths)
         are_unknown = self._model.string_to_id(pieces) == self._unknown
         return Characters(pieces, lengths, starts, ends, are_unknown)
 
 
 class Characters(typing.NamedTuple):
-    """All normalised characters of some texts, one after the other."""
+    """All normalised characters of some texts: (N,) tensors."""
 
     pieces: tf.Tensor  # normalised
     lengths: tf.Tensor  # of these, in bytes
@@ -147,14 +151,8 @@ class Characters(typing.NamedTuple):
     are_unknown: tf.Tensor
 
 
-def size(text):
-    """Return how many bytes (T,) strings have, in int64."""
-    return tf.cast(tf.strings.length(text), tf.int64)
-
-
 def _is_character(piece):
-    kinds = sentence_piece_files
-    if piece.type == kinds.NORMAL:
+    if piece.type == files.NORMAL:
         return len(piece.piece) == 1
-    # Models of characters too keep what the user defined whole.
-    return piece.type in (kinds.UNKNOWN, kinds.USER_DEFINED, kinds.BYTE)
+    # Models of characters also keep what the user defined whole.
+    return piece.type in (files.UNKNOWN, files.USER_DEFINED, files.BYTE)

@@ -1,4 +1,4 @@
-"""Marian's tokenizer: a SentencePiece model for each side of a translation, ids of their own."""
+"""Marian's tokenizer: a SentencePiece model for each side of a translation, and its own ids."""
 
 import json
 import os
@@ -6,36 +6,36 @@ import re
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import offsets, published_files, ragged
-from keras_lm.tokenizers.sentence_piece import sentence_piece_files
-from keras_lm.tokenizers.sentence_piece.sentence_piece import SentencePieceTokenizer
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import NORMAL, SPACE
-from keras_lm.tokenizers.sentence_piece.sentence_piece_parts import tokenize_parts
-from keras_lm.tokenizers.sentence_piece.sentence_piece_steps import Aligner, size
-from keras_lm.tokenizers.tokenizer import Tokenizer
+from keras_lm.tokenizers import published_files, strings
+from keras_lm.tokenizers import sentence_piece_model as models
+from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
+from keras_lm.tokenizers.sentence_piece_model import NORMAL, SPACE
+from keras_lm.tokenizers.sentence_piece_parts import tokenize_parts
+from keras_lm.tokenizers.sentence_piece_steps import Aligner
+from keras_lm.tokenizers.strings import size
+from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 
 WHO = "MarianTokenizer"
 MODELS = ("source.spm", "target.spm")
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
-ROLES = ("eos", "pad", "unknown")
 LANGUAGE = r"(?s)^>>.*?<<"  # what a text may begin with, such as ">>fra<<"
 
 
 class MarianTokenizer(Tokenizer):
-    """Marian's tokenizer, of texts to be translated; its `target` is that of translations.
+    """Marian's tokenizer of texts to translate; its `target` is the tokenizer of translations.
 
-    Each has a SentencePiece model, whose pieces get their ids by a vocabulary, mostly one for both;
+    Each has a SentencePiece model, and a vocabulary, usually the same one, with the ids of pieces;
     pieces that it lacks become the unknown token. The ids equal those of Hugging Face's tokenizer
     of the same name, which does not normalise punctuation either. As there, ">>fra<<" or anything
-    else between these marks at the start of a text is one token, by which multilingual models know
+    else between these marks at the start of a text is one token, which tells multilingual models
     the language to translate to: an entry of the vocabulary, or else the unknown token.
 
     Args:
         source, target: paths of model files such as `source.spm`, or their bytes.
         vocabulary: list of str, the entries in the order of their ids, or path of a `vocab.json`.
-        target_vocabulary: the same for translations; None if the vocabulary is that of both.
+        target_vocabulary: the same for translations; None if there is one vocabulary for both.
         eos_token, pad_token, unknown_token: str; the first two may be None.
-        additional_special_tokens: list of str, entries that plain text never turns into.
+        additional_special_tokens: list of str, entries that plain text is never tokenized to.
 
     Raises:
         FileNotFoundError: if a file does not exist.
@@ -51,6 +51,8 @@ class MarianTokenizer(Tokenizer):
     Reference: Tiedemann and Thottingal 2020, "OPUS-MT", https://aclanthology.org/2020.eamt-1.61.
     """
 
+    ROLES = ("eos", "pad", "unknown")
+
     def __init__(
         self,
         source,
@@ -64,29 +66,26 @@ class MarianTokenizer(Tokenizer):
         name=None,
     ):
         vocabulary = _read_vocabulary(vocabulary)
-        tokens = (eos_token, pad_token, unknown_token)
-        super().__init__(
-            vocabulary, dict(zip(ROLES, tokens, strict=True)), additional_special_tokens, name=name
-        )
+        roles = dict(zip(self.ROLES, (eos_token, pad_token, unknown_token), strict=True))
+        super().__init__(vocabulary, roles, additional_special_tokens, name=name)
         if unknown_token is None:
             raise ValueError("`unknown_token` is None; name the entry for pieces without an id.")
-        model = sentence_piece_files.read_model(source)
+        model = models.read_model(source)
         self._pieces = self._make_pieces(model)
         self._numbers = self._make_numbers(self._pieces.vocabulary)
         self._foreign = self._aligner = self._lite = self._lite_numbers = None
         self._find_foreign(model)
-        entries = [t for t in self._vocabulary.tokens if re.fullmatch(LANGUAGE, t)]
-        self._languages = self._make_table({t: self.token_to_id(t) for t in entries})
+        entries = {t: i for t, i in self._vocabulary.ids.items() if re.fullmatch(LANGUAGE, t)}
+        self._languages = self._make_table(entries)
 
-        other = sentence_piece_files.read_model(target)
+        other = models.read_model(target)
         entries = vocabulary if target_vocabulary is None else _read_vocabulary(target_vocabulary)
-        self._target = None
         if other != model or entries != vocabulary:
             self._target = type(self)(other, other, entries, **self.get_config())
 
     def _make_pieces(self, model):
-        """Return the tokenizer by a model's own ids, which sees none of our special tokens."""
-        pieces = {piece.piece for piece in sentence_piece_files.parse_model(model).pieces}
+        """Return the tokenizer with a model's own ids, which never returns special tokens."""
+        pieces = {piece.piece for piece in models.parse_model(model).pieces}
         special = [t for t in self._vocabulary.all_special_tokens if t in pieces]
         return SentencePieceTokenizer(model, additional_special_tokens=special)
 
@@ -99,20 +98,19 @@ class MarianTokenizer(Tokenizer):
         unknown = self.special_id("unknown")
         ids = ids | {self.id_to_token(unknown): unknown}  # a table must not be empty
         with tf.init_scope():
-            rows = tf.lookup.KeyValueTensorInitializer([*ids], [*ids.values()], tf.string, tf.int32)
-            return tf.lookup.StaticHashTable(rows, unknown)
+            return lookup_table(ids, unknown)
 
     def _find_foreign(self, model):
-        """Find the entries, of the other language, all of whose characters the model lacks.
+        """Find entries, of the other language, that only have characters the model lacks.
 
-        The reference looks even runs of unknown characters up in the vocabulary.
+        The reference also looks up runs of unknown characters in the vocabulary.
         """
         if self._pieces._rules.has_bytes:  # nothing is unknown
             return
-        proto = sentence_piece_files.Model()
+        proto = models.Model()
         proto.CopyFrom(self._pieces._rules.proto)
-        # There, unknown characters become one; here, they have to stay what they are.
-        original = sentence_piece_files.parse_model(model).normalizer_spec.precompiled_charsmap
+        # That table merges unknown characters; here they must stay as they are.
+        original = models.parse_model(model).normalizer_spec.precompiled_charsmap
         proto.normalizer_spec.precompiled_charsmap = original
         known = frozenset().union(*(p.piece for p in proto.pieces if p.type == NORMAL))
         special = self._vocabulary.all_special_tokens
@@ -126,22 +124,15 @@ class MarianTokenizer(Tokenizer):
         try:
             with tf.init_scope():
                 self._aligner = Aligner(proto)
-        except ValueError:  # the characters of its pieces are no pieces: runs cannot be told
+        except ValueError:  # not all characters are pieces: runs of unknown ones cannot be found
             return
         self._foreign = self._make_table(foreign)
 
     # === Text to ids ===
 
-    @property
-    def target(self):
-        return self if self._target is None else self._target
-
-    def _tokenize(self, text, parse_special):
-        text = offsets.valid_utf8(text)
-        tokens = self._vocabulary.all_special_tokens if parse_special else []
-        if parse_special is not True:
-            tokens = [token for token in tokens if token in parse_special]
-        return tokenize_parts(self, text, tokens, self._plain) if tokens else self._plain(text)
+    def _tokenize(self, text, special):
+        text = strings.valid_utf8(text)
+        return tokenize_parts(self, text, special, self._plain) if special else self._plain(text)
 
     def _plain(self, text, begin_text=None):
         language, text = _split_language(text)
@@ -149,20 +140,20 @@ class MarianTokenizer(Tokenizer):
         return tf.concat([self._of_languages(language), ids], 1)
 
     def _of_languages(self, language):
-        """Return the ragged (B, 0 or 1) ids of (B,) languages, some of them empty strings."""
+        """Return the ids of (B,) languages, ragged (B, 1 or 0): none for an empty string."""
         is_there = language != ""
         ids = self._languages.lookup(tf.boolean_mask(language, is_there))
         lengths = tf.cast(is_there, tf.int64)
         return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
     def _in_vocabulary(self, ids, text):
-        """Return the vocabulary's ids for the model's ragged ones of (B,) texts."""
+        """Return the vocabulary's ids for the model's, both ragged (B, S), of (B,) texts."""
         values = tf.gather(self._numbers, ids.values)
         if self._foreign is not None:
             is_unknown = ids.values == self._pieces.special_id("unknown")
 
             def with_foreign():
-                rows, _ = tf.unique(tf.boolean_mask(ragged.row_ids(ids), is_unknown))
+                rows, _ = tf.unique(tf.boolean_mask(strings.row_ids(ids), is_unknown))
                 characters = self._aligner(tf.gather(text, rows))
                 found = tf.boolean_mask(characters.pieces, characters.are_unknown)
                 found = self._foreign.lookup(found)
@@ -172,11 +163,11 @@ class MarianTokenizer(Tokenizer):
         return ids.with_values(values)
 
     def _tokenize_with_offsets(self, text):
-        language, text = _split_language(offsets.valid_utf8(text))
+        language, text = _split_language(strings.valid_utf8(text))
         ids, starts, ends = self._pieces._tokenize_with_offsets(text)
         ids = tf.concat([self._of_languages(language), self._in_vocabulary(ids, text)], 1)
         length = size(language)
-        before = tf.gather(length, ragged.row_ids(starts))
+        before = tf.gather(length, strings.row_ids(starts))
         starts, ends = (x.with_values(x.values + before) for x in (starts, ends))
         is_there = tf.cast(length > 0, tf.int64)
         first = tf.RaggedTensor.from_row_lengths(
@@ -185,18 +176,21 @@ class MarianTokenizer(Tokenizer):
         return ids, tf.concat([tf.zeros_like(first), starts], 1), tf.concat([first, ends], 1)
 
     def tokenize_lite(self, text):
-        """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
+        """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        The ids are the same for all text of valid UTF-8, but for two things: a language such as
-        ">>fra<<" is found at the start of any word, if a space follows and the vocabulary has it;
-        and runs of characters without a piece are unknown even if the vocabulary has them for the
-        other language. Raises ValueError as `SentencePieceTokenizer.tokenize_lite`.
+        The ids are the same for valid UTF-8, with two exceptions: a language such as ">>fra<<" is
+        found at the start of any word, if a space follows and the vocabulary has it; and runs of
+        characters without a piece are unknown, even if the vocabulary has them for the other
+        language.
+
+        Raises:
+            ValueError: see `SentencePieceTokenizer.tokenize_lite`.
         """
         if self._lite is None:
             languages = [t for t in self._vocabulary.tokens if re.fullmatch(LANGUAGE, t)]
-            proto = sentence_piece_files.parse_model(self._pieces._data)
+            proto = models.parse_model(self._pieces._data)
             for token in languages:
-                proto.pieces.add(piece=SPACE + token, score=0.0)  # all others have less
+                proto.pieces.add(piece=SPACE + token, score=0.0)  # more than all others
             self._lite = self._make_pieces(proto.SerializeToString())
             self._lite_numbers = self._make_numbers([*self._pieces.vocabulary, *languages])
         ids = self._lite.tokenize_lite(text)
@@ -214,12 +208,6 @@ class MarianTokenizer(Tokenizer):
         return self._pieces._join(entries)
 
     # === Files ===
-
-    def get_config(self):
-        return {
-            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
-            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
-        }
 
     def save_assets(self, folder):
         for tokenizer, name in zip((self, self.target), MODELS, strict=True):
@@ -255,7 +243,7 @@ class MarianTokenizer(Tokenizer):
 
 
 def _split_language(text):
-    """Return what (B,) texts name as their language, empty if nothing, and the texts after it."""
+    """Return the language that each of (B,) texts begins with, or "", and the rest of the text."""
     rest = tf.strings.regex_replace(text, LANGUAGE, "", replace_global=False)
     length = tf.strings.length(text) - tf.strings.length(rest)
     return tf.strings.substr(text, tf.zeros_like(length), length), rest

@@ -1,4 +1,7 @@
-"""Words: a list of words, one id each, for ULMFiT, CoVe and TagLM."""
+"""Words: a list of words, one id each, for ULMFiT, CoVe and TagLM.
+
+Shapes: B batch, S words of a text, W words, L bytes of a word, V entries.
+"""
 
 import glob
 import io
@@ -6,19 +9,17 @@ import json
 import os
 import pathlib
 
+import numpy as np
 import tensorflow as tf
 
 from keras_lm import files
 from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
-from keras_lm.tokenizers import ragged, splitting
-from keras_lm.tokenizers.offsets import valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
-from keras_lm.tokenizers.words import fastai_rules
-from keras_lm.tokenizers.words.words_lite import WordFinder
+from keras_lm.tokenizers import fastai_rules, splitting, strings
+from keras_lm.tokenizers.strings import regex_literal, valid_utf8
+from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor, lookup_table
 
-ROLES = ("unknown", "pad", "bos", "eos")
 RULES = (None, "fastai")
 
 # What word lists call their special tokens.
@@ -32,30 +33,33 @@ MORE_NAMES = ("xxfld", "xxrep", "xxwrep", "xxup", "xxmaj")
 FILES = ("words.json", "itos*.pkl")
 TARGET_WORDS = "target_words.json"
 
-# Unicode promises that this never stands for a character; it is dropped from text. Before an id it
-# makes a word that stands for a special token, and that nobody can type.
+# A noncharacter of Unicode, which is dropped from text. Followed by an id, it makes a word that
+# stands for a special token and that nobody can type.
 SENTINEL = "\ufdd0"
+
+LONGEST = 64  # bytes of a word in LiteRT; a longer one is unknown
+FACTOR_BITS = 48  # 64 products with 9 more bits stay below 2 ** 63
 
 
 class WordTokenizer(Tokenizer):
     """Words and their ids, in the graph: split text, look the words up.
 
-    The noncharacter U+FDD0 vanishes from text: it stands for special tokens inside.
+    The noncharacter U+FDD0 vanishes from text: inside, it stands for special tokens.
 
     Args:
         vocabulary: list of str, or the path of a file: `.json` with a list, fastai's `.pkl` with a
             list, GloVe's `glove*.txt` or fastText's `.vec` (see
-            `keras_lm.converters.read_word_vectors`), or text with one word a line.
+            `keras_lm.converters.read_word_vectors`), or text with one word per line.
         unknown_token: str, the entry for all words that are not in the list.
         pad_token, bos_token, eos_token: str, or None if the vocabulary has none.
-        additional_special_tokens: list of str, entries that plain text never turns into.
+        additional_special_tokens: list of str, entries that plain text is never tokenized to.
         lowercase: bool. Lower-case text first.
-        rules: None, or `"fastai"` for those of `keras_lm.tokenizers.words.fastai_rules` (`xxmaj`
-            and the like), as in the vocabularies of ULMFiT.
+        rules: None, or `"fastai"` for those of `keras_lm.tokenizers.fastai_rules` (`xxmaj` and the
+            like), as in the vocabularies of ULMFiT.
         splitter: see `CharacterTokenizer`. fastai, CoVe and TagLM used spaCy, Moses and the Penn
-            Treebank's rules; pass text split by these and joined by spaces with `"whitespace"`.
-        target_vocabulary: the same as `vocabulary`, for what a translator writes: `target` is then
-            a tokenizer with these words, and all else as here. None if there is one list for both.
+            Treebank's rules; to use these, pass their words joined by spaces, and `"whitespace"`.
+        target_vocabulary: like `vocabulary`, for translations: `target` is then a tokenizer with
+            these words, otherwise like this one. None if there is one list for both.
 
     Raises:
         FileNotFoundError: if a vocabulary file does not exist.
@@ -70,6 +74,8 @@ class WordTokenizer(Tokenizer):
     Reference: Howard and Ruder 2018, "Universal Language Model Fine-tuning for Text
     Classification", arXiv:1801.06146; the rules are those of fastai 2.7.
     """
+
+    ROLES = tuple(NAMES)
 
     def __init__(
         self,
@@ -92,7 +98,7 @@ class WordTokenizer(Tokenizer):
         if rules not in RULES:
             raise ValueError(f"`rules` is {rules!r}; it must be one of {RULES}.")
         splitting.check_splitter(splitter)
-        roles = dict(zip(ROLES, (unknown_token, pad_token, bos_token, eos_token)))
+        roles = dict(zip(self.ROLES, (unknown_token, pad_token, bos_token, eos_token)))
         super().__init__(vocabulary, roles, additional_special_tokens, name=name)
         self.lowercase, self.rules, self.splitter = bool(lowercase), rules, splitter
         self._finder = None  # made when a `.tflite` needs it
@@ -109,22 +115,13 @@ class WordTokenizer(Tokenizer):
             for i, token in enumerate(self._vocabulary.tokens)
         ]
         with tf.init_scope():
-            self._table = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(
-                    tf.constant(words, tf.string), tf.range(len(words))
-                ),
-                default_value=self.special_id("unknown"),
-            )
-        self._target = self
+            ids = {word: i for i, word in enumerate(words)}
+            self._table = lookup_table(ids, self.special_id("unknown"))
         if target_vocabulary is not None:
             self._target = type(self)(target_vocabulary, **self.get_config())
 
-    @property
-    def target(self):
-        return self._target
-
     def tokenize_words(self, words):
-        """Turn strings of any shape, each a word, into ids, without splitting and without rules."""
+        """Turn words, strings of any shape, into ids, without splitting and without rules."""
         words = as_tensor(words, tf.string)
         if words.dtype != tf.string:
             raise ValueError(f"`words` must hold strings; it is a tensor of {words.dtype.name}.")
@@ -137,11 +134,11 @@ class WordTokenizer(Tokenizer):
 
     @property
     def tokenize_lite(self):
-        """A function that returns what calling does, with operations that LiteRT has.
+        """A function like a call, with operations that LiteRT has; none with fastai's rules.
 
-        It takes (B,) strings, and perhaps another `splitter`. There `lowercase` knows ASCII's
-        letters alone, bytes that are no UTF-8 stay as they are, and words of more than 64 bytes are
-        unknown. With fastai's rules there is none.
+        It takes (B,) strings and optionally another `splitter`, and returns ragged (B, S) ids.
+        `lowercase` only knows the letters of ASCII, bytes that are not UTF-8 stay as they are, and
+        words of more than 64 bytes are unknown.
         """
         if self.rules is not None:
             raise AttributeError("its rules='fastai' need operations that LiteRT does not have")
@@ -149,10 +146,10 @@ class WordTokenizer(Tokenizer):
         return lambda text, splitter=None: find.tokenize(text, splitter or self.splitter)
 
     def find_lite(self, letters):
-        """Return what `tokenize_words` does, with operations that LiteRT has.
+        """Return the ids of words, with operations that LiteRT has.
 
-        `letters` (…, L) int32 are the bytes of words, each one more than it is, and 0 after the
-        last. `lowercase` knows ASCII's letters alone, and words of more than 64 bytes are unknown.
+        `letters` (…, L) int32 are the bytes of words plus 1, and 0 after the last. `lowercase` only
+        knows the letters of ASCII, and words of more than 64 bytes are unknown.
         """
         return self._find_lite().find(letters)
 
@@ -166,10 +163,11 @@ class WordTokenizer(Tokenizer):
     def _clean(self, text):
         return tf.strings.regex_replace(valid_utf8(text), SENTINEL, "")
 
-    def _tokenize(self, text, parse_special):
+    def _tokenize(self, text, special):
         text = self._clean(text)
-        if parse_special:
-            text = self._replace_special(text, parse_special)
+        for token in sorted(special, key=len, reverse=True):
+            name = f" {_sentinel(self.token_to_id(token))} "
+            text = tf.strings.regex_replace(text, regex_literal(token), name)
         if self.rules == "fastai":
             unknown = self.special_tokens["unknown"]
             names = {marker: marker for marker in fastai_rules.MARKERS} | {"xxunk": unknown}
@@ -177,35 +175,18 @@ class WordTokenizer(Tokenizer):
             text = fastai_rules.apply_rules(text, markers)
         elif self.lowercase:
             text = tf.strings.lower(text, encoding="utf-8")
-        words = splitting.split_words(text, self.splitter)
+        words = splitting.split_words(text, self.splitter)  # ragged (B, S)
         return words.with_values(self._table.lookup(words.values))
 
-    def _replace_special(self, text, parse_special):
-        """Put words that stand for special tokens where these are spelled out."""
-        tokens = self._vocabulary.all_special_tokens
-        if parse_special is not True:
-            tokens = [token for token in tokens if token in parse_special]
-        for token in sorted(tokens, key=len, reverse=True):
-            literal = "".join(rf"\x{{{ord(character):X}}}" for character in token)
-            text = tf.strings.regex_replace(
-                text, literal, f" {_sentinel(self.token_to_id(token))} "
-            )
-        return text
-
     def _join(self, entries):
-        return ragged.join(entries, " ")
+        return strings.join(entries, " ")
 
     def get_config(self):
-        return {
-            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
-            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
-            "lowercase": self.lowercase,
-            "rules": self.rules,
-            "splitter": self.splitter,
-        }
+        names = ("lowercase", "rules", "splitter")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
     def save_assets(self, folder):
-        # Not a word a line: fastai's lists hold the end of a line as a word.
+        # Not one word per line: fastai's lists have a line end as a word.
         lists = {"words.json": self.vocabulary}
         if self.target is not self:
             lists[TARGET_WORDS] = self.target.vocabulary
@@ -226,7 +207,7 @@ class WordTokenizer(Tokenizer):
         Reads `words.json`, fastai's `itos*.pkl` (no code in it can run) or a file of word vectors,
         see `keras_lm.converters.read_word_vectors`; a folder with several is an error. Special
         tokens are found by their usual names; fastai's `xxmaj` and the like turn its rules on. Word
-        vectors have none: `<unk>` and `<pad>` come first here, with the ids 0 and 1, and the n-th
+        vectors have none: here `<unk>` and `<pad>` come first, with the ids 0 and 1, and the n-th
         word, counted from 0, has the id n + 2.
 
         Raises:
@@ -277,7 +258,7 @@ def _read(path):
         return open_word_vectors(path).words()
     try:
         words = _read_list(path)
-    except Exception as e:  # garbage can raise nearly anything inside a pickle
+    except Exception as e:  # a damaged pickle can raise nearly anything
         raise ValueError(
             f"`vocabulary` file {path!r} is damaged, or of another kind than its name says ({e}); "
             "copy or download it again."
@@ -300,3 +281,83 @@ def _read_list(path):
         return PlainUnpickler(io.BytesIO(data)).load()
     lines = data.decode("utf-8-sig").removesuffix("\n").split("\n")
     return [line.removesuffix("\r") for line in lines]
+
+
+# === LiteRT, which has no hash tables ===
+
+
+class WordFinder:
+    """A dict from words, as bytes, to ids, with operations that LiteRT has.
+
+    A word is the sum of its bytes, each times a number that depends on its place. These sums are
+    sorted, and a word's is found by bisection. They are so wide that no two words of a list share
+    one. `lowercase` only knows the letters of ASCII.
+    """
+
+    def __init__(self, words, unknown_id, lowercase):
+        words = {word: id for word, id in words.items() if 0 < len(word) <= LONGEST}
+        self.lowercase = lowercase
+        seed = 0
+        while True:  # nearly always once: with two million words, 99 times of 100
+            factors = np.random.default_rng(seed).integers(1, 2**FACTOR_BITS, LONGEST)
+            sums = _sums(list(words), factors)
+            if len(np.unique(sums)) == len(sums):
+                break
+            seed += 1
+        order = np.argsort(sums)
+        ids = np.fromiter(words.values(), "int32", len(words))[order]
+        self.steps = max(len(words), 1).bit_length()
+        with tf.init_scope():
+            self.factors = tf.constant(factors)
+            # The last one is larger than all others, for words that are not there.
+            self.sums = tf.constant(np.append(sums[order], np.iinfo("int64").max))
+            self.ids = tf.constant(np.append(ids, unknown_id).astype("int32"))
+        self.unknown_id = unknown_id
+
+    def tokenize(self, text, splitter):
+        """Return the ids of the words of (B,) texts, ragged (B, S) int32."""
+        data, starts, ends, row_splits = splitting.split_bytes(text, splitter)
+        place = tf.range(LONGEST)[tf.newaxis, :]
+        is_byte = place < (ends - starts)[:, tf.newaxis]  # (W, L)
+        letters = tf.gather(data, tf.where(is_byte, starts[:, tf.newaxis] + place, 0))
+        sums = self._sums(tf.where(is_byte, letters + 1, 0))
+        sums = tf.where(ends - starts > LONGEST, tf.constant(-1, tf.int64), sums)
+        ids = self._find(sums)[:-1]  # without the empty word of split_bytes
+        return tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False)
+
+    def find(self, letters):
+        """Return the ids of words of (…, L) bytes plus 1, with 0 after the last."""
+        is_long = tf.reduce_any(letters[..., LONGEST:] > 0, axis=-1)
+        sums = self._sums(letters[..., :LONGEST])
+        return self._find(tf.where(is_long, tf.constant(-1, tf.int64), sums))
+
+    def _sums(self, letters):
+        if self.lowercase:
+            is_upper = (letters > ord("A")) & (letters <= ord("Z") + 1)
+            letters = tf.where(is_upper, letters + 32, letters)
+        return tf.reduce_sum(
+            tf.cast(letters, tf.int64) * self.factors[: letters.shape[-1]], axis=-1
+        )
+
+    def _find(self, sums):
+        low = tf.zeros_like(sums, tf.int32)
+        high = tf.fill(tf.shape(sums), self.sums.shape[0] - 1)
+        for _ in range(self.steps):
+            middle = (low + high) // 2
+            is_before = tf.gather(self.sums, middle) < sums
+            low, high = tf.where(is_before, middle + 1, low), tf.where(is_before, high, middle)
+        return tf.where(
+            tf.equal(tf.gather(self.sums, low), sums), tf.gather(self.ids, low), self.unknown_id
+        )
+
+
+def _sums(words, factors):
+    """Return the sums of words, (V,), in blocks: a table of all bytes would be large."""
+    sums = np.zeros(len(words), "int64")
+    for start in range(0, len(words), 2**16):
+        block = words[start : start + 2**16]
+        table = np.zeros((len(block), LONGEST), "int64")
+        for row, word in enumerate(block):
+            table[row, : len(word)] = np.frombuffer(word, "uint8").astype("int64") + 1
+        sums[start : start + len(block)] = (table * factors).sum(axis=1)
+    return sums

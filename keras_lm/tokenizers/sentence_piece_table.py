@@ -1,25 +1,20 @@
-"""ALBERT's and XLNet's text preparation, added to a SentencePiece model's own rules.
+"""SentencePiece's table of characters, the `precompiled_charsmap`.
 
-A model has a table, its `precompiled_charsmap`, that maps characters, or runs of characters, to
-text. Lower-casing and the like are added as such rules: in the table they cost no time, run
-wherever the model runs, and the model tracks the offsets.
-
-The table is a double array, as darts-clone writes it, after its length and before the texts. Each
-unit has a label (8 bits), a flag for "a key ends here" and the distance (by exclusive or) to where
-its children are. Nodes that change are appended; all others are shared.
+It maps characters, or runs of characters, to text. It is a double array, as darts-clone writes it,
+after its length and before the texts. Each unit has a label (8 bits), a flag for "a key ends here"
+and the distance (by exclusive or) to its base, where its children are. Nodes that change are
+appended; all others are shared.
 """
 
 import collections
-import dataclasses
 import functools
 import struct
-import unicodedata
 
 import numpy as np
 
-# Hangul has neither case nor marks, and where a table composes it, decomposing it first changes
-# nothing, but in the rare text that spells out letters of syllables by compatibility letters or
-# after a syllable. Nine tenths of such tables are about Hangul, and stay as they are.
+# Hangul has neither case nor accents. If a table composes it, decomposing it first changes nothing,
+# except in rare texts that spell syllables by compatibility letters, or letters after a syllable.
+# Nine tenths of such tables are about Hangul, and are left as they are.
 SYLLABLES = range(0xAC00, 0xD7A4)
 HANGUL = frozenset(
     chr(number)
@@ -29,15 +24,13 @@ HANGUL = frozenset(
     )
     for number in numbers
 )
-# Beyond these, no character is cased, decomposes or is a mark.
-CHANGEABLE = (range(0xD800), range(0xE000, 0x20000), range(0x2F800, 0x2FA20))
 
 HAS_VALUE = 1 << 8
 IS_VALUE = 1 << 31
 LABEL = 0xFF
 BLOCK = 256
 UNUSED = -1
-# Many times what any table has.
+# Many times more than published tables have.
 MAX_KEY_BYTES, MAX_NODES, MAX_TEXT_BYTES = 1000, 1_000_000, 1000
 DAMAGED = (
     "`model` holds a damaged table of characters (precompiled_charsmap); copy the published file "
@@ -46,73 +39,8 @@ DAMAGED = (
 BYTES = [bytes([i]) for i in range(256)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Preparation:
-    """Text preparation in the order of the reference, with settings of `SentencePieceTokenizer`."""
-
-    lowercase: bool = False
-    strip_accents: bool = False
-    straighten_quotes: bool = False
-    collapse_whitespace: bool = False
-
-    def __bool__(self):
-        return any(dataclasses.astuple(self))
-
-    def __call__(self, text):
-        if self.straighten_quotes:
-            text = text.replace("``", '"').replace("''", '"')
-        return text.translate(self._characters)
-
-    @functools.cached_property
-    def _characters(self):
-        return _Characters(self._prepare_character)
-
-    def _prepare_character(self, character):
-        # What is decomposed needs no reordering: all that moves is dropped.
-        if self.collapse_whitespace and character.isspace():
-            return " "
-        text = _lower(character) if self.lowercase else character
-        if self.strip_accents:
-            text = unicodedata.normalize("NFKD", text)
-            text = "".join(character for character in text if not unicodedata.combining(character))
-        return _lower(text) if self.lowercase else text
-
-    def changing(self, left_out):
-        """Yield every character that changes, but for some, and the runs that change as a whole."""
-        for numbers in CHANGEABLE:
-            for number, character in zip(numbers, map(chr, numbers)):
-                may_change = (
-                    character.lower() != character
-                    or character.isspace()
-                    or unicodedata.decomposition(character)
-                    or unicodedata.combining(character)
-                    or number in SYLLABLES
-                )
-                if may_change and character not in left_out and self(character) != character:
-                    yield character
-        if self.straighten_quotes:
-            yield from ("``", "''")
-
-
-class _Characters(dict):
-    """The prepared text of each character, by its code point, for `str.translate`."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def __missing__(self, number):
-        self[number] = self.function(chr(number))
-        return self[number]
-
-
-def _lower(text):
-    # Character by character: as a whole, Python would give a word-final sigma.
-    return "".join(map(str.lower, text))
-
-
 def check_charsmap(charsmap):
-    """Raise a ValueError if SentencePiece would read beyond a table, or make long texts of it."""
+    """Raise ValueError if SentencePiece would read beyond a table, or make too long texts of it."""
     units, texts = _parts(charsmap)
     places = np.arange(len(units), dtype=np.int64)
     bases = places ^ (units >> 10 << ((units & 0x200) >> 6)).astype(np.int64)
@@ -124,58 +52,15 @@ def check_charsmap(charsmap):
 
 
 def _parts(charsmap):
-    """Return the units of a table, uint32, and its texts, bytes; ValueError if it is cut off."""
+    """Return a table's units, uint32, and its texts, bytes; ValueError if it is cut off."""
     size = struct.unpack_from("<I", charsmap)[0] if len(charsmap) > 4 else 0
     if size % 4 or size + 4 > max(len(charsmap), 4):
         raise ValueError(DAMAGED)
     return np.frombuffer(charsmap[4 : 4 + size], "<u4"), charsmap[4 + size :]
 
 
-@functools.lru_cache(maxsize=8)
-def compose(charsmap, prepare):
-    """Return the rules for `prepare` and then `charsmap`, bytes; ValueError if it is damaged."""
-    table = Table(charsmap)
-    table.read()
-    groups = {}  # first character → the longer keys that begin with it
-    for key in table.rules:
-        if len(key) > 1:
-            groups.setdefault(key[0], []).append(key)
-    for key in prepare.changing(table.left_out):
-        groups.setdefault(key[0], []).extend([key] if len(key) > 1 else [])
-    become = functools.cache(lambda character: table.apply(prepare(character)))
-    for first, runs in groups.items():
-        # Where a part of a run changes, so does what the whole becomes.
-        keys = [first, *sorted(runs, key=len)]
-        prepared = [prepare(key) for key in keys]
-        if prepared == keys:
-            continue
-        texts = {key: table.apply(text) for key, text in zip(keys, prepared)}
-        if all(table.apply(key) == text for key, text in texts.items()):
-            continue
-        rules = {}
-        for key, text in texts.items():
-            # A run that becomes what its characters become one by one needs no rule.
-            if len(key) == 1 or text != _apply(rules, key, become):
-                rules[key] = text
-        table.replace(first, rules)
-    return table.to_bytes()
-
-
-def _apply(rules, text, otherwise):
-    """Replace the longest key at each place, and characters that begin none by `otherwise`."""
-    if len(rules) == 1:
-        return "".join(rules[c] if c in rules else otherwise(c) for c in text)
-    parts, start, longest = [], 0, max(map(len, rules))
-    while start < len(text):
-        keys = (text[start:end] for end in range(start + longest, start, -1))
-        key = next((key for key in keys if key in rules), None)
-        parts.append(otherwise(text[start]) if key is None else rules[key])
-        start += len(key or text[start])
-    return "".join(parts)
-
-
 class Table:
-    """A `precompiled_charsmap`: looked up as it is, and written with changes."""
+    """A `precompiled_charsmap`, to look up and to change."""
 
     def __init__(self, charsmap):
         units, texts = _parts(charsmap)
@@ -186,7 +71,7 @@ class Table:
         self._texts = bytearray(texts)
         if not self._texts.endswith(b"\0"):
             self._texts += b"\0"
-        # Where children are → a dict from label to child.
+        # base → a dict from label to child
         self._children_at = collections.defaultdict(dict)
         labels = units & (IS_VALUE | LABEL)
         children = np.flatnonzero((labels > 0) & (labels <= LABEL))
@@ -194,8 +79,8 @@ class Table:
         for base, label, child in zip(*(x.tolist() for x in (children ^ labels, labels, children))):
             self._children_at[base][label] = child
         self._changes = {}  # nested dicts from byte to subtree; under 0 the text of the key
-        self._places = {}  # text → where it is, of those that are new
-        # Filled by `read`: key → text, but for keys that begin with what is left out.
+        self._places = {}  # new text → its place
+        # Filled by `read`: key → text, without keys that begin with a character in `left_out`.
         self.rules, self.left_out = {}, frozenset()
 
     def read(self):
@@ -207,10 +92,10 @@ class Table:
         except (IndexError, ValueError) as error:
             raise ValueError(DAMAGED) from error
 
-    # Looking up
+    # === Looking up ===
 
     def _base(self, node):
-        """Return where a node's children are: each at this place, exclusive-or its label."""
+        """Return the base of a node: its children are at the base, exclusive-or their label."""
         unit = self._units[node]
         return node ^ ((unit >> 10) << ((unit & 0x200) >> 6))
 
@@ -259,10 +144,10 @@ class Table:
                 self.rules[data.decode()] = self.text(node)
             nodes += [(data + BYTES[label], child) for label, child in self.children(node).items()]
 
-    # Changing
+    # === Changing ===
 
     def change_texts(self, function):
-        """Apply a function to what keys become."""
+        """Apply a function to the texts that keys become."""
         changed = functools.cache(lambda start: self._place_of(function(self._text_at(start))))
         for place, unit in enumerate(self._units):
             if unit & IS_VALUE:
@@ -273,14 +158,14 @@ class Table:
         self._changes = tree
 
     def replace(self, first, rules):
-        """Let these rules be all whose keys begin with one character."""
+        """Replace all rules whose keys begin with one character."""
         for key, text in rules.items():
             self._changed(key)[0] = text
-        # (The mark that the old subtree of this character is not to be shared.)
+        # (None marks that the old subtree of this character is not shared.)
         self._changed(first)[None] = True
 
     def keep(self, texts):
-        """Let these texts become themselves, whatever follows them."""
+        """Make these texts become themselves, whatever follows them."""
         for text in texts:
             self._changed(text).update({0: text, None: True})
 
@@ -332,7 +217,7 @@ class Table:
 
     def _find_base(self, labels):
         """Return a base that no other node has and where the places of these labels are free."""
-        # Bases differ, so a unit's label tells whose child it is.
+        # Bases differ, so the label of a unit identifies its parent.
         block = self._starts.get(len(labels), 0)
         while True:
             if block == len(self._added):
@@ -347,11 +232,11 @@ class Table:
         base = int(bases[is_free.argmax()])
         self._added[base ^ np.asarray(labels)] = 0
         self._is_base[base] = True
-        self._starts[len(labels)] = block  # nodes of this size found no room before it
+        self._starts[len(labels)] = block  # there was no room for nodes of this size before it
         return base + len(self._units)
 
     def _unused(self, place):
-        # No node may take it for its child, not even for one labelled 0.
+        # It must not look like the child of any node, not even one labelled 0.
         return next(label for label in range(1, BLOCK) if not self._is_base[place ^ label])
 
     def _place_of(self, text):

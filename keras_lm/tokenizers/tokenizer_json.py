@@ -9,8 +9,8 @@ import base64
 import re
 
 from keras_lm.tokenizers import published_files
-from keras_lm.tokenizers.byte_pair.byte_pair_files import check_merges, last_ranks
-from keras_lm.tokenizers.sentence_piece.sentence_piece_files import (
+from keras_lm.tokenizers.byte_pair_files import check_merges, last_ranks
+from keras_lm.tokenizers.sentence_piece_model import (
     BPE,
     BYTE,
     BYTE_PIECE,

@@ -7,12 +7,12 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.tokenizers import ragged, splitting
+from keras_lm.tokenizers import splitting, strings
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor
 
 # AllenNLP's ids. The bytes 0..255 have the ids 1..256.
-PAD = 0  # in all places of a word that is not there
-BEGIN_SENTENCE, END_SENTENCE = 257, 258  # each a word of its own
+PAD = 0  # all characters of padding
+BEGIN_SENTENCE, END_SENTENCE = 257, 258  # each is a word
 BEGIN_WORD, END_WORD, FILL = 259, 260, 261
 LONGEST_WORD = 1000  # characters; the published models have 50
 BYTES = [chr(b) if 33 <= b < 127 else f"<0x{b:02X}>" for b in range(256)]
@@ -23,22 +23,22 @@ SENTENCE_TOKENS = {"<S>": BEGIN_SENTENCE, "</S>": END_SENTENCE}
 class CharacterTokenizer(Tokenizer):
     """ELMo's tokenizer, in the graph: words, and the UTF-8 bytes of each word.
 
-    A word is a row of `characters_per_word` ids as AllenNLP numbers them: 259 (the word begins),
-    each byte plus 1, 260 (the word ends), and 261 to the end of the row. Longer words lose what
-    follows `characters_per_word` - 2 bytes. Text is taken as it is: any bytes, no lower-casing. The
-    model adds sentence boundaries.
+    A word is a row of `characters_per_word` ids, AllenNLP's: 259 (the word begins), each byte plus
+    1, 260 (the word ends), and 261 up to the end of the row. Words are truncated to
+    `characters_per_word` - 2 bytes. Text stays as it is: any bytes, no lower-casing. The model adds
+    sentence boundaries.
 
-    Calling returns one dimension more than with other tokenizers: for a batch a ragged (B, S, C)
-    tensor with uniform C, so that `ids.to_tensor()` is the `character_ids` of an ELMo model, with 0
-    where there is no word.
+    A call returns one dimension more than other tokenizers: for a batch, a ragged (B, S, C) tensor
+    with uniform C, so that `ids.to_tensor()` is the `character_ids` of an ELMo model, with 0 in
+    padding.
 
-    Published ELMo models saw text split as in the One Billion Word Benchmark: `do n't`, `'s`. The
-    splitters here are simpler; words from a better one go to `tokenize_words(words)`.
+    Published ELMo models read text split as in the One Billion Word Benchmark: `do n't`, `'s`. The
+    splitters here are simpler; pass words from a better one to `tokenize_words(words)`.
 
     Args:
         characters_per_word: int, C, at least 3.
-        splitter: `"punctuation"` splits text at white space and makes each punctuation mark a word
-            of its own; `"whitespace"` splits at white space alone, for text that is split already.
+        splitter: `"punctuation"` splits text at white space and makes each punctuation mark a word;
+            `"whitespace"` only splits at white space, for text that is already split.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -65,7 +65,7 @@ class CharacterTokenizer(Tokenizer):
         self.characters_per_word = characters_per_word
         self.splitter = splitter
         with tf.init_scope():
-            self._frames = tf.constant(_frames(characters_per_word))
+            self._frames = tf.constant(_frames(characters_per_word))  # (C - 1, C)
             self._bytes = tf.constant([bytes([b]) for b in range(256)])
 
     def split(self, text):
@@ -73,10 +73,10 @@ class CharacterTokenizer(Tokenizer):
         return splitting.split_words(as_tensor(text, tf.string), self.splitter)
 
     def tokenize_words(self, words, parse_special=False):
-        """Turn (…) strings, each a word, into (…, C) int32 ids, without splitting them.
+        """Turn words, (…) strings, into (…, C) int32 ids, without splitting them.
 
-        White space and punctuation in words are characters like others. `parse_special=True` makes
-        the words `<S>` and `</S>` sentence boundaries, a list of them only these.
+        White space and punctuation in words are ordinary characters. `parse_special=True` makes the
+        words `<S>` and `</S>` sentence boundaries, a list only those in it.
         """
         words = as_tensor(words, tf.string)
         if words.dtype != tf.string:
@@ -84,40 +84,35 @@ class CharacterTokenizer(Tokenizer):
         if isinstance(words, tf.RaggedTensor):
             return words.with_flat_values(self.tokenize_words(words.flat_values, parse_special))
         ids = self._spell(tf.reshape(words, [-1]))
-        for token in self._parsed(parse_special):
+        for token in self._sentence_tokens(parse_special):
             is_token = tf.reshape(words, [-1, 1]) == token
             ids = tf.where(is_token, self._boundary(SENTENCE_TOKENS[token]), ids)
         return tf.reshape(ids, tf.concat([tf.shape(words), [self.characters_per_word]], axis=0))
 
-    def _tokenize(self, text, parse_special):
-        whole = self._parsed(parse_special)
-        words = splitting.split_words(text, self.splitter, whole)
-        return self.tokenize_words(words, parse_special)
+    def _tokenize(self, text, special):
+        words = splitting.split_words(text, self.splitter, self._sentence_tokens(special))
+        return self.tokenize_words(words, special)
 
-    @staticmethod
-    def _parsed(parse_special):
-        if not parse_special:
-            return []
-        return [t for t in SENTENCE_TOKENS if parse_special is True or t in parse_special]
+    def _sentence_tokens(self, parse_special):
+        return [t for t in self._special_in_text(parse_special) if t in SENTENCE_TOKENS]
 
     def _boundary(self, character):
         rest = [FILL] * (self.characters_per_word - 3)
         return tf.constant([[BEGIN_WORD, character, END_WORD, *rest]])
 
     def _spell(self, words):
-        """From (W,) words to (W, C) ids."""
+        """Return the (W, C) ids of (W,) words."""
         longest = self.characters_per_word - 2
         lengths = tf.minimum(tf.strings.length(words), longest)
-        # Bytes as long as possible: most of the time goes into memory.
-        data = tf.io.decode_raw(words, tf.uint8, fixed_length=longest)  # zeros after the end
+        # Bytes for as long as possible: most of the time goes into memory.
+        data = tf.io.decode_raw(words, tf.uint8, fixed_length=longest)  # (W, C - 2)
         data = tf.pad(data, [[0, 0], [1, 1]])
         return tf.cast(data, tf.int32) + tf.gather(self._frames, lengths)
 
     def tokenize_lite(self, text, splitter=None):
-        """Return ragged (B, S, C) ids of (B,) texts as calling does, by operations of LiteRT."""
+        """Return ragged (B, S, C) ids of (B,) texts like a call, with operations of LiteRT."""
         data, starts, ends, row_splits = splitting.split_bytes(text, splitter or self.splitter)
         lengths = tf.minimum(ends - starts, self.characters_per_word - 2)
-        # In the frame of a word, only the places of its bytes are neither begin, end nor fill.
         frames = tf.gather(self._frames, lengths)  # (W, C)
         place = tf.range(self.characters_per_word)[tf.newaxis, :] - 1
         is_byte = (place >= 0) & (place < lengths[:, tf.newaxis])
@@ -139,10 +134,10 @@ class CharacterTokenizer(Tokenizer):
         data = ids.values  # (W, C)
         is_boundary = (data == BEGIN_SENTENCE) | (data == END_SENTENCE)
         is_word = (data[:, 0] == BEGIN_WORD) & ~tf.reduce_any(is_boundary, axis=1)
-        return ragged.keep(ids.with_values(self.words(data)), is_word)
+        return strings.keep(ids.with_values(self.words(data)), is_word)
 
     def words(self, ids):
-        """Return the (…) words of (…, C) characters, `<S>` and `</S>` too; padding is empty."""
+        """Return the (…) words of (…, C) ids, with `<S>` and `</S>`; padding becomes ""."""
         is_byte = (ids > PAD) & (ids < BEGIN_SENTENCE)
         letters = tf.gather(self._bytes, tf.where(is_byte, ids - 1, 0))
         words = tf.strings.reduce_join(tf.where(is_byte, letters, b""), axis=-1)
@@ -151,7 +146,7 @@ class CharacterTokenizer(Tokenizer):
         return words
 
     def letters(self, ids):
-        """Return the (…, C - 2) bytes of words, each one more than it is; 0 in other places."""
+        """Return the bytes of words plus 1, (…, C - 2), and 0 elsewhere."""
         ids = ids[..., 1:-1]
         return tf.where((ids > PAD) & (ids < BEGIN_SENTENCE), ids, 0)
 
@@ -178,7 +173,7 @@ class CharacterTokenizer(Tokenizer):
 
         Raises:
             FileNotFoundError: if there is no `options.json` of a model that reads characters.
-            ValueError: if the file is no JSON, or numbers characters in another way.
+            ValueError: if the file is not JSON, or numbers characters differently.
         """
         found = {
             path: _read_options(path) for path in glob.glob(f"{glob.escape(folder)}/*options.json")
@@ -191,7 +186,7 @@ class CharacterTokenizer(Tokenizer):
             )
         ((path, options),) = found.items()
         if not isinstance(options["char_cnn"], dict):
-            raise ValueError(f"{path!r} has no object as `char_cnn`: copy or download it again.")
+            raise ValueError(f"{path!r}: `char_cnn` is not an object; copy or download it again.")
         number = options["char_cnn"].get("n_characters", 262)
         if number not in (261, 262):  # 261 does not count the padding
             raise ValueError(
@@ -216,7 +211,7 @@ def _read_options(path):
 
 
 def _frames(characters_per_word):
-    """Return what to add to the bytes of a word of n bytes, in row n; they start in column 1."""
+    """Return what to add to the bytes of a word of n bytes, which start in column 1, in row n."""
     lengths = np.arange(characters_per_word - 1)[:, np.newaxis]
     place = np.arange(characters_per_word)[np.newaxis, :]
     frames = np.where(place <= lengths, 1, FILL)

@@ -5,27 +5,25 @@ import types
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import published_files, ragged
-from keras_lm.tokenizers.byte_pair import byte_pair_files
-from keras_lm.tokenizers.byte_pair.byte_pair_files import last_ranks
-from keras_lm.tokenizers.byte_pair.byte_pair_lite import LiteBytePair
-from keras_lm.tokenizers.byte_pair.byte_pair_model import PieceMerger
-from keras_lm.tokenizers.offsets import drop_unfinished, valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
+from keras_lm.tokenizers import byte_pair_files, published_files, strings
+from keras_lm.tokenizers.byte_pair_files import last_ranks
+from keras_lm.tokenizers.byte_pair_lite import LiteBytePair
+from keras_lm.tokenizers.sentence_piece_model import SentencePieceModel, merging_model
+from keras_lm.tokenizers.strings import drop_unfinished, regex_literal, size, valid_utf8
+from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table, strings_of
 from keras_lm.tokenizers.unicode_ranges import LETTERS, NUMBERS, WHITE_SPACE, character_class
 
-# Bytes that valid UTF-8 never holds, and that no regular expression matches.
-PART = b"\xff"
-TOKEN = b"\xfe"
+# Bytes that valid UTF-8 never has, and that no regular expression matches: the first separates
+# parts of texts, the second begins a part that is a token.
+PART, TOKEN = b"\xff", b"\xfe"
 
 L, N, S = (character_class(ranges) for ranges in (LETTERS, NUMBERS, WHITE_SPACE))
 
-# GPT-2 has `\s+(?!\S)|\s+` at the end: of several spaces, the last one goes with the next word.
-# RE2 has no lookahead, so such spaces are split first.
+# GPT-2's pattern ends with `\s+(?!\S)|\s+`: the last of several spaces goes with the next word. RE2
+# has no lookahead, so such spaces are split first.
 SPACES_BEFORE_WORD = f"([{S}]+)([{S}][^{S}])"
 WORD = f"'(?:[stmd]|re|ve|ll)| ?(?:[{L}]+|[{N}]+|[^{S}{L}{N}]+)|[{S}]+"
 
-ROLES = byte_pair_files.ROLES
 BYTES = byte_pair_files.BYTES
 SPACE, LINE_ENDS = BYTES[0x20], (BYTES[0x0A], BYTES[0x0D])
 NEVER_IN_UTF8 = (0xC0, 0xC1, *range(0xF5, 0x100))
@@ -50,8 +48,9 @@ class BytePairTokenizer(Tokenizer):
         added_tokens: list of str, entries that are found anywhere in text before it is split.
         lstrip_tokens: list of str, special and added tokens that include white space before them.
         rstrip_tokens: list of str, those that include white space after them.
-        whole_words: list of str, entries that a word becomes as a whole, whatever the merges.
-        add_prefix_space: bool. Add a space before text that begins with none, as if in a sentence.
+        whole_words: list of str, entries that a whole word becomes, whatever the merges.
+        add_prefix_space: bool. Add a space before text that does not begin with one, as within a
+            sentence.
         template: see `Tokenizer`.
 
     Raises:
@@ -69,8 +68,9 @@ class BytePairTokenizer(Tokenizer):
     et al. 2016, "Neural Machine Translation of Rare Words with Subword Units", arXiv:1508.07909.
     """
 
-    KIND = ""  # the suffix of entries that end a word
+    ROLES = byte_pair_files.ROLES
     PUBLISHED_FILES = byte_pair_files.MERGES_FILES
+    KIND = ""  # the suffix of entries that end a word
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class BytePairTokenizer(Tokenizer):
         if isinstance(merges, (str, os.PathLike)):
             merges = byte_pair_files.read_merges(merges)
         tokens = (cls_token, sep_token, pad_token, mask_token, unknown_token, bos_token, eos_token)
-        roles = dict(zip(ROLES, tokens))
+        roles = dict(zip(self.ROLES, tokens))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
         self.add_prefix_space = bool(add_prefix_space)
         # In a namespace, since a module would track bare lists.
@@ -133,8 +133,8 @@ class BytePairTokenizer(Tokenizer):
             token.encode() if token in whole else byte_pair_files.spelling(token)
             for token in entries
         ]
-        # Possible words: entries that result from merging their own bytes, and those that need no
-        # merges, in valid UTF-8.
+        # Possible words: entries in valid UTF-8 that result from merging their own bytes, and those
+        # that need no merges.
         possible = {*last, *self._rules.whole_words}
         words = {spellings[i]: i for i, t in enumerate(entries) if t in possible}
         words = {word: i for word, i in words.items() if _is_utf8(word)}
@@ -149,19 +149,14 @@ class BytePairTokenizer(Tokenizer):
         self._make_tables(spellings, words, pieces, BYTES)
 
     def _make_tables(self, spellings, words, pieces, byte_characters):
-        """Make the graph's tables; pieces beyond the vocabulary are unknown tokens."""
+        """Make the graph's tables; pieces after the vocabulary's are unknown tokens."""
         whole = {*self._vocabulary.all_special_tokens, *self._rules.added_tokens}
         words = words | {TOKEN + t.encode(): self._vocabulary.ids[t] for t in whole}
         self._has_unknown = len(pieces) > self.vocabulary_size
-        self._merge = PieceMerger(pieces, byte_characters)
         with tf.init_scope():
-            self._spellings = tf.constant(spellings, tf.string)
-            self._words = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(
-                    tf.constant(list(words), tf.string), tf.constant(list(words.values()), tf.int32)
-                ),
-                default_value=-1,
-            )
+            self._merge = SentencePieceModel(merging_model(pieces, byte_characters))
+            self._spellings = tf.constant(spellings, tf.string)  # (V,)
+            self._words = lookup_table(words, -1)
 
     # === Further words ===
 
@@ -176,57 +171,53 @@ class BytePairTokenizer(Tokenizer):
 
     # === Text to ids ===
 
-    def _tokenize(self, text, parse_special):
-        tokens = list(self._rules.added_tokens)
-        if parse_special:
-            specials = self._vocabulary.all_special_tokens
-            wanted = specials if parse_special is True else parse_special
-            tokens += [token for token in specials if token in wanted]
+    def _tokenize(self, text, special):
+        tokens = [*self._rules.added_tokens, *special]
         text = valid_utf8(text)
         if not tokens:
             return self._encode(self._prefix(text), with_tokens=False)
-        parts = self._part_tokens(text, tokens)
+        parts = self._part_tokens(text, tokens)  # ragged (B, P)
         ids = self._encode(self._prefix(self._strip_tokens(parts.values, tokens)), with_tokens=True)
         return parts.with_values(ids).merge_dims(1, 2)
 
     def _tokenize_with_offsets(self, text):
         tokens = self._rules.added_tokens
-        parts = self._part_tokens(valid_utf8(text), tokens)
-        is_token = _is_token(parts.values)
-        size = _length(parts.values) - tf.cast(is_token, tf.int64)
+        parts = self._part_tokens(valid_utf8(text), tokens)  # ragged (B, P)
+        is_token = _is_token(parts.values)  # (P,)
+        length_of_part = size(parts.values) - tf.cast(is_token, tf.int64)
         spaced = self._prefix(parts.values)
-        prefix = _length(spaced) - _length(parts.values)
-        ids = self._encode(self._strip_tokens(spaced, tokens), with_tokens=True)  # (P, S)
-        # Pieces cover a part without gaps; a token also spans the white space that it includes.
-        of_part = ragged.row_ids(ids)
-        length = _length(tf.gather(self._spellings, ids.values))
+        prefix = size(spaced) - size(parts.values)
+        ids = self._encode(self._strip_tokens(spaced, tokens), with_tokens=True)  # ragged (P, S)
+        # Pieces cover a part without gaps; a token also covers the white space that it includes.
+        part = strings.row_ids(ids)  # (T,)
+        length = size(tf.gather(self._spellings, ids.values))
         if self._has_unknown:  # each stands for a byte
             length = tf.where(ids.values == self.special_id("unknown"), 1, length)
-        length = tf.where(tf.gather(is_token, of_part), tf.gather(size, of_part), length)
-        begin = tf.gather(tf.cumsum(size + prefix, exclusive=True), of_part)
-        ends = tf.cumsum(length) - begin
-        starts = tf.maximum(ends - length - tf.gather(prefix, of_part), 0)
-        ends -= tf.gather(prefix, of_part)
-        # Up to here places are those in a part.
-        begin = tf.cumsum(size, exclusive=True)
-        ends, starts = ends + tf.gather(begin, of_part), starts + tf.gather(begin, of_part)
-        of_text = parts.with_values(ids).merge_dims(1, 2)
-        begin = tf.gather(tf.concat([begin, [0]], 0), parts.row_starts())
-        begin = tf.gather(begin, ragged.row_ids(of_text))
-        return of_text, of_text.with_values(starts - begin), of_text.with_values(ends - begin)
+        length = tf.where(tf.gather(is_token, part), tf.gather(length_of_part, part), length)
+        # Offsets in a part, without its prefix.
+        before = tf.gather(tf.cumsum(length_of_part + prefix, exclusive=True) + prefix, part)
+        ends = tf.cumsum(length) - before
+        starts = tf.maximum(ends - length, 0)
+        # Offsets in a text.
+        of_text = parts.with_values(ids).merge_dims(1, 2)  # ragged (B, S)
+        begin = tf.cumsum(length_of_part, exclusive=True)
+        first = tf.gather(tf.concat([begin, [0]], 0), parts.row_starts())  # (B,)
+        shift = tf.gather(begin, part) - tf.gather(first, strings.row_ids(of_text))
+        return of_text, of_text.with_values(starts + shift), of_text.with_values(ends + shift)
 
     def _prefix(self, parts):
-        # A part that is a token begins with no character at all, and stays as it is.
+        # A part that is a token begins with a byte that is not a character, and stays as it is.
         return tf.strings.regex_replace(parts, "^[^ ]", r" \0") if self.add_prefix_space else parts
 
     def _part_tokens(self, text, tokens):
-        """Split texts into (B, P) parts at spelled out tokens: leftmost first, then longest.
+        """Split (B,) texts where tokens are spelled: leftmost first, then longest.
 
-        Parts that are tokens, with the white space that they include, begin with the byte `TOKEN`.
+        Returns ragged (B, P) parts. Those that are tokens, with the white space that they include,
+        begin with the byte `TOKEN`.
         """
         spelled = "|".join(
             (f"[{S}]*" if token in self._rules.lstrip_tokens else "")
-            + _regex_literal(token)
+            + regex_literal(token)
             + (f"[{S}]*" if token in self._rules.rstrip_tokens else "")
             for token in _longest_first(tokens)
         )
@@ -240,30 +231,30 @@ class BytePairTokenizer(Tokenizer):
             return parts
         rows = tf.where(_is_token(parts))
         found = tf.strings.substr(tf.gather_nd(parts, rows), 1, MAX_INT)
-        names = "|".join(_regex_literal(token) for token in _longest_first(tokens))
+        names = "|".join(regex_literal(token) for token in _longest_first(tokens))
         found = tf.strings.regex_replace(found, f"^[{S}]*({names})[{S}]*$", r"\1")
         return tf.tensor_scatter_nd_update(parts, rows, TOKEN + found)
 
     def _encode(self, parts, with_tokens):
-        """Return the ids of (P,) parts, with tokens among them or without, as a ragged tensor."""
+        """Return the ragged (P, S) ids of (P,) parts, `with_tokens` if some parts are tokens."""
         words = self._part_words(parts)
         words = _split(tf.where(_is_token(parts), parts, words) if with_tokens else words)
         # Most words are entries. Of the others, each distinct one is merged once.
-        known = self._words.lookup(words.values)
+        known = self._words.lookup(words.values)  # (W,)
         rows = tf.where(known < 0)
         rare, which = tf.unique(tf.gather_nd(words.values, rows), tf.int64)
-        pieces = self._merge_words(rare)
+        pieces = self._merge_words(rare)  # ragged (rare words, S)
         ids = pieces.values
         if self._has_unknown:
             ids = tf.where(ids < self.vocabulary_size, ids, self.special_id("unknown"))
-        # All words' ids, one or several each, picked from the entries' and then the rare words'.
-        size = tf.size(known, tf.int64)
-        begin, length = tf.range(size), tf.ones_like(known, tf.int64)
+        # Where the ids of each word are: the entries' first, then those of the rare words.
+        number = tf.size(known, tf.int64)
+        begin, length = tf.range(number), tf.ones_like(known, tf.int64)
         begin = tf.tensor_scatter_nd_update(
-            begin, rows, size + tf.gather(pieces.row_starts(), which)
+            begin, rows, number + tf.gather(pieces.row_starts(), which)
         )
         length = tf.tensor_scatter_nd_update(length, rows, tf.gather(pieces.row_lengths(), which))
-        places = tf.ragged.range(begin, begin + length)
+        places = tf.ragged.range(begin, begin + length)  # ragged (W, S)
         ids = tf.gather(tf.concat([known, ids], 0), places.values)
         return tf.RaggedTensor.from_row_splits(
             ids, tf.gather(places.row_splits, words.row_splits), validate=False
@@ -275,13 +266,13 @@ class BytePairTokenizer(Tokenizer):
         return tf.strings.regex_replace(parts, WORD, rb"\0" + PART)
 
     def _merge_words(self, words):
-        return self._merge(words)
+        return self._merge.tokenize(words)
 
     def tokenize_lite(self, text):
-        """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
+        """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        The ids are the same for all text without added tokens, which are not looked for. A word
-        takes at most as many rounds of merging as it has bytes, and memory is linear in the text.
+        The ids are the same for all text without added tokens, which are not found. A word takes at
+        most as many rounds of merging as it has bytes; memory grows linearly with the text.
         """
         if self._rules.lite is None:
             with tf.init_scope():
@@ -307,28 +298,23 @@ class BytePairTokenizer(Tokenizer):
     # === Ids to text ===
 
     def detokenize(self, ids, partial=False):
-        """Turn ids into text as `Tokenizer` does; bytes that make no character become U+FFFD.
+        """Turn ids into text as `Tokenizer` does; bytes that are not UTF-8 become U+FFFD.
 
         `partial=True` is for ids that will be continued: if they end within a character, its bytes
-        are held back, so that the text is a prefix of the continued text.
+        are left out, so that the text is a prefix of the continued text.
         """
         return self._by_text(ids, lambda ids: self._detokenize(ids, partial))
 
     def _detokenize(self, ids, partial=False):
-        text = ragged.join(tf.gather(self._spellings, ids))
+        text = strings.join(tf.gather(self._spellings, ids))
         return valid_utf8(drop_unfinished(text) if partial else text)
 
     # === Files ===
 
     def get_config(self):
-        rules = self._rules
-        return {
-            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
-            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
-            "added_tokens": list(rules.added_tokens),
-            "lstrip_tokens": list(rules.lstrip_tokens),
-            "rstrip_tokens": list(rules.rstrip_tokens),
-            "whole_words": list(rules.whole_words),
+        names = ("added_tokens", "lstrip_tokens", "rstrip_tokens", "whole_words")
+        return super().get_config() | {
+            **{name: list(getattr(self._rules, name)) for name in names},
             "add_prefix_space": self.add_prefix_space,
             "template": self.template,
         }
@@ -347,7 +333,7 @@ class BytePairTokenizer(Tokenizer):
 
         Reads `vocab.json` and `merges.txt` (OpenAI: `encoder.json` and `vocab.bpe`) or else
         `tokenizer.json`, and the settings of Hugging Face's JSON files, if they exist. Without
-        them, a vocabulary with `<s>` has the special tokens of RoBERTa, and one with
+        these, a vocabulary with `<s>` has the special tokens of RoBERTa, and one with
         `<|endoftext|>` those of GPT-2.
 
         Raises:
@@ -361,7 +347,7 @@ class BytePairTokenizer(Tokenizer):
 
 
 def _split(text):
-    return ragged.split(text, PART)
+    return strings.split(text, PART)
 
 
 def _is_utf8(data):
@@ -375,13 +361,5 @@ def _is_token(parts):
     return tf.strings.substr(parts, 0, 1) == TOKEN
 
 
-def _length(text):
-    return tf.cast(tf.strings.length(text), tf.int64)
-
-
 def _longest_first(tokens):
     return sorted((token for token in tokens if token), key=len, reverse=True)
-
-
-def _regex_literal(text):
-    return "".join(rf"\x{{{ord(character):X}}}" for character in text)

@@ -5,45 +5,52 @@ import re
 import types
 
 import tensorflow as tf
+import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import offsets, published_files, ragged, unicode_ranges
-from keras_lm.tokenizers.offsets import valid_utf8
-from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of
-from keras_lm.tokenizers.wordpiece import bert_text, wordpiece_files
-from keras_lm.tokenizers.wordpiece.bert_text import (
-    DROPPED,
-    SENTINELS,
-    WORD_ENDS,
-    make_matcher,
-    where_not,
-)
-from keras_lm.tokenizers.wordpiece.wordpiece_lite import LiteWordPiece
+from keras_lm.tokenizers import published_files, strings, unicode_ranges, wordpiece_files
+from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
+from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of, traced
+from keras_lm.tokenizers.unicode_ranges import character_class
+from keras_lm.tokenizers.wordpiece_lite import LiteWordPiece
 
+MOST_WORDS = 2**19  # ten times what published vocabularies have; the matcher takes seconds for it
+
+# Unicode noncharacters. Cleaning drops them from text, so that inside they can stand for tokens.
+SENTINELS = r"\x{FDD0}-\x{FDEF}"
 LONG_WORD = "\ufdda"  # before a word; in no vocabulary, hence the word is one unknown token
-MARK = "\ufddb"
-NO_LETTER = "\U0001fffe"  # never stands for a character; a letter to the matcher
+MARK = "\ufddb"  # around a token that is spelled in text
+NO_LETTER = "\U0001fffe"  # never a character; a letter to the matcher
 
-ROLES = wordpiece_files.ROLES
+DROPPED = character_class(unicode_ranges.BERT_DROPPED)
+MARKS = character_class(unicode_ranges.BERT_MARKS)
+SPACES = character_class(unicode_ranges.WHITE_SPACE)
+NO_PUNCTUATION = character_class(unicode_ranges.NO_PUNCTUATION_OF_TF_TEXT)
+
+# Characters that end a word: white space, punctuation, and CJK ideographs.
+WORD_ENDS = (
+    SPACES
+    + character_class(unicode_ranges.BERT_PUNCTUATION)
+    + character_class("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2CEAF 2F800-2FA1F")
+)
 
 
 class WordPieceTokenizer(Tokenizer):
     """BERT's tokenizer, in the graph: clean, split at white space and punctuation, match pieces.
 
-    The ids equal those of BERT's own code and of Hugging Face's `tokenizers`, also if text is
-    hostile: invalid UTF-8 is replaced, control characters vanish, and a word of more than
-    `max_word_length` characters becomes one unknown token. If these two disagree: marks and
-    punctuation are those of `tokenizers`, a capital sigma that ends a word becomes a final sigma as
-    in BERT's own code, and U+2B820 to U+2B91F are ideographs as there. Otherwise than in both, the
-    noncharacters U+FDD0 to U+FDEF vanish: inside, they stand for special tokens, and no text shall
-    spell one.
+    The ids equal those of BERT's own code and of Hugging Face's `tokenizers`, also for hostile
+    text: invalid UTF-8 is replaced, control characters vanish, and a word of more than
+    `max_word_length` characters becomes one unknown token. Where these two disagree, marks and
+    punctuation follow `tokenizers`; a capital sigma at the end of a word becomes a final sigma, and
+    U+2B820 to U+2B91F are ideographs, as in BERT's own code. Unlike in both, the noncharacters
+    U+FDD0 to U+FDEF vanish: inside, they stand for special tokens, which no text may spell.
 
     Args:
-        vocabulary: list of str, or the path of a `vocab.txt` with one entry a line.
-        lowercase: bool. Lower-case text first, as the uncased models want.
-        strip_accents: bool. Take the marks off letters. None means the same as `lowercase`.
+        vocabulary: list of str, or the path of a `vocab.txt` with one entry per line.
+        lowercase: bool. Lower-case text first, as uncased models need.
+        strip_accents: bool. Remove the accents of letters. None means the same as `lowercase`.
         cls_token, sep_token, pad_token, mask_token: str, or None if the vocabulary has none.
-        unknown_token: str. What words become that the pieces cannot spell.
-        additional_special_tokens: list of str, entries that plain text never turns into.
+        unknown_token: str, for words that the pieces cannot spell.
+        additional_special_tokens: list of str, entries that plain text is never tokenized to.
         added_tokens: list of str, entries that are found anywhere in text before it is split.
         max_word_length: int, 1 to 1000, in characters.
         template: see `Tokenizer`.
@@ -66,8 +73,9 @@ class WordPieceTokenizer(Tokenizer):
     Tokenization", arXiv:2012.15524, as TF Text implements it.
     """
 
-    lone_word_splitter = "punctuation"
+    ROLES = wordpiece_files.ROLES
     PUBLISHED_FILES = wordpiece_files.VOCABULARY_FILES
+    lone_word_splitter = "punctuation"
 
     def __init__(
         self,
@@ -93,7 +101,7 @@ class WordPieceTokenizer(Tokenizer):
             raise ValueError(
                 f"`max_word_length` is {max_word_length!r}; it must be an integer from 1 to 1000."
             )
-        roles = dict(zip(ROLES, (cls_token, sep_token, pad_token, mask_token, unknown_token)))
+        roles = dict(zip(self.ROLES, (cls_token, sep_token, pad_token, mask_token, unknown_token)))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
         added_tokens = strings_of("added_tokens", added_tokens)
         self._check_entries(added_tokens)
@@ -103,40 +111,37 @@ class WordPieceTokenizer(Tokenizer):
         # ASCII without control characters and without over-long words: nothing to clean.
         self._plain = rf"[\t\n\r ]*(?:[!-~]{{1,{self.max_word_length}}}(?:[\t\n\r ]+|$))*"
 
-        # The matcher splits words at these; those that no entry holds are hidden from it.
+        # The matcher splits words at these marks; it does not see those that no entry has.
         letters = set("".join(self._vocabulary.tokens))
         marks = unicode_ranges.characters(unicode_ranges.PUNCTUATION_OF_TF_TEXT)
-        self._joined = _regex_literal([*(c for c in marks if c not in letters), NO_LETTER])
-        parting = WORD_ENDS + _regex_literal(c for c in marks if c in letters)
+        self._joined = regex_literal([*(c for c in marks if c not in letters), NO_LETTER])
+        parting = WORD_ENDS + regex_literal(c for c in marks if c in letters)
 
-        # Special tokens stand in the matcher under names that cannot be typed. So do entries that
-        # no clean text holds: the matcher would find "a b" across two words, and chokes on NUL.
+        # The matcher knows special tokens under names that cannot be typed, and also entries that
+        # clean text never has: it would find "a b" across two words, and fails on NUL.
         hidden = {*self._vocabulary.all_special_tokens, *added_tokens} - {unknown_token}
         unclean = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufdd0-\ufdef]|^$")
         words = [
-            _sentinel(i) if token in hidden or unclean.search(token) else token
+            sentinel(i) if token in hidden or unclean.search(token) else token
             for i, token in enumerate(self._vocabulary.tokens)
         ]
         # (A namespace, because a module would track bare lists and dicts.)
         self._rules = types.SimpleNamespace(
             parting=parting,
-            entries={t: i for i, t in enumerate(words) if not t.startswith(_sentinel(i))},
+            entries={t: i for i, t in enumerate(words) if not t.startswith(sentinel(i))},
             lite=None,  # made when a `.tflite` needs it
         )
         with tf.init_scope():
             matcher = make_matcher(
                 words,
-                # Long words are found in characters while cleaning; four bytes are the most. Names
-                # of three bytes a digit have to fit, too.
+                # Cleaning limits words in characters, of up to four bytes. Sentinels, of three
+                # bytes per digit, have to fit as well.
                 max_bytes_per_word=max(4 * self.max_word_length, 3 * len(str(len(words)))),
                 token_out_type=tf.int32,
                 unknown_token=unknown_token,
             )
-            # One traced function: all signatures of a SavedModel call it and share its constant.
-            texts = tf.TensorSpec([None], tf.string)
-            match = tf.function(matcher.tokenize_with_offsets)
-            self._match = match.get_concrete_function(texts)
-        # Added tokens are found in normalised text, so their own spelling has to be that as well.
+            self._match = traced(matcher.tokenize_with_offsets)
+        # Added tokens are found in clean text, so their spelling has to be clean as well.
         spellings = self._clean(tf.constant(list(added_tokens), tf.string)).numpy()
         self._added = types.SimpleNamespace(
             tokens=list(added_tokens), spellings=[s.decode() for s in spellings]
@@ -146,8 +151,8 @@ class WordPieceTokenizer(Tokenizer):
         for token in self._vocabulary.tokens:
             if "\n" in token or token.endswith("\r"):
                 raise ValueError(
-                    f"`vocabulary` entry {token!r} holds the end of a line, which a vocab.txt "
-                    "cannot store and no text can match; rename the entry."
+                    f"`vocabulary` entry {token!r} has a line end, which a vocab.txt cannot store "
+                    "and no text can match; rename the entry."
                 )
         for token in added_tokens:
             if token not in self._vocabulary.ids:
@@ -163,15 +168,11 @@ class WordPieceTokenizer(Tokenizer):
     def _with_entries(self, entries):
         return type(self)([*self._vocabulary.tokens, *entries], **self.get_config())
 
-    def _tokenize(self, text, parse_special):
-        if parse_special:
-            text = valid_utf8(text)
-            text = tf.strings.regex_replace(text, f"[{SENTINELS}]+", "")
-            tokens = self._vocabulary.all_special_tokens
-            if parse_special is not True:
-                tokens = [token for token in tokens if token in parse_special]
-            text = self._replace_tokens(text, tokens)
-        return self._match(self._prepare(text, keep_sentinels=bool(parse_special)))[0]
+    def _tokenize(self, text, special):
+        if special:
+            text = tf.strings.regex_replace(valid_utf8(text), f"[{SENTINELS}]+", "")
+            text = self._replace_tokens(text, special)
+        return self._match(self._prepare(text, keep_sentinels=bool(special)))[0]
 
     def _prepare(self, text, keep_sentinels=False):
         """Return clean text with names that cannot be typed in place of added tokens."""
@@ -185,23 +186,22 @@ class WordPieceTokenizer(Tokenizer):
 
     def _clean(self, text, keep_sentinels=False):
         dropped = DROPPED if keep_sentinels else DROPPED + SENTINELS
-        text = bert_text.clean(valid_utf8(text), self.lowercase, self.strip_accents, dropped)
-        # Rows with characters that the matcher takes for something else are rare.
-        parted = unicode_ranges.character_class(unicode_ranges.NO_PUNCTUATION_OF_TF_TEXT)
+        text = clean(valid_utf8(text), self.lowercase, self.strip_accents, dropped)
 
+        # Rows with characters that the matcher misjudges are rare.
         def correct(rows):
-            rows = tf.strings.regex_replace(rows, f"[{parted}]", r" \0 ")
+            rows = tf.strings.regex_replace(rows, f"[{NO_PUNCTUATION}]", r" \0 ")
             return tf.strings.regex_replace(rows, f"[{self._joined}]", NO_LETTER)
 
-        return where_not(text, f"[^{parted}{self._joined}]*", correct)
+        return where_not(text, f"[^{NO_PUNCTUATION}{self._joined}]*", correct)
 
     def _mark_long_words(self, text):
         short = rf"\s*(?:\S{{1,{self.max_word_length}}}(?:\s+|$))*"
         return where_not(text, short, self._part_and_mark)
 
     def _part_and_mark(self, text):
-        # Apart from spaces, what ends a word is set apart first: one pattern that counts characters
-        # of so large a class would need more memory than the regular expression engine has.
+        # All word ends but spaces are split off first: a pattern that counts characters of such a
+        # large class would need more memory than the regular expression engine has.
         text = tf.strings.regex_replace(text, f"[{WORD_ENDS}]", r" \0 ")
         long_word = rf"[^\s{SENTINELS}]{{{self.max_word_length + 1},}}"
         return tf.strings.regex_replace(text, long_word, rf"{LONG_WORD}\0")
@@ -210,42 +210,39 @@ class WordPieceTokenizer(Tokenizer):
         return self._replace_tokens(text, self._added.tokens, self._added.spellings)
 
     def _replace_tokens(self, text, tokens, spellings=None):
-        """Put sentinel words where tokens are spelled out: leftmost first, then longest."""
+        """Replace spelled tokens by sentinel words: leftmost first, then longest."""
         spellings = spellings or tokens
-        by_length = sorted((s for s in spellings if s), key=len, reverse=True)
-        anywhere = "|".join(_regex_literal(s) for s in by_length)
-        if not anywhere:
+        by_length = sorted(filter(None, spellings), key=len, reverse=True)
+        if not by_length:
             return text
+        anywhere = "|".join(map(regex_literal, by_length))
         text = tf.strings.regex_replace(text, f"({anywhere})", rf"{MARK}\1{MARK}")
         for token, spelling in zip(tokens, spellings):
-            text = tf.strings.regex_replace(
-                text,
-                MARK + _regex_literal(spelling) + MARK,
-                f" {_sentinel(self.token_to_id(token))} ",
-            )
+            name = f" {sentinel(self.token_to_id(token))} "
+            text = tf.strings.regex_replace(text, MARK + regex_literal(spelling) + MARK, name)
         return text
 
     def _tokenize_with_offsets(self, text):
-        # White space aside, the tokens of a text cover its clean form without a gap. So it is
-        # enough to know how many bytes of it each token has, and how many each character becomes.
+        # Except for white space, tokens cover the clean text without a gap. So it is enough to know
+        # how many bytes of it each token has, and how many each character becomes.
         prepared = self._prepare(text)
-        ids, starts, ends = self._match(prepared)
-        sizes = ends.values - starts.values
-        sizes -= tf.where(_begins_with(LONG_WORD, prepared, starts), _size(LONG_WORD), 0)
+        ids, starts, ends = self._match(prepared)  # ragged (B, S)
+        sizes = ends.values - starts.values  # (T,)
+        sizes -= tf.where(_begins_with(LONG_WORD, prepared, starts), size(LONG_WORD), 0)
         for token, spelling in zip(self._added.tokens, self._added.spellings):
-            of_token = _size("".join(spelling.split()))
+            of_token = size("".join(spelling.split()))
             sizes = tf.where(ids.values == self.token_to_id(token), of_token, sizes)
 
-        characters = tf.strings.unicode_split(valid_utf8(text), "UTF-8")
+        characters = tf.strings.unicode_split(valid_utf8(text), "UTF-8")  # ragged (B, N)
         characters = characters.with_row_splits_dtype(tf.int64)
-        left = bert_text.visible_lengths(characters, self._clean)
-        return ids, *offsets.covering(ids.with_values(sizes), characters, left)
+        left = visible_lengths(characters, self._clean)
+        return ids, *strings.covering(ids.with_values(sizes), characters, left)
 
     def tokenize_lite(self, text):
-        """Return ragged (B, S) ids of (B,) texts as calling does, with operations that LiteRT has.
+        """Return ragged (B, S) ids of (B,) texts like a call, with operations that LiteRT has.
 
-        Added tokens are not looked for. The ids are the same, but where text has two marks in
-        another order than Unicode's canonical one that stay when accents are stripped.
+        Added tokens are not found. All other ids are the same, unless a text has several marks that
+        stripping accents leaves, in an order that is not Unicode's canonical one.
         """
         if self._rules.lite is None:
             with tf.init_scope():
@@ -260,12 +257,12 @@ class WordPieceTokenizer(Tokenizer):
 
     def _part_words(self, text):
         text = tf.strings.regex_replace(self._clean(text), f"[{self._rules.parting}]", r" \0 ")
-        return tf.strings.regex_replace(text, f"[{bert_text.SPACES}]+", " ")
+        return tf.strings.regex_replace(text, f"[{SPACES}]+", " ")
 
     def _join(self, entries):
-        text = ragged.join(entries, " ")
+        text = strings.join(entries, " ")
         text = tf.strings.strip(tf.strings.regex_replace(text, " ##", ""))
-        # Hugging Face's clean-up of English: one rule after the other, in this order.
+        # Hugging Face's clean-up of English, rule by rule in this order.
         for before, after in (
             (r" ([.?!,])", r"\1"),
             (" ' ", "'"),
@@ -278,18 +275,16 @@ class WordPieceTokenizer(Tokenizer):
         return not token.startswith("##")
 
     def get_config(self):
-        return {
+        return super().get_config() | {
             "lowercase": self.lowercase,
             "strip_accents": self.strip_accents,
-            **{f"{role}_token": self.special_tokens.get(role) for role in ROLES},
-            "additional_special_tokens": list(self._vocabulary.additional_special_tokens),
             "added_tokens": list(self._added.tokens),
             "max_word_length": self.max_word_length,
             "template": self.template,
         }
 
     def save_assets(self, folder):
-        # Written as bytes: text mode would turn line ends into the platform's.
+        # As bytes: text mode would write the platform's line ends.
         with open(os.path.join(folder, "vocab.txt"), "wb") as file:
             file.writelines(token.encode() + b"\n" for token in self._vocabulary.tokens)
 
@@ -302,9 +297,9 @@ class WordPieceTokenizer(Tokenizer):
         """Return the tokenizer that a folder with a published checkpoint describes.
 
         Reads `vocab.txt` (KerasHub: `vocabulary.txt`) or else the vocabulary in `tokenizer.json`,
-        and the settings of Hugging Face's JSON files, if they exist. If none of them states the
-        casing, the vocabulary tells it: a single entry with an upper-case letter, special and
-        bracketed ones aside, makes it cased.
+        and the settings of Hugging Face's JSON files, if they exist. If none of these states the
+        casing, the vocabulary is cased if an entry has an upper-case letter, not counting special
+        tokens and entries in brackets.
 
         Raises:
             FileNotFoundError: if there is no vocabulary.
@@ -315,29 +310,52 @@ class WordPieceTokenizer(Tokenizer):
         return cls(vocabulary, **{**settings, **overrides})
 
 
-def _sentinel(id):
+# === BERT's cleaning ===
+
+
+def clean(text, lowercase, strip_accents, dropped=DROPPED + SENTINELS):
+    """Return (B,) strings of valid UTF-8 without the characters of the class `dropped`."""
+    text = tf.strings.regex_replace(text, f"[{dropped}]+", "")
+    if lowercase:
+        text = tf.strings.lower(text, encoding="utf-8")
+    if strip_accents:
+        text = tf_text.normalize_utf8(text, "NFD")
+        text = tf.strings.regex_replace(text, f"[{MARKS}]+", "")
+    return text
+
+
+def visible_lengths(characters, clean, unit="BYTE"):
+    """Return the int64 length of each of ragged (B, N) characters in clean text, 0 for spaces."""
+    different, which = tf.unique(characters.values)
+    left = tf.strings.regex_replace(clean(different), f"[{SPACES}]+", "")
+    return tf.gather(tf.cast(tf.strings.length(left, unit), tf.int64), which)
+
+
+def make_matcher(words, **options):
+    """Return TF Text's matcher of words; ValueError if it cannot hold them."""
+    if len(words) > MOST_WORDS:
+        raise ValueError(
+            f"`vocabulary` makes {len(words)} words to search for, and the limit is {MOST_WORDS}: "
+            "pass the vocabulary of a published model, or learn a smaller one."
+        )
+    try:
+        return tf_text.FastWordpieceTokenizer(words, **options)
+    except RuntimeError as error:
+        raise ValueError(f"`vocabulary` cannot be searched for: {str(error)[:200]}") from error
+
+
+def sentinel(id):
+    """Return a name for an id that no text can have: its digits as noncharacters."""
     return "".join(chr(0xFDD0 + int(digit)) for digit in str(id))
 
 
-def _regex_literal(text):
-    return "".join(rf"\x{{{ord(character):X}}}" for character in text)
-
-
-def _size(text):
-    return tf.constant(len(text.encode()), tf.int64)
-
-
-def _lengths(texts):
-    return tf.cast(tf.strings.length(texts), tf.int64)
-
-
 def _begins_with(prefix, texts, starts):
-    """Return, for each of the places in texts, whether the prefix stands there."""
+    """Return whether (B,) texts have a prefix at each of ragged (B, S) byte offsets, (T,) bool."""
     data = tf.io.decode_raw(
         tf.strings.reduce_join([tf.strings.reduce_join(texts), prefix]), tf.uint8
     )
-    rows = tf.cumsum(_lengths(texts), exclusive=True)
-    places = starts.values + tf.gather(rows, ragged.row_ids(starts))
+    rows = tf.cumsum(size(texts), exclusive=True)
+    places = starts.values + tf.gather(rows, strings.row_ids(starts))
     found = tf.ones_like(places, tf.bool)
     for i, byte in enumerate(prefix.encode()):
         found &= tf.gather(data, places + i) == byte

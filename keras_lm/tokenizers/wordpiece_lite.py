@@ -1,12 +1,13 @@
 """WordPiece with operations that LiteRT has, which are those of integers.
 
-All texts are one long list of letters, in which words are found and then, in a trie, the longest
-piece at each place: those that begin words, and, if these are not all of a word, those within.
+All texts are one long list of letters. Words are found in it, then the longest piece at each place
+by a trie: pieces that begin words, and, where these are shorter than the word, pieces within.
 """
 
 import tensorflow as tf
 
-from keras_lm.tokenizers.byte_pair.byte_pair_lite_tables import (
+from keras_lm.tokenizers.lite_letters import Letters
+from keras_lm.tokenizers.lite_operations import (
     Trie,
     count_before,
     flags,
@@ -14,9 +15,8 @@ from keras_lm.tokenizers.byte_pair.byte_pair_lite_tables import (
     put,
     value_before,
 )
-from keras_lm.tokenizers.lite_letters import Letters
 
-# Symbols: what parts words, letters that no piece holds, and what pieces within words begin with.
+# Symbols: a space, letters that no piece has, and what pieces within words begin with.
 SPACE, UNKNOWN, WITHIN = range(3)
 
 
@@ -27,7 +27,7 @@ class LiteWordPiece:
         ids: dict from each entry that text may become to its id.
         unknown_id: int, the id of words that the entries cannot spell.
         max_word_length: int, in letters.
-        part_words: function from (N,) strings to clean ones with spaces around what parts words.
+        part_words: function from (N,) strings to clean ones with spaces where words are split.
         lowercase: bool. Whether cleaning lower-cases.
     """
 
@@ -50,11 +50,11 @@ class LiteWordPiece:
         size = tf.size(symbols)
         is_space = symbols == SPACE
         is_first = ~is_space & (flags(row_splits, size) | value_before(is_space, 1, True))
-        # A last word is empty and in no text, so that there is one.
-        starts = places_of(is_first, [size - 1])
+        # An empty last word in no text: lists must not be empty.
+        starts = places_of(is_first, [size - 1])  # (W,)
         bounds = places_of(is_space | is_first, [size - 1])
         ends = tf.gather(bounds, tf.gather(count_before(is_space | is_first), starts) + 1)
-        word = tf.maximum(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, 0)  # of each letter
+        word = tf.maximum(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, 0)  # of each letter, (T,)
 
         nodes = self._pieces(symbols, starts, ends, whole=False)
         sizes = tf.gather(self._pieces.lengths, nodes)
@@ -79,7 +79,7 @@ class LiteWordPiece:
         return tf.RaggedTensor.from_row_splits(ids[:-1], row_splits, validate=False)
 
     def _follow(self, places, ends, sizes):
-        """Flag where pieces begin if one follows the other, from (W,) places to ends."""
+        """Flag where pieces begin, each after the one before, from (W,) places to ends."""
 
         def step(taken, places, ends):
             taken += put(tf.ones_like(places), places, tf.size(taken))

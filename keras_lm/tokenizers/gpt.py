@@ -2,14 +2,12 @@
 
 import tensorflow as tf
 
-from keras_lm.tokenizers import offsets, ragged
-from keras_lm.tokenizers.byte_pair import byte_pair_files
-from keras_lm.tokenizers.byte_pair.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
-from keras_lm.tokenizers.byte_pair.byte_pair_files import END, last_ranks
-from keras_lm.tokenizers.byte_pair.byte_pair_lite_gpt import LiteGPT
-from keras_lm.tokenizers.offsets import valid_utf8
-from keras_lm.tokenizers.wordpiece import bert_text
-from keras_lm.tokenizers.wordpiece.bert_text import SPACES, WORD_ENDS
+from keras_lm.tokenizers import byte_pair_files, strings, wordpiece
+from keras_lm.tokenizers.byte_pair import MAX_INT, PART, TOKEN, BytePairTokenizer
+from keras_lm.tokenizers.byte_pair_files import END, last_ranks
+from keras_lm.tokenizers.byte_pair_lite import LiteGPT
+from keras_lm.tokenizers.strings import valid_utf8
+from keras_lm.tokenizers.wordpiece import SPACES, WORD_ENDS
 
 # Cleaning drops these two from text, as it does all of U+FDD0 to U+FDEF.
 UNKNOWN_LETTER = "\ufdd0"  # any letter that the vocabulary lacks
@@ -21,18 +19,18 @@ FIRST_OF_ALL = 1.0  # a score above those of all merges
 class GPTTokenizer(BytePairTokenizer):
     """GPT-1's tokenizer, in the graph: clean and lower-case, split into words, merge letters.
 
-    Words are split as Hugging Face's tokenizer does it without ftfy and spaCy: by the rules of
-    uncased BERT. OpenAI split by spaCy, which differs on contractions, abbreviations and the like,
-    and cannot run in a graph. A letter that the vocabulary lacks becomes one unknown token. The
-    noncharacters U+FDD0 to U+FDEF vanish: two of them stand for such letters inside. A word of n
-    letters needs O(n log n) steps and O(n) memory.
+    Words are split like in Hugging Face's tokenizer without ftfy and spaCy: by the rules of uncased
+    BERT. OpenAI used spaCy, which differs for contractions, abbreviations and the like, and cannot
+    run in a graph. A letter that the vocabulary lacks becomes one unknown token. The noncharacters
+    U+FDD0 to U+FDEF vanish: two of them have a meaning inside. A word of n letters needs O(n log n)
+    steps and O(n) memory.
 
     Args:
         vocabulary: list of str, the entries, or the path of a `vocab.json`. Those that end a word
             end in `</w>`.
-        merges: as in `BytePairTokenizer`, whose errors are raised here, too.
-        unknown_token: str, what unknown letters become.
-        **arguments: other arguments of `BytePairTokenizer`, but for `add_prefix_space` and
+        merges: as in `BytePairTokenizer`.
+        unknown_token: str, for unknown letters.
+        **arguments: other arguments of `BytePairTokenizer`, except `add_prefix_space` and
             `whole_words`.
 
     Raises:
@@ -75,8 +73,8 @@ class GPTTokenizer(BytePairTokenizer):
         self._letters = "".join(
             sorted({letter.removesuffix(END) for word in symbols.values() for letter in word})
         )
-        # The last letter of a word is one symbol with its end, which to SentencePiece are two: they
-        # join before anything else. Symbols that are no entries come last, as unknown tokens.
+        # The last letter of a word and its end are one symbol; in SentencePiece they are two, which
+        # join before anything else. Symbols that are not entries come last, as unknown tokens.
         alone = [*self._letters, UNKNOWN_LETTER]
         scores = dict.fromkeys(alone, 0.0) | {letter + END: FIRST_OF_ALL for letter in alone}
         scores = {t: -float(rank) for t, rank in last.items()} | scores
@@ -101,47 +99,47 @@ class GPTTokenizer(BytePairTokenizer):
         return type(self)([*self._vocabulary.tokens, *new], self._rules.merges, **config)
 
     def _tokenize_with_offsets(self, text):
-        # The tokens of a part cover its clean form without a gap. So it is enough to know how many
-        # of its letters each token has, and how many each character becomes.
+        # Tokens cover a clean part without a gap. So it is enough to know how many letters each
+        # token has, and how many each character becomes.
         tokens = self._rules.added_tokens
-        parts = self._part_tokens(valid_utf8(text), tokens)  # (B, P)
+        parts = self._part_tokens(valid_utf8(text), tokens)  # ragged (B, P)
         is_token = tf.strings.substr(parts.values, 0, 1) == TOKEN
         ids = self._encode(self._strip_tokens(parts.values, tokens), with_tokens=True)  # (P, S)
         found = tf.where(is_token, tf.strings.substr(parts.values, 1, MAX_INT), parts.values)
-        characters = tf.strings.unicode_split(found, "UTF-8")  # (P, N)
+        characters = tf.strings.unicode_split(found, "UTF-8")  # ragged (P, N)
         characters = characters.with_row_splits_dtype(tf.int64)
-        left = bert_text.visible_lengths(characters, self._clean, "UTF8_CHAR")
-        # All of a part that is a token is left, and the token covers it.
-        in_token = tf.gather(is_token, ragged.row_ids(characters))
+        left = wordpiece.visible_lengths(characters, self._clean, "UTF8_CHAR")
+        # Of a part that is a token, everything is left, and the token covers it.
+        in_token = tf.gather(is_token, strings.row_ids(characters))
         left = tf.where(in_token, tf.ones_like(left), left)
-        of_part = ragged.row_ids(ids)
+        of_part = strings.row_ids(ids)
         sizes = tf.where(
             tf.gather(is_token, of_part),
             tf.gather(characters.row_lengths(), of_part),
             tf.gather(self._num_letters, ids.values),
         )
         ids, characters = (parts.with_values(x).merge_dims(1, 2) for x in (ids, characters))
-        return ids, *offsets.covering(ids.with_values(sizes), characters, left)
+        return ids, *strings.covering(ids.with_values(sizes), characters, left)
 
     def _part_words(self, parts):
         # Most rows are ASCII without control characters, with nothing to clean.
-        parts = bert_text.where_not(tf.strings.lower(parts), r"[\t\n\r -~]*", self._clean)
+        parts = strings.where_not(tf.strings.lower(parts), r"[\t\n\r -~]*", self._clean)
         parts = tf.strings.regex_replace(parts, f"[{SPACES}]+", PART)
         return tf.strings.regex_replace(parts, f"[{WORD_ENDS}]", PART + rb"\0" + PART)
 
     def _clean(self, parts):
-        return bert_text.clean(parts, lowercase=True, strip_accents=True)
+        return wordpiece.clean(parts, lowercase=True, strip_accents=True)
 
     def _merge_words(self, words):
         known = "".join(rf"\x{{{ord(letter):X}}}" for letter in self._letters)
         words = tf.strings.regex_replace(words, f"[^{known}]", UNKNOWN_LETTER)
-        return self._merge(words + LAST)
+        return self._merge.tokenize(words + LAST)
 
     def tokenize_lite(self, text):
-        """Return ids as `BytePairTokenizer.tokenize_lite` does.
+        """Return ids like `BytePairTokenizer.tokenize_lite`.
 
-        The ids also differ for letters with several marks of the rare kinds that are not taken off,
-        if these stand in another order than Unicode's canonical one.
+        They also differ for letters with several of the rare accents that are not removed, in an
+        order that is not Unicode's canonical one.
         """
         return super().tokenize_lite(text)
 
@@ -162,7 +160,7 @@ class GPTTokenizer(BytePairTokenizer):
         return token.endswith(END)
 
     def _detokenize(self, ids, partial=False):
-        return tf.strings.strip(ragged.join(tf.gather(self._spellings, ids)))
+        return tf.strings.strip(strings.join(tf.gather(self._spellings, ids)))
 
     def get_config(self):
         config = super().get_config()
@@ -171,7 +169,7 @@ class GPTTokenizer(BytePairTokenizer):
 
 
 def _symbols(entry):
-    """The letters of an entry, the last one with the end of the word."""
+    """Return the letters of an entry, the last one with the end of the word."""
     letters = list(entry.removesuffix(END))
     if entry.endswith(END):
         letters[-1] += END

@@ -1,0 +1,296 @@
+"""What tokenizers in LiteRT share: lists and flags, UTF-8, and tables, in integer operations.
+
+LiteRT has no regular expressions, hash tables or ragged tensors, but gathers, sums and scatters.
+Some of its kernels crash on empty tensors, so lists end with something that belongs to no text.
+Shapes: B batch, T values, C characters, W words.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_lm.tokenizers.strings import bytes_of
+
+NONE = 2**31 - 1
+WINDOW = 4096  # places that are tried at once
+REPLACEMENT = (0xEF, 0xBF, 0xBD)  # U+FFFD
+TAIL = 4  # spaces after the last text: each byte has three after it, and no list is empty
+
+# === Lists and flags ===
+
+
+def put(values, places, size):
+    """Return (size,) int32 with values at their places, added up if these repeat, 0 elsewhere."""
+    return tf.scatter_nd(places[:, tf.newaxis], values, tf.reshape(size, [1]))
+
+
+def flags(places, size, values=None):
+    """Return (size,) bool, True at these places, or at those of them where `values` is True."""
+    ones = tf.ones_like(places) if values is None else tf.cast(values, tf.int32)
+    return put(ones, places, size) > 0
+
+
+def places_of(mask, *more):
+    """Return the places of the flags, then more places, int32."""
+    return tf.concat([tf.cast(tf.where(mask)[:, 0], tf.int32), *more], 0)
+
+
+def count_before(mask):
+    """Return the number of flags before each place."""
+    return tf.cumsum(tf.cast(mask, tf.int32), exclusive=True)
+
+
+def every_second(mask):
+    """Keep the first, third, fifth, ... of each run of flags."""
+    begins = mask & ~value_before(mask, 1, False)
+    places = tf.concat([[0], places_of(begins)], 0)
+    offset = tf.range(tf.size(mask)) - tf.gather(places, tf.cumsum(tf.cast(begins, tf.int32)))
+    return mask & (offset - tf.bitwise.right_shift(offset, 1) * 2 == 0)
+
+
+def value_before(values, n, fill):
+    """Return the value n places before each."""
+    return tf.concat([tf.fill([n], tf.cast(fill, values.dtype)), values[:-n]], 0)
+
+
+def value_after(values, n, fill):
+    """Return the value n places after each."""
+    return tf.concat([values[n:], tf.fill([n], tf.cast(fill, values.dtype))], 0)
+
+
+# === Bytes and characters ===
+
+
+def valid_utf8(text):
+    """Return the bytes of (B,) strings in valid UTF-8, then `TAIL` spaces, and the row splits."""
+    texts = bytes_of(text)
+    row_splits = tf.cast(texts.row_splits, tf.int32)
+    data = tf.concat([tf.cast(texts.values, tf.int32), [32] * TAIL], 0)
+    places, _, size, length, _ = characters(data, flags(row_splits, tf.size(data)))
+    is_bad = size != length
+
+    def replaced():
+        # U+FFFD, of three bytes, replaces the first bad one; the others vanish.
+        sizes = tf.ones_like(data)
+        for n, more in enumerate((2, -1, -1)):
+            more = tf.where(is_bad & (size > n), more, 0)
+            sizes += put(more, places + n, tf.size(data))
+        ends = tf.cumsum(sizes)
+        begins = ends - sizes
+        at, new = [begins], [tf.where(sizes == 1, data, 0)]
+        for n, byte in enumerate(REPLACEMENT):
+            at.append(tf.where(is_bad, tf.gather(begins, places) + n, 0))
+            new.append(tf.where(is_bad, byte, 0))
+        new = put(tf.concat(new, 0), tf.concat(at, 0), ends[-1])
+        return new, tf.gather(begins, row_splits)
+
+    return tf.cond(tf.reduce_any(is_bad), replaced, lambda: (data, row_splits))
+
+
+def characters(data, is_first):
+    """Find the characters that are not ASCII; return `(places, codes, sizes, lengths, inside)`.
+
+    The first four are (C,) int32: where they begin, their code points, how many of their bytes are
+    there, and how many there should be. The last of the C is not a character. `inside` flags all
+    bytes but the first of each character.
+    """
+    with tf.init_scope():  # constants, also if this is traced
+        lengths, lowest, highest, bases = (tf.constant(x, tf.int32) for x in _first_bytes())
+    rest = tf.where(is_first, 32, data)  # no character continues in the next text
+    places = places_of(data >= 0x80, tf.shape(data) - TAIL)
+    first = tf.gather(data, places)
+    length = tf.gather(lengths, first)
+    low, high = tf.gather(lowest, first), tf.gather(highest, first)
+    code, size, is_there = first, tf.ones_like(first), length > 1
+    for n in (1, 2, 3):
+        byte = tf.gather(rest, places + n)
+        is_there &= (length > n) & (byte >= low) & (byte <= high)
+        code = tf.where(is_there, code * 64 + byte, code)
+        size += tf.cast(is_there, tf.int32)
+        low, high = 0x80, 0xBF
+    code -= tf.gather(bases, first)
+    inside = tf.concat([size > 1, size > 2, size > 3], 0)
+    inside = flags(tf.concat([places + 1, places + 2, places + 3], 0), tf.size(data), inside)
+    begins = places_of(~tf.gather(inside, places))
+    return *(tf.gather(x, begins) for x in (places, code, size, length)), inside
+
+
+def _first_bytes():
+    """Return tables (256,) by the first byte of a character.
+
+    These are its length in bytes, 0 for a byte that cannot be the first; the lowest and the highest
+    second byte; and what to subtract from the bytes read as base-64 digits to get the code point.
+    """
+    lengths, lowest, highest, bases = np.zeros([4, 256], np.int32)
+    for length, first, last, base in (
+        *((1, 0x00, 0x7F, 0), (2, 0xC2, 0xDF, 0x3080)),
+        *((3, 0xE0, 0xEF, 0xE2080), (4, 0xF0, 0xF4, 0x3C82080)),
+    ):
+        lengths[first : last + 1], bases[first : last + 1] = length, base
+    lowest[:], highest[:] = 0x80, 0xBF
+    lowest[0xE0], lowest[0xF0] = 0xA0, 0x90  # lower ones have a shorter form
+    highest[0xED], highest[0xF4] = 0x9F, 0x8F  # higher ones: surrogates; beyond Unicode
+    return lengths, lowest, highest, bases
+
+
+def insert_spaces(data, before):
+    """Insert spaces before flagged bytes; return the bytes, and where each old one is now."""
+    ends = tf.cumsum(1 + tf.cast(before, tf.int32))
+    moved = put(data - 32, ends - 1, ends[-1]) + 32
+    return moved, ends - 1 - tf.cast(before, tf.int32)
+
+
+# === Tables ===
+
+
+class CodePointTable:
+    """A number for every code point, in blocks of 256; equal blocks are stored once."""
+
+    def __init__(self, values):
+        blocks = {}  # bytes of a block → its number
+        numbers = [blocks.setdefault(b.tobytes(), len(blocks)) for b in values.reshape(-1, 256)]
+        # A code point plus the number of its block is its place.
+        numbers = np.multiply(numbers, 256) - np.arange(0, len(values), 256)
+        self._numbers = tf.constant(numbers, tf.int32)
+        self._blocks = tf.constant(np.frombuffer(b"".join(blocks), values.dtype), tf.int32)
+
+    def __call__(self, codes):
+        numbers = tf.gather(self._numbers, tf.bitwise.right_shift(codes, 8))
+        return tf.gather(self._blocks, codes + numbers)
+
+
+class PairTable:
+    """Numbers of (row, column) pairs, as in Tarjan and Yao 1979, "Storing a Sparse Table"."""
+
+    def __init__(self, pairs, first, num_columns):
+        pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
+        shifts, places = _displace(pairs, max(first + len(pairs), pairs[:, 0].max(initial=0) + 1))
+        table = np.zeros(shifts.max() + num_columns, np.int32)
+        table[places] = first + np.arange(len(pairs))
+        self._shifts = tf.constant(shifts, tf.int32)
+        self._table = tf.constant(table, tf.int32)
+        self._rows = tf.constant([-1] * first + pairs[:, 0].tolist(), tf.int32)
+
+    def __call__(self, row, column):
+        """Return the numbers of (T,) pairs; NONE for a pair that is not in the table."""
+        number = tf.gather(self._table, tf.gather(self._shifts, row) + column)
+        return tf.where(tf.gather(self._rows, number) == row, number, NONE)
+
+
+def _displace(pairs, num_rows):
+    """Return the place of column 0 of each row, and the place of each pair."""
+    shifts, places = np.zeros(num_rows, np.int64), np.zeros(len(pairs), np.int64)
+    order = np.argsort(pairs[:, 0], kind="stable")
+    rows = np.split(order, np.flatnonzero(np.diff(pairs[order, 0])) + 1) if len(order) else []
+    single = np.array([row[0] for row in rows if len(row) == 1], np.int64)
+    rows = [row for row in rows if len(row) > 1]
+    is_free = np.ones(2 * num_rows + WINDOW, bool)
+    begins = {}  # size of rows → where the last one was placed
+    for row in sorted(rows, key=len, reverse=True):
+        columns = np.sort(pairs[row, 1])
+        found, begin = (), max(begins.get(len(row), 0) - columns[0], 0)
+        while not len(found):
+            if begin + columns[-1] + WINDOW > len(is_free):
+                is_free = np.concatenate([is_free, np.ones_like(is_free)])
+            found = begin + np.flatnonzero(is_free[begin + columns[0] :][:WINDOW])
+            for column in columns[1:]:
+                found = found[is_free[found + column]]
+            begin += WINDOW
+        shifts[pairs[row[0], 0]] = found[0]
+        places[row] = found[0] + pairs[row, 1]
+        is_free[places[row]] = False
+        begins[len(row)] = found[0] + columns[0]
+    # Most rows have a single column, and fit anywhere.
+    first = pairs[:, 1].max(initial=0)
+    is_free = np.concatenate([is_free[first:], np.ones(len(single), bool)])
+    places[single] = first + np.flatnonzero(is_free)[: len(single)]
+    shifts[pairs[single, 0]] = places[single] - pairs[single, 1]
+    return shifts, places
+
+
+class Trie:
+    """Finds keys of a dict among symbols; keys are bytes or tuples of symbols, values numbers."""
+
+    def __init__(self, texts, num_symbols=256):
+        nodes, pairs = {next(iter(texts))[:0]: 0}, []
+        for text in texts:
+            for end in range(1, len(text) + 1):
+                if text[:end] not in nodes:
+                    nodes[text[:end]] = len(nodes)
+                    pairs.append((nodes[text[: end - 1]], text[end - 1]))
+        self._nodes = nodes
+        self._pairs = PairTable(pairs, 1, num_symbols)
+        self.numbers = tf.constant([texts.get(text, -1) for text in nodes], tf.int32)
+        self.lengths = tf.constant([len(text) for text in nodes], tf.int32)
+
+    def node(self, text):
+        """Return the node of the beginning of a key."""
+        return self._nodes[text]
+
+    def __call__(self, data, starts, ends, whole=True, root=0):
+        """Return (W,) nodes of the longest keys at `starts`, 0 where there is none.
+
+        With `whole`, keys must reach from the start to the end. `root` is the node of the symbols
+        that keys begin with but `data` does not have.
+        """
+        size = tf.size(starts)
+
+        def step(found, which, places, ends, nodes):
+            nodes = self._pairs(nodes, tf.gather(data, places))
+            goes_on = nodes < NONE
+            nodes = tf.where(goes_on, nodes, 0)
+            places += 1
+            at_end = places == ends
+            is_text = tf.gather(self.numbers, nodes) >= 0
+            # A longer key has a node of a higher number.
+            more = tf.where(is_text & at_end if whole else is_text, nodes, 0)
+            found = tf.maximum(found, put(more, which, tf.size(found)))
+            stays = tf.where(tf.concat([(goes_on & ~at_end)[:-1], [True]], 0))[:, 0]
+            which, places, ends, nodes = (tf.gather(x, stays) for x in (which, places, ends, nodes))
+            return found, which, tf.minimum(places, tf.size(data) - 1), ends, nodes
+
+        # The last one is there so that no list is empty.
+        which = tf.range(size + 1)
+        starts, ends = tf.concat([starts, [0]], 0), tf.concat([ends, [NONE]], 0)
+        state = tf.zeros_like(which), which, starts, ends, tf.fill(tf.shape(which), root)
+        return _loop(lambda found, which, *_: tf.size(which) > 1, step, state)[0][:-1]
+
+
+class PairMerger:
+    """Merges symbols by BPE.
+
+    Symbols are numbers: first the `num_symbols` that words start from, then the results of `pairs`,
+    which are in BPE's order of preference. Each symbol results from one pair only.
+    """
+
+    def __init__(self, num_symbols, pairs):
+        self._pairs = PairTable(pairs, num_symbols, num_symbols + len(pairs))
+
+    def __call__(self, symbols, words):
+        """Merge (T,) symbols of numbered words in order; the last symbol is ignored.
+
+        In each round, every word takes BPE's next step: it merges its preferred pair, wherever that
+        occurs. So there are fewer rounds than the longest word has symbols, and at most as many as
+        there are pairs. Returns each symbol at the place of its first part, -1 elsewhere.
+        """
+        num_words = words[-1] + 1
+
+        def merge(done, places, symbols, words):
+            made = self._pairs(symbols[:-1], symbols[1:])
+            made = tf.where(words[1:] == words[:-1], made, NONE)
+            made = tf.concat([made, [NONE]], 0)
+            first = tf.gather(tf.math.unsorted_segment_min(made, words, num_words), words)
+            is_busy = first < NONE
+            is_left = every_second(is_busy & (made == first))
+            done += put(tf.where(is_busy, 0, symbols + 1), places, tf.size(done))
+            symbols = tf.where(is_left, made, symbols)
+            stays = is_busy & ~value_before(is_left, 1, False)
+            stays = tf.where(tf.concat([stays[:-1], [True]], 0))[:, 0]
+            return done, *(tf.gather(x, stays) for x in (places, symbols, words))
+
+        state = tf.zeros_like(symbols), tf.range(tf.size(symbols)), symbols, words
+        done = _loop(lambda done, places, *_: tf.size(places) > 1, merge, state)[0]
+        return tf.concat([done[:-1], [0]], 0) - 1
+
+
+def _loop(condition, step, state):
+    return tf.while_loop(condition, step, state, (tf.TensorShape([None]),) * len(state))

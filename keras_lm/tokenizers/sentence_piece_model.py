@@ -1,0 +1,243 @@
+"""SentencePiece models: TF Text's operations on them, and their files."""
+
+import hashlib
+import math
+import os
+import struct
+
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from tensorflow_text.python.ops.sentencepiece_tokenizer import (
+    gen_sentencepiece_tokenizer as operations,
+)
+
+from keras_lm.tokenizers.sentence_piece_table import check_charsmap
+
+# TF Text ends the process on a piece of some hundred thousand bytes.
+LONGEST_PIECE, MOST_PIECES = 1000, 2**20
+PLAIN = {"nbest_size": 0, "alpha": 1.0, "add_bos": False, "add_eos": False, "reverse": False}
+
+ROLES = ("cls", "sep", "pad", "mask", "bos", "eos")
+
+SPACE = "▁"  # stands for a space in pieces
+BYTE_PIECE = "<0x[0-9A-F]{2}>"  # stands for a byte of a character without a piece
+
+# Types of pieces, and of models
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+UNIGRAM, BPE, WORD, CHARACTER = range(1, 5)
+
+
+class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
+    """A serialized model as a resource for SentencePiece's operations.
+
+    TensorFlow drops the resource of TF Text's own class whenever its cache of operations is
+    cleared, as by `tf.random.set_seed`, and the tokenizer fails from then on. This one lives as
+    long as the process. Its name depends on the model, so that SavedModels share only equal ones.
+    """
+
+    def __init__(self, model):
+        super().__init__()
+        self._bytes = model
+        _ = self.resource_handle  # creates it
+
+    def _create_resource(self):
+        name = "keras_lm_" + hashlib.sha256(self._bytes).hexdigest()
+        return operations.sentencepiece_op(model=self._bytes, shared_name=name)
+
+    def tokenize(self, text):
+        """Return the ids of (B,) texts as a ragged (B, S) int32 tensor."""
+        ids, splits = operations.sentencepiece_tokenize_op(
+            self.resource_handle, text, out_type=tf.int32, **PLAIN
+        )
+        return tf.RaggedTensor.from_row_splits(ids, tf.cast(splits, tf.int64), validate=False)
+
+    def pieces_with_offsets(self, text):
+        """Return the (T,) pieces of (B,) texts, and the bytes where they begin and end."""
+        pieces, _, starts, ends = operations.sentencepiece_tokenize_with_offsets_op(
+            self.resource_handle, text, out_type=tf.string, **PLAIN
+        )
+        return pieces, tf.cast(starts, tf.int64), tf.cast(ends, tf.int64)
+
+    def string_to_id(self, pieces):
+        return operations.sentencepiece_string_to_id_op(self.resource_handle, pieces)
+
+
+# === Files ===
+
+
+def _message_class():
+    """Return the class of a model file, with the fields that matter; it keeps all others."""
+    # Defined here because the generated code in `sentencepiece` needs the newest protobuf.
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="sentence_piece.proto", syntax="proto2")
+
+    def add(name, **fields):
+        described = file.message_type.add(name=name)
+        for name, (number, kind, *default) in fields.items():
+            one = described.field.add(name=name, number=number, label=field.LABEL_OPTIONAL)
+            if isinstance(kind, str):
+                one.type, one.type_name = field.TYPE_MESSAGE, f".{kind}"
+                if name == "pieces":
+                    one.label = field.LABEL_REPEATED
+            else:
+                one.type = kind
+            if default:
+                one.default_value = default[0]
+
+    whole, yes_no = field.TYPE_INT32, field.TYPE_BOOL
+    add("Piece", piece=(1, field.TYPE_STRING), score=(2, field.TYPE_FLOAT), type=(3, whole, "1"))
+    add(
+        "TrainerSpec",
+        model_type=(3, whole, "1"),
+        treat_whitespace_as_suffix=(24, yes_no, "false"),
+        byte_fallback=(35, yes_no, "false"),
+        unk_id=(40, whole, "0"),
+    )
+    add(
+        "NormalizerSpec",
+        precompiled_charsmap=(2, field.TYPE_BYTES),
+        add_dummy_prefix=(3, yes_no, "true"),
+        remove_extra_whitespaces=(4, yes_no, "true"),
+        escape_whitespaces=(5, yes_no, "true"),
+    )
+    add(
+        "Model",
+        pieces=(1, "Piece"),
+        trainer_spec=(2, "TrainerSpec"),
+        normalizer_spec=(3, "NormalizerSpec"),
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Model"))
+
+
+Model = _message_class()
+
+
+def read_model(model):
+    """Return the bytes of a model, given these or its path."""
+    if isinstance(model, (str, os.PathLike)):
+        if not os.path.isfile(model):
+            raise FileNotFoundError(
+                f"`model` names the file {os.fspath(model)!r}, which does not exist; give the path "
+                "of a SentencePiece model such as spiece.model, or its bytes."
+            )
+        with open(model, "rb") as file:
+            return file.read()
+    # (Python would turn a number into that many zeros.)
+    if not isinstance(model, (bytes, bytearray, memoryview)):
+        raise ValueError(
+            f"`model` is a {type(model).__name__}; pass the path of a SentencePiece model such as "
+            "spiece.model, or its bytes."
+        )
+    return bytes(model)
+
+
+def parse_model(data, name="`model`"):
+    """Return the parsed model; ValueError if it is damaged, cut off or cannot be run here."""
+    try:
+        model = Model.FromString(data)
+    except message.DecodeError:
+        model = Model()
+    if not model.pieces or not any(piece.piece for piece in model.pieces):
+        raise ValueError(
+            f"{name} ({len(data)} bytes) is not a SentencePiece model, or is cut off. Copy the "
+            "published file again, in binary form."
+        )
+    _check_pieces(model.pieces, name)
+    if not model.HasField("trainer_spec") or not model.HasField("normalizer_spec"):
+        raise ValueError(
+            f"{name} ends after {len(model.pieces)} pieces and lacks its settings: it is cut off. "
+            "Copy the published file again."
+        )
+    unknown = [piece.piece for piece in model.pieces if piece.type == UNKNOWN]
+    if len(unknown) != 1:
+        raise ValueError(
+            f"{name} has {len(unknown)} unknown tokens, where SentencePiece needs one; train it "
+            "without unk_id=-1."
+        )
+    if (
+        model.trainer_spec.treat_whitespace_as_suffix
+        or not model.normalizer_spec.escape_whitespaces
+    ):
+        raise ValueError(
+            f"{name} puts white space at the end of pieces, or leaves it unescaped, which "
+            "SentencePieceTokenizer does not support. Tokenize such text outside of the graph."
+        )
+    check_charsmap(model.normalizer_spec.precompiled_charsmap)
+    return model
+
+
+def _check_pieces(pieces, name):
+    """Raise ValueError if a model has pieces that no published one has."""
+    if len(pieces) > MOST_PIECES:
+        raise ValueError(
+            f"{name} has {len(pieces)} pieces, and the limit is {MOST_PIECES}: this is not a "
+            "published model. Copy the file again."
+        )
+    for number, piece in enumerate(pieces):
+        if not isinstance(piece.piece, str):  # protobuf leaves what is not UTF-8
+            raise ValueError(
+                f"{name}: piece {number} is {piece.piece[:40]!r}, which is not UTF-8. Copy the "
+                "published file again, in binary form."
+            )
+        size = len(piece.piece.encode("utf-8", "surrogatepass"))
+        if not 0 < size <= LONGEST_PIECE or not math.isfinite(piece.score):
+            raise ValueError(
+                f"{name}: piece {number} has {size} bytes and the score {piece.score}. Pieces have "
+                f"1 to {LONGEST_PIECE} bytes and a finite score: copy the published file again."
+            )
+
+
+# === Models of a list of merges ===
+
+
+def merging_model(pieces, byte_characters=None):
+    """Return the model of BPE as GPT-1 and GPT-2 know it, bytes.
+
+    SentencePiece's BPE joins the two neighbours whose concatenation is the piece with the highest
+    score; theirs joins the pair with the lowest rank. Both agree if the pieces are exactly the
+    entries that BPE builds from their own symbols, each with the rank of its last merge as its
+    negative score:
+
+    - What BPE builds in a text, it built from the symbols below it alone, since merges across its
+      ends would have used them up. So an entry that is not built from its own symbols never occurs.
+    - If two neighbours spell such an entry, the merges so far are the first ones of building that
+      entry alone, and the only one left is that of these two.
+
+    Args:
+        pieces: list of a (spelling, score) for each id, or None for an id that no word becomes.
+        byte_characters: dict from byte to the character that pieces spell it with. None if pieces
+            are spelled in the characters of words.
+    """
+    model = Model()
+    for i, piece in enumerate(pieces):
+        if piece is None:  # only has to differ from all others: no word has U+FDEF
+            model.pieces.add(piece=f"\ufdef{i}", score=0.0, type=CONTROL)
+        else:
+            model.pieces.add(piece=piece[0], score=piece[1], type=NORMAL)
+    model.pieces.add(piece="\ufdef", score=0.0, type=UNKNOWN)
+    model.trainer_spec.model_type = BPE
+    spec = model.normalizer_spec
+    spec.add_dummy_prefix = spec.remove_extra_whitespaces = spec.escape_whitespaces = False
+    # The operation writes a line to the log if there is no table.
+    spec.precompiled_charsmap = _byte_table(byte_characters or {0x20: " "})
+    return model.SerializeToString()
+
+
+def _byte_table(byte_characters):
+    """Return a `precompiled_charsmap`: a double-array trie of bytes, then what they become.
+
+    A node of the trie has 32 bits: its label in bits 0 to 7, whether a value follows in bit 8, and
+    the distance (by exclusive or) to its children from bit 10. Bit 31 marks values. The root is
+    node 0, its children are nodes 256 to 511, and their values nodes 512 to 767.
+    """
+    nodes = [0] * 768
+    nodes[0] = 256 << 10
+    texts = b""
+    for byte, character in byte_characters.items():
+        nodes[256 + byte] = (256 ^ 512) << 10 | 1 << 8 | byte
+        nodes[512 + byte] = 1 << 31 | len(texts)
+        texts += character.encode() + b"\0"
+    trie = struct.pack("<768I", *nodes)
+    return struct.pack("<I", len(trie)) + trie + texts

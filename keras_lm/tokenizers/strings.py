@@ -1,0 +1,193 @@
+"""Batches of strings, rows of values, and where tokens are in a text.
+
+TensorFlow's own `value_rowids`, `tf.ragged.boolean_mask` and `tf.strings.reduce_join` build a table
+of rows × longest row: gigabytes if one text among ten thousand is long. The functions here need
+memory for the values alone. Shapes: B batch, S values of a row, T values of all rows, N characters.
+"""
+
+import tensorflow as tf
+from tensorflow_text.python.ops.byte_splitter import gen_byte_splitter
+
+UNITS = ("byte", "character")
+
+# === Rows ===
+
+
+def row_ids(ragged):
+    """Return the row of each value of a ragged (B, S) tensor, (T,) int64."""
+    # Counts the rows that end at each value, by operations that LiteRT has, too.
+    ends = tf.cast(ragged.row_splits, tf.int32)[1:-1]
+    ends = tf.scatter_nd(ends[:, tf.newaxis], tf.ones_like(ends), [tf.size(ragged.values) + 1])
+    return tf.cast(tf.cumsum(ends)[:-1], tf.int64)
+
+
+def keep(ragged, mask):
+    """Return a ragged (B, S) tensor of the values where a (T,) mask is True."""
+    kept = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], 0)
+    return tf.RaggedTensor.from_row_splits(
+        tf.boolean_mask(ragged.values, mask), tf.gather(kept, ragged.row_splits), validate=False
+    )
+
+
+def join(ragged, separator=""):
+    """Join the strings of each row of a ragged (B, S) tensor; return (B,)."""
+    return tf.strings.unsorted_segment_join(
+        ragged.values, row_ids(ragged), ragged.nrows(), separator
+    )
+
+
+def split(text, separator):
+    """Split (B,) strings at a separator of one byte; return ragged (B, S), without empty parts."""
+    found = tf.raw_ops.StringSplit(input=text, delimiter=separator, skip_empty=True)
+    rows = tf.range(tf.size(text, tf.int64) + 1)
+    splits = tf.searchsorted(found.indices[:, 0], rows, out_type=tf.int64)
+    return tf.RaggedTensor.from_row_splits(found.values, splits, validate=False)
+
+
+# The kernels of TensorFlow Text's ByteSplitter. The class itself makes several ragged tensors of
+# what they return and checks each one: 200 more operations in every graph, none of which can fail.
+
+
+def bytes_of(text):
+    """Return the bytes of (B,) strings, ragged (B, S) uint8."""
+    values, row_splits, *_ = gen_byte_splitter.tf_text_byte_split_with_offsets(text)
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+
+def parts_of(text, starts, ends):
+    """Return the parts of (B,) strings between ragged (B, S) byte offsets, ragged (B, S)."""
+    values, row_splits = gen_byte_splitter.tf_text_byte_split_by_offsets(
+        text, starts.values, ends.values, starts.row_splits
+    )
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+
+# === Text ===
+
+
+def size(text):
+    """Return the lengths of strings in bytes, int64."""
+    return tf.cast(tf.strings.length(text), tf.int64)
+
+
+def valid_utf8(text):
+    """Return (B,) strings with U+FFFD in place of invalid UTF-8."""
+    # Most rows are valid, and checking costs a tenth of converting.
+    return where_not(
+        text,
+        r"[\x{0}-\x{D7FF}\x{E000}-\x{10FFFF}]*",
+        lambda rows: tf.strings.unicode_transcode(rows, "UTF-8", "UTF-8"),
+    )
+
+
+def where_not(text, pattern, function):
+    """Apply a function to those of (B,) strings that a pattern does not match."""
+    rows = tf.where(tf.logical_not(tf.strings.regex_full_match(text, pattern)))
+    return tf.tensor_scatter_nd_update(text, rows, function(tf.gather_nd(text, rows)))
+
+
+def drop_unfinished(text):
+    """Drop the bytes of a character that the end of (B,) strings cuts off."""
+    length = tf.strings.length(text)  # (B,)
+    tail = tf.strings.substr(text, tf.maximum(length - 3, 0), tf.fill(tf.shape(text), 3))
+    tail = tf.cast(tf.io.decode_raw(tail, tf.uint8, fixed_length=3), tf.int32)  # (B, 3)
+    # The length of the character that begins at each byte; 0 for none, and for ASCII.
+    begins = tf.cast((tail >= 0xC2) & (tail < 0xF5), tf.int32)
+    needs = begins * (2 + tf.cast(tail >= 0xE0, tf.int32) + tf.cast(tail >= 0xF0, tf.int32))
+    rest = tf.minimum(length, 3)[:, tf.newaxis] - tf.range(3)  # (B, 3) bytes from here to the end
+    unfinished = tf.where((needs > rest) & (rest > 0), rest, 0)
+    return tf.strings.substr(text, tf.zeros_like(length), length - tf.reduce_max(unfinished, 1))
+
+
+def regex_literal(text):
+    """Return a regular expression, for use inside of `[]` too, that matches text itself."""
+    return "".join(rf"\x{{{ord(character):X}}}" for character in text)
+
+
+# === Offsets ===
+
+
+def in_original(text, starts, ends, unit):
+    """Turn ragged (B, S) byte offsets in `valid_utf8(text)` into offsets in the text as given.
+
+    Counted in characters, a span that begins or ends within a character includes all of it.
+    """
+    codes, offsets = tf.strings.unicode_decode_with_offsets(text, "UTF-8")
+    rows = codes.with_row_splits_dtype(tf.int64).row_splits
+    widths = 1 + sum(tf.cast(codes.values >= first, tf.int64) for first in (0x80, 0x800, 0x10000))
+    # One text after the other, so that a single search is enough.
+    bounds = tf.concat([[tf.constant(0, tf.int64)], tf.cumsum(widths)], 0)  # (N + 1,)
+    begins = bounds[:-1]
+    rows_of_spans = row_ids(starts)  # (T,)
+    shift = tf.gather(tf.gather(bounds, rows), rows_of_spans)
+    starts_here, ends_here = starts.values + shift, ends.values + shift
+    first = tf.searchsorted(begins, starts_here, "right", tf.int64) - 1  # characters, (T,)
+    last = tf.searchsorted(begins, ends_here - 1, "right", tf.int64) - 1
+    is_empty = starts_here == ends_here  # a piece that stands for nothing in the text
+    if unit == "character":
+        before = tf.gather(rows, rows_of_spans)
+        last = tf.where(is_empty, first - 1, last)
+        return starts.with_values(first - before), ends.with_values(last + 1 - before)
+    last = tf.where(is_empty, first, last)
+    # A character ends where the next one of its text begins, the last one with the text.
+    has_any = tf.where(rows[1:] > rows[:-1])
+    ends_of_characters = tf.tensor_scatter_nd_update(
+        tf.concat([offsets.values[1:], offsets.values[:1]], 0),
+        tf.gather_nd(rows[1:], has_any)[:, tf.newaxis] - 1,
+        tf.gather_nd(size(text), has_any),
+    )
+
+    def place(characters, positions):
+        begin = tf.gather(offsets.values, characters)
+        within = positions - tf.gather(begins, characters)
+        return tf.minimum(begin + within, tf.gather(ends_of_characters, characters))
+
+    return starts.with_values(place(first, starts_here)), ends.with_values(place(last, ends_here))
+
+
+def covering(sizes, characters, left):
+    """Return byte offsets `(starts, ends)` of tokens that cover all that is left of a text.
+
+    Args:
+        sizes: ragged (B, S) int64, how much of what is left each token covers.
+        characters: ragged (B, N) strings of one character each.
+        left: int64, how much is left of each character, all texts in one dimension.
+    """
+    # One text after the other, so that a single search is enough.
+    left_ends, token_ends = tf.cumsum(left), tf.cumsum(sizes.values)
+    first = tf.searchsorted(left_ends, token_ends - sizes.values, "right", tf.int64)  # (T,)
+    last = tf.searchsorted(left_ends, token_ends, "left", tf.int64)
+    widths = size(characters.values)
+    ends = tf.cumsum(widths)
+    begins = ends - widths
+    row_begins = tf.gather(tf.concat([begins, [0]], axis=0), characters.row_starts())
+    shift = tf.gather(row_begins, row_ids(sizes))
+    return (
+        sizes.with_values(tf.gather(begins, first) - shift),
+        sizes.with_values(tf.gather(ends, last) - shift),
+    )
+
+
+def substrings(text, starts, ends):
+    """Return the parts of (B,) texts of valid UTF-8 between (B, S) character offsets, (B, S).
+
+    Uses only operations that LiteRT has.
+    """
+    texts = bytes_of(text)
+    data = tf.cast(texts.values, tf.int32)
+    is_first = (data < 0x80) | (data >= 0xC0)  # of a character
+    total = tf.cast(tf.shape(data), tf.int32)  # (1,)
+    first_bytes = tf.concat([tf.cast(tf.where(is_first)[:, 0], tf.int32), total], axis=0)
+    before = tf.concat([[0], tf.cumsum(tf.cast(is_first, tf.int32))], axis=0)
+    begins = tf.cast(texts.row_starts(), tf.int32)[:, tf.newaxis]  # (B, 1)
+    first = tf.gather(before, begins)
+    last = tf.shape(first_bytes)[0] - 1
+
+    def in_bytes(places):
+        splits = tf.range(tf.shape(places)[0] + 1) * tf.shape(places)[1]
+        flat = tf.gather(first_bytes, tf.minimum(first + places, last)) - begins
+        flat = tf.reshape(tf.maximum(flat, 0), [-1])
+        return tf.RaggedTensor.from_row_splits(flat, tf.cast(splits, tf.int64), validate=False)
+
+    parts = parts_of(text, in_bytes(starts), in_bytes(ends))
+    return tf.reshape(parts.values, tf.shape(starts))
