@@ -236,7 +236,7 @@ def test_files_of_a_published_elmo(tmp_path):
         (elmo(max_characters_per_token=None), ValueError, "max_characters_per_token"),
         (elmo(max_characters_per_token=1), ValueError, "characters_per_word"),
         (elmo(max_characters_per_token=10**7), ValueError, "`characters_per_word` is 10000000"),
-        ({"char_cnn": 5}, ValueError, "no object as `char_cnn`"),
+        ({"char_cnn": 5}, ValueError, "`char_cnn` is not an object"),
         (b"[" * 10**5, ValueError, "not a JSON file"),
     ],
 )

@@ -185,7 +185,7 @@ def test_words_begin_after_the_ends_of_runs(tokenizer_of):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="holds the end of a line"):
+    with pytest.raises(ValueError, match="has a line end"):
         SubwordTokenizer(["<pad>", "<EOS>", "a\n"])
     with pytest.raises(ValueError, match=r"`vocabulary` cannot be searched for: .*max supported"):
         SubwordTokenizer(["<pad>", "<EOS>", "a" * 257])

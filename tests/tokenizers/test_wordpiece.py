@@ -315,7 +315,7 @@ def test_lookups(small):
         ({"unknown_token": None}, "unknown_token"),
         ({"additional_special_tokens": ["[E]"]}, r"additional_special_tokens.*\[E\]"),
         ({"added_tokens": ["nowhere"]}, "added_tokens.*nowhere"),
-        ({"vocabulary": [*SMALL, "a\nb"]}, "end of a line"),
+        ({"vocabulary": [*SMALL, "a\nb"]}, "line end"),
         (
             {"vocabulary": {t: i for i, t in enumerate(SMALL)}},
             "type dict; pass a list",
