@@ -4,6 +4,9 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
+# The last string of the module, which is not imported: nothing that it needs is installed yet.
+VERSION = (Path(__file__).parent / "keras_lm" / "version.py").read_text().split('"')[-2]
+
 EXPORT = ["keras_lm.export"] + [f"keras_lm.export.{name}" for name in find_packages("export")]
 
 # TensorFlow, TensorFlow Text and the serving API move together: one minor version links one set of
@@ -82,7 +85,7 @@ TEST = [
 
 setup(
     name="keras-lm",
-    version="0.1.0",
+    version=VERSION,
     description="Classic pretrained language models in Keras 3: strings in, one artefact out",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
