@@ -1,18 +1,21 @@
 """Write the tables of models, sizes and tasks into the pages, from the code itself.
 
+The parameters of all sizes go to `keras_lm/models/parameters.json`, too.
+
     python docs/tables.py
 
 A table stands between `<!-- NAME: written by docs/tables.py -->` and `<!-- end -->`.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
 
 import keras_lm
 from keras_lm.cli.list_models import find_sizes
-from keras_lm.models.sizes import estimate
-from keras_lm.registry import TASKS
+from keras_lm.models.sizes import COUNTED, estimate, parameters_of
+from keras_lm.registry import TASKS, sizes
 
 REPOSITORY = Path(__file__).parents[1]
 sys.path.append(str(REPOSITORY / "tests"))
@@ -74,14 +77,14 @@ def _backbones():
 
 def _models():
     for name, cls in _backbones().items():
-        counts = [estimate(cls, **size)["parameters"] for size in cls.SIZES.values()]
-        sizes = ""
+        counts = [parameters_of(size) for size in cls.SIZES]
+        span_of_sizes = ""
         if counts:
             smallest, largest = _short(min(counts)), _short(max(counts))
             span = smallest if smallest == largest else f"{smallest} to {largest}"
-            sizes = f"{len(counts)}, {span}" if len(counts) > 1 else span
+            span_of_sizes = f"{len(counts)}, {span}" if len(counts) > 1 else span
         formats = [OTHER_FORMATS.get((name, key), FORMATS[key]) for key in cls.CONVERTERS]
-        yield f"`{name}`", _first_line(cls), sizes, ", ".join(dict.fromkeys(formats)) or "–"
+        yield f"`{name}`", _first_line(cls), span_of_sizes, ", ".join(dict.fromkeys(formats)) or "–"
 
 
 def _tasks_of_models():
@@ -123,7 +126,14 @@ TABLES = {
     "answers": (("task", "what it does"), _tasks),
 }
 
+
+def count_parameters():
+    """Return the number of parameters of each size, a dict of the sizes' names."""
+    return {name: estimate(cls, **cls.SIZES[name])["parameters"] for name, cls in sizes().items()}
+
+
 if __name__ == "__main__":
+    COUNTED.write_text(f"{json.dumps(count_parameters(), indent=2)}\n", encoding="utf-8")
     for name in PAGES:
         page = REPOSITORY / name
         page.write_text(fill(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -41,13 +41,13 @@ def models_command(words, as_json):
 def find_sizes(words=()):
     """Return a dict for each size whose name contains all of some words."""
     from keras_lm import models, registry  # imports TensorFlow; the models register themselves
-    from keras_lm.models.sizes import estimate
+    from keras_lm.models.sizes import parameters_of
 
     return [
         {
             "size": name,
             "model": cls.__name__.removesuffix(models.Backbone.__name__),
-            "parameters": estimate(cls, **cls.SIZES[name])["parameters"],
+            "parameters": parameters_of(name),
             "published": cls.PUBLISHED.get(name),
         }
         for name, cls in registry.sizes().items()

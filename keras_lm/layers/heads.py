@@ -173,6 +173,9 @@ class MaskedLMHead(keras.layers.Layer):
     `run_pretraining.py`, `get_masked_lm_output`.
     """
 
+    # Of each text, those that are masked at the published rate; see `keras_lm.models.sizes`.
+    share_of_tokens = 0.15
+
     def __init__(self, token_embedding, activation="gelu", layer_norm_epsilon=1e-12, **kwargs):
         super().__init__(**kwargs)
         self.token_embedding = token_embedding

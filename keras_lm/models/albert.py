@@ -40,7 +40,9 @@ from keras_lm.layers import (
     embedding_layers,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
@@ -203,6 +205,10 @@ class AlbertBackbone(Backbone):
             "hidden_states": hidden_states,
             "attention_contexts": [context] * len(self.blocks),
         }
+
+    def forward_flops(self):
+        projections = filter(None, [self.embedding_projection])
+        return super().forward_flops() + 2 * kernels(projections)
 
 
 def _make_blocks(config, dtype):

@@ -10,6 +10,8 @@ from keras_lm import presets
 from keras_lm.layers import Dense, EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import bind_arguments
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import kernels
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Packer, Template
 from keras_lm.registry import BACKBONES, register
@@ -45,44 +47,6 @@ class Input:
             return self.default(like)
         like = like[:, :, 0] if len(like.shape) == 3 else like
         return ops.cast(ops.full_like(like, self.default), self.dtype)
-
-
-class Head:
-    """One entry of the table of heads that a model has: how the layer is made.
-
-    An option that is a function, such as `own("dropout")`, is called with the backbone.
-
-    Args:
-        layer: class of the layer, called with a backbone's outputs and inputs.
-        name: str. The layer's name, which the paths of its weights begin with.
-        **options: arguments of the layer.
-    """
-
-    def __init__(self, layer, name, **options):
-        self.layer = layer
-        self.name = name
-        self.options = options
-
-    @property
-    def reads_embedding(self):
-        """Whether the output matrix is the backbone's token embedding."""
-        return "token_embedding" in self.options
-
-    def make(self, backbone, **options):
-        """Return the layer, unbuilt; `options` replace those that were declared."""
-        own = {name: of(backbone) if callable(of) else of for name, of in self.options.items()}
-        return self.layer(name=self.name, dtype=backbone.dtype_policy, **own | options)
-
-
-def own(*names):
-    """Return what reads an argument or a layer from a backbone: the first of these not None."""
-
-    def read(backbone):
-        config = backbone.config
-        found = (config[name] if name in config else getattr(backbone, name) for name in names)
-        return next((value for value in found if value is not None), None)
-
-    return read
 
 
 class Backbone(keras.Model):
@@ -312,11 +276,11 @@ class Backbone(keras.Model):
         if vocabulary_size < rows:
             raise ValueError(f"vocabulary_size={vocabulary_size} is less than the current {rows}.")
         copy = self.from_config(self.get_config() | {"vocabulary_size": vocabulary_size})
-        for variable, own in zip(copy.weights, self.weights, strict=True):
-            if variable.shape == own.shape:
-                variable.assign(own)
+        for variable, old in zip(copy.weights, self.weights, strict=True):
+            if variable.shape == old.shape:
+                variable.assign(old)
             else:  # the embedding
-                variable.assign(ops.concatenate([own, variable[own.shape[0] :]], axis=0))
+                variable.assign(ops.concatenate([old, variable[old.shape[0] :]], axis=0))
         return copy
 
     def with_layers(self, layers):
@@ -492,6 +456,21 @@ class Backbone(keras.Model):
         """
         return min(5e-5 * (768 / self.config.get("hidden_dim", 768)) ** 2, 3e-4)
 
+    # === Cost ===
+
+    def forward_flops(self):
+        """Return the FLOPs of a forward for the last token of a full sequence.
+
+        They are those of blocks with attention: two for each weight of a kernel, and four for each
+        channel of each attended token. Another model overrides this, or has None: then there is no
+        `keras_lm.models.sizes.estimate`.
+        """
+        return 2 * kernels(self.blocks) + 4 * self.attended_tokens() * self.config["hidden_dim"]
+
+    def attended_tokens(self):
+        """Return to how many tokens the last one of a full sequence attends, in all blocks."""
+        return len(self.blocks) * self.max_sequence_length
+
     # === State ===
 
     @property
@@ -550,6 +529,7 @@ class WordBackbone(Backbone):
         "question_answering": Head(SpanHead, "span_head"),
     }
     learning_rate = 1e-3
+    forward_flops = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,7 +38,8 @@ from keras_lm.layers import (
     embedding_layers,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.head_table import Head, own
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 

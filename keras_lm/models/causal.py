@@ -8,7 +8,8 @@ from keras import ops
 from keras_lm.layers import CausalLMHead, LastTokenClassifier
 from keras_lm.layers.backend import require
 from keras_lm.layers.cache import known, with_free_slots
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.head_table import Head, own
 from keras_lm.packers import Template
 
 
@@ -116,3 +117,6 @@ class CausalBackbone(CachedBackbone):
             "cache": Input(is_state=True),
         }
         super().__init__(inputs, dtype=dtype, name=name)
+
+    def forward_flops(self):
+        return super().forward_flops() + 2 * self.vocabulary_size * self.config["hidden_dim"]

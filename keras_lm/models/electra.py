@@ -42,8 +42,9 @@ from keras_lm.layers import (
     get_activation,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import HUGGINGFACE_ENCODER, google_names
+from keras_lm.models.head_table import Head, own
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -66,6 +67,8 @@ class ReplacedTokenHead(keras.layers.Layer):
     Source: https://arxiv.org/abs/2003.10555, section 2, and google-research/electra,
     `run_pretraining.py`, `_get_discriminator_output`.
     """
+
+    share_of_tokens = 1
 
     def __init__(self, activation="gelu", **kwargs):
         super().__init__(**kwargs)

@@ -19,7 +19,7 @@ from keras_lm.layers import (
     SpanHead,
     WordSoftmax,
 )
-from keras_lm.models.backbone import Backbone, Head, Input, WordBackbone, own
+from keras_lm.models.backbone import Backbone, Input, WordBackbone
 from keras_lm.models.elmo_layers import (
     BoundaryWords,
     ProjectedLSTMs,
@@ -27,6 +27,8 @@ from keras_lm.models.elmo_layers import (
     SideBySide,
     TakeRows,
 )
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import kernels
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
 
@@ -221,6 +223,14 @@ class ElmoBackbone(WordBackbone):
         kept = ops.shape(state["hidden"])[0] if "hidden" in state else rows
         rows = max(rows, kept) if isinstance(rows, int) else ops.maximum(rows, kept)
         return super().fit_state(state, rows)
+
+    def forward_flops(self):
+        config = self.config
+        multiplied = kernels([self.character_cnn, *self.lstms])
+        for size, number in config["filters"]:  # at each place of a word, not once
+            places = config["characters_per_word"] + 1 - size
+            multiplied += (places - 1) * size * config["embedding_dim"] * number
+        return 2 * multiplied
 
     def save_to_allennlp(self, folder):
         """Write `options.json` and `weights.hdf5` for AllenNLP and bilm-tf, both or none.

@@ -7,9 +7,10 @@ import keras
 from keras import ops
 
 from keras_lm.layers import CharacterCNN, WordSoftmax
-from keras_lm.models.backbone import Head, Input, WordBackbone, own
+from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.models.elmo import CHARACTERS
 from keras_lm.models.elmo_layers import ProjectedLSTMs
+from keras_lm.models.head_table import Head, own
 from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.words import WordTokenizer
 

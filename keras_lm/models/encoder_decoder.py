@@ -12,6 +12,7 @@ from keras_lm.layers.cache import DecoderCache
 from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Input, WordBackbone
 from keras_lm.models.causal import CachedBackbone
+from keras_lm.models.sizes import kernels
 from keras_lm.packers import Template
 
 
@@ -230,6 +231,17 @@ class CachedEncoderDecoderBackbone(EncoderDecoderBackbone, CachedBackbone):
     @property
     def blocks(self):
         return self.decoder_blocks
+
+    # === Cost ===
+
+    def forward_flops(self):
+        rows = self.config.get("decoder_vocabulary_size") or self.vocabulary_size
+        multiplied = kernels([*self.encoder_blocks, *self.decoder_blocks])
+        multiplied += rows * self.config["hidden_dim"]
+        attentions = len(self.encoder_blocks) + 2 * len(self.decoder_blocks)
+        _, heads, width = self.cache_sizes()
+        attended = attentions * (self.max_sequence_length or 512)
+        return 2 * multiplied + 4 * attended * heads * width
 
     # === State ===
 

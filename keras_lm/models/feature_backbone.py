@@ -15,7 +15,8 @@ from keras_lm.layers import (
     get_activation,
 )
 from keras_lm.layers.recurrent import BidirectionalLSTM
-from keras_lm.models.backbone import Backbone, Head
+from keras_lm.models.backbone import Backbone
+from keras_lm.models.head_table import Head
 
 # The rows of BERT's table 7 by name, CoVe's [GloVe; CoVe] and ELMo's mix: the hidden states that
 # each one takes, as a slice or a list.
@@ -42,6 +43,8 @@ class FeatureBackbone(Backbone):
     `keras_lm.tasks.FeatureExtractor`. A call returns a dict of float32: `pooled_output` (B, D), or
     with pooling `"none"` `sequence_output` (B, S, D); several vectors have an axis before the last.
     """
+
+    forward_flops = None
 
     def __init__(
         self,

@@ -118,6 +118,10 @@ class GPT2Backbone(CausalBackbone):
         )
         self.finish()
 
+    def attended_tokens(self):
+        limit = self.max_sequence_length
+        return sum(min(window or limit, limit) for window in self.windows)
+
     def make_block(self, num_layers, **options):
         # The residual is a sum of two parts per block: scaled, it starts as large as one of them.
         return PreNormBlock(output_stddev=0.02 / (2 * num_layers) ** 0.5, **options)

@@ -9,7 +9,8 @@ from keras import ops
 from keras_lm.layers import LSTM, Frozen, PooledClassifier, ScalarMix
 from keras_lm.layers.backend import matmul_transposed, softmax
 from keras_lm.layers.masks import MASKED
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.head_table import Head, own
 from keras_lm.packers import CharacterPacker, PackedInput, Packer, Template
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -38,6 +39,7 @@ class PairBackbone(Backbone):
         ValueError: if not exactly one of `vocabulary_size` and `language_model` is given.
     """
 
+    forward_flops = None
     HEADS = {"classification": Head(PooledClassifier, "classifier", dropout=own("dropout"))}
 
     def __init__(self, vocabulary_size, embedding_dim, language_model, dtype, name):

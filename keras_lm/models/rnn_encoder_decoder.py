@@ -12,9 +12,11 @@ from keras import ops
 from keras_lm.layers import Dense, PaddingBias
 from keras_lm.layers.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from keras_lm.layers.state import FIXED
-from keras_lm.models.backbone import Head, WordBackbone, own
+from keras_lm.models.backbone import WordBackbone
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone, EncoderHalf
+from keras_lm.models.head_table import Head, own
 from keras_lm.models.rnn_layers import ATTENTIONS, CELLS, RNNDecoder, RNNLMHead
+from keras_lm.models.sizes import kernels
 from keras_lm.tokenizers.words import WordTokenizer
 
 LAYERS = {
@@ -274,6 +276,17 @@ class RNNEncoderDecoderBackbone(EncoderDecoderBackbone):
             variable.assign(table if old is self.token_embedding.embeddings else old)
         copy.token_embedding.trainable = False
         return copy
+
+    # === Cost ===
+
+    def forward_flops(self):
+        rows = self.config["decoder_vocabulary_size"] or self.vocabulary_size
+        has_keys = self.source_keys is not None
+        read = [*self.encoder_layers, self.decoder, *[self.source_keys] * has_keys]
+        multiplied = kernels(read) + rows * self.config["hidden_dim"]
+        # 50 words, the longest that Bahdanau et al. trained on.
+        attended = 50 * (self.decoder.attention is not None)
+        return 2 * multiplied + 4 * attended * self.config["hidden_dim"]
 
     # === State ===
 

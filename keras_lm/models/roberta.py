@@ -43,8 +43,9 @@ from keras_lm.layers import (
     SpanHead,
     truncated_normal,
 )
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import HUGGINGFACE_ENCODER
+from keras_lm.models.head_table import Head, own
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 

@@ -13,10 +13,16 @@ import re
 import keras
 from keras import ops
 
-from keras_lm.layers import Dense, LayerNormalization, get_activation, truncated_normal
+from keras_lm.layers import (
+    Dense,
+    LayerNormalization,
+    MaskedLMHead,
+    get_activation,
+    truncated_normal,
+)
 from keras_lm.layers.backend import require
-from keras_lm.models.backbone import Head, own
 from keras_lm.models.bert import BertBackbone
+from keras_lm.models.head_table import Head, own
 
 POSITION_DIM = 200  # as in the authors' code
 
@@ -41,6 +47,8 @@ class SpanBoundaryHead(keras.layers.Layer):
 
     Source: https://arxiv.org/abs/1907.10529, section 3.2, equations 1 to 3.
     """
+
+    share_of_tokens = MaskedLMHead.share_of_tokens
 
     def __init__(
         self,

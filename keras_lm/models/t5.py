@@ -24,8 +24,8 @@ from keras_lm.converters.names import (
 )
 from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
 from keras_lm.layers.masks import as_tensor
-from keras_lm.models.backbone import Head, own
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
+from keras_lm.models.head_table import Head, own
 from keras_lm.models.t5_layers import (
     RelativePositionBias,
     RMSNorm,

@@ -4,6 +4,7 @@ Shapes: B batch, S sequence, E width of the embedding and of the output, V vocab
 """
 
 import functools
+import math
 
 import keras
 import numpy as np
@@ -15,7 +16,9 @@ from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
-from keras_lm.models.backbone import Backbone, Head, Input, own
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import kernels
 from keras_lm.models.ulmfit_layers import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
 from keras_lm.packers import Template
 from keras_lm.tokenizers.words import WordTokenizer
@@ -170,6 +173,10 @@ class AWDLSTMBackbone(Backbone):
         widths = [lstm.compute_output_shape((None, None, 1))[0][-1] for lstm in self.lstms]
         zeros = [ops.zeros((batch_size, width), self.compute_dtype) for width in widths]
         return [{"hidden": zero, "cell": zero} for zero in zeros]
+
+    def forward_flops(self):
+        # The tied embedding multiplies too, for the logits.
+        return 2 * (kernels(self.lstms) + math.prod(self.token_embedding.embeddings.shape))
 
     def with_vocabulary(self, old, new):
         """Return a copy for another vocabulary, such as that of a target task's texts.

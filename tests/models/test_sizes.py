@@ -1,9 +1,13 @@
 """Estimates of the recurrent models, against models that are built and what was published."""
 
+import json
+
+import keras
 import pytest
 
-from keras_lm.models import AWDLSTMBackbone, CoveBackbone, ElmoBackbone
-from keras_lm.models.sizes import estimate
+from keras_lm import registry
+from keras_lm.models import AWDLSTMBackbone, BertBackbone, CoveBackbone, ElmoBackbone, GPT3Backbone
+from keras_lm.models.sizes import COUNTED, estimate, parameters_of
 
 ELMO = {"num_layers": 2, "hidden_dim": 12, "cell_dim": 20, "filters": [[1, 4], [3, 8]]}
 AWD_LSTM = {"vocabulary_size": 11, "num_layers": 3, "hidden_dim": 12, "embedding_dim": 8}
@@ -60,9 +64,36 @@ def test_other_models_are_refused():
 
 
 def test_sizes_are_listed():
-    from keras_lm.models import Backbone, BertBackbone
+    from keras_lm.models import Backbone
 
     assert BertBackbone.sizes() == dict(sorted(BertBackbone.SIZES.items()))
     everything = Backbone.sizes()
     assert everything["gpt3_175b"]["num_layers"] == 96
     assert set(BertBackbone.sizes()) < set(everything)
+
+
+def test_nothing_of_an_estimate_remains():
+    assert estimate(GPT3Backbone, **GPT3Backbone.SIZES["gpt3_175b"])["parameters"] > 1e11
+    with keras.StatelessScope():
+        pass  # here Keras gives values to variables that have none
+    assert len(BertBackbone(9, 1, 1, 4, 8).weights) > 0
+
+
+def _ours():
+    return {n: cls for n, cls in registry.sizes().items() if cls.__module__.startswith("keras_lm.")}
+
+
+def test_counted_parameters_are_of_all_sizes():
+    counted = json.loads(COUNTED.read_text(encoding="utf-8"))
+    assert counted.keys() == _ours().keys(), "run: python docs/tables.py"
+    small = {cls: name for name, cls in _ours().items() if counted[name] < 2e7}
+    for cls, name in small.items():
+        found = estimate(cls, **cls.SIZES[name])["parameters"]
+        assert parameters_of(name) == found, "run: python docs/tables.py"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", _ours())
+def test_counted_parameters_are_those_of_the_model(name):
+    cls = _ours()[name]
+    assert parameters_of(name) == estimate(cls, **cls.SIZES[name])["parameters"]
