@@ -5,7 +5,7 @@ import json
 import os
 
 from keras_lm.tokenizers import published_files
-from keras_lm.tokenizers.published_files import content, read_json
+from keras_lm.tokenizers.published_files import TokenizerFolder, read_json
 
 ROLES = ("cls", "sep", "pad", "mask", "unknown", "bos", "eos")
 
@@ -151,9 +151,8 @@ def write(folder, ids, merges):
 
 def read_folder(folder, end, who):
     """Return entries, merges and settings of a folder with a BPE whose words end in `end`."""
-    tokenizer = published_files.read_tokenizer(folder)
-    config = read_json(folder, "tokenizer_config.json")
-    vocabulary, merges, path = _vocabulary_and_merges(folder, tokenizer)
+    files = TokenizerFolder(folder, who)
+    vocabulary, merges, path = _vocabulary_and_merges(folder, files.tokenizer)
     if any(token.endswith(END) for token in vocabulary) != bool(end):
         raise FileNotFoundError(f"{path!r} holds the vocabulary of another kind of BPE.")
     dictionary = os.path.join(folder, "dict.txt")
@@ -161,13 +160,9 @@ def read_folder(folder, end, who):
     if not end and DEFAULTS[0]["bos"] not in vocabulary and os.path.isfile(dictionary):
         vocabulary, settings = _by_dictionary(vocabulary, dictionary)
         return vocabulary, merges, settings
-    settings = {}
-    if not end:
-        settings |= _byte_level_settings(tokenizer, who)
-    if not end and config.get("add_prefix_space") is not None:
-        settings["add_prefix_space"] = config["add_prefix_space"]
-    settings |= _special_tokens(folder, vocabulary, config, tokenizer, path, who)
-    settings["template"] = published_files.template(folder, tokenizer, who)
+    settings = {} if end else _byte_level_settings(files)
+    settings |= _special_tokens(files, vocabulary, path)
+    settings["template"] = files.template()
     return vocabulary, merges, settings
 
 
@@ -210,62 +205,40 @@ def _vocabulary_and_merges(folder, tokenizer):
     return published_files.in_order(model["vocab"], path, with_gaps=True), merges, path
 
 
-def _byte_level_settings(tokenizer, who):
+def _byte_level_settings(files):
+    found = _prefix_of_json(files)
+    if files.config.get("add_prefix_space") is not None:
+        found = {"add_prefix_space": files.config["add_prefix_space"]}
+    return found
+
+
+def _prefix_of_json(files):
+    tokenizer = files.tokenizer
     if isinstance(tokenizer.get("config"), dict):  # KerasHub's
         return {"add_prefix_space": bool(tokenizer["config"].get("add_prefix_space"))}
     if tokenizer.get("model", {}).get("type") != "BPE":
         return {}
-    nothing = (None, "", False)
-    published_files.refuse(
-        "tokenizer.json's model",
-        tokenizer["model"],
-        {
-            "dropout": (None, 0.0),
-            "continuing_subword_prefix": nothing,
-            "end_of_word_suffix": nothing,
-            "byte_fallback": nothing,
-            "ignore_merges": nothing,
-        },
-        who,
-    )
-    published_files.refuse("tokenizer.json", tokenizer, {"normalizer": (None,)}, who)
+    parts = ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
+    supported = {"dropout": (None, 0.0)} | dict.fromkeys(parts, (None, "", False))
+    files.refuse("tokenizer.json's model", tokenizer["model"], supported)
+    files.refuse("tokenizer.json", tokenizer, {"normalizer": (None,)})
     splitter = tokenizer.get("pre_tokenizer") or {"type": None}
-    published_files.refuse(
-        "tokenizer.json's pre_tokenizer",
-        splitter,
-        {"type": ("ByteLevel",), "use_regex": (True,)},
-        who,
-    )
+    supported = {"type": ("ByteLevel",), "use_regex": (True,)}
+    files.refuse("tokenizer.json's pre_tokenizer", splitter, supported)
     return {"add_prefix_space": bool(splitter.get("add_prefix_space"))}
 
 
-def _special_tokens(folder, vocabulary, config, tokenizer, path, who):
-    described = published_files.described_tokens(config, tokenizer, who)
-    added = published_files.added_tokens(folder, described)
-    published_files.append(vocabulary, added, path)
+def _special_tokens(files, vocabulary, path):
+    files.add_tokens(vocabulary, path)
     known = set(vocabulary)
-    roles = next((row for row in DEFAULTS if known.issuperset(row.values())), {})
-    named = {**read_json(folder, "special_tokens_map.json"), **config}
-    # What is described in the place of a role counts as well.
-    described += [
-        token for token in named.values() if isinstance(token, dict) and "content" in token
-    ]
-    for role in ROLES:
-        key = "unk_token" if role == "unknown" else f"{role}_token"
-        if key in named:
-            roles = {**roles, role: content(named[key])}
-    more = published_files.additional_tokens(named) or []
-    more += [token for token, (_, is_special) in added.items() if is_special]
-    special = set(roles.values())
-    more = [token for token in dict.fromkeys(more) if token not in special]
-    settings = {f"{role}_token": token for role, token in roles.items()}
-    settings["additional_special_tokens"] = more
-    settings["added_tokens"] = [t for t in added if t not in special and t not in more]
-    if described:
-        for side in ("lstrip", "rstrip"):
-            tokens = [token["content"] for token in described if token.get(side)]
-            settings[f"{side}_tokens"] = list(dict.fromkeys(tokens))
-    if "<mask>" not in {token["content"] for token in described}:
-        mask = [token for token in LSTRIP_DEFAULTS if roles.get("mask") == token]
+    usual = next((row for row in DEFAULTS if known.issuperset(row.values())), {})
+    roles = {f"{role}_token": token for role, token in usual.items()} | files.special_tokens(ROLES)
+    # Objects with a role describe tokens, too.
+    files.described += [t for t in files.named.values() if isinstance(t, dict) and "content" in t]
+    settings = roles | files.more_tokens(set(roles.values()))
+    if files.described:
+        settings |= {f"{side}_tokens": files.stripping(side) for side in ("lstrip", "rstrip")}
+    if "<mask>" not in {token["content"] for token in files.described}:
+        mask = [token for token in LSTRIP_DEFAULTS if roles.get("mask_token") == token]
         settings["lstrip_tokens"] = settings.get("lstrip_tokens", []) + mask
     return settings

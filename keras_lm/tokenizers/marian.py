@@ -269,7 +269,7 @@ def _write_vocabulary(path, vocabulary):
 
 def _read_folder(folder):
     """Return the paths of a folder's models and vocabularies, and its settings."""
-    config = published_files.read_json(folder, "tokenizer_config.json")
+    files = published_files.TokenizerFolder(folder, WHO)
     is_there = {name: os.path.isfile(os.path.join(folder, name)) for name in os.listdir(folder)}
     if not any(is_there.get(name) for name in MODELS):
         raise FileNotFoundError(
@@ -277,7 +277,7 @@ def _read_folder(folder):
             "of the checkpoint's SentencePiece models there."
         )
     needed = [*MODELS, VOCABULARY]
-    if config.get("separate_vocabs", is_there.get(TARGET_VOCABULARY)):
+    if files.config.get("separate_vocabs", is_there.get(TARGET_VOCABULARY)):
         needed.append(TARGET_VOCABULARY)
     missing = [name for name in needed if not is_there.get(name)]
     if missing:
@@ -285,23 +285,11 @@ def _read_folder(folder):
             f"`folder` {os.fspath(folder)!r} lacks {' and '.join(missing)}: {WHO} needs "
             f"{', '.join(needed)}. Copy the checkpoint's whole folder."
         )
-    supported = {"sp_model_kwargs": (None, {})}
-    published_files.refuse("tokenizer_config.json", config, supported, WHO)
-    named = {**published_files.read_json(folder, "special_tokens_map.json"), **config}
-    keys = {"eos": "eos_token", "pad": "pad_token", "unknown": "unk_token"}
-    settings = {
-        f"{role}_token": published_files.content(named[key])
-        for role, key in keys.items()
-        if key in named
-    }
+    files.refuse("tokenizer_config.json", files.config, {"sp_model_kwargs": (None, {})})
     paths = [os.path.join(folder, name) for name in needed]
     vocabulary = _read_vocabulary(paths[2])
-    described = published_files.described_tokens(config, {}, WHO)
-    added = published_files.added_tokens(folder, described)
-    published_files.append(vocabulary, added, paths[2])
-    more = named.get("additional_special_tokens") or named.get("extra_special_tokens") or []
-    more = [published_files.content(token) for token in more]
-    more += [token for token, (_, is_special) in added.items() if is_special]
-    roles = {"</s>", "<pad>", "<unk>"} | {*settings.values()}
-    settings["additional_special_tokens"] = [t for t in dict.fromkeys(more) if t not in roles]
+    files.add_tokens(vocabulary, paths[2])
+    settings = files.special_tokens(MarianTokenizer.ROLES)
+    more = files.more_tokens({"</s>", "<pad>", "<unk>", *settings.values()})
+    settings["additional_special_tokens"] = more["additional_special_tokens"]
     return [*paths[:2], vocabulary, *paths[3:]], settings

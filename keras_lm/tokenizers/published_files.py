@@ -1,4 +1,4 @@
-"""The JSON files beside published vocabularies: reading them, and refusing what we cannot do."""
+"""The JSON files beside published vocabularies; what is not supported in them is refused."""
 
 import contextlib
 import json
@@ -36,13 +36,13 @@ _GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
 
 @contextlib.contextmanager
 def reading(folder):
-    """Turn what files of another form than expected raise into a ValueError that names `folder`."""
+    """Turn errors due to files of an unexpected form into a ValueError that names `folder`."""
     try:
         yield
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(
-            f"`folder` {os.fspath(folder)!r} holds files of a tokenizer that are not formed as "
-            f"they are published ({type(error).__name__}: {error}). Copy or download them again."
+            f"`folder` {os.fspath(folder)!r} holds files of a tokenizer that do not have the form "
+            f"of published ones ({type(error).__name__}: {error}). Copy or download them again."
         ) from error
 
 
@@ -70,7 +70,7 @@ def read_json(folder, name):
 def read_tokenizer(folder):
     """Return what a folder's tokenizer.json holds; an empty dict if there is no such file.
 
-    Older files leave out the type of the model, which its parts show.
+    Older files leave out the type of the model; it follows from the model's parts.
     """
     tokenizer = read_json(folder, "tokenizer.json")
     model = tokenizer.get("model")
@@ -107,13 +107,13 @@ def _without_repeats(pairs):
     found = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key!r} stands twice in one object")
+            raise ValueError(f"the key {key!r} occurs twice in one object")
         found[key] = value
     return found
 
 
 def content(token):
-    """Return the spelling of a token, which files describe by a string or by an object."""
+    """Return the spelling of a token, which is a string or an object in files."""
     spelled = token["content"] if isinstance(token, dict) else token
     if not isinstance(spelled, (str, type(None))):
         raise TypeError(f"a token is {spelled!r}")
@@ -123,7 +123,7 @@ def content(token):
 def in_order(ids, path, with_gaps=False):
     """Return a dict's entries in the order of their ids; ValueError if these are not 0, 1, 2, …
 
-    `with_gaps`, there may be ids without an entry, which get one that `UNUSED` matches.
+    `with_gaps` allows ids without an entry; they get one that `UNUSED` matches.
     """
     _check_numbers(ids, path)
     entries = sorted(ids, key=ids.get)
@@ -144,7 +144,7 @@ def _check_numbers(ids, path):
 
 
 def check_ids(entries, ids, path):
-    """Raise ValueError if a dict gives an entry of a list an id that is not its place there."""
+    """Raise ValueError if the ids of entries are not their places in a list."""
     for i, token in enumerate(entries):
         if ids.get(token, i) != i:
             raise ValueError(
@@ -154,37 +154,12 @@ def check_ids(entries, ids, path):
             )
 
 
-def described_tokens(config, tokenizer, who):
-    """Return the added tokens that tokenizer_config.json and tokenizer.json describe in full."""
-    described = list(tokenizer.get("added_tokens", []))
-    for id, token in config.get("added_tokens_decoder", {}).items():
-        id = int(id) if id.isdecimal() and len(id) < 20 else id
-        described.append({**token, "id": id})
-    for token in described:
-        refuse("added_tokens", token, {"single_word": (False, None)}, who)
-    return described
-
-
-def added_tokens(folder, described):
-    """Return a dict from added token to its id and whether it is special."""
-    added = {t: (i, False) for t, i in read_json(folder, "added_tokens.json").items()}
-    return added | {t["content"]: (t["id"], t.get("special", False)) for t in described}
-
-
-def append(vocabulary, added, path):
-    """Put the added tokens that a list of entries lacks at its end, and check all their ids."""
-    _check_numbers({token: id for token, (id, _) in added.items()}, path)
-    known = set(vocabulary)
-    vocabulary += sorted((t for t in added if t not in known), key=lambda t: added[t][0])
-    check_ids(vocabulary, {token: i for token, (i, _) in added.items()}, path)
-
-
-# Additional special tokens that a family has for itself: T5's and XLNet's.
+# Additional special tokens that are usual in a family: T5's and XLNet's.
 _OF_FAMILIES = re.compile(r"<extra_id_\d+>|<eop>|<eod>|[<\[]unused_?\d+[>\]]")
 
 
 def declares_tokens(folder):
-    """Whether a folder's files declare special tokens of a user's own, such as entity markers."""
+    """Whether a folder's files declare a user's own special tokens, such as entity markers."""
     with reading(folder):
         config = read_json(folder, "tokenizer_config.json")
         named = {**read_json(folder, "special_tokens_map.json"), **config}
@@ -194,7 +169,7 @@ def declares_tokens(folder):
 
 
 def additional_tokens(named):
-    """Return the further special tokens that a configuration names, a list of str, or None."""
+    """Return the additional special tokens that a configuration names, a list of str, or None."""
     more = named.get("additional_special_tokens") or named.get("extra_special_tokens")
     if more is None:
         return None
@@ -202,7 +177,7 @@ def additional_tokens(named):
 
 
 def stated_class(folder):
-    """Return the class of Hugging Face's that a folder's configurations name, without "Fast"."""
+    """Return Hugging Face's class that a folder's configurations name, without "Fast", or None."""
     for name in ("tokenizer_config.json", "config.json"):
         found = read_json(folder, name).get("tokenizer_class")
         if found is not None and not isinstance(found, str):
@@ -213,58 +188,117 @@ def stated_class(folder):
 
 
 def steps(tokenizer, name, of_sequence):
-    """Return what a tokenizer.json does under a name, such as "normalizer", as a list of steps."""
+    """Return a part of a tokenizer.json, such as "normalizer", as a list of steps."""
     step = tokenizer.get(name) or {}
     return step[of_sequence] if step.get("type") == "Sequence" else [step] * bool(step)
 
 
-def template(folder, tokenizer, who):
-    """Return the special tokens around texts, as `Tokenizer` takes them, that the files state.
-
-    Args:
-        folder: path.
-        tokenizer: dict, the folder's tokenizer.json.
-        who: str, the class of ours that asks.
-
-    Raises:
-        ValueError: if the tokenizer.json puts them around in a way that is not known here.
-    """
-    if "model" not in tokenizer:
-        return CLASSES.get(stated_class(folder), (None, None))[1]
-    for step in steps(tokenizer, "post_processor", "processors"):
-        known = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel")
-        refuse("tokenizer.json's post_processor", step, {"type": known}, who)
-        if step["type"] == "TemplateProcessing":
-            return tuple(_spelled(step[name]) for name in ("single", "pair"))
-        if step["type"] != "ByteLevel":
-            first, last = step["cls"][0], step["sep"][0]
-            is_bert = step["type"] == "BertProcessing"
-            second = f"$B:1 {last}:1" if is_bert else f"{last}:0 $B:0 {last}:0"
-            single = f"{first}:0 $A:0 {last}:0"
-            return single, f"{single} {second}"
-    return _NOTHING
-
-
 def _spelled(pieces):
-    """Return a template of tokenizer.json's in the form of `keras_lm.packers.Template`."""
+    """Return a template of a tokenizer.json in the form of `keras_lm.packers.Template`."""
     names = []
     for piece in pieces:
         ((kind, piece),) = piece.items()
         name = piece["id"] if kind == "SpecialToken" else f"${piece['id']}"
         if name.split() != [name]:
             raise ValueError(
-                f"tokenizer.json's post_processor puts the token {name!r} around texts, and those "
-                "with white space are not supported."
+                f"tokenizer.json's post_processor puts the token {name!r} around texts; tokens "
+                "with white space are not supported there."
             )
         names.append(f"{name}:{piece['type_id']}")
     return " ".join(names)
 
 
 def refuse(where, settings, supported, who):
-    """Raise ValueError if a setting is there and has none of its supported values."""
+    """Raise ValueError if a setting has a value that is not supported."""
     for name, values in supported.items():
         if name in settings and settings[name] not in values:
             raise ValueError(
                 f"{where} sets `{name}` to {settings[name]!r}, which {who} does not "
                 f"support; it can do {values[0]!r}. Tokenize such text outside of the graph."
             )
+
+
+class TokenizerFolder:
+    """What the JSON files of Hugging Face in a folder say about its tokenizer.
+
+    Args:
+        folder: path.
+        who: str, our class, for errors.
+
+    Attributes:
+        config, tokenizer: dict, `tokenizer_config.json` and `tokenizer.json`.
+        named: dict from name, such as `"cls_token"`, to a special token or several.
+        described: list of the added tokens that are described in full. Like `added`, it is there
+            after `add_tokens`.
+        added: dict from added token to its id and whether it is special.
+    """
+
+    def __init__(self, folder, who):
+        self.folder, self.who = folder, who
+        self.config = read_json(folder, "tokenizer_config.json")
+        self.tokenizer = read_tokenizer(folder)
+        self.named = {**read_json(folder, "special_tokens_map.json"), **self.config}
+
+    def refuse(self, where, settings, supported):
+        """Raise ValueError if a setting has a value that is not supported."""
+        refuse(where, settings, supported, self.who)
+
+    def special_tokens(self, roles):
+        """Return the special tokens in some roles that are named, as `cls_token` and the like."""
+        keys = {role: "unk_token" if role == "unknown" else f"{role}_token" for role in roles}
+        return {
+            f"{role}_token": content(self.named[key])
+            for role, key in keys.items()
+            if key in self.named
+        }
+
+    def add_tokens(self, vocabulary, path):
+        """Append the added tokens that a list of entries lacks, and check the ids of all."""
+        described = list(self.tokenizer.get("added_tokens", []))
+        for id, token in self.config.get("added_tokens_decoder", {}).items():
+            id = int(id) if id.isdecimal() and len(id) < 20 else id
+            described.append({**token, "id": id})
+        for token in described:
+            self.refuse("added_tokens", token, {"single_word": (False, None)})
+        added = read_json(self.folder, "added_tokens.json")
+        added = {token: (id, False) for token, id in added.items()}
+        added |= {t["content"]: (t["id"], t.get("special", False)) for t in described}
+        _check_numbers({token: id for token, (id, _) in added.items()}, path)
+        known = set(vocabulary)
+        vocabulary += sorted((t for t in added if t not in known), key=lambda t: added[t][0])
+        check_ids(vocabulary, {token: id for token, (id, _) in added.items()}, path)
+        self.described, self.added = described, added
+
+    def more_tokens(self, taken):
+        """Return the settings for additional special tokens and added ones, without those taken."""
+        more = additional_tokens(self.named) or []
+        more += [token for token, (_, is_special) in self.added.items() if is_special]
+        more = [token for token in dict.fromkeys(more) if token not in taken]
+        added = [token for token in self.added if token not in taken and token not in more]
+        return {"additional_special_tokens": more, "added_tokens": added}
+
+    def stripping(self, side):
+        """Return the described tokens that include white space on a side, `"lstrip"` or not."""
+        tokens = [token["content"] for token in self.described if token.get(side)]
+        return list(dict.fromkeys(tokens))
+
+    def template(self):
+        """Return the special tokens around texts, as `Tokenizer` takes them.
+
+        Raises:
+            ValueError: if the tokenizer.json adds them in a way that is not supported.
+        """
+        if "model" not in self.tokenizer:
+            return CLASSES.get(stated_class(self.folder), (None, None))[1]
+        for step in steps(self.tokenizer, "post_processor", "processors"):
+            known = ("TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel")
+            self.refuse("tokenizer.json's post_processor", step, {"type": known})
+            if step["type"] == "TemplateProcessing":
+                return tuple(_spelled(step[name]) for name in ("single", "pair"))
+            if step["type"] != "ByteLevel":
+                first, last = step["cls"][0], step["sep"][0]
+                is_bert = step["type"] == "BertProcessing"
+                second = f"$B:1 {last}:1" if is_bert else f"{last}:0 $B:0 {last}:0"
+                single = f"{first}:0 $A:0 {last}:0"
+                return single, f"{single} {second}"
+        return _NOTHING

@@ -1,8 +1,9 @@
-"""Published folders of SentencePiece models, and what models do around these."""
+"""Published folders of SentencePiece models, and what each family does around its model."""
 
 import os
 
 from keras_lm.tokenizers import published_files, tokenizer_json
+from keras_lm.tokenizers.published_files import TokenizerFolder
 from keras_lm.tokenizers.sentence_piece_model import (
     CONTROL,
     ROLES,
@@ -34,7 +35,7 @@ _CLEANING = {
     "collapse_whitespace": True,
     "split_digit_commas": True,
 }
-# What the papers' own code does around the model. "plain" is SentencePiece and nothing else.
+# What the papers' own code does around the model; "plain" is SentencePiece alone.
 FAMILIES = {
     "plain": {},
     "albert": {
@@ -83,7 +84,7 @@ TF1_CONFIGS = {
     "operative_config.gin": "t5",
 }
 
-# Names that play a role in models whose files do not say so.
+# The usual names of special tokens, for files that do not name theirs.
 NAMES = {
     "cls": ("[CLS]", "<cls>"),
     "sep": ("[SEP]", "<sep>"),
@@ -96,29 +97,26 @@ NAMES = {
 
 def read_folder(folder, family, usual_family):
     """Return a folder's model as bytes, and settings; see `SentencePieceTokenizer.from_files`."""
-    config = published_files.read_json(folder, "tokenizer_config.json")
-    tokenizer = published_files.read_tokenizer(folder)
-    path, data, settings = _read_model(folder, family, usual_family, config, tokenizer)
+    files = TokenizerFolder(folder, WHO)
+    path, data, settings = _read_model(folder, family, usual_family, files)
     pieces = parse_model(data, repr(path)).pieces
 
-    named = {**published_files.read_json(folder, "special_tokens_map.json"), **config}
     entries = {piece.piece for piece in pieces}
     known = {piece.piece for piece in pieces if piece.type in (CONTROL, USER_DEFINED)}
+    named = files.special_tokens(ROLES)
     for role in ROLES:
         key = f"{role}_token"
         if key in named:
-            settings[key] = published_files.content(named[key])
+            settings[key] = named[key]
         elif settings.get(key) not in entries:
-            # What a family is used to have, a model may lack.
+            # A model may lack what its family usually has.
             found = [name for name in NAMES[role] if name in known and key not in settings]
             settings[key] = found[0] if found else None
 
-    described = published_files.described_tokens(config, tokenizer, WHO)
-    added = published_files.added_tokens(folder, described)
     vocabulary = [piece.piece for piece in pieces]
-    published_files.append(vocabulary, added, path)
+    files.add_tokens(vocabulary, path)
     beyond = vocabulary[len(pieces) :]
-    extra_ids = config.get("extra_ids", settings.pop("extra_ids", 0))
+    extra_ids = files.config.get("extra_ids", settings.pop("extra_ids", 0))
     if type(extra_ids) is not int or not 0 <= extra_ids <= MAX_EXTRA_IDS:
         raise ValueError(
             f"tokenizer_config.json has `extra_ids` {extra_ids!r}; it must be a number from 0 to "
@@ -130,33 +128,33 @@ def read_folder(folder, family, usual_family):
         beyond = [f"<extra_id_{i}>" for i in reversed(range(extra_ids))]
         settings["additional_special_tokens"] = beyond[::-1]
     settings["added_tokens"] = beyond
-    settings["template"] = published_files.template(folder, tokenizer, WHO)
-    more = published_files.additional_tokens(named)
+    settings["template"] = files.template()
+    more = published_files.additional_tokens(files.named)
     if more is None:
         usual = settings.get("additional_special_tokens", ())
         more = [token for token in usual if token in entries | {*beyond}]
-    more += [content for content, (_, is_special) in added.items() if is_special]
+    more += [content for content, (_, is_special) in files.added.items() if is_special]
     more += [piece.piece for piece in pieces if piece.type == CONTROL]
     taken = {settings[f"{role}_token"] for role in ROLES}
     taken |= {piece.piece for piece in pieces if piece.type == UNKNOWN}
     settings["additional_special_tokens"] = [t for t in dict.fromkeys(more) if t not in taken]
     for side in ("lstrip", "rstrip"):
-        if described:
-            tokens = [token["content"] for token in described if token.get(side)]
+        if files.described:
+            tokens = files.stripping(side)
         else:  # T5's extra ids
             tokens = [token for token in beyond if token in settings["additional_special_tokens"]]
         settings[f"{side}_tokens"] = tokens
     return data, settings
 
 
-def _read_model(folder, family, usual_family, config, tokenizer):
-    """Return the path and the bytes of the model, and the settings of the rules around it."""
+def _read_model(folder, family, usual_family, files):
+    """Return the path and the bytes of the model, and the settings around it."""
     paths = [os.path.join(folder, name) for name in MODEL_FILES]
     path = next((path for path in paths if os.path.isfile(path)), None)
-    is_described = tokenizer.get("model", {}).get("type") in ("Unigram", "BPE")
+    is_described = files.tokenizer.get("model", {}).get("type") in ("Unigram", "BPE")
     is_known = published_files.stated_class(folder) in (None, *CLASSES)
     if family is None and is_described and (path is None or not is_known):
-        model, settings = tokenizer_json.read(tokenizer)
+        model, settings = tokenizer_json.read(files.tokenizer)
         return os.path.join(folder, "tokenizer.json"), model.SerializeToString(), settings
     if path is None:
         raise FileNotFoundError(
@@ -172,8 +170,8 @@ def _read_model(folder, family, usual_family, config, tokenizer):
     if family == "xlm_roberta":
         data = _in_fairseq_order(model, path).SerializeToString()
     if family == "plain":
-        settings |= _normalizers(tokenizer)
-    return path, data, settings | _hugging_face_config(config)
+        settings |= _normalizers(files.tokenizer)
+    return path, data, settings | _hugging_face_config(files)
 
 
 def _family(folder, path, model):
@@ -193,7 +191,7 @@ def _family(folder, path, model):
     config = published_files.read_json(folder, "config.json")
     families = MODEL_TYPES | KERAS_HUB
     name = config.get("model_type") or config.get("class_name")
-    # XLM-R's file, whatever network it comes with: multilingual MiniLM is a BERT.
+    # XLM-R's file with any network: multilingual MiniLM is a BERT.
     is_xlm_roberta = os.path.basename(path) == XLM_ROBERTA and _begins_as_xlm_roberta(model)
     return families.get(name, "xlm_roberta" if is_xlm_roberta else None)
 
@@ -203,11 +201,11 @@ def _begins_as_xlm_roberta(model):
 
 
 def _in_fairseq_order(model, path):
-    """Return XLM-R's model with its pieces in the order of fairseq's ids, its right ones."""
+    """Return XLM-R's model with its pieces in the order of fairseq's ids, which are its own."""
     if not _begins_as_xlm_roberta(model):
         names = [piece.piece for piece in model.pieces[:3]]
         raise ValueError(
-            f"{path!r} begins with the pieces {names}, where XLM-R's model begins with <unk>, <s> "
+            f"{path!r} begins with the pieces {names}, and XLM-R's model begins with <unk>, <s> "
             "and </s>; pass another family=, such as 'plain'."
         )
     unknown, start, end, *others = model.pieces
@@ -222,22 +220,24 @@ def _control(piece):
     return Model().pieces.add(piece=piece, type=CONTROL)
 
 
-def _hugging_face_config(config):
-    settings = {}
-    if config.get("do_lower_case") is not None:
-        settings["lowercase"] = bool(config["do_lower_case"])
-    if config.get("keep_accents") is not None:
-        settings["strip_accents"] = not config["keep_accents"]
-    if config.get("remove_space") is not None:
-        settings["collapse_whitespace"] = bool(config["remove_space"])
-    if config.get("legacy") is not None:
-        settings["prefix_once"] = not config["legacy"]
-    published_files.refuse("tokenizer_config.json", config, {"sp_model_kwargs": (None, {})}, WHO)
-    return settings
+def _hugging_face_config(files):
+    files.refuse("tokenizer_config.json", files.config, {"sp_model_kwargs": (None, {})})
+    # Our argument for each of theirs, and whether it means the opposite.
+    names = {
+        "do_lower_case": ("lowercase", False),
+        "keep_accents": ("strip_accents", True),
+        "remove_space": ("collapse_whitespace", False),
+        "legacy": ("prefix_once", True),
+    }
+    return {
+        ours: bool(files.config[name]) != is_opposite
+        for name, (ours, is_opposite) in names.items()
+        if files.config.get(name) is not None
+    }
 
 
 def _normalizers(tokenizer):
-    """Return the settings that a tokenizer.json spells out as a list of normalizers."""
+    """Return the settings that a tokenizer.json states as a list of normalizers."""
     kind = tokenizer.get("model", {}).get("type", "Unigram")
     if kind not in ("Unigram", "BPE"):
         raise ValueError(

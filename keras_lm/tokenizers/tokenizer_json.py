@@ -1,8 +1,8 @@
 """tokenizer.json: SentencePiece models as Hugging Face's `tokenizers` describe them.
 
-They say step by step what a model file has as settings: "Precompiled" is its table of characters,
+They state step by step what a model file has as settings: "Precompiled" is its table of characters,
 "Metaspace" its space before text and between words, and the vocabulary its pieces in the order of
-their ids. What SentencePiece has no setting for is refused.
+their ids. Anything that SentencePiece has no setting for is refused.
 """
 
 import base64
@@ -37,7 +37,7 @@ def read(tokenizer):
         ValueError: if it asks for something that SentencePiece does not do.
     """
     model = Model()
-    # Both are there, also where all their fields have the default values.
+    # Both must be present, even if all their fields have the default values.
     model.trainer_spec.SetInParent()
     spec = model.normalizer_spec
     settings = _normalize(tokenizer, spec)
@@ -47,7 +47,7 @@ def read(tokenizer):
 
 
 def _normalize(tokenizer, spec):
-    """Set a normalizer's fields; return the settings for what it does beyond SentencePiece."""
+    """Set a normalizer's fields; return the settings for what SentencePiece does not do."""
     settings = dict.fromkeys(("lowercase", "strip_accents", "straighten_quotes"), False)
     spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
     steps = published_files.steps(tokenizer, "normalizer", "normalizers")
@@ -73,7 +73,7 @@ def _normalize(tokenizer, spec):
 
 
 def _split(tokenizer, spec):
-    """Set how spaces begin text; return whether they do so only where a whole text begins."""
+    """Set whether a space begins text; return whether only a whole text begins with it."""
     is_once = False
     for step in published_files.steps(tokenizer, "pre_tokenizer", "pretokenizers"):
         if step["type"] == "WhitespaceSplit":

@@ -176,7 +176,7 @@ def test_files_that_are_cut_off(gpt2_folder):
 @pytest.mark.parametrize(
     ("vocabulary", "merges", "message"),
     [
-        ('{"a": 0, "a": 1}', "", "'a' stands twice"),
+        ('{"a": 0, "a": 1}', "", "'a' occurs twice"),
         ('{"a": 0, "b": 0}', "", "gives the token 'b' the id 0, but its place"),
         ('{"a": 0, "b": 0}', "", "without a gap.*pass tokenizer=None"),
         ('{"a": 0, "b": 2000000}', "", "without a gap.*pass tokenizer=None"),

@@ -7,7 +7,7 @@ import pytest
 
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
 from keras_lm.tokenizers.kinds import kind_of
-from keras_lm.tokenizers.published_files import declares_tokens, template
+from keras_lm.tokenizers.published_files import TokenizerFolder, declares_tokens
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_unknown_classes_are_refused(folder):
 def test_vocabularies_of_another_look_are_refused(tmp_path, mark):
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"]
     (tmp_path / "vocab.txt").write_text("\n".join([*entries, mark.format("the")]))
-    with pytest.raises(ValueError, match="is no WordPiece vocabulary: 1 of its 9 entries"):
+    with pytest.raises(ValueError, match="is not a WordPiece vocabulary: 1 of its 9 entries"):
         WordPieceTokenizer.from_files(tmp_path)
     (tmp_path / "vocab.txt").write_text("\n".join([*entries, "d", "e", mark.format("the")]))
     assert WordPieceTokenizer.from_files(tmp_path).vocabulary_size == 11
@@ -130,19 +130,21 @@ ROBERTA = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
 )
 def test_template_of_a_tokenizer_json(tmp_path, processor, expected):
     described = {"model": {}, "post_processor": processor}
-    assert template(tmp_path, described, "Tokenizer") == expected
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    assert TokenizerFolder(tmp_path, "Tokenizer").template() == expected
 
 
 def test_template_without_a_tokenizer_json(tmp_path):
-    assert template(tmp_path, {}, "Tokenizer") is None
+    assert TokenizerFolder(tmp_path, "Tokenizer").template() is None
     (tmp_path / "config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
-    assert template(tmp_path, {}, "Tokenizer")[0] == "<s>:0 $A:0 </s>:0"
+    assert TokenizerFolder(tmp_path, "Tokenizer").template()[0] == "<s>:0 $A:0 </s>:0"
 
 
 def test_template_with_white_space_is_refused(tmp_path):
     processor = TEMPLATE | {"single": [piece("A", 0), piece("the end", 0)]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {}, "post_processor": processor}))
     with pytest.raises(ValueError, match="'the end' around texts"):
-        template(tmp_path, {"model": {}, "post_processor": processor}, "Tokenizer")
+        TokenizerFolder(tmp_path, "Tokenizer").template()
 
 
 @pytest.mark.parametrize(

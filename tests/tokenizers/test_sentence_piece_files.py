@@ -157,7 +157,7 @@ def test_xlm_roberta_counts_as_fairseq_does(folder):
         ({"added_tokens__json": {"x": 1005}}, "without a gap"),
         ({"added_tokens__json": {"x": "5"}}, "the id '5', and ids are whole numbers"),
         ({"tokenizer_config__json": {"extra_ids": 10**10}}, "`extra_ids` 10000000000"),
-        ({"tokenizer__json": {"model": []}}, "not formed as they are published"),
+        ({"tokenizer__json": {"model": []}}, "not have the form of published"),
     ],
 )
 def test_files_that_ask_for_something_else(folder, files, message):

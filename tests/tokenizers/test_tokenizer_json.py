@@ -170,7 +170,7 @@ def test_merges_of_words_with_spaces(tmp_path, as_pairs):
         ({"pre_tokenizer": METASPACE | {"replacement": "_"}}, "pre_tokenizer asks for"),
         ({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}, "names no unknown token"),
         ({"model": {"type": "Unigram", "unk_id": 5, "vocab": [["a", 0.0]]}}, "IndexError"),
-        ({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a"]]}}, "not formed"),
+        ({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a"]]}}, "not have the form"),
         ({"post_processor": {"type": "Weird"}}, "post_processor sets `type` to 'Weird'"),
     ],
 )

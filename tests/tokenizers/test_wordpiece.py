@@ -601,12 +601,12 @@ def test_keras_hub_files(tmp_path):
         ),
         ({"tokenizer__json": b'{"a":' * 10**5}, "tokenizer.json' is not a JSON file"),
         ({"tokenizer__json": b'{"a":' + b"9" * 5000 + b"}"}, "tokenizer.json' is not a JSON file"),
-        ({"tokenizer__json": {"model": 5}}, "not formed as they are published"),
-        ({"tokenizer__json": {"added_tokens": [5]}}, "not formed as they are published"),
-        ({"tokenizer__json": {"added_tokens": [{"content": [], "id": 1}]}}, "not formed as they"),
+        ({"tokenizer__json": {"model": 5}}, "not have the form of published"),
+        ({"tokenizer__json": {"added_tokens": [5]}}, "not have the form of published"),
+        ({"tokenizer__json": {"added_tokens": [{"content": [], "id": 1}]}}, "not have the form of"),
         (
             {"special_tokens_map__json": {"cls_token": ["[CLS]"]}},
-            "not formed as they are published",
+            "not have the form of published",
         ),
         (
             {"tokenizer_config__json": {"added_tokens_decoder": {"9" * 5000: {"content": "x"}}}},
@@ -618,7 +618,7 @@ def test_keras_hub_files(tmp_path):
                 + b"".join(b'"%d":0,' % i for i in range(10**5))
                 + b'"99999":0}'
             },
-            "the key '99999' stands twice",
+            "the key '99999' occurs twice",
         ),
     ],
 )
