@@ -206,6 +206,13 @@ class AlbertBackbone(Backbone):
             "attention_contexts": [context] * len(self.blocks),
         }
 
+    @classmethod
+    def layers_with_tensors(cls, arguments):
+        # Layers may share the wider of their parts, or everything.
+        if arguments.get("sharing", "all") in ("all", "feedforward"):
+            return arguments.get("num_groups", 1)
+        return super().layers_with_tensors(arguments)
+
     def forward_flops(self):
         projections = filter(None, [self.embedding_projection])
         return super().forward_flops() + 2 * kernels(projections)

@@ -68,6 +68,7 @@ class Backbone(keras.Model):
     - `PRETRAINED_WITH`: dict of a size's name → the size of a network that was trained beside it;
     - `CONVERTERS`: dict of a checkpoint format → `Converter`;
     - `HEADS`: dict of a kind of head, such as `"classification"` → `Head`;
+    - `RANGES`: dict of an argument's name → `Whole`, where its name does not tell what it may be;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
     - `PRETRAINING_OBJECTIVES`: dict of a kind of head → the class of the objective that trained it,
       if that is not the usual one;
@@ -78,7 +79,7 @@ class Backbone(keras.Model):
         inputs: dict of name → `Input`.
         dtype: a dtype policy or its name.
 
-    Arguments of constructors are checked by their names, see `checked_arguments.py`.
+    Arguments of constructors are checked, see `checked_arguments.py`.
 
     A model with attention has `blocks`, layers with `attention_probabilities(x, context)`; the
     `attention_contexts` have one for each.
@@ -89,6 +90,7 @@ class Backbone(keras.Model):
     PRETRAINED_WITH = {}
     CONVERTERS = {}
     HEADS = {}
+    RANGES = {}
     PRETRAINING_HEADS = {}
     PRETRAINING_OBJECTIVES = {}
     # The special tokens that a model is fine-tuned with where pretraining had none, as a template,
@@ -457,6 +459,11 @@ class Backbone(keras.Model):
         return min(5e-5 * (768 / self.config.get("hidden_dim", 768)) ** 2, 3e-4)
 
     # === Cost ===
+
+    @classmethod
+    def layers_with_tensors(cls, arguments):
+        """Return how many layers with kernels of their own a model of these arguments has."""
+        return arguments.get("num_layers", 0)
 
     def forward_flops(self):
         """Return the FLOPs of a forward for the last token of a full sequence.

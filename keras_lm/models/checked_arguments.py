@@ -1,5 +1,11 @@
-"""The arguments of a backbone: bound once, and checked by their names."""
+"""The arguments of a backbone: bound once, and checked by what a model declares and by their names.
 
+A model declares in `RANGES` what differs from what the names say:
+
+    RANGES = {"memory_length": Whole(0), "clamp_length": Whole(-1)}
+"""
+
+import dataclasses
 import inspect
 import math
 import numbers
@@ -9,12 +15,32 @@ import keras
 
 from keras_lm.layers.basic import get_activation
 
-SIZE = re.compile(r"num_\w+|\w+_(dim|size|length|chunk)|first_position|characters_per_word")
+SIZE = re.compile(r"num_\w+|\w+_(dim|size|length|chunk)")
 RATE = re.compile(r"(\w+_)?dropout|weight_drop")
 BOUND = re.compile(r"\w+_(clip|penalty)")
-WITHOUT_LIMIT = {"pooled_length"}  # may be None
-MAY_BE_ZERO = {"num_highways", "num_segments", "first_position"}
-LONGEST_WORD = 1000  # characters; more take memory for each word, and no tensor tells how many
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """Whole numbers from `least` to `most`, and None if `is_optional`.
+
+    With `is_axis=False` no tensor of a checkpoint is as long, as of positions that are sums of rows
+    and columns: see `keras_lm.presets.claims`.
+    """
+
+    least: int = 1
+    most: float = math.inf
+    is_optional: bool = False
+    is_axis: bool = True
+
+    def problem(self, value):
+        """Return what to pass in place of a value, or None."""
+        if value is None and self.is_optional:
+            return None
+        is_whole = isinstance(value, numbers.Integral) and type(value) is not bool
+        if not is_whole or value < self.least:
+            return f"a whole number of {self.least} or more"
+        return None if value <= self.most else f"{self.most} or less"
 
 
 def bind_arguments(cls, args, kwargs):
@@ -25,8 +51,8 @@ def bind_arguments(cls, args, kwargs):
     as `*args` and `**kwargs` are bound to its base's.
 
     Raises:
-        ValueError: if an argument cannot be what its name says; see the patterns above. Those that
-            are at their default are not looked at, nor those that the names say nothing of.
+        ValueError: if an argument cannot be what its name or `RANGES` says. Those that are at their
+            default are not looked at, nor those that neither says anything of.
 
     Example:
 
@@ -39,7 +65,7 @@ def bind_arguments(cls, args, kwargs):
             bound = signature.bind_partial(None, *args, **kwargs)
         except TypeError:  # the call itself says it better
             break
-        _check(bound.arguments, signature)
+        _check(bound.arguments, signature, getattr(cls, "RANGES", {}))
         bound.apply_defaults()
         args, kwargs = (), None
         for name, value in list(bound.arguments.items())[1:]:
@@ -59,12 +85,12 @@ def _with_lists(value):
     return [_with_lists(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def _check(given, signature):
+def _check(given, signature, ranges):
     for name, value in given.items():
         default = signature.parameters[name].default
         if type(value) is type(default) and value == default:
             continue
-        problem = _problem(name, value)
+        problem = ranges[name].problem(value) if name in ranges else _problem(name, value)
         if problem:
             raise ValueError(f"{name}={value!r}: pass {problem}.")
 
@@ -77,20 +103,13 @@ def _problem(name, value):
         return None if _are_filters(value) else "a list of pairs of numbers of 1 or more"
     if name == "layer_norm_epsilon":
         return None if _is_real(value) and value > 0 else "a number above 0, such as 1e-12"
-    if name == "characters_per_word" and _is_whole(value, 1) and value > LONGEST_WORD:
-        return f"{LONGEST_WORD} or less"
     if RATE.fullmatch(name):
         is_rate = value is None or (_is_real(value) and 0 <= value <= 1)
         return None if is_rate else "a number from 0 to 1"
     if BOUND.fullmatch(name):
         is_bound = value is None or (_is_real(value) and value >= 0)
         return None if is_bound else "a number of 0 or more"
-    if SIZE.fullmatch(name):
-        if value is None and name in WITHOUT_LIMIT:
-            return None
-        least = 0 if name in MAY_BE_ZERO else 1
-        return None if _is_whole(value, least) else f"a whole number of {least} or more"
-    return None
+    return Whole().problem(value) if SIZE.fullmatch(name) else None
 
 
 def _activation_problem(value):
@@ -107,13 +126,9 @@ def _activation_problem(value):
 def _are_filters(value):
     pairs = value if isinstance(value, (list, tuple)) else [()]
     return all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 and all(_is_whole(n, 1) for n in pair)
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and not any(map(Whole().problem, pair))
         for pair in pairs
     )
-
-
-def _is_whole(value, least):
-    return isinstance(value, numbers.Integral) and type(value) is not bool and value >= least
 
 
 def _is_real(value):

@@ -21,6 +21,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input, WordBackbone
 from keras_lm.models.elmo_layers import (
+    RANGES,
     BoundaryWords,
     ProjectedLSTMs,
     ReadingOrder,
@@ -90,6 +91,7 @@ class ElmoBackbone(WordBackbone):
         "token_classification": Head(EachTokenClassifier, "classifier", dropout=0.5),
         "question_answering": Head(SpanHead, "span_head"),
     }
+    RANGES = RANGES
     tokenizer_class = CharacterTokenizer
     packer_class = CharacterPacker
 

@@ -9,7 +9,7 @@ from keras import ops
 from keras_lm.layers import CharacterCNN, WordSoftmax
 from keras_lm.models.backbone import Input, WordBackbone
 from keras_lm.models.elmo import CHARACTERS
-from keras_lm.models.elmo_layers import ProjectedLSTMs
+from keras_lm.models.elmo_layers import RANGES, ProjectedLSTMs
 from keras_lm.models.head_table import Head, own
 from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.words import WordTokenizer
@@ -58,6 +58,7 @@ class ElmoForwardBackbone(WordBackbone):
             dropout=own("dropout"),
         ),
     }
+    RANGES = RANGES
     tokenizer_class = WordTokenizer
     is_causal = True
 

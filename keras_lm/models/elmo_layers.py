@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers.backend import scan
+from keras_lm.models.checked_arguments import Whole
 from keras_lm.tokenizers.characters import (
     BEGIN_SENTENCE,
     BEGIN_WORD,
@@ -17,6 +18,9 @@ from keras_lm.tokenizers.characters import (
     FILL,
     PAD,
 )
+
+# A word of more characters takes memory for each word, and no tensor tells how many there are.
+RANGES = {"num_highways": Whole(0), "characters_per_word": Whole(1, 1000)}
 
 
 @keras.saving.register_keras_serializable("keras_lm")

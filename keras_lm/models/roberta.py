@@ -45,6 +45,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import HUGGINGFACE_ENCODER
+from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.head_table import Head, own
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
@@ -121,6 +122,7 @@ class RobertaBackbone(Backbone):
             layer_norm_epsilon=own("layer_norm_epsilon"),
         ),
     }
+    RANGES = {"num_segments": Whole(0), "first_position": Whole(0)}
     PRETRAINING_HEADS = {"token_logits": "token"}
     tokenizer_class = BytePairTokenizer
 

@@ -17,6 +17,7 @@ from keras_lm.converters.published_labels import Labels
 from keras_lm.converters.torch_lstm import join_torch_lstm, torch_lstm, transpose_torch_lstm
 from keras_lm.layers.recurrent import LSTM, BidirectionalLSTM
 from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import kernels
 from keras_lm.models.ulmfit_layers import AWDLSTMHead, ConcatPoolingClassifier, WordDropout
@@ -86,6 +87,7 @@ class AWDLSTMBackbone(Backbone):
             **_OUTPUT,
         ),
     }
+    RANGES = {"pooled_length": Whole(is_optional=True)}
     tokenizer_class = WordTokenizer
     learning_rate = 1e-3
 

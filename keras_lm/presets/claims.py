@@ -35,26 +35,29 @@ def check_claims(checkpoint, arguments):
 
     Args:
         checkpoint: `keras_lm.converters.Checkpoint`.
-        arguments: dict of arguments of a backbone or a task; dicts in it are looked at too.
+        arguments: dict of a backbone's or a task's `class` and `arguments`; dicts in these are
+            looked at too.
     """
     shapes = [checkpoint.tensors.shape(name) for name in checkpoint.tensors]
     longest = max((axis for shape in shapes for axis in shape), default=0)
     total = sum(map(math.prod, shapes))
-    for part in _dicts(arguments):
+    for part, cls in _parts(arguments):
+        layers, unlike = _layers_with_tensors(part, cls), _unlike_tensors(cls)
         for name, value in part.items():
             largest, number = _sizes_in(value)
-            shared = name == "num_layers" and part.get("sharing") == "all"
+            shared = name == "num_layers" and layers != largest
             most = max(len(shapes), MOST_SHARED_LAYERS * shared)
             if COUNT.fullmatch(name) and largest > most:
                 raise _error(checkpoint, f"{name}={largest}", f"it has {len(shapes)} tensors")
             if name == "filters" and number > len(shapes):
                 raise _error(checkpoint, f"{number} {name}", f"it has {len(shapes)} tensors")
-            most = SLACK * max(longest, SHORTEST_AXIS if AXIS.fullmatch(name) else SMALL_NUMBER)
+            is_axis = AXIS.fullmatch(name) and name not in unlike
+            most = SLACK * max(longest, SHORTEST_AXIS if is_axis else SMALL_NUMBER)
             if largest > most:
                 raise _error(checkpoint, f"{name}={largest}", f"no tensor is longer than {longest}")
             if number > SLACK * max(longest, SHORTEST_LIST):
                 raise _error(checkpoint, f"{number} {name}", f"no tensor is longer than {longest}")
-        claimed = least_parameters(part)
+        claimed = least_parameters({k: v for k, v in part.items() if k not in unlike}, layers)
         if claimed > SLACK * total + NEGLIGIBLE:
             sizes = ", ".join(f"{name}={part[name]}" for name in _SIZES if name in part)
             raise _error(checkpoint, sizes, f"its tensors hold {total} numbers")
@@ -88,14 +91,17 @@ def check_classes(checkpoint, config):
             )
 
 
-def least_parameters(arguments):
-    """Return a number of parameters that a model of these arguments has at least."""
+def least_parameters(arguments, layers):
+    """Return a number of parameters that a model of these arguments has at least.
+
+    Args:
+        arguments: dict.
+        layers: int. How many layers have kernels of their own.
+    """
     sizes = {name: value for name, value in arguments.items() if type(value) is int and value > 0}
     width = sizes.get("hidden_dim", 0)
-    # Layers may share the wider of their parts, or everything.
-    is_shared = arguments.get("sharing") in ("all", "feedforward")
-    layers = sizes.get("num_groups" if is_shared else "num_layers", 0) * width
     heads = sizes.get("num_heads", 0) * sizes.get("head_dim", 0)
+    layers *= width
     layers *= max(width, sizes.get("intermediate_dim", 0), sizes.get("cell_dim", 0), heads)
     rows = sizes.get("vocabulary_size", 0) + sizes.get("max_sequence_length", 0)
     filters = arguments.get("filters") or []
@@ -117,6 +123,26 @@ def _sizes_in(value):
         elif type(part) is int:
             largest = max(largest, part)
     return largest, len(value) if isinstance(value, (list, tuple)) else 0
+
+
+def _parts(value):
+    """Yield the dicts in a dict, each with the backbone's class whose arguments it has, or None."""
+    classes = {}
+    for part in _dicts(value):
+        cls = BACKBONES.get(str(part.get("class") or part.get("class_name")))
+        classes |= {id(part.get(key)): cls for key in ("arguments", "config")}
+        yield part, classes.get(id(part))
+
+
+def _layers_with_tensors(arguments, cls):
+    found = arguments.get("num_layers", 0) if cls is None else cls.layers_with_tensors(arguments)
+    return found if type(found) is int and found > 0 else 0
+
+
+def _unlike_tensors(cls):
+    """Return the arguments that no tensor is as long as, whatever their names, as a set."""
+    ranges = {} if cls is None else cls.RANGES
+    return {name for name, allowed in ranges.items() if not allowed.is_axis}
 
 
 def _dicts(value):

@@ -147,7 +147,7 @@ def _make_backbone(source, cls, overrides):
         check_claims(checkpoint, checkpoint.config)
         check_classes(checkpoint, checkpoint.config)
     else:
-        config = {"arguments": source.arguments(cls)}
+        config = {"class": backbone_class.__name__, "arguments": source.arguments(cls)}
         check_claims(checkpoint, config)
 
     def build(config):

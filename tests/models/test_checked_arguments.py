@@ -7,7 +7,11 @@ import inspect
 
 import pytest
 
-from keras_lm.models.checked_arguments import bind_arguments
+from keras_lm.converters import Checkpoint, CheckpointError
+from keras_lm.converters.checked_files import LazyTensors
+from keras_lm.models import Backbone
+from keras_lm.models.checked_arguments import Whole, bind_arguments
+from keras_lm.presets.claims import check_claims
 
 
 def call(**arguments):
@@ -25,14 +29,11 @@ def call(**arguments):
 
 GOOD = {
     "num_layers": [1, 3],
-    "num_highways": [0, 1],
-    "pooled_length": [None, 1],
     "dropout": [None, 0, 0.0, 1, 0.5],
     "weight_drop": [0.5],
     "cell_clip": [None, 0, 3.0],
     "repetition_penalty": [1.2],
     "layer_norm_epsilon": [1e-12],
-    "characters_per_word": [1, 1000],
     "filters": [[], [(1, 4), [2, 8]]],
     "activation": ["gelu"],
     "anything_else": [object()],
@@ -75,3 +76,57 @@ def test_what_a_constructor_passes_on_is_bound_to_its_base():
     with pytest.raises(ValueError, match="num_layers=0"):
         bind_arguments(Narrow, (0,), {})
     assert bind_arguments(Fixed, (), {}) == {"extra": 7}
+
+
+class Declared(Backbone):
+    """A network with a memory that may be none, and positions that are sums of rows and columns."""
+
+    RANGES = {
+        "memory_length": Whole(0),
+        "clamp_length": Whole(-1),
+        "pooled_length": Whole(is_optional=True),
+        "characters_per_word": Whole(most=1000),
+        "max_sequence_length": Whole(is_axis=False),
+    }
+
+    def __init__(
+        self,
+        memory_length=8,
+        clamp_length=8,
+        pooled_length=8,
+        characters_per_word=8,
+        max_sequence_length=8,
+        hidden_dim=8,
+    ):
+        super().__init__({})
+
+
+def test_a_model_declares_what_its_arguments_may_be():
+    for name, value in [
+        ("memory_length", 0),
+        ("clamp_length", -1),
+        ("pooled_length", None),
+        ("characters_per_word", 1000),
+    ]:
+        assert bind_arguments(Declared, (), {name: value})[name] == value
+    for name, value, remedy in [
+        ("memory_length", -1, "a whole number of 0 or more"),
+        ("memory_length", 1.5, "a whole number of 0 or more"),
+        ("clamp_length", True, "a whole number of -1 or more"),
+        ("characters_per_word", 1001, "1000 or less"),
+        ("characters_per_word", None, "a whole number of 1 or more"),
+    ]:
+        with pytest.raises(ValueError, match=f"{name}={value}: pass {remedy}"):
+            Declared(**{name: value})
+
+
+def test_no_tensor_is_as_long_as_positions_that_a_model_declares_so():
+    tensors = LazyTensors({"rows": ((512, 64), None), "columns": ((1024, 192), None)})
+    checkpoint = Checkpoint("here", None, "huggingface", {}, tensors)
+    arguments = {"max_sequence_length": 512 * 1024, "hidden_dim": 256}
+    check_claims(checkpoint, {"class": "Declared", "arguments": arguments})
+    for wrong in ({"max_sequence_length": 2**40}, {"hidden_dim": 4096}):
+        with pytest.raises(CheckpointError, match="asks for"):
+            check_claims(checkpoint, {"class": "Declared", "arguments": arguments | wrong})
+    with pytest.raises(CheckpointError, match="asks for max_sequence_length=524288"):
+        check_claims(checkpoint, {"class": "BertBackbone", "arguments": arguments})
