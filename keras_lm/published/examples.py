@@ -1,4 +1,4 @@
-"""Labelled texts of a file, as every task takes them."""
+"""Labelled texts from a file, in the form of each task."""
 
 import dataclasses
 import random
@@ -14,16 +14,16 @@ UNLABELLED = ("masked-lm", "causal-lm")  # tasks whose texts need no labels
 
 @dataclasses.dataclass
 class Examples:
-    """Texts and labels, a row each; see `read_examples`.
+    """Texts and labels of rows; see `read_examples`.
 
     Args:
         rows: `keras_lm.published.row_files.Rows` that they were read from.
-        texts: dict of `"text"`, perhaps `"text_pair"`, → list of str; or of `"text"` → list of
-            words, or of `"text"` and `"choices"`, a list of str each, or of `"question"` and
+        texts: dict of columns, lists with an entry per row: `"text"` (strings, or lists of words),
+            for some tasks with `"text_pair"` or `"choices"` (lists of strings); or `"question"` and
             `"context"`. `fit` takes it as `x`.
-        labels: list of strings, lists of strings, floats, positions, trees, lists of answers or of
-            clusters; None if there are none.
-        lines: list of int, where the rows stand in the file.
+        labels: list of strings, lists of strings, floats, positions, trees, lists of answers or
+            clusters; None if the file has no labels.
+        lines: list of int, the lines of the rows in the file.
     """
 
     rows: Rows
@@ -36,9 +36,9 @@ class Examples:
         return self.labels
 
     def targets(self, class_names=None, multi_label=False):
-        """Return what `fit` takes as `y`: positions in `class_names`, or the labels as they are.
+        """Return `y` for `fit`: positions in `class_names`, or the labels unchanged.
 
-        If a task's names are only numbers, labels are those of the published set.
+        If a task's class names are only numbers, they are positions in the published set's names.
         """
         labels = self.labels
         if labels is None or class_names is None:
@@ -48,18 +48,19 @@ class Examples:
         if published and class_names == numbers:
             class_names = published
         elif published and set(class_names) == set(published) and set(labels) <= set(numbers):
-            labels = [published[int(label)] for label in labels]  # whose order may be another
+            # The order of `class_names` may differ from the published set's.
+            labels = [published[int(label)] for label in labels]
         return class_indices(self.rows, labels, self.lines, class_names, multi_label)
 
     def split(self, share, seed=0):
-        """Return two `Examples`, a random `share` of the rows in the second."""
+        """Return two `Examples`; the second has a random `share` of the rows."""
         order = list(range(len(self.lines)))
         random.Random(seed).shuffle(order)  # files are often sorted by label
         at = len(order) - round(len(order) * share)
         if at in (0, len(order)):
             raise ValueError(
-                f"{share:g} of {len(order)} rows leaves a side empty: choose another share, or a "
-                "file of its own."
+                f"{share:g} of {len(order)} rows leaves one part empty: choose another share, or "
+                "pass a separate file."
             )
         return self._take(order[:at]), self._take(order[at:])
 
@@ -76,7 +77,7 @@ class Examples:
 
 
 class TreeExamples(Examples):
-    """Sentences and trees in brackets, which a parser takes as they are; classes are in them."""
+    """Sentences and their trees in brackets, which contain the classes."""
 
     def class_labels(self):
         return [labels_of_trees([tree]) for tree in self.labels]
@@ -86,9 +87,9 @@ class TreeExamples(Examples):
 
 
 def check_file(path, format, columns):
-    """Raise an error for a file without rows or the user's columns; read only its beginning.
+    """Raise an error if a file has no rows, or lacks the user's columns; read its beginning only.
 
-    Standard input can be read only once, and is not checked.
+    Standard input is not checked, because it can be read only once.
     """
     if path == "-":
         return
@@ -118,30 +119,31 @@ def read_examples(
     needs_labels=True,
     refuse_blank=False,
 ):
-    """Return the texts and labels of a file of a task's rows.
+    """Return the texts and labels in a file, for a task.
 
     Args:
         path: str or path of a CSV, TSV, JSONL, CoNLL or SQuAD file, of plain lines, or of a
-            published data set, perhaps `.gz`.
-        task: str, the task that learns from them, such as `"text-classifier"`, `"text-regressor"`,
-            `"token-classifier"`, `"multiple-choice"`, `"question-answerer"`, `"seq2seq-lm"` or
-            `"causal-lm"`.
+            published data set; it may be `.gz`.
+        task: str, the task for the rows: `"text-classifier"`, `"text-regressor"`,
+            `"token-classifier"`, `"multiple-choice"`, `"question-answerer"`, `"seq2seq-lm"`,
+            `"causal-lm"`, …
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"` or the name of a published data set, see
-            `read_published`; None tells it by the suffix.
-        targets: path of a file of lines, the targets of those in `path`.
-        text, text_pair, labels, choices: names of columns; None for those that are usual, such as
+            `read_published`; None infers it from the suffix.
+        targets: path of a second file, with the targets of the lines in `path`.
+        text, text_pair, labels, choices: names of columns; None looks for usual names, such as
             `sentence` and `label`.
         separator: str between the labels of a text, if it may have several.
-        pairs: bool, whether there are second texts; None leaves that to the file.
+        pairs: bool, whether to read second texts; None reads them if the file has them.
         needs_labels: bool. Whether a file without labels is an error.
-        refuse_blank: bool. Whether a blank text is an error, as in data that a model is to learn
-            from. Published sets, and lines with targets, are taken as they are.
+        refuse_blank: bool. Whether a blank text is an error, as in training data. Published sets,
+            and lines with targets, are not checked.
 
     Returns:
         `Examples`.
 
     Raises:
-        ValueError: if a column is missing or a row cannot be read; names the file and the line.
+        ValueError: if a column is missing or a row cannot be read; the message names the file and
+            the line.
 
     Example:
 
@@ -182,7 +184,7 @@ def _texts(rows, columns, task, separator, pairs, needs_labels):
     writes = task == "seq2seq-lm"
     if writes and (rows.columns == ["text"] or (rows.published and "labels" not in rows.columns)):
         raise ValueError(
-            f"{rows.name} has lines without targets: name the file of these with targets=FILE."
+            f"{rows.name} has lines without targets: pass the file of targets as targets=FILE."
         )
     found = {"text": rows.find("source" if writes else "text", columns["text"])}
     if pairs is not False:
@@ -205,7 +207,7 @@ def _texts(rows, columns, task, separator, pairs, needs_labels):
 
     def read(line, row):
         if task in UNLABELLED and not rows.text(line, row, found["text"]).strip():
-            return None  # as between the paragraphs of plain lines: there is nothing to predict
+            return None  # a blank line, for example between paragraphs: nothing to predict
         texts = {role: rows.filled(line, row, column) for role, column in found.items()}
         return texts, read_label(line, row)
 
@@ -213,7 +215,7 @@ def _texts(rows, columns, task, separator, pairs, needs_labels):
 
 
 def _words(rows, columns, needs_labels):
-    """Lists of words and of their labels, or both as strings with spaces between them."""
+    """Lists of words and of their labels, or strings of them with spaces in between."""
     words_column = rows.find("words", columns["text"])
     tags_column = rows.find("tags", columns["labels"], needs_labels)
 
@@ -221,14 +223,14 @@ def _words(rows, columns, needs_labels):
         predicate = {"predicate": row["predicate"]} if rows.published and "predicate" in row else {}
         row = {key: x.split() if isinstance(x, str) else x for key, x in row.items()}
         words = rows.strings(line, row, words_column)
-        tags = words  # as many, if there are none
+        tags = words  # without labels, the number is right
         if tags_column is not None:
             tags = read_labels(rows, line, rows.value(line, row, tags_column), separator="")
         if len(words) != len(tags) or not all(words):
             raise rows.error(
                 line,
-                f"{len(words)} words in {words_column!r} and {len(tags)} labels in "
-                f"{tags_column!r}: each word needs one, and no word is empty.",
+                f"{len(words)} words in {words_column!r}, but {len(tags)} labels in "
+                f"{tags_column!r}: each word needs one label, and words must not be empty.",
             )
         _require_words(rows, line, words, words_column)
         return {"text": words, **predicate}, tags
@@ -250,14 +252,14 @@ def _trees(rows, columns, needs_labels):
         try:
             read_tree(tree)
         except ValueError as error:
-            raise rows.error(line, f"{trees_column!r} is no tree: {error}") from error
+            raise rows.error(line, f"{trees_column!r} is not a tree: {error}") from error
         return {"text": words}, tree
 
     return read, bool(trees_column)
 
 
 def _choices(rows, columns, needs_labels):
-    """Texts and their choices; SWAG's second sentence begins each of its endings."""
+    """Texts and their choices; in SWAG, the second sentence is put before each ending."""
     text_column = rows.find("situation", columns["text"])
     labels_column = rows.find("labels", columns["labels"], needs_labels)
     names = _choice_columns(rows, columns["choices"])
@@ -276,7 +278,8 @@ def _choices(rows, columns, needs_labels):
         if not isinstance(right, int) or not 0 <= right < len(found) or not found[right]:
             raise rows.error(
                 line,
-                f"the label {right!r} is not the position of one of {len(found)} choices, from 0.",
+                f"the label {right!r} must be the position of a choice, from 0 to "
+                f"{len(found) - 1}.",
             )
         start = f"{rows.text(line, row, begin)} " if begin else ""
         texts = {
@@ -289,7 +292,7 @@ def _choices(rows, columns, needs_labels):
 
 
 def _questions(rows, columns, needs_labels):
-    """Questions, contexts and answers: those of SQuAD's files, or columns of such."""
+    """Questions, contexts and answers, from SQuAD's files or from columns."""
     found = {
         "question": rows.find("question", columns["text"]),
         "context": rows.find("context", columns["text_pair"]),
@@ -304,7 +307,7 @@ def _questions(rows, columns, needs_labels):
 
 
 def _documents(rows, columns, needs_labels):
-    """Documents, lists of words, and their clusters, lists of lists of places in words."""
+    """Documents, lists of words, and their clusters, lists of lists of (start, end) in words."""
     words_column = rows.find("words", columns["text"])
     labels_column = rows.find("labels", columns["labels"], needs_labels)
 
@@ -325,13 +328,13 @@ def _documents(rows, columns, needs_labels):
 
 
 def _require_words(rows, line, words, column):
-    """Raise an error if there is no word in a list of them, or a string, where blank is refused."""
+    """Raise an error if a list of words, or a string, is blank and `rows` refuses blank texts."""
     if rows.refuses_blank and not words:
-        raise rows.error(line, f"{column!r} has no word: write some there, or delete the row.")
+        raise rows.error(line, f"{column!r} has no words: add some, or delete the row.")
 
 
 def _answers(rows, line, value):
-    """Return a row's answers, as `fit` takes them; also of columns as Hugging Face has them."""
+    """Return a row's answers for `fit`; Hugging Face's form of the column is read, too."""
     if isinstance(value, dict) and isinstance(value.get("text"), list):
         starts = value.get("answer_start", value.get("start"))
         if not isinstance(starts, list) or len(starts) != len(value["text"]):
@@ -346,15 +349,15 @@ def _answers(rows, line, value):
         if not isinstance(text, str) or not isinstance(start, int):
             raise rows.error(
                 line,
-                'an answer is {"text": "…", "start": 0}, with the number of characters before it, '
-                "and a question without one has an empty list.",
+                'write an answer as {"text": "…", "start": 0}, where start is the number of '
+                "characters before it, and an empty list for a question without an answer.",
             )
         answers.append({"text": text, "start": start})
     return answers
 
 
 def _choice_columns(rows, given):
-    """Return the column of lists of choices, or the list of columns with a choice each."""
+    """Return the column of lists of choices, or a list of columns with one choice each."""
     for name in [given] if given else GUESSES["choices"]:
         if name in rows.columns:
             return name
@@ -368,7 +371,7 @@ def _choice_columns(rows, given):
     return rows.find("choices", given)  # raises
 
 
-# Of tasks whose rows are more than texts, a pair perhaps, and a label.
+# The readers of tasks whose rows are more than texts or pairs with a label.
 READERS = {
     "token-classifier": _words,
     "constituency-parser": _trees,

@@ -1,12 +1,12 @@
-"""Labels as files have them → the numbers that a task takes."""
+"""Labels in files → the numbers that a task takes."""
 
 import numpy as np
 
 
 def read_labels(rows, line, value, separator=None):
-    """Return a row's label as a string; with a separator all of its labels, as a list.
+    """Return a row's label as a string, or with a separator its labels as a list of strings.
 
-    The value may be a string, a number, a bool, or with a separator a list of these.
+    The value may be a string, a number, a bool, or with a separator also a list of these.
     """
     if separator is not None:
         parts = value.split(separator) if isinstance(value, str) else value
@@ -14,7 +14,7 @@ def read_labels(rows, line, value, separator=None):
         return [label for label in (_name(rows, line, part) for part in parts) if label]
     label = _name(rows, line, value)
     if not label:
-        raise rows.error(line, "the label is empty.")
+        raise rows.error(line, "the label is empty: write one, or delete the row.")
     return label
 
 
@@ -25,7 +25,7 @@ def read_number(rows, line, value):
     except (TypeError, ValueError):
         number = float("nan")
     if not np.isfinite(number):
-        raise rows.error(line, f"the label {value!r} is not a number.")
+        raise rows.error(line, f"the label {value!r} is not a number, which a regressor needs.")
     return number
 
 
@@ -49,9 +49,9 @@ def fits(labels, class_names):
 
 
 def class_indices(rows, labels, lines, class_names, multi_label=False):
-    """Return (B,) int32 positions, or if `multi_label` (B, classes) float32 of 0 and 1.
+    """Return positions, (B,) int32, or with `multi_label` (B, classes) float32 of 0 and 1.
 
-    If words have labels, these are lists of int.
+    For labels of words, it returns lists of int.
     """
     index = _index(all_names(labels), class_names)
     if index is None:
@@ -59,7 +59,7 @@ def class_indices(rows, labels, lines, class_names, multi_label=False):
             for name in [label] if isinstance(label, str) else label:
                 if name not in class_names:
                     raise rows.error(
-                        line, f"the label {name!r} is none of {', '.join(class_names)}."
+                        line, f"the label {name!r} is not one of {', '.join(class_names)}."
                     )
     if labels and isinstance(labels[0], list) and not multi_label:
         return [[index[name] for name in row] for row in labels]
@@ -72,7 +72,7 @@ def class_indices(rows, labels, lines, class_names, multi_label=False):
 
 
 def _index(names, class_names):
-    """Return a dict of name → position; None unless all are class names, or all are positions."""
+    """Return a dict of name → position; None if names are neither all classes nor all positions."""
     index = {name: position for position, name in enumerate(class_names)}
     if all(name in index for name in names):
         return index

@@ -1,7 +1,7 @@
 """Rows of CSV, TSV and JSONL files, of published data sets and of plain lines, read one at a time.
 
-Text is UTF-8, with or without a byte order mark, whatever the locale is; `.gz` is unpacked on the
-way. An error names the file and the line.
+Text is UTF-8, with or without a byte order mark, in any locale; `.gz` is unpacked. An error names
+the file and the line.
 """
 
 import contextlib
@@ -33,15 +33,15 @@ FORMATS = {
     ".json": "squad",
 }  # by suffix
 DELIMITERS = {"csv": ",", "tsv": "\t"}
-# What a column may be called where the user does not say.
+# The usual names of columns, which are looked for if the user names none.
 GUESSES = {
     "text": ("text", "sentence", "sentence1", "prompt"),
     "text_pair": ("text_pair", "sentence2"),
     "labels": ("labels", "label"),
-    # Of texts to write for texts.
+    # Text to text.
     "source": ("text", "source", "sentence", "article", "document", "prompt"),
     "target": ("labels", "label", "target", "translation", "summary"),
-    # Of words with a label each, and of multiple choice.
+    # Words with labels, and multiple choice.
     "words": ("words", "tokens", "text"),
     "tags": ("labels", "tags", "ner_tags", "label"),
     "situation": ("text", "sentence", "sent1", "question", "context", "prompt"),
@@ -50,7 +50,7 @@ GUESSES = {
     "context": ("context",),
     "answers": ("answers", "labels", "label"),
 }
-# The arguments that name such columns, unless they are called as the role.
+# The arguments that name such columns, if their names differ from the role.
 ARGUMENTS = {
     **{"words": "text", "tags": "labels", "situation": "text"},
     **{"source": "text", "target": "labels"},
@@ -61,23 +61,23 @@ ARGUMENTS = {
 class Rows:
     """Rows from a file, from standard input or from a list; iterate once.
 
-    Iterating yields `(line number, dict)`. An error in the place of a row is raised, or if
+    Iterating yields `(line number, dict)`. An error in place of a row is raised, or with
     `with_errors` yielded.
 
     Args:
-        name: str, what errors call the file.
-        lines: iterator of `(number, dict)`; an error or None may stand in the place of a dict, and
-            None is left out.
+        name: str, the file's name for messages.
+        lines: iterator of `(number, dict)`. Instead of a dict it may yield None, which is left out,
+            or an error.
         columns: list of str; None for those of the first row.
         size: int, bytes of the file; None if unknown.
-        position: function that returns how many of them are read.
-        with_errors: bool.
+        position: function that returns how many bytes have been read.
+        with_errors: bool, see above.
     """
 
-    unit = "line"  # what the numbers of rows count
-    published = None  # the `PublishedSet` that the file is of
-    left_out = 0  # how many rows so far are damaged as published, or have no label
-    refuses_blank = False  # an empty text is an error, in data that a model is to learn from
+    unit = "line"  # what the number of a row counts
+    published = None  # the `PublishedSet` of the file
+    left_out = 0  # how many rows were damaged in the published file, or have no label, so far
+    refuses_blank = False  # whether an empty text is an error, as in training data
 
     def __init__(self, name, lines, columns=None, size=None, position=lambda: 0, with_errors=False):
         self.name = name
@@ -97,7 +97,7 @@ class Rows:
         return self._lines
 
     def leave_out_unlabelled(self):
-        """Leave out rows of a published set that have no label, where others have one."""
+        """Leave out rows of a published set that have no label, if other rows have one."""
         self._lines = self._kept(self._lines, needs_label=True)
 
     def _kept(self, lines, needs_label=False):
@@ -108,14 +108,14 @@ class Rows:
                 yield line, row
 
     def error(self, line, message):
-        """Return a `ValueError` that says where."""
+        """Return a `ValueError` whose message names the file and the line."""
         return ValueError(f"{self.name}, {self.unit} {line}: {message}")
 
     def find(self, role, given=None, required=True):
-        """Return the column for a role: what the user named, or a name that is usual for it.
+        """Return the column for a role: the one that the user names, or one with a usual name.
 
-        If there is none, raise an error; but return None if the user named none and `required` is
-        False.
+        If there is none, it raises an error; without `required`, and a name from the user, it
+        returns None.
         """
         candidates = [given] if given else GUESSES.get(role, (role,))
         found = next((name for name in candidates if name in self.columns), None)
@@ -126,31 +126,31 @@ class Rows:
             remedy = _other_delimiter(self.columns) or remedy
             wanted = " or ".join(repr(name) for name in candidates)
             has = ", ".join(self.columns) or "nothing: it is empty"
-            raise ValueError(f"{self.name} has no column {wanted}; it has {has}.{remedy}")
+            raise ValueError(f"{self.name} has no column {wanted}, only {has}.{remedy}")
         return found
 
     def value(self, line, row, column):
-        """Return what a row has in a column; raise an error if that is nothing or null."""
+        """Return a row's value in a column; raise an error if it is missing or null."""
         if row.get(column) is None:
-            raise self.error(line, f"no {column!r}.")
+            raise self.error(line, f"there is no {column!r}.")
         return row[column]
 
     def text(self, line, row, column):
-        """Return the string that a row has in a column; raise an error if it has none."""
+        """Return a row's string in a column; raise an error if it is not a string."""
         value = self.value(line, row, column)
         if not isinstance(value, str):
-            raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, and not a string.")
+            raise self.error(line, f"{column!r} is {json.dumps(value)[:40]}, not a string.")
         return value
 
     def filled(self, line, row, column):
-        """Return the text of a row; raise an error if it is blank and `refuses_blank`."""
+        """Return a row's string in a column; raise an error if `refuses_blank` and it is blank."""
         value = self.text(line, row, column)
         if self.refuses_blank and not value.strip():
-            raise self.error(line, f"{column!r} is empty: write a text there, or delete the row.")
+            raise self.error(line, f"{column!r} is empty: add a text, or delete the row.")
         return value
 
     def text_or_list(self, line, row, column):
-        """Return what a row has in a column: a string, or of words or choices the list."""
+        """Return a row's value in a column: a string, or a list of words or choices."""
         if column == "predicate" and isinstance(row.get(column), int):
             return str(row[column])
         if column in ("words", "choices") and isinstance(row.get(column), list):
@@ -158,11 +158,11 @@ class Rows:
         return self.text(line, row, column)
 
     def strings(self, line, row, column):
-        """Return the list of strings that a row has in a column; raise an error if it has none."""
+        """Return a row's list of strings in a column; raise an error if it is not such a list."""
         value = self.value(line, row, column)
         if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
             raise self.error(
-                line, f"{column!r} is {json.dumps(value)[:40]}, and not a list of strings."
+                line, f"{column!r} is {json.dumps(value)[:40]}, not a list of strings."
             )
         return value
 
@@ -175,7 +175,7 @@ def _raising(lines):
 
 
 def _other_delimiter(columns):
-    """Return what to do if a header of one column has several, separated by another character."""
+    """Return a remedy if a header of one column contains another separator."""
     found = [each for each in (";", "\t", ",", "|") if len(columns) == 1 and each in columns[0]]
     if not found:
         return None
@@ -184,11 +184,11 @@ def _other_delimiter(columns):
         remedy = f"pass format={formats[found[0]]}"
     else:
         remedy = "save it with commas, or with tabs and format=tsv"
-    return f" Its columns seem to be parted by {found[0]!r}: {remedy}."
+    return f" Its columns seem to be separated by {found[0]!r}: {remedy}."
 
 
 def find_format(path):
-    """Return the format of a file by its suffix, before `.gz`.
+    """Return the format of a file, inferred from its suffix before `.gz`.
 
     Raises:
         ValueError: if the suffix is unknown.
@@ -196,8 +196,8 @@ def find_format(path):
     suffix = Path(path.lower().removesuffix(".gz")).suffix
     if suffix not in FORMATS:
         raise ValueError(
-            f"{path} does not end in {', '.join(FORMATS)} (or these and .gz): say what it is with "
-            "format=NAME."
+            f"{path} does not end in {', '.join(FORMATS)} (or one of these and .gz): name its "
+            "format with format=NAME."
         )
     return FORMATS[suffix]
 
@@ -209,9 +209,9 @@ def open_rows(path, format=None, targets=None):
     Args:
         path: str; `"-"` is standard input.
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"lines"`, or the name of a published data set, see
-            `read_published`. None tells it by the suffix; standard input is then lines.
-        targets: str, the path of a second file of lines, or segments of WMT, which become the
-            column `labels`. A file with more lines than the other is an error.
+            `read_published`. None infers it from the suffix; standard input is then lines.
+        targets: str, the path of a second file of lines, or of WMT's segments, which become the
+            column `labels`. Both files need the same number of lines.
 
     Raises:
         ValueError: if the format is unknown, or a row cannot be read.
@@ -246,7 +246,7 @@ def parse_rows(name, stream, format, **options):
 
 
 def _parse(name, stream, format):
-    """Return (iterator of rows, columns); JSONL says its columns row by row: None."""
+    """Return (iterator of rows, columns); columns is None for JSONL, where rows name them."""
     if format in PUBLISHED:
         return PUBLISHED[format].rows(name, stream), None
     if format == "jsonl":
@@ -258,9 +258,9 @@ def _parse(name, stream, format):
 
 
 def _rows_of_folder(path, format):
-    """Return the `Rows` of all files of a folder, as RACE is published."""
+    """Return the `Rows` of all files in a folder, such as RACE's."""
     if format not in PUBLISHED or not PUBLISHED[format].in_folder:
-        raise ValueError(f"{path} is a folder: give a file.")
+        raise ValueError(f"{path} is a folder: pass a file.")
     lines = (line for file in files_of(path) for line in _rows_of_file(file, format))
     rows = Rows(path, ((n, row) for n, (_, row) in enumerate(lines, start=1)))
     rows.published, rows.unit = PUBLISHED[format], PUBLISHED[format].unit
@@ -273,25 +273,26 @@ def _rows_of_file(file, format):
 
 
 def check_targets(path, targets, format=None):
-    """Raise an error if two files do not fit each other, as `open_rows` would at their ends.
+    """Raise an error if two files do not match, which `open_rows` would notice at their ends.
 
-    Standard input and the like can be read only once, and are not checked.
+    Standard input and other streams are not checked, because they can be read only once.
     """
     in_pairs = [None, "lines", *(name for name, each in PUBLISHED.items() if each.in_pairs)]
     if format not in in_pairs:
         raise ValueError(
-            f"targets={targets} has lines for those of {path}, and format={format}: leave one out."
+            f"targets={targets} is for files of lines, but format={format}: leave one of the two "
+            "out."
         )
     if os.path.isfile(path) and os.path.isfile(targets):
         with open_rows(path, format, targets) as rows:
             if not sum(1 for _ in rows):
                 raise ValueError(f"{path} has no rows.")
     elif path == targets:
-        raise ValueError("standard input is read only once: name a file for targets=FILE.")
+        raise ValueError("targets='-': only one file can be standard input, so pass a file.")
 
 
 def choose_columns(rows, inputs, given):
-    """Return a dict of a model's input → the column that it is read from.
+    """Return a dict of the model's inputs → columns.
 
     Args:
         rows: `Rows`.
@@ -307,8 +308,8 @@ def choose_columns(rows, inputs, given):
         return {inputs[0]: rows.find(roles.get("text", "text"), given["text"])}
     if rows.columns == ["text"]:
         raise ValueError(
-            f"the model takes {' and '.join(inputs)}: give them as columns of a CSV, TSV or JSONL "
-            "file."
+            f"the model takes {' and '.join(inputs)}: pass a CSV, TSV or JSONL file with these "
+            "columns."
         )
     found = {name: roles.get(name, name) for name in inputs}
     return {name: rows.find(r, given.get(ARGUMENTS.get(r, r))) for name, r in found.items()}
@@ -317,7 +318,7 @@ def choose_columns(rows, inputs, given):
 def batches(rows, columns, batch_size):
     """Yield `(rows, columns)` batch by batch: a list of dicts, and a dict of lists of strings.
 
-    Of words and choices, it is a dict of lists of lists.
+    For words and choices, the lists contain lists.
     """
     while batch := list(itertools.islice(rows, batch_size)):
         texts = {

@@ -1,4 +1,4 @@
-"""Asking a task, an export or a server for answers to texts, all by the same methods.
+"""Predictors: tasks, exports and servers answer texts through the same methods.
 
 TensorFlow is imported only by those that need it.
 """
@@ -14,17 +14,17 @@ KNOWN_ORDER = ("text", "text_pair")
 
 
 def open_predictor(model, signature=None, version=None, text_pair=False):
-    """Return a `Predictor` of a model, which its files tell.
+    """Return a `Predictor` of a model, whose kind is recognised by its files.
 
     Args:
-        model: path of an exported SavedModel (a version's folder, or the folder of all), of a
-            `.tflite`, or of a preset or published checkpoint that holds a task.
-        signature: str, of an export. Default: `"serving_default"`.
-        version: int, of an export. Default: the latest.
-        text_pair: bool. Whether a task that takes texts and pairs is given pairs.
+        model: path of an exported SavedModel (a version's folder, or the folder of all versions),
+            of a `.tflite`, or of a preset or published checkpoint with a task.
+        signature: str, for exports. The default is `"serving_default"`.
+        version: int, for exports. The default is the latest.
+        text_pair: bool. Whether to pass pairs to a task that takes both texts and pairs.
 
     Raises:
-        ValueError: if there is no such model, or an argument is not for it.
+        ValueError: if there is no such model, or an argument does not apply to it.
 
     Example:
 
@@ -48,16 +48,16 @@ def open_predictor(model, signature=None, version=None, text_pair=False):
 
 
 class Predictor:
-    """What answers texts; `inputs` are the names of the columns that it takes, `text` first."""
+    """Answers texts; `inputs` are the names of its columns, `text` first."""
 
     inputs = ()
 
     def answer(self, columns):
-        """Return a dict of arrays with a row for each text, for a dict of lists of strings."""
+        """Return a dict of arrays, with a row per text, for a dict of lists of strings."""
         raise NotImplementedError
 
     def answers(self, columns, batch_size):
-        """Return a list with a dict for each row of texts; those of like lengths run together."""
+        """Return a list with a dict per row; texts of similar lengths are batched together."""
         found = [None] * len(next(iter(columns.values())))
         for places, batch in by_length(columns, batch_size):
             answer = self.answer(batch)
@@ -68,7 +68,7 @@ class Predictor:
 
 def by_length(columns, batch_size):
     """Yield `(places, columns)` of batches, the longest texts first."""
-    # By characters: an export or a server may have the only tokenizer.
+    # The length is in characters, since only an export or a server may have the tokenizer.
     sizes = [sum(map(len, row)) for row in zip(*columns.values(), strict=True)]
     order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
     for start in range(0, len(order), batch_size):
@@ -112,7 +112,7 @@ class TokenVectors(TaskPredictor):
 
 
 class Writer(TaskPredictor):
-    """A `Seq2SeqLM` that writes by `options`, arguments of its `generate`."""
+    """A `Seq2SeqLM` that generates texts; `options` are arguments of its `generate`."""
 
     def __init__(self, task, text_pair=False, **options):
         super().__init__(task, text_pair)
@@ -141,7 +141,7 @@ class SavedModelPredictor(Predictor):
 
         try:
             self.model = tf.saved_model.load(str(folder))  # its signatures do not keep it alive
-        except Exception as error:  # damaged files raise whatever the part that meets them raises
+        except Exception as error:  # damaged files raise all kinds of errors
             raise ValueError(
                 f"{folder} cannot be loaded: {first_line(error)} Export it again."
             ) from error
@@ -199,7 +199,7 @@ class LiteRTPredictor(Predictor):
 
 
 class ServerPredictor(Predictor):
-    """A model that a `Client` asks; over REST it needs no TensorFlow."""
+    """A model on a server, asked by a `Client`; over REST it does not need TensorFlow."""
 
     def __init__(self, client, signature=None):
         self.client = client
@@ -223,28 +223,26 @@ def string_inputs(signature, dtypes):
     if set(dtypes.values()) != {"string"}:
         listed = ", ".join(f"{name} ({dtype})" for name, dtype in dtypes.items())
         raise ValueError(
-            f"the signature {signature!r} takes {listed}, and predict has strings only: choose "
-            "another by signature=NAME."
+            f"the signature {signature!r} takes {listed}, but predict only has strings: choose "
+            "another signature with signature=NAME."
         )
     return sorted(dtypes, key=lambda name: (name not in KNOWN_ORDER, name))
 
 
 def refused(error):
-    """Return the error for texts that an export does not take."""
+    """Return the error for texts that an export refuses."""
     return ValueError(f"the model cannot answer: {first_line(error)}")
 
 
 def no_signature(what, signature, known):
-    """Return the error for a signature that is not there."""
-    return ValueError(
-        f"{what} has no signature {signature!r}; it has {', '.join(known) or 'none'}."
-    )
+    """Return the error for an unknown signature."""
+    return ValueError(f"{what} has no signature {signature!r}, only {', '.join(known) or 'none'}.")
 
 
 def encoded(column):
     """Return strings as UTF-8; half a surrogate pair becomes bytes that the tokenizers replace.
 
-    Lists are made equally long by empty strings.
+    Lists are padded to the same length with empty strings.
     """
     if any(isinstance(row, list) for row in column):
         width = max(map(len, column))

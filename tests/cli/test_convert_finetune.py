@@ -217,20 +217,20 @@ def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, 
         file = write(name, content)
         return fail("finetune", tiny, file, "--output", tmp_path / "new", *options)
 
-    assert "no column 'labels' or 'label'; it has text" in message("text\nx\n")
+    assert "no column 'labels' or 'label', only text" in message("text\nx\n")
     assert "no column 'titel'" in message(CSV, "--text", "titel")
     assert "no column 'y'" in message(CSV, "--labels", "y")
     assert "has no rows" in message("text,label\n")
     assert "line 3: the label is empty" in message("text,label\nx,good\ny,\n")
     assert "only the label 'good'" in message("text,label\nx,good\n")
     unknown = message("text,label\nx,good\ny,bda\n", "--class-names", "good,bad")
-    assert "line 3: the label 'bda' is none of good, bad" in unknown
+    assert "line 3: the label 'bda' is not one of good, bad" in unknown
     assert "stands there twice" in message(CSV, "--class-names", "good,good")
     other = write("other.csv", "text,label\nx,ugly\n")
     assert "other.csv, line 2: the label 'ugly'" in message(CSV, "--validation", other)
     both = message(CSV, "--validation", good, "--validation-split", 0.1)
     assert "choose one" in both
-    assert "leaves a side empty" in message(CSV, "--validation-split", 0.01)
+    assert "leaves one part empty" in message(CSV, "--validation-split", 0.01)
     assert "is not a number" in message(CSV, "--task", "text-regressor")
     assert "is not for --task masked-lm" in message(CSV, "--task", "masked-lm", "--multi-label")
     options = ["--task", "text-regressor", "--class-weight", "balanced"]

@@ -101,7 +101,7 @@ def test_masked_lm_is_measured_alike_twice(run, make_backbone, tokenizer, write,
 def test_evaluate_refuses_what_it_cannot_measure(fail, critic, matcher, tiny, labelled):
     assert "holds no task" in fail("evaluate", tiny, labelled("ababab"))
     unknown = fail("evaluate", critic, labelled(["good", "bad", "ugly"] * 2))
-    assert "line 3: the label 'ugly' is none of bad, good" in unknown
+    assert "line 3: the label 'ugly' is not one of bad, good" in unknown
     assert "no column 'text_pair' or 'sentence2'" in fail("evaluate", matcher, labelled(range(6)))
 
 

@@ -45,7 +45,7 @@ def test_words_with_labels(write, name, content):
     assert list(zip(examples.texts["text"], examples.labels)) == SENTENCES
     names = ["O", "B-WORK", "I-WORK", "B-X"]
     assert examples.targets(names) == [[0, 1, 2, 0, 0], [0, 0, 1], [3, 0]]
-    with pytest.raises(ValueError, match="the label 'B-X' is none of O, B-WORK"):
+    with pytest.raises(ValueError, match="the label 'B-X' is not one of O, B-WORK"):
         examples.targets(names[:3])
 
 
@@ -102,7 +102,7 @@ def test_swags_columns_are_joined_as_bert_reads_them(write):
         ("token-classifier", "a.jsonl", '{"words": [1], "labels": ["O"]}', "not a list of strings"),
         ("token-classifier", "a.csv", "title,label\nx,O\n", "no column 'words'.*text=NAME"),
         ("token-classifier", "a.conll", "\n\n", "has no rows"),
-        ("multiple-choice", "a.csv", "text,choice0,label\nx,y,1\n", "line 2: the label 1 is not"),
+        ("multiple-choice", "a.csv", "text,choice0,label\nx,y,1\n", "line 2: the label 1 must be"),
         ("multiple-choice", "a.csv", "text,choice0,label\nx,y,b\n", "line 2: the label 'b'"),
         ("multiple-choice", "a.csv", "text,label\nx,1\n", "no column 'choices'.*choices=NAME"),
     ],
@@ -200,8 +200,8 @@ def test_multiple_choice_is_trained_and_measured(run, write, tiny, tmp_path):
 )
 def test_an_empty_text_is_refused(write, task, name, content, line, column):
     path = write(name, content)
-    wrong = "has no word" if column == "words" else "is empty"
-    message = rf"{name}, line {line}: '{column}' {wrong}: write .* there, or delete the row"
+    wrong = "has no words" if column == "words" else "is empty"
+    message = rf"{name}, line {line}: '{column}' {wrong}: add .*, or delete the row"
     with pytest.raises(ValueError, match=message):
         read(path, task, to_learn=True)
     assert read(path, task).lines  # to be measured
@@ -209,7 +209,7 @@ def test_an_empty_text_is_refused(write, task, name, content, line, column):
 
 def test_a_missing_text_is_refused(write):
     path = write("a.jsonl", '{"text": "fine", "label": 1}\n{"text": null, "label": 0}\n')
-    with pytest.raises(ValueError, match="line 2: no 'text'"):
+    with pytest.raises(ValueError, match="line 2: there is no 'text'"):
         read(path, "text-classifier")
 
 

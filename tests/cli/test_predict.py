@@ -103,7 +103,7 @@ def test_signature_and_version_choose(run, fail, answers, exported, critic):
     (row,) = answers(run("predict", exported, "--signature", "tokenize", "a film"))
     assert row["answer"]["tokens"] == ["[CLS]", "a", "film", "[SEP]"]
     message = fail("predict", exported, "--signature", "nonsense", "a film")
-    assert "has no signature 'nonsense'; it has" in message
+    assert "has no signature 'nonsense', only" in message
     assert "serving_default" in message
     assert "has strings only" in fail("predict", exported, "--signature", "tokens", "a film")
     assert "cannot answer" in fail("predict", exported, "--signature", "classify", "a film")

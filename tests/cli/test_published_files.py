@@ -83,8 +83,8 @@ def test_documents_with_clusters(write):
     found = read_examples(str(path), "coreference-resolver")
     assert (found.texts["text"], found.labels[1]) == ([["a", "film", "it"], ["a"]], [])
     for labels, message in (
-        ([[[0, 9]]], r"line 1: the mention \(0, 9\) is no part of a text of 3 words"),
-        ([[0, 2]], "line 1: 0 is no mention"),
+        ([[[0, 9]]], r"line 1: the mention \(0, 9\) is not within the text of 3 words"),
+        ([[0, 2]], "line 1: 0 is not a mention"),
     ):
         wrong = str(write("wrong.jsonl", json.dumps(rows[0] | {"labels": labels})))
         with pytest.raises(ValueError, match=message):
@@ -149,7 +149,7 @@ def test_texts_for_texts(write, tmp_path):
         read(source, "wmt")
     with pytest.raises(ValueError, match=r"ref.sgm: cut off, the last tag does not"):
         read(source, "wmt", str(write("ref.sgm", "<refset><doc>")))
-    with pytest.raises(ValueError, match="and format=snli: leave one out"):
+    with pytest.raises(ValueError, match="but format=snli: leave one"):
         check_targets(str(source), str(target), "snli")
 
     folder = write("stories/1.story", "A film\n\n@highlight\n\ngood").parent

@@ -62,7 +62,7 @@ def test_format_wins_over_suffix(write):
         ("a.csv.gz", b"text\nx\n", "cannot be unpacked"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: not JSON"),
         ("a.jsonl", '{"text": "x"}\n["y"]\n', "line 2: a line must be a JSON object"),
-        ("a.xlsx", "x", "say what it is with format="),
+        ("a.xlsx", "x", "name its format with format="),
     ],
 )
 def test_damage_is_named_with_its_line(write, name, content, message):
@@ -105,7 +105,7 @@ def test_columns_are_guessed_or_named(write):
     pair = {"text": "sentence", "text_pair": "sentence2"}
     assert columns_of(path, ["text", "text_pair"]) == pair
     assert columns_of(path, ["text"], text="other") == {"text": "other"}
-    with pytest.raises(ValueError, match="no column 'titel'; it has sentence, sentence2, oth"):
+    with pytest.raises(ValueError, match="no column 'titel', only sentence, sentence2, oth"):
         columns_of(path, ["text"], text="titel")
     with pytest.raises(ValueError, match=r"'text' or 'sentence'.*text=NAME"):
         columns_of(write("b.csv", "a,b\n1,2\n"), ["text"])
@@ -117,9 +117,9 @@ def test_columns_are_guessed_or_named(write):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("a.csv", "text;label\nx, y;z\n", "parted by ';': save it with commas"),
-        ("a.csv", "text\tlabel\nx\tz\n", r"parted by '\\t': pass format=tsv\.$"),
-        ("a.tsv", "text,label\nx,z\n", r"parted by ',': pass format=csv\.$"),
+        ("a.csv", "text;label\nx, y;z\n", "separated by ';': save it with commas"),
+        ("a.csv", "text\tlabel\nx\tz\n", r"separated by '\\t': pass format=tsv\.$"),
+        ("a.tsv", "text,label\nx,z\n", r"separated by ',': pass format=csv\.$"),
         ("a.csv", "title;label,kind\nx,z\n", r"text=NAME\.$"),  # two columns are no such thing
     ],
 )
@@ -131,9 +131,9 @@ def test_another_delimiter_is_named(write, name, content, message):
 @pytest.mark.parametrize(
     "row, message",
     [
-        ('{"text": null}', "line 2: no 'text'"),
-        ('{"title": "x"}', "line 2: no 'text'"),
-        ('{"text": 5}', "line 2: 'text' is 5, and not a string"),
+        ('{"text": null}', "line 2: there is no 'text'"),
+        ('{"title": "x"}', "line 2: there is no 'text'"),
+        ('{"text": 5}', "line 2: 'text' is 5, not a string"),
     ],
 )
 def test_batches_are_read_as_they_are_asked_for(write, row, message):

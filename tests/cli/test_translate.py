@@ -53,7 +53,7 @@ def test_what_has_no_targets_is_refused(write):
         read(write("a.txt", "a\nb\n"))
     with pytest.raises(ValueError, match=r"no column 'labels' or .*'summary'.*labels="):
         read(write("a.csv", "text,other\na,b\n"))
-    with pytest.raises(ValueError, match="line 1: 'label' is 3, and not a string"):
+    with pytest.raises(ValueError, match="line 1: 'label' is 3, not a string"):
         read(write("a.jsonl", '{"text": "a", "label": 3}'))
 
 

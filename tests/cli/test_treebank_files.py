@@ -32,7 +32,7 @@ def test_a_parser_is_trained_and_measured(run, fail, tiny, tmp_path):
     other = path.with_suffix(".jsonl")
     other.write_text('{"text": "like it", "label": "(S (VP (VB like) (NP (PRP it)))"}\n')
     message = fail("evaluate", preset, other)
-    assert "line 1: 'label' is no tree: a bracket is not closed" in message
+    assert "line 1: 'label' is not a tree: a bracket is not closed" in message
 
 
 @pytest.mark.parametrize(
