@@ -84,7 +84,7 @@ def test_what_is_not_there_is_refused_without_tensorflow(tmp_path):
         (["evaluate", "film-critic", "two.txt", "--targets", "lines.txt"],
          "lines.txt has 3 lines, but two.txt has 2"),
         (["evaluate", "film-critic", "train.csv", "--format", "csv", "--targets", "two.txt"],
-         "and --format csv: leave one out"),
+         "but --format csv: leave one"),
         (["finetune", "film-critic", "train.csv", *new, "--validation-targets", "two.txt"],
          "for the lines of --validation"),
         (["finetune", "film-critic", "train.csv", *new, "--num-beams", "2", "--task", "causal-lm"],
