@@ -6,9 +6,9 @@ A preset folder holds `keras_lm.json` (classes and their arguments), `model.safe
 shards and their index) and `assets/` (the vocabulary in its published form).
 """
 
-from keras_lm.presets.loading import innermost_backbone, load_backbone, load_task
+from keras_lm.presets.loading import load_task
 from keras_lm.presets.saving import save, save_ensemble
-from keras_lm.presets.source import Source, recognise
+from keras_lm.presets.source import Source, innermost_backbone, load_backbone, recognise
 from keras_lm.presets.vocabularies import load_tokenizer
 
 __all__ = [

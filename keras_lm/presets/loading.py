@@ -1,41 +1,21 @@
-"""From a source to a backbone, a tokenizer or a task."""
+"""From a source to a task."""
 
 import inspect
-import re
-import warnings
 from contextlib import nullcontext
 
 from keras_lm.converters import CheckpointError
 from keras_lm.converters.checked_files import read_json
 from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.sentence_transformers import read_projections
-from keras_lm.presets.claims import check_claims, check_classes
 from keras_lm.presets.source import (
-    SameNames,
     Source,
-    encoder_or_all,
+    from_size,
+    innermost_backbone,
     is_size,
     reading,
-    where_published,
 )
 from keras_lm.presets.vocabularies import own_tokenizer
-from keras_lm.registry import BACKBONES, TASKS, sizes
-
-
-def load_backbone(source, cls, load_weights=True, **overrides):
-    """Return a backbone; what `Backbone.from_preset` calls.
-
-    Args:
-        source, load_weights, **overrides: see there.
-        cls: the class that the backbone must be an instance of.
-    """
-    if is_size(source):
-        return _from_size(str(source), cls, load_weights, overrides)
-    source = Source.open(source)
-    backbone, converter = _make_backbone(source, cls, overrides)
-    if load_weights:
-        _load_weights(source.checkpoint, converter.names, backbone, [])
-    return backbone
+from keras_lm.registry import TASKS, sizes
 
 
 def load_task(source, cls, load_weights=True, **arguments):
@@ -51,7 +31,7 @@ def load_task(source, cls, load_weights=True, **arguments):
     if is_size(source):
         backbone_class = _as_read_by(cls, sizes()[str(source)])
         mine, overrides = _divide(arguments, cls, backbone_class)
-        backbone = _from_size(str(source), backbone_class, load_weights, overrides)
+        backbone = from_size(str(source), backbone_class, load_weights, overrides)
         return cls.from_parts(backbone, **mine)
     source = Source.open(source)
     checkpoint = source.checkpoint
@@ -67,7 +47,7 @@ def load_task(source, cls, load_weights=True, **arguments):
     backbone_class, _ = source.recognise(kind=cls.pretraining_head)
     backbone_class = _as_read_by(cls, backbone_class)
     mine, overrides = _divide(arguments, cls, backbone_class)
-    backbone, converter = _make_backbone(source, backbone_class, overrides)
+    backbone, converter = source.make_backbone(backbone_class, overrides)
     if "tokenizer" not in mine:
         mine["tokenizer"] = own_tokenizer(checkpoint, innermost_backbone(backbone), converter)
     if checkpoint.format == "huggingface":
@@ -83,7 +63,7 @@ def load_task(source, cls, load_weights=True, **arguments):
         fresh = task.new_weights() if is_fresh else []
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
         dense = read_projections(checkpoint) if has_files else {}
-        _load_weights(checkpoint, converter.names, task, fresh, dense)
+        source.load_weights(converter.names, task, fresh, dense)
     return task.with_fine_tuning_tokens() if grows else task
 
 
@@ -127,41 +107,6 @@ def _as_read_by(task_class, backbone_class):
     return half or backbone_class
 
 
-def _from_size(name, cls, load_weights, overrides):
-    size_class = encoder_or_all(sizes()[name], cls)
-    if not issubclass(size_class, cls):
-        raise ValueError(f"{name!r} is a size of {size_class.__name__}, not of {cls.__name__}.")
-    if load_weights:
-        raise ValueError(
-            f"{name!r} names a size, and no weights come with the package. {where_published(name)} "
-            "Or pass load_weights=False for random weights."
-        )
-    return size_class(**(sizes()[name].SIZES[name] | overrides))
-
-
-def _make_backbone(source, cls, overrides):
-    backbone_class, converter = source.recognise(cls)
-    checkpoint = source.checkpoint
-    if checkpoint.format == "keras_lm":
-        config = checkpoint.config["backbone"]
-        check_claims(checkpoint, checkpoint.config)
-        check_classes(checkpoint, checkpoint.config)
-    else:
-        config = {"class": backbone_class.__name__, "arguments": source.arguments(cls)}
-        check_claims(checkpoint, config)
-
-    def build(config):
-        if "backbone" not in config:
-            return backbone_class.from_config(config["arguments"] | overrides)
-        # Older presets name the task `FeatureExtractor`, which brings the same backbone.
-        return (BACKBONES | TASKS)[config["class"]](
-            build(config["backbone"]), **config["arguments"]
-        )
-
-    with reading(checkpoint, "its configuration"):
-        return build(config), converter
-
-
 def _divide(arguments, cls, backbone_class):
     """Split the arguments of `from_preset` into the task's and its backbone's."""
 
@@ -196,72 +141,3 @@ def _with_stated(mine, stated):
     if mine.keys() & {"layers", "pooling"}:  # for other vectors than those that were normalised
         stated = {k: v for k, v in stated.items() if k not in ("normalize", "projections")}
     return stated | mine, is_fresh
-
-
-def _load_weights(checkpoint, names, model, fresh, beside=()):
-    """Copy the checkpoint's tensors into a model, and warn of missing and unused ones.
-
-    `fresh` lists the paths of variables that keep their random values; `beside` are tensors by
-    their paths.
-    """
-    variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
-    SameNames({}, {}).load({path: variables.pop(path) for path in beside}, beside)
-    needed = {v.path for v in innermost_backbone(model).weights}
-    with reading(checkpoint, "its weights"):
-        missing, unused = names.load(variables, checkpoint.weights)
-    _check_output_matrix(checkpoint, names.untied(unused), model)
-    unused = [name for name in unused if not re.search(innermost_backbone(model).LEFT_OUT, name)]
-    broken = [path for path in missing if path in needed]
-    if broken:
-        raise CheckpointError(
-            f"{checkpoint.source} lacks the weights of {_summary(broken)}: the file is incomplete, "
-            "or its configuration is another model's."
-        )
-    missing = sorted([*missing, *fresh])
-    if missing or unused:
-        said = [f"{type(model).__name__}.from_preset({checkpoint.source!r}):"]
-        said += [f"new and random are {_summary(missing)}, to be trained;"] if missing else []
-        said += [f"left over in the checkpoint are {_summary(unused)};"] if unused else []
-        warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
-
-
-def _check_output_matrix(checkpoint, untied, model):
-    """Raise a CheckpointError if a model's output matrix would be another than the checkpoint's."""
-    kinds = getattr(model, "head_kinds", ())
-    reads_it = any(model.backbone.HEADS[kind].reads_embedding for kind in kinds)
-    is_stated = checkpoint.config.get("tie_word_embeddings") is False
-    if untied and is_stated and reads_it:
-        raise CheckpointError(
-            f"{checkpoint.source} has an output matrix of its own, {untied[0]} "
-            f"(tie_word_embeddings=False), and {type(model).__name__} reads the token embedding "
-            "there: tasks that predict no tokens, such as TextClassifier, can load it."
-        )
-
-
-def stored_weights(model):
-    """Return the weights of a model by their paths in a preset, without random states.
-
-    Of several tasks over one backbone, the paths of a head begin with the name of its task.
-    """
-    weights = {v.path: v for v in model.weights}
-    if hasattr(model, "tasks"):
-        weights = {v.path: v for v in model.backbone.weights}
-        shared = {id(v) for v in model.backbone.weights}
-        for name, task in model.tasks.items():
-            weights |= {f"{name}/{v.path}": v for v in task.weights if id(v) not in shared}
-    return {path: v for path, v in weights.items() if "seed_generator" not in path}
-
-
-def innermost_backbone(model):
-    """Return the network that has the checkpoint's weights.
-
-    Args:
-        model: a task or a backbone; that of a task may be a feature extractor.
-    """
-    while hasattr(model, "backbone"):
-        model = model.backbone
-    return model
-
-
-def _summary(names):
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

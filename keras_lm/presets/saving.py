@@ -8,8 +8,8 @@ import keras
 from keras_lm import files
 from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.safetensors_files import write_safetensors
-from keras_lm.presets.loading import member_folder, stored_weights
-from keras_lm.presets.source import FORMAT_VERSION
+from keras_lm.presets.loading import member_folder
+from keras_lm.presets.source import FORMAT_VERSION, stored_weights
 from keras_lm.presets.vocabularies import ASSETS
 from keras_lm.version import __version__
 

@@ -1,39 +1,18 @@
-"""What a source holds: which model, which task, and their arguments."""
+"""A source: which model and task it holds, their arguments, and the backbone with its weights."""
 
 import contextlib
 import functools
+import re
+import warnings
 
 from keras_lm.converters import CheckpointError, Converter, open_checkpoint
 from keras_lm.converters.checkpoint import PRESET_CONFIG
 from keras_lm.converters.names import NameTable
+from keras_lm.presets.claims import check_claims, check_classes
+from keras_lm.presets.related import what_it_is
 from keras_lm.registry import BACKBONES, TASKS, advice, sizes
 
 FORMAT_VERSION = 1
-# Models whose checkpoints look like those of ours: their `model_type`, by which the names of their
-# tensors begin, too → what they are.
-RELATED = {
-    "bart": "BART, an encoder-decoder with learned positions",
-    "big_bird": "BigBird, a BERT with sparse attention",
-    "camembert": "CamemBERT, a RoBERTa for French with a SentencePiece vocabulary of its own",
-    "convbert": "ConvBERT, a BERT with convolutions beside attention",
-    "deberta": "DeBERTa, whose attention keeps contents and relative positions apart",
-    "deberta-v2": "DeBERTa's second or third version, with relative positions of its own",
-    "funnel": "a Funnel Transformer, which shortens the sequence from block to block",
-    "ibert": "I-BERT, a RoBERTa that computes with integers",
-    "longformer": "Longformer, a RoBERTa with attention in windows",
-    "m2m_100": "M2M-100 or NLLB, an encoder-decoder that normalises before each part of a block",
-    "mbart": "mBART, an encoder-decoder that normalises before each part of a block",
-    "megatron-bert": "Megatron's BERT, which normalises before each part of a block",
-    "mobilebert": "MobileBERT, a BERT with bottlenecks and several feed-forward networks a block",
-    "modernbert": "ModernBERT, with rotary positions and gated feed-forward networks",
-    "mpnet": "MPNet, a BERT with relative positions",
-    "pegasus": "PEGASUS, an encoder-decoder that normalises before each part of a block",
-    "roformer": "RoFormer, a BERT with rotary positions",
-    "squeezebert": "SqueezeBERT, a BERT of grouped convolutions",
-    "umt5": "umT5, a T5 with a table of relative positions in each block",
-    "xlm": "XLM, an encoder with an embedding for the language; XLM-R is another model",
-    "xlm-roberta-xl": "XLM-R XL, which normalises before each part of a block",
-}
 
 
 class SameNames(NameTable):
@@ -111,7 +90,7 @@ class Source:
                 f"holds several models: call from_preset of one of {names}."
                 if names
                 else "is not a checkpoint that "
-                f"{'keras_lm' if cls is object else cls.__name__} can load{_related(checkpoint)}."
+                f"{'keras_lm' if cls is object else cls.__name__} can load{what_it_is(checkpoint)}."
             )
         )
 
@@ -179,6 +158,99 @@ class Source:
         with reading(self.checkpoint, "its description of labels"):
             return converter.labels(self.checkpoint)
 
+    def make_backbone(self, cls, overrides):
+        """Return a backbone with random weights, and the `Converter` of its class.
+
+        Args:
+            cls: see `recognise`.
+            overrides: dict of arguments that count more than the stated ones.
+
+        Raises:
+            CheckpointError: if the configuration is wrong, or asks for more than the tensors hold.
+        """
+        backbone_class, converter = self.recognise(cls)
+        checkpoint = self.checkpoint
+        if self._is_preset:
+            config = checkpoint.config["backbone"]
+            check_claims(checkpoint, checkpoint.config)
+            check_classes(checkpoint, checkpoint.config)
+        else:
+            config = {"class": backbone_class.__name__, "arguments": self.arguments(cls)}
+            check_claims(checkpoint, config)
+
+        def build(config):
+            if "backbone" not in config:
+                return backbone_class.from_config(config["arguments"] | overrides)
+            # Older presets name the task `FeatureExtractor`, which brings the same backbone.
+            return (BACKBONES | TASKS)[config["class"]](
+                build(config["backbone"]), **config["arguments"]
+            )
+
+        with reading(checkpoint, "its configuration"):
+            return build(config), converter
+
+    def load_weights(self, names, model, fresh=(), beside=()):
+        """Copy the tensors into a model, and warn of missing and unused ones.
+
+        Args:
+            names: `NameTable` of the model's `Converter`.
+            model: a backbone or a task.
+            fresh: paths of variables that keep their random values.
+            beside: dict of tensors from elsewhere, by the paths of their variables.
+
+        Raises:
+            CheckpointError: if weights of the backbone are missing, or tensors of another shape.
+        """
+        variables = {path: v for path, v in stored_weights(model).items() if path not in fresh}
+        OF_PRESETS.names.load({path: variables.pop(path) for path in beside}, beside)
+        with reading(self.checkpoint, "its weights"):
+            missing, unused = names.load(variables, self.checkpoint.weights)
+        _check_output_matrix(self.checkpoint, names.untied(unused), model)
+        network = innermost_backbone(model)
+        needed = {v.path for v in network.weights}
+        broken = [path for path in missing if path in needed]
+        if broken:
+            raise CheckpointError(
+                f"{self} lacks the weights of {_summary(broken)}: the file is incomplete, or its "
+                "configuration is another model's."
+            )
+        missing = sorted([*missing, *fresh])
+        unused = [name for name in unused if not re.search(network.LEFT_OUT, name)]
+        if missing or unused:
+            said = [f"{type(model).__name__}.from_preset({str(self)!r}):"]
+            said += [f"new and random are {_summary(missing)}, to be trained;"] if missing else []
+            said += [f"left over in the checkpoint are {_summary(unused)};"] if unused else []
+            warnings.warn(" ".join(said).rstrip(";") + ".", stacklevel=4)
+
+
+def load_backbone(source, cls, load_weights=True, **overrides):
+    """Return a backbone; what `Backbone.from_preset` calls.
+
+    Args:
+        source, load_weights, **overrides: see there.
+        cls: the class that the backbone must be an instance of.
+    """
+    if is_size(source):
+        return from_size(str(source), cls, load_weights, overrides)
+    source = Source.open(source)
+    backbone, converter = source.make_backbone(cls, overrides)
+    if load_weights:
+        source.load_weights(converter.names, backbone)
+    return backbone
+
+
+def from_size(name, cls, load_weights, overrides):
+    """Return a backbone of a size, which has random weights; see `load_backbone`."""
+    size_class = encoder_or_all(sizes()[name], cls)
+    if not issubclass(size_class, cls):
+        raise ValueError(f"{name!r} is a size of {size_class.__name__}, not of {cls.__name__}.")
+    if load_weights:
+        raise ValueError(
+            f"{name!r} names a size, and no weights come with the package. {where_published(name)} "
+            "Or pass load_weights=False for random weights."
+        )
+    return size_class(**(sizes()[name].SIZES[name] | overrides))
+
 
 def recognise(checkpoint, cls=object, kind=None):
     """Return the class of a checkpoint's backbone, and its `Converter`; see `Source.recognise`.
@@ -199,13 +271,6 @@ def encoder_or_all(backbone, cls):
     half = backbone.encoder_class
     is_asked_for = half is not None and issubclass(half, cls) and not issubclass(backbone, cls)
     return half if is_asked_for else backbone
-
-
-def _related(checkpoint):
-    """Return what a checkpoint of another model is, for an error; nothing if that is not known."""
-    stated = checkpoint.config.get("model_type")
-    known = {stated} if stated else {name.split(".")[0] for name in checkpoint.tensors}
-    return "".join(f": it is {what}" for name, what in RELATED.items() if name in known)
 
 
 def is_size(source):
@@ -278,3 +343,45 @@ def _innermost(config):
     while "backbone" in config:  # a feature extractor has a backbone of its own
         config = config["backbone"]
     return config
+
+
+def _check_output_matrix(checkpoint, untied, model):
+    """Raise a CheckpointError if a model's output matrix would be another than the checkpoint's."""
+    kinds = getattr(model, "head_kinds", ())
+    reads_it = any(model.backbone.HEADS[kind].reads_embedding for kind in kinds)
+    is_stated = checkpoint.config.get("tie_word_embeddings") is False
+    if untied and is_stated and reads_it:
+        raise CheckpointError(
+            f"{checkpoint.source} has an output matrix of its own, {untied[0]} "
+            f"(tie_word_embeddings=False), and {type(model).__name__} reads the token embedding "
+            "there: tasks that predict no tokens, such as TextClassifier, can load it."
+        )
+
+
+def stored_weights(model):
+    """Return the weights of a model by their paths in a preset, without random states.
+
+    Of several tasks over one backbone, the paths of a head begin with the name of its task.
+    """
+    weights = {v.path: v for v in model.weights}
+    if hasattr(model, "tasks"):
+        weights = {v.path: v for v in model.backbone.weights}
+        shared = {id(v) for v in model.backbone.weights}
+        for name, task in model.tasks.items():
+            weights |= {f"{name}/{v.path}": v for v in task.weights if id(v) not in shared}
+    return {path: v for path, v in weights.items() if "seed_generator" not in path}
+
+
+def innermost_backbone(model):
+    """Return the network that has the checkpoint's weights.
+
+    Args:
+        model: a task or a backbone; that of a task may be a feature extractor.
+    """
+    while hasattr(model, "backbone"):
+        model = model.backbone
+    return model
+
+
+def _summary(names):
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from keras_lm import files
 from keras_lm.converters import CheckpointError
-from keras_lm.presets.loading import stored_weights
+from keras_lm.presets.source import stored_weights
 
 
 def freeze(task, call):

@@ -208,9 +208,8 @@ def test_plain_lines_go_on_pretraining(run, write, tmp_path, tiny):
 
 
 def test_mistakes_come_before_the_weights_are_read(fail, write, tmp_path, tiny, monkeypatch):
-    monkeypatch.setattr(
-        "keras_lm.presets.loading._load_weights", None
-    )  # to call it would be a TypeError
+    # To call it would be a TypeError.
+    monkeypatch.setattr("keras_lm.presets.Source.load_weights", None)
     good = write("good.csv", CSV)
 
     def message(content, *options, name="train.csv"):
