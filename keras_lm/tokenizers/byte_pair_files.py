@@ -15,7 +15,7 @@ FOLDERS = ("", os.path.join("assets", "tokenizer"))  # the second is KerasHub's
 
 END = "</w>"  # of GPT-1's words
 
-# Special tokens of published vocabularies: those of the first row whose tokens are all there.
+# Special tokens of published vocabularies: the first row whose tokens are all in the vocabulary.
 DEFAULTS = (
     {
         "cls": "<s>",
@@ -38,7 +38,7 @@ MAX_UNMADE = 16
 
 
 def _byte_characters():
-    """GPT-2's character for each byte: itself where that can be seen, else one from U+0100 on."""
+    """Return GPT-2's character for each byte: its own if visible, otherwise one from U+0100 on."""
     seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     unseen = [byte for byte in range(256) if byte not in seen]
     return {b: chr(b) for b in seen} | {b: chr(0x100 + i) for i, b in enumerate(unseen)}
@@ -54,15 +54,15 @@ def spelling(entry):
         return bytes(_OF_CHARACTER[character] for character in entry)
     except KeyError as error:
         raise ValueError(
-            f"`vocabulary` holds {entry!r}, and {error.args[0]!r} stands for no byte: either this "
-            "is no byte-level BPE, or the entry is to be named as a special or an added token."
+            f"`vocabulary` holds {entry!r}, and {error.args[0]!r} stands for no byte: this is not "
+            "a byte-level BPE, or the entry has to be named as a special or an added token."
         ) from None
 
 
 def check_merges(merges, entries, whole, end=""):
     """Return a dict from pair to rank; ValueError if merges are damaged or do not fit the entries.
 
-    Neither the entries in `whole` need a merge, nor single symbols, which may end with `end`.
+    Entries in `whole` need no merge, nor do single symbols, which may end with `end`.
     """
     known, ranks, made = set(entries), {}, set()
     for rank, merge in enumerate(merges):
@@ -97,7 +97,7 @@ def check_merges(merges, entries, whole, end=""):
 
 
 def last_ranks(words, ranks):
-    """Return the rank of the last merge of each entry that BPE completes, -1 for single symbols."""
+    """Return the rank of the last merge of each entry that BPE builds, -1 for single symbols."""
     found = {}
     none = len(ranks)
     for entry, word in words.items():
@@ -120,7 +120,7 @@ def _is_long(entry, end):
 
 
 def read_vocabulary(path):
-    """Return the entries of a JSON file from entry to id, in the order of their ids."""
+    """Return the entries of a JSON file with their ids, in the order of these."""
     if not os.path.isfile(path):
         raise FileNotFoundError(
             f"`vocabulary` names the file {os.fspath(path)!r}, which does not exist; give the path "
@@ -139,7 +139,7 @@ def read_merges(path):
 
 def write(folder, ids, merges):
     """Write `vocab.json` and `merges.txt` into an existing folder."""
-    # Written as bytes: text mode would turn line ends into the platform's.
+    # As bytes: text mode would write the platform's line ends.
     with open(os.path.join(folder, "vocab.json"), "wb") as file:
         file.write(json.dumps(ids, ensure_ascii=False).encode())
     with open(os.path.join(folder, "merges.txt"), "wb") as file:
@@ -156,7 +156,7 @@ def read_folder(folder, end, who):
     if any(token.endswith(END) for token in vocabulary) != bool(end):
         raise FileNotFoundError(f"{path!r} holds the vocabulary of another kind of BPE.")
     dictionary = os.path.join(folder, "dict.txt")
-    # RoBERTa's folders of Hugging Face keep fairseq's dictionary, and have its ids already.
+    # Hugging Face's folders of RoBERTa contain fairseq's dictionary, but already have its ids.
     if not end and DEFAULTS[0]["bos"] not in vocabulary and os.path.isfile(dictionary):
         vocabulary, settings = _by_dictionary(vocabulary, dictionary)
         return vocabulary, merges, settings
@@ -167,11 +167,11 @@ def read_folder(folder, end, who):
 
 
 def _by_dictionary(vocabulary, dictionary):
-    """Return the entries with the ids that fairseq's dictionary gives to GPT-2's, and settings."""
+    """Return GPT-2's entries in the order of fairseq's dictionary, and settings."""
     lines = published_files.read_lines(dictionary, "dict.txt", "copy the checkpoint's.")
     words = [line.split(" ")[0] for line in lines]
     entries = [vocabulary[int(word)] if word.isdigit() else word for word in words]
-    made_up = [word for word in words if not word.isdigit()]  # which pad to a round number
+    made_up = [word for word in words if not word.isdigit()]  # padding up to a round number
     settings = {f"{role}_token": token for role, token in DEFAULTS[0].items()}
     settings["additional_special_tokens"] = [
         *made_up,

@@ -10,8 +10,7 @@ from keras_lm.tokenizers import published_files, strings
 from keras_lm.tokenizers import sentence_piece_model as models
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.sentence_piece_model import NORMAL, SPACE
-from keras_lm.tokenizers.sentence_piece_parts import tokenize_parts
-from keras_lm.tokenizers.sentence_piece_steps import Aligner
+from keras_lm.tokenizers.sentence_piece_steps import Aligner, tokenize_parts
 from keras_lm.tokenizers.strings import size
 from keras_lm.tokenizers.tokenizer import Tokenizer, lookup_table
 

@@ -6,6 +6,7 @@ import os
 import re
 
 from keras_lm import files
+from keras_lm.registry import TOKENIZERS
 
 _BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 _ROBERTA = ("<s>:0 $A:0 </s>:0", "<s>:0 $A:0 </s>:0 </s>:0 $B:0 </s>:0")
@@ -191,6 +192,53 @@ def steps(tokenizer, name, of_sequence):
     """Return a part of a tokenizer.json, such as "normalizer", as a list of steps."""
     step = tokenizer.get(name) or {}
     return step[of_sequence] if step.get("type") == "Sequence" else [step] * bool(step)
+
+
+def kind_of(folder, usual):
+    """Return the name of the class in `keras_lm.tokenizers` that reads a folder's vocabulary.
+
+    Args:
+        folder: path.
+        usual: str, the usual class of the model, if nothing else is stated.
+
+    Raises:
+        ValueError: if a configuration names a class whose rules are not known, and there is no
+            tokenizer.json that states them.
+    """
+    with reading(folder):
+        name = stated_class(folder)
+        if name in CLASSES:
+            return CLASSES[name][0]
+        kind = _kind_of_model(read_tokenizer(folder))
+    if kind is not None:
+        return kind
+    if name is not None:
+        raise ValueError(
+            f"`folder` {os.fspath(folder)!r} asks for a {name}, whose rules are not known here, "
+            f"unlike those of {', '.join(sorted(CLASSES))}, and of a tokenizer.json. Pass "
+            "tokenizer=…, one of keras_lm.tokenizers, or tokenizer=None for packed dicts."
+        )
+    kinds = [kind for kind, cls in TOKENIZERS.items() if cls.PUBLISHED_FILES]
+    kinds = [usual, *kinds] if usual in kinds else []
+    return next((kind for kind in kinds if _holds(folder, kind)), usual)
+
+
+def _holds(folder, kind):
+    names = TOKENIZERS[kind].PUBLISHED_FILES
+    return any(os.path.isfile(os.path.join(folder, name)) for name in names)
+
+
+def _kind_of_model(tokenizer):
+    """Return the class for the model that a tokenizer.json describes, or None."""
+    model = tokenizer.get("model") or {}
+    kinds = {"WordPiece": "WordPieceTokenizer", "Unigram": "SentencePieceTokenizer"}
+    if model.get("type") != "BPE":
+        return kinds.get(model.get("type"))
+    if model.get("end_of_word_suffix") == "</w>":
+        return "GPTTokenizer"
+    splitters = steps(tokenizer, "pre_tokenizer", "pretokenizers")
+    is_of_bytes = any(step.get("type") == "ByteLevel" for step in splitters)
+    return "BytePairTokenizer" if is_of_bytes else "SentencePieceTokenizer"
 
 
 def _spelled(pieces):

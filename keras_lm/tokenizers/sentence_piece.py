@@ -8,23 +8,11 @@ import types
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from keras_lm.tokenizers import (
-    published_files,
-    sentence_piece_folders,
-    sentence_piece_steps,
-    strings,
-)
+from keras_lm.tokenizers import published_files, sentence_piece_folders, strings
 from keras_lm.tokenizers import sentence_piece_model as files
+from keras_lm.tokenizers import sentence_piece_steps as steps
 from keras_lm.tokenizers.sentence_piece_model import BYTE_PIECE, SPACE, SentencePieceModel
 from keras_lm.tokenizers.sentence_piece_normalizer import Preparation, compose, shorten_unknown
-from keras_lm.tokenizers.sentence_piece_parts import (
-    is_token,
-    part_tokens,
-    tokenize_parts,
-    with_tokens,
-    without_tokens,
-)
-from keras_lm.tokenizers.sentence_piece_steps import Aligner, CommaSplits
 from keras_lm.tokenizers.strings import size
 from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of, traced
 
@@ -141,8 +129,8 @@ class SentencePieceTokenizer(Tokenizer):
             outer_space=_outer_space(proto.normalizer_spec, collapse_whitespace),
             proto=_prepared(proto, preparation, set(self._vocabulary.all_special_tokens)),
         )
-        with_comma = sentence_piece_steps.with_comma(pieces) if split_digit_commas else []
-        sentence_piece_steps.number_last(self._rules.proto, with_comma)
+        with_comma = steps.with_comma(pieces) if split_digit_commas else []
+        steps.number_last(self._rules.proto, with_comma)
         serialized = self._rules.proto.SerializeToString()
         with tf.init_scope():
             # TF Text has two operations: the fast one adds up scores in float32, like the
@@ -155,7 +143,7 @@ class SentencePieceTokenizer(Tokenizer):
             lengths = [self._length(piece.piece) for piece in self._rules.proto.pieces]
             self._lengths = tf.constant(lengths, tf.int64)  # (V,)
             self._begin_with_space = tf.constant([t.startswith(SPACE) for t in self.vocabulary])
-        self._splits = CommaSplits(self, with_comma) if with_comma else None
+        self._splits = steps.CommaSplits(self, with_comma) if with_comma else None
         self._aligner = self._later = None  # made when they are needed
 
     def _length(self, piece):
@@ -206,7 +194,7 @@ class SentencePieceTokenizer(Tokenizer):
             return self._pieces(text)
         sides = self._rules.lstrip_tokens, self._rules.rstrip_tokens
         text = strings.valid_utf8(text)
-        return tokenize_parts(self, text, tokens, self._pieces_of_parts, *sides)
+        return steps.tokenize_parts(self, text, tokens, self._pieces_of_parts, *sides)
 
     def _pieces_of_parts(self, parts, begin_text):
         """Return the ragged (P, S) ids of (P,) parts of texts, which `begin_text` or not."""
@@ -234,15 +222,16 @@ class SentencePieceTokenizer(Tokenizer):
                 "SentencePieceTokenizer with prefix_once=True cannot tell where its tokens stand "
                 f"beside the added ones, such as {tokens[0]!r}."
             )
-        parts = part_tokens(strings.valid_utf8(text), tokens)  # ragged (B, P)
-        ids, starts, ends = self._spans(without_tokens(parts.values))  # ragged (P, S)
+        parts = steps.part_tokens(strings.valid_utf8(text), tokens)  # ragged (B, P)
+        ids, starts, ends = self._spans(steps.without_tokens(parts.values))  # ragged (P, S)
         if tokens:
-            ids = with_tokens(self, parts.values, ids, tokens)
-            length = size(parts.values) - tf.cast(is_token(parts.values), tf.int64)
-            places = tf.cast(is_token(parts.values), tf.int64)
+            ids = steps.with_tokens(self, parts.values, ids, tokens)
+            is_token = steps.is_token(parts.values)  # (P,)
+            number = tf.cast(is_token, tf.int64)
+            length = size(parts.values) - number
             whole = tf.RaggedTensor.from_row_lengths(
-                tf.boolean_mask(length, places > 0), places, validate=False
-            )
+                tf.boolean_mask(length, is_token), number, validate=False
+            )  # ragged (P, 1 or 0)
             starts = tf.concat([starts, tf.zeros_like(whole)], 1)
             ends = tf.concat([ends, whole], 1)
             # Offsets in a part become offsets in its text.
@@ -256,7 +245,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Return ragged (B, S) `(ids, starts, ends)` of (B,) texts of valid UTF-8."""
         if self._aligner is None:
             with tf.init_scope():
-                self._aligner = Aligner(self._rules.proto)
+                self._aligner = steps.Aligner(self._rules.proto)
         characters = self._aligner(text)
         ids = self._match(text).with_row_splits_dtype(tf.int64)
         lengths = tf.gather(self._lengths, ids.values)  # (T,) in bytes of normalised text

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_lm import presets
 from keras_lm.registry import TOKENIZERS, register
 from keras_lm.tokenizers import strings
-from keras_lm.tokenizers.kinds import kind_of
+from keras_lm.tokenizers.published_files import kind_of
 
 
 class _Vocabulary:

@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from keras_lm.tokenizers import Tokenizer, WordPieceTokenizer
-from keras_lm.tokenizers.kinds import kind_of
-from keras_lm.tokenizers.published_files import TokenizerFolder, declares_tokens
+from keras_lm.tokenizers.published_files import TokenizerFolder, declares_tokens, kind_of
 
 
 @pytest.fixture
