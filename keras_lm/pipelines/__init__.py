@@ -1,6 +1,6 @@
-"""Apache Beam for what outgrows one process: corpora → shards of tokens, files of texts → answers.
+"""Pipelines on Apache Beam, for large data: corpora → shards of tokens, files of texts → answers.
 
-It takes the extra `beam`, on the workers too: `pip install 'keras-lm[beam]'`.
+They need the extra `beam`, also on the workers: `pip install 'keras-lm[beam]'`.
 """
 
 from keras_lm.pipelines.answered_files import TextModelHandler, answer_files

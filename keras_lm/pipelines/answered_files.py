@@ -1,7 +1,7 @@
-"""Files of texts → files of answers, by Apache Beam's `RunInference`.
+"""Files of texts → files of answers, with Apache Beam's `RunInference`.
 
-The rows of a file are cut into shards of 10,000. A shard's answers are one file, in the order of
-its rows; what has no answer is in another, with the reason.
+The rows of a file are divided into shards of 10,000. A shard's answers are one file, in the order
+of its rows; the rows without an answer are in another, with the reason.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ from keras_lm.serving.predictors import by_length, open_predictor
 
 INDEX = "answers.json"
 SHARD_ROWS = 10_000
-BATCHES_SORTED = 50  # whose rows are answered together, those of like lengths in one
+BATCHES_SORTED = 50  # batches that are sorted by length together
 
 
 class Failure(NamedTuple):
-    """In the place of an answer: why there is none."""
+    """Stands in place of an answer, and says why there is none."""
 
     reason: str
 
@@ -36,14 +36,15 @@ class Failure(NamedTuple):
 class TextModelHandler(ModelHandler):
     """A preset, a SavedModel or a `.tflite` for `RunInference`: dicts of strings → answers.
 
-    An answer is a dict as `keras-lm predict` writes it. Texts of like lengths run together. A text
-    that the model refuses gets a `Failure`, and the others of its batch their answers.
+    An answer is a dict, as in the output of `keras-lm predict`. Texts of similar lengths are
+    batched together. If the model refuses a text, its answer is a `Failure`; the other texts of
+    the batch are answered.
 
     Args:
-        model: path, on every worker; what `keras-lm predict` takes.
+        model: path, the same on every worker, of a model for `keras-lm predict`.
         batch_size: int.
-        signature, version: of a SavedModel, see `keras-lm predict`.
-        text_pair: str or None. Whether a preset that takes texts and pairs is given pairs.
+        signature, version: for a SavedModel, see `keras-lm predict`.
+        text_pair: str or None. Whether to pass pairs to a preset that takes both texts and pairs.
 
     Example:
 
@@ -62,7 +63,7 @@ class TextModelHandler(ModelHandler):
         }
 
     def load_model(self):
-        """Return what answers: an object with `inputs` and `answer`."""
+        """Return a predictor, an object with `inputs` and `answer`."""
         return open_predictor(self.model, **self.options)
 
     def run_inference(self, batch, model, inference_args=None):
@@ -76,11 +77,11 @@ class TextModelHandler(ModelHandler):
 
 
 def _answers(model, texts):
-    """Return the answers to columns of texts; of a batch that fails, its halves are tried."""
+    """Return the answers to columns of texts; if a batch fails, try its halves."""
     number = len(next(iter(texts.values())))
     try:
         answer = model.answer(texts)
-    except Exception as error:  # whatever part of a model meets a text, with errors of its own
+    except Exception as error:  # any part of a model may raise any error for a text
         if number == 1:
             return [Failure(str(error) if isinstance(error, ValueError) else first_line(error))]
         half = number // 2
@@ -105,21 +106,21 @@ def answer_files(
     overwrite=False,
     flags=(),
 ):
-    """Answer for all rows of files; return the index that `folder` then has, as a dict.
+    """Answer all rows of files; return the index of `folder`, a dict.
 
-    `answers-00002-00000.jsonl` has those of the first rows of the third file, a line
-    `{"input": {…}, "answer": {…}}` each, in their order. A row that cannot be read or answered is
-    in `failed-00002-00000.jsonl`, with its file, line and reason. `answers.json` has the counts. A
-    run that was interrupted keeps its finished shards: call it again.
+    `answers-00002-00000.jsonl` has the answers to the first rows of the third file, in their order,
+    one line `{"input": {…}, "answer": {…}}` each. Rows that cannot be read or answered are in
+    `failed-00002-00000.jsonl`, with file, line and reason. `answers.json` has the counts. To
+    continue an interrupted run, call it again: finished shards are kept.
 
     Args:
         model: see `TextModelHandler`.
-        files: paths or patterns, of this machine or any filesystem of Beam's: CSV, TSV, JSONL, or
-            lines, perhaps with `.gz`.
+        files: paths or patterns, on this machine or any of Beam's filesystems: CSV, TSV, JSONL, or
+            lines, which may be `.gz`.
         folder: path of the folder to write.
         batch_size: int.
-        format: `"csv"`, `"tsv"`, `"jsonl"` or `"lines"`; None tells by the suffix.
-        text, text_pair: names of columns, by default those that are usual.
+        format: `"csv"`, `"tsv"`, `"jsonl"` or `"lines"`; None infers it from the suffix.
+        text, text_pair: names of columns; None looks for usual names.
         signature, version: see `TextModelHandler`.
         overwrite: bool. Whether to replace a folder of answers.
         flags: list of str, Beam's own options, such as `["--runner=FlinkRunner"]`.
@@ -136,7 +137,7 @@ def answer_files(
     inputs = beam_files.find_inputs(files)
     formats = [format or find_format(path) for path, _ in inputs]
     handler = TextModelHandler(model, batch_size, signature, version, text_pair)
-    names = handler.load_model().inputs  # raises what is wrong with it
+    names = handler.load_model().inputs  # raises if the model cannot be loaded
     given = {"text": text, "text_pair": text_pair}
     made_from = json.dumps([_identity(model), handler.options, names, given])
     growing = beam_files.GrowingFolder(folder, INDEX, overwrite)
@@ -180,7 +181,7 @@ def answer_files(
 
 
 def _identity(model):
-    """Return what tells a model from another at the same path."""
+    """Return an identifier that changes if another model is saved at the same path."""
     path = Path(model).expanduser()
     paths = [path, *sorted(path.rglob("*"))] if path.exists() else []
     stats = [(str(each), each.stat()) for each in paths if each.is_file()]
@@ -188,7 +189,7 @@ def _identity(model):
 
 
 class Key(NamedTuple):
-    """Where a row stands: number of its file, of its shard, line; and the row itself as JSON."""
+    """A row with its place: the numbers of its file, shard and line, and the row as JSON."""
 
     file: int
     shard: int
@@ -202,7 +203,7 @@ def _of_shard(element):
 
 
 class ReadRows(beam.DoFn):
-    """A file → its rows, those that are none, and its shards; or the notes of finished shards."""
+    """A file → its rows, its unreadable rows, and its shards; or the notes of finished shards."""
 
     def __init__(self, names, given, folder, made_from):
         super().__init__()
@@ -221,7 +222,7 @@ class ReadRows(beam.DoFn):
                 lines = iter(rows)
                 for shard in itertools.count():
                     chunk = list(itertools.islice(lines, SHARD_ROWS))
-                    if not chunk and shard:  # an empty file has one empty shard
+                    if not chunk and shard:  # only an empty file has an empty shard
                         return
                     yield from self._shard((number, shard), path, rows, chunk, columns)
         except ValueError as error:
@@ -265,10 +266,12 @@ class WriteAnswers(beam.DoFn):
         """Write a shard, and yield its note."""
         _, groups = element
         ((name, path, number, digest),) = groups["shards"]
-        # CSV rows of several lines have the line of their end: no two have the same.
+        # A CSV row of several lines is numbered by its last line, so all numbers differ.
         found = sorted([*groups["answers"], *groups["failed"]], key=lambda each: each[0].line)
         if len({key.line for key, _ in found}) != number or len(found) != number:
-            raise RuntimeError(f"{path} has {number} rows in {name}, and {len(found)} came back.")
+            raise RuntimeError(
+                f"{path} has {number} rows in {name}, but {len(found)} came back: run it again."
+            )
         answered = [
             {"input": json.loads(key.row), "answer": answer}
             for key, answer in found

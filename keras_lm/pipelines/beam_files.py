@@ -1,8 +1,8 @@
-"""Files on any filesystem of Beam's: finding them, and writing them so that they appear whole.
+"""Finding files on Beam's filesystems, and writing them atomically.
 
-A folder in the making is `NAME.unfinished` on a local disk, and gets its name at the end. Elsewhere
-folders cannot be renamed in one step, and the index, which is written last, says that it is whole.
-A finished part of it has a note beside it, which a later run reads to keep the part.
+On a local disk, an unfinished folder is `NAME.unfinished`, and is renamed at the end. Elsewhere
+folders cannot be renamed in one step; the index is written last, and shows that the folder is
+complete. A finished part of a folder has a note next to it, so that a later run keeps the part.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ NOTE = ".note.json"
 
 
 def is_local(path):
-    """Return whether a path is one of this machine's disks."""
+    """Return whether a path is on a disk of this machine."""
     return "://" not in str(path)
 
 
@@ -30,7 +30,7 @@ def find_inputs(patterns):
     """Return `(path, bytes)` of the files that match paths and patterns, without duplicates.
 
     Raises:
-        FileNotFoundError: if one of them names no file.
+        FileNotFoundError: if a path or pattern matches no file.
     """
     patterns = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
     found = []
@@ -53,7 +53,7 @@ def join(folder, name):
 
 
 def read_json(path):
-    """Return what a JSON file holds, or None if there is no such file."""
+    """Return the content of a JSON file, or None if there is no such file."""
     if not FileSystems.exists(path):
         return None
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
@@ -61,7 +61,7 @@ def read_json(path):
 
 
 def write_json(path, content):
-    """Write a JSON file that appears whole."""
+    """Write a JSON file atomically."""
     with writing(path) as new:
         Path(new).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -86,16 +86,16 @@ def writing(path):
 
 
 def note_of(folder, name, digest):
-    """Return the note of a finished part of a folder if it was made from what `digest` says."""
+    """Return the note of a finished part of a folder, if its input had this digest, or None."""
     note = read_json(join(folder, name + NOTE))
     same = note is not None and note["digest"] == digest
     return note if same and FileSystems.exists(join(folder, name)) else None
 
 
 class GrowingFolder:
-    """A folder that is made over several runs.
+    """A folder that several runs may write, each continuing the one before.
 
-    `path` is where its parts go meanwhile. `index` is the name of the file that says it is whole.
+    `path` is where its parts are written. `index` is the name of the file that is written last.
     """
 
     def __init__(self, folder, index, overwrite=False):
@@ -107,19 +107,19 @@ class GrowingFolder:
         if not overwrite and FileSystems.exists(join(self.folder, index)):
             raise FileExistsError(f"{folder} exists: choose another folder, or overwrite it.")
         if not is_local(folder) and FileSystems.exists(join(self.folder, index)):
-            FileSystems.delete([join(self.folder, index)])  # or it would lie about the new parts
+            FileSystems.delete([join(self.folder, index)])  # the parts are going to change
         self._lock = None
         if is_local(folder):  # elsewhere there are no locks
             self._lock = files.take(self.path)
             return
-        with contextlib.suppress(OSError):  # it is there
+        with contextlib.suppress(OSError):  # it exists
             FileSystems.mkdirs(self.path)
 
     def finish(self, names):
-        """Give the folder its name, with files of these `names` alone; return its index."""
+        """Rename the folder, with only the files in `names` in it; return its index."""
         paths = [each.path for each in FileSystems.match([join(self.path, "*")])[0].metadata_list]
         paths = [path for path in paths if FileSystems.split(path)[1] not in names]
-        if paths:  # notes, and what an earlier run with other settings left
+        if paths:  # notes, and leftovers of an earlier run with other settings
             FileSystems.delete(paths)
         if is_local(self.folder):
             files.sync(self.path)
@@ -130,7 +130,7 @@ class GrowingFolder:
         return read_json(join(self.folder, self.index))
 
     def give_up(self):
-        """Remove the folder if nothing in it is finished, and leave it to others."""
+        """Remove the folder if no part is finished, and release its lock."""
         parts = Path(self.path).iterdir() if is_local(self.folder) else []
         if is_local(self.folder) and not any(
             part.stat().st_size for part in parts if not part.name.endswith((NOTE, files.HOLDER))

@@ -1,4 +1,4 @@
-"""Text files on any filesystem of Beam's → documents, in parts that workers share."""
+"""Text files on Beam's filesystems → documents, in parts for several workers."""
 
 import gzip
 import itertools
@@ -13,12 +13,12 @@ from keras_lm import files
 from keras_lm.data.documents import LARGEST_DOCUMENT, UNITS
 from keras_lm.pipelines.running import input_error
 
-PART_BYTES = 2**24  # of a file, for one worker at a time
+PART_BYTES = 2**24  # bytes of a file that a worker reads at a time
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Part(NamedTuple):
-    """The documents of a file that start from byte `start` on and before `end`; None is its end."""
+    """The documents of a file that start from byte `start` on and before `end`; None is no end."""
 
     path: str
     start: int = 0
@@ -26,10 +26,10 @@ class Part(NamedTuple):
 
 
 def cut_into_parts(inputs, document, part_bytes=PART_BYTES):
-    """Return the parts of files, `(path, bytes)` each; what is compressed stays whole.
+    """Divide files, `(path, bytes)` each, into parts; compressed files are not divided.
 
     Raises:
-        ValueError: if `document` is no unit.
+        ValueError: if `document` is unknown.
     """
     if document not in UNITS:
         raise ValueError(f"document={document!r}: use one of {UNITS}.")
@@ -43,10 +43,10 @@ def cut_into_parts(inputs, document, part_bytes=PART_BYTES):
 
 
 class ReadDocuments(beam.DoFn):
-    """`Part` → its documents, bytes of UTF-8, as `keras_lm.data.read_documents` cuts them.
+    """`Part` → its documents, as UTF-8, divided like `keras_lm.data.read_documents`.
 
-    Unlike there, a byte order mark is left out, and what is not UTF-8 raises an error that
-    says in which line it stands.
+    Unlike there, a byte order mark is removed, and bytes that are not UTF-8 raise an error, which
+    names the line.
     """
 
     def __init__(self, document):
@@ -84,7 +84,7 @@ class ReadDocuments(beam.DoFn):
 
 
 def open_unpacked(path):
-    """Open a file for reading bytes; what ends in `.gz` is decompressed."""
+    """Open a file for reading bytes; `.gz` files are decompressed."""
     file = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     return gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
 
@@ -92,7 +92,7 @@ def open_unpacked(path):
 def _lines(file, path, start):
     """Yield `(position, line)` of the lines that start from `start` on."""
     position = start
-    if start:  # that in which the byte before it stands belongs to the part before
+    if start:  # the line with the byte before `start` belongs to the previous part
         file.seek(start - 1)
         position += len(file.readline(files.LONGEST_LINE)) - 1
     for line in files.lines(file, path):
@@ -105,10 +105,10 @@ def _until(end, documents):
 
 
 def _blocks(lines, part):
-    """Yield `(position, text)` of the lines between blank ones.
+    """Yield `(position, text)` of the blocks between blank lines.
 
-    A block belongs to the part in which the blank line before it starts, that of the beginning of a
-    file to the first.
+    A block belongs to the part in which the blank line before it starts; the first block of a file
+    belongs to the first part.
     """
     blank = 0 if not part.start else None  # where the last blank line started
     block, first = [], 0
@@ -119,7 +119,7 @@ def _blocks(lines, part):
                 block.append(line)
                 if position - first > LARGEST_DOCUMENT:
                     raise files.TooLong(
-                        f"{part.path}: a block is longer than {LARGEST_DOCUMENT} bytes. Put blank "
+                        f"{part.path}: a block is longer than {LARGEST_DOCUMENT} bytes: put blank "
                         "lines between documents."
                     )
             continue
@@ -134,7 +134,7 @@ def _blocks(lines, part):
 
 
 def _line(path, position):
-    """Return in words in which line of a file a byte stands."""
+    """Return the number of the line with a byte of a file, in words."""
     with open_unpacked(path) as file:
         ends = itertools.accumulate(map(len, file))
         return f"line {1 + sum(1 for _ in itertools.takewhile(lambda e: e <= position, ends))}"

@@ -1,15 +1,15 @@
-"""Documents that are nearly the same: MinHash signatures, and the buckets that they fall into.
+"""Near duplicates: MinHash signatures of documents, and the buckets that they fall into.
 
-Two documents are compared by their shingles, the sets of all five words that follow each other, in
-lower case. 200 hash functions each keep their smallest value over the shingles; two documents agree
-in one with the probability J of their Jaccard similarity (shared shingles / all shingles). The 200
-values are cut into 20 bands of 10. Documents with an equal band meet in a bucket: with probability
-1 - (1 - J¹⁰)²⁰, which is 0.02 for J = 0.5, 0.44 for 0.7, 0.90 for 0.8 and above 0.99 for 0.9.
+Documents are compared by their shingles, the set of all runs of five words, in lower case. Each of
+200 hash functions keeps its smallest value over the shingles; two documents agree in a value with
+probability J, their Jaccard similarity (shared shingles / all shingles). The 200 values are divided
+into 20 bands of 10. Documents with an equal band share a bucket, which has the probability
+1 - (1 - J¹⁰)²⁰: 0.02 for J = 0.5, 0.44 for 0.7, 0.90 for 0.8 and above 0.99 for 0.9.
 
 Source: Broder 1997, "On the resemblance and containment of documents" (shingles, MinHash); Lee et
-al. 2021, https://arxiv.org/abs/2107.06499, section 4.2 and appendix A (its use on corpora for
-language models, with 450 bands of 20, after which they compare the pairs found, as we do not);
-Leskovec et al., "Mining of Massive Datasets", section 3.4 (banding).
+al. 2021, https://arxiv.org/abs/2107.06499, section 4.2 and appendix A (for corpora of language
+models, with 450 bands of 20; unlike here, they also compare the pairs that are found); Leskovec et
+al., "Mining of Massive Datasets", section 3.4 (banding).
 """
 
 import functools
@@ -21,13 +21,13 @@ import numpy as np
 SHINGLE = 5  # words
 BANDS = 20
 BAND = 10  # values
-SHINGLES_AT_ONCE = 512  # whose values fit into a cache
-# Letters of scripts without spaces are words of their own.
+SHINGLES_AT_ONCE = 512  # so that the values fit into a processor's cache
+# In scripts without spaces, each letter is a word.
 WORD = re.compile(r"[぀-ヿ㐀-鿿]|[^\W぀-ヿ㐀-鿿]+")
 
 
 def _constants():
-    """Return random numbers for places in a shingle and for hash functions, everywhere the same."""
+    """Return fixed random numbers for the places in a shingle and for the hash functions."""
     stream = hashlib.shake_256(b"keras_lm").digest(8 * (SHINGLE + 2 * BANDS * BAND))
     numbers = np.frombuffer(stream, "<u8")
     factors, summands = numbers[SHINGLE:].reshape(2, -1, 1)
@@ -48,7 +48,7 @@ def _shingles(text):
     words = [_hash(word) for word in WORD.findall(text.lower())]
     size = max(min(SHINGLE, len(words)), 1)
     windows = np.lib.stride_tricks.sliding_window_view(np.array(words or [0], "uint64"), size)
-    return (windows * PLACES[:size]).sum(axis=1, dtype="uint64")  # modulo 2 ** 64, as all below
+    return (windows * PLACES[:size]).sum(axis=1, dtype="uint64")  # modulo 2 ** 64, as below
 
 
 def minhash(text):

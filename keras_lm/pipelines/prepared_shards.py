@@ -1,8 +1,8 @@
-"""Text files → documents without duplicates → shards of tokens, by Apache Beam.
+"""Text files → documents without duplicates → shards of tokens, with Apache Beam.
 
-Every document goes to the shard that its hash names, where documents are sorted by their hashes: so
-equal documents meet in one shard, the order is random, and neither depends on how the work is cut
-up. Each shard is then packed by itself, as `keras_lm.data` does it.
+A document's hash decides its shard, and its place in the shard. So equal documents are in the same
+shard, the order is random, and neither depends on how the work is divided. Each shard is then
+packed on its own, as in `keras_lm.data`.
 """
 
 import hashlib
@@ -42,32 +42,32 @@ def prepare_shards(
     flags=(),
     **settings,
 ):
-    """Prepare a corpus of any size for pretraining; return the index that `folder` then has.
+    """Prepare a corpus of any size for pretraining; return the index of `folder`, a dict.
 
-    The same files, settings, seed and number of shards give the same shards, byte for byte, by one
-    process or many. A run that was interrupted keeps its finished shards: call it again. On a local
-    disk they are in `FOLDER.unfinished` until the end.
+    The same files, settings, seed and number of shards give the same shards, byte for byte, with
+    one process or many. To continue an interrupted run, call it again: finished shards are kept. On
+    a local disk they are in `FOLDER.unfinished` until the end.
 
-    A worker has the documents of one shard in memory. The DirectRunner has all documents there: for
-    more text than a machine has memory, use another.
+    A worker has the documents of one shard in memory. The DirectRunner has all documents in memory:
+    for larger corpora, use another runner.
 
     Args:
-        files: paths or patterns, of this machine or any filesystem of Beam's. UTF-8; what ends in
-            `.gz` is decompressed.
+        files: paths or patterns, on this machine or any of Beam's filesystems, in UTF-8; `.gz`
+            files are decompressed.
         tokenizer: `keras_lm.tokenizers.Tokenizer`.
-        sequence_length: int, tokens of a row, or of a window to be predicted.
+        sequence_length: int, the number of tokens in a row, or to predict in a window.
         folder: path of the folder to write.
         template: `keras_lm.packers.Template` for rows of `keras_lm.data.pretraining_rows`; None for
             windows of `keras_lm.data.token_windows`.
         document: `"line"`, `"block"` or `"file"`, see `keras_lm.data.read_documents`.
         sentences: `"lines"`, or `"rule"` to split lines by `keras_lm.data.split_sentences`.
-        duplicates: `"keep"`; `"exact"` keeps one of equal documents; `"near"` also one of those
-            that are nearly the same, see `keras_lm.pipelines.near_duplicates`.
-        num_shards: int; by default one for each 64 MB of files, and 8 at least.
-        seed: int, for the order of the documents and what rows draw.
+        duplicates: `"keep"` keeps all documents, `"exact"` one of several equal ones, `"near"` also
+            one of several similar ones, see `keras_lm.pipelines.near_duplicates`.
+        num_shards: int; by default one per 64 MB of files, and at least 8.
+        seed: int, for the order of the documents and the random choices of rows.
         overwrite: bool. Whether to replace a folder of shards.
         flags: list of str, Beam's own options, such as `["--runner=FlinkRunner"]`.
-        **settings: of rows, as `pretraining_rows` takes them: `form` and the shares.
+        **settings: for rows, as in `pretraining_rows`: `form` and the shares.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -94,7 +94,7 @@ def prepare_shards(
     size = sum(size for _, size in inputs)
     number = num_shards or max(FEWEST_SHARDS, -(-size // SHARD_BYTES))
     packing = Packing(tokenizer, template, sequence_length, sentences, seed, settings)
-    rows = packing.rows([""], 0)  # raises what is wrong with the settings
+    rows = packing.rows([""], 0)  # raises if a setting is wrong
     index = (
         shards.window_index(sequence_length)
         if template is None
@@ -184,9 +184,9 @@ def _in_buckets(element):
 
 
 def _repeats(element):
-    """Yield the documents of a bucket but that with the smallest hash.
+    """Yield the documents of a bucket except the one with the smallest hash.
 
-    In all of its buckets the smallest of similar documents stays, whatever happens to others.
+    A document with the smallest hash in all of its buckets is always kept.
     """
     _, digests = element
     smallest = min(digests)
@@ -196,9 +196,9 @@ def _repeats(element):
 
 
 class Packing:
-    """From the documents of a shard to its windows or rows, in any process.
+    """Packs the documents of a shard into windows or rows, in any process.
 
-    Arguments are those of `prepare_shards`; the tokenizer travels as the files of a preset.
+    The arguments are those of `prepare_shards`; the tokenizer is pickled as the files of a preset.
     """
 
     def __init__(self, tokenizer, template, sequence_length, sentences, seed, settings):
@@ -228,7 +228,7 @@ class Packing:
         return self._tokenizer
 
     def rows(self, documents, number):
-        """Return the windows or rows of documents, those of shard `number`."""
+        """Return the windows or rows of the documents of shard `number`."""
         if self.sentences == "rule":
             documents = split_sentences(documents)
         if self.template is None:
@@ -245,7 +245,7 @@ class Packing:
 
 
 class WriteShard(beam.DoFn):
-    """The documents of a shard → its file, and what the index says of it."""
+    """The documents of a shard → its file, and its entries in the index."""
 
     def __init__(self, packing, names, folder, index, is_set):
         super().__init__()
@@ -256,7 +256,7 @@ class WriteShard(beam.DoFn):
         self.is_set = is_set
 
     def process(self, element):
-        """Write a shard unless it is there already, and yield its note."""
+        """Write a shard unless it is finished already, and yield its note."""
         number, groups = element
         found = sorted(groups["texts"])
         repeats = set(groups.get("repeats", ()))
@@ -294,17 +294,17 @@ class WriteShard(beam.DoFn):
 
 
 def _write_index(notes, index, folder):
-    """Write the index of all shards, which says that the folder is whole."""
+    """Write the index of all shards, which completes the folder."""
     found = sorted((note["shard"] for note in notes), key=lambda shard: shard["name"])
     documents = {
         name: sum(note["documents"][name] for note in notes) for name in notes[0]["documents"]
     }
     if not documents["read"]:
-        raise input_error("The files hold no documents: all lines are blank.")
+        raise input_error("The files have no documents: all lines are blank.")
     if not sum(shard["windows"] for shard in found):
         raise input_error(
             f"The documents fill no window of {index['sequence_length']} tokens in any of "
-            f"{len(found)} shards: give more text, or lower sequence_length or num_shards."
+            f"{len(found)} shards: pass more text, or lower sequence_length or num_shards."
         )
     index = {**index, "prepared": {**index["prepared"], "documents": documents}, "shards": found}
     beam_files.write_json(beam_files.join(folder, shards.INDEX), index)

@@ -1,4 +1,4 @@
-"""Running a pipeline, and its errors as sentences."""
+"""Runs pipelines, and turns their errors into sentences."""
 
 import logging
 import re
@@ -6,12 +6,12 @@ import re
 from apache_beam import Pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 
-# How an error of ours is found again in what a runner makes of it.
+# Marks our own message, so that it can be found in the error that a runner makes of it.
 OPENS, CLOSES = "⟦", "⟧"
 
 
 def input_error(message):
-    """Return the error to raise in a worker: a sentence for the user about the input."""
+    """Return an error about the input to raise in a worker; the user sees only the message."""
     return ValueError(f"{OPENS}{message}{CLOSES}")
 
 
@@ -20,12 +20,12 @@ def run(build, flags=()):
 
     Args:
         build: function that takes an `apache_beam.Pipeline` and applies all steps to it.
-        flags: list of str, Beam's own options, such as `["--runner=FlinkRunner"]`. Without a
-            runner it is the DirectRunner: on this machine, in this process, or in several with
+        flags: list of str, Beam's own options, such as `["--runner=FlinkRunner"]`. The default is
+            the DirectRunner, which runs on this machine, in this process, or in several with
             `--direct_running_mode=multi_processing --direct_num_workers=8`.
 
     Raises:
-        ValueError: if Beam does not know an option, or the input is at fault.
+        ValueError: if Beam does not know an option, or the input is invalid.
     """
     flags = list(flags)
     options = PipelineOptions(flags)
@@ -36,8 +36,8 @@ def run(build, flags=()):
             f"Beam has no option {', '.join(f'--{name}' for name in sorted(unknown))}."
         )
     if known["runner"] in (None, "DirectRunner"):
-        # It would look on the net for Prism, to run that instead, where this is not allowed. There
-        # are no triggers here.
+        # Without this permission, the DirectRunner would download Prism and run that instead. It
+        # is safe, because our pipelines have no triggers.
         flags = ["--default_sdk_harness_log_level=CRITICAL", "--allow_unsafe_triggers", *flags]
         options = PipelineOptions(flags)
     beam_log = logging.getLogger("apache_beam")
@@ -47,7 +47,7 @@ def run(build, flags=()):
         with Pipeline(options=options) as pipeline:
             build(pipeline)
     except Exception as error:
-        if str(error).startswith(KeyboardInterrupt.__name__):  # Ctrl-C, in a worker of this process
+        if str(error).startswith(KeyboardInterrupt.__name__):  # Ctrl-C in a thread of this process
             raise KeyboardInterrupt from None
         found = re.search(f"{OPENS}(.*?){CLOSES}", str(error), re.DOTALL)
         if not found:

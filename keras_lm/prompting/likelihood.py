@@ -44,7 +44,7 @@ def choose(
     Source: GPT-3, https://arxiv.org/abs/2005.14165, section 2.4.
     """
     if normalization not in NORMALIZATIONS:
-        raise ValueError(f"normalization={normalization!r} is none of {NORMALIZATIONS}.")
+        raise ValueError(f"normalization={normalization!r}: use one of {NORMALIZATIONS}.")
     found = task.score_continuations(contexts, choices, batch_size, verbose)
     is_choice = found["num_tokens"] > 0
     compared = found["scores"]

@@ -22,7 +22,7 @@ def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8, ver
         natural logarithm), `num_tokens` (words and ends of lines) and `num_model_tokens`.
 
     Raises:
-        ValueError: if there is no word in the documents, or as `CausalLM.score` does.
+        ValueError: if the documents have no words, or as `CausalLM.score` does.
 
     Example:
         perplexity(task, Path("wiki.test.tokens").read_text(), wikitext)["perplexity"]
@@ -32,7 +32,7 @@ def perplexity(task, documents, detokenizer=None, stride=None, batch_size=8, ver
     documents = [documents] if isinstance(documents, str) else list(documents)
     num_tokens = sum(len(text.split()) + text.count("\n") for text in documents)
     if not num_tokens:
-        raise ValueError("documents hold no word: pass some text.")
+        raise ValueError("documents have no words: pass some text.")
     texts = documents if detokenizer is None else [detokenizer(text) for text in documents]
     found = task.score(texts, stride=stride, batch_size=batch_size, verbose=verbose)
     log_likelihood = float(np.sum(found["scores"], dtype="float64"))

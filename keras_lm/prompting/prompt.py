@@ -115,7 +115,8 @@ class Prompt:
         for i in np.flatnonzero(fewest > room)[:1]:
             raise ValueError(
                 f"queries[{i}] needs {fewest[i]} tokens with its instruction, but there is room "
-                f"for {room} beside {max_new_tokens} new ones: shorten it, or ask for fewer new."
+                f"for {room} next to {max_new_tokens} new ones: shorten it, or pass a smaller "
+                "max_new_tokens."
             )
         # Binary search, for all queries at once, of the largest number that fits.
         low, high = np.zeros(len(queries), int), np.full(len(queries), len(self.examples))
@@ -139,10 +140,10 @@ class Prompt:
     def _fill(self, values, name):
         needed = self.fields if name != "query" else self.fields[:-1]
         if set(values) != set(needed):
-            raise ValueError(f"{name} has the keys {sorted(values)}: needed are {list(needed)}.")
+            raise ValueError(f"{name} has the keys {sorted(values)}: pass {list(needed)}.")
         for key, value in values.items():
             if not isinstance(value, str):
-                raise ValueError(f"{name} has {key}={value!r}, which is not a string.")
+                raise ValueError(f"{name} has {key}={value!r}: pass a string.")
         return values
 
     def _written(self, values):

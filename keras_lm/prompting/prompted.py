@@ -64,7 +64,9 @@ class Prompted:
         """
         queries, choices = query_list(queries), list(choices)
         if len(queries) != len(choices):
-            raise ValueError(f"choices has {len(choices)} rows for {len(queries)} queries.")
+            raise ValueError(
+                f"choices has {len(choices)} rows for {len(queries)} queries: pass one per query."
+            )
         for i, row in enumerate(choices):
             if isinstance(row, (str, bytes)) or not len(row):
                 raise ValueError(f"choices[{i}] is {row!r}: pass a list of at least one choice.")

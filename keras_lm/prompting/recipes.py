@@ -45,7 +45,7 @@ def summarize(task, texts, max_new_tokens=100, num_sentences=3, top_k=2, cue="\n
         if room < 1:
             raise ValueError(
                 f"max_new_tokens={max_new_tokens} leaves no room for a text and {cue!r} in the "
-                f"window of {window} tokens: pass less."
+                f"window of {window} tokens: pass a smaller number."
             )
         texts = [_first_tokens(task.tokenizer, text, room) for text in query_list(texts)]
     options = {"temperature": 1.0, "top_k": top_k} | options
@@ -121,7 +121,7 @@ def predict_last_words(
             f"num_candidates={num_candidates} and max_new_tokens={max_new_tokens}: stop words need "
             "2 candidates or more, of 1 token or more."
         )
-    # With a single step, beam search gives the likeliest tokens.
+    # With a single step, beam search returns the likeliest tokens.
     search = {"num_beams": num_candidates, "num_return_sequences": num_candidates}
     begun = task.generate(texts, max_new_tokens=1, verbose=verbose, **search)
     # One that begins with a letter would continue the passage's last given word.
@@ -168,12 +168,14 @@ def fill_blank(task, texts, choices, blank="_", partial=False, batch_size=8, ver
     parts = [text.split(blank) for text in query_list(texts)]
     for i, part in enumerate(parts):
         if len(part) != 2:
-            raise ValueError(f"texts[{i}] has {len(part) - 1} blanks {blank!r}: it needs one.")
+            raise ValueError(f"texts[{i}] has {len(part) - 1} blanks {blank!r}: pass one blank.")
         if partial and not part[1]:
             raise ValueError(f"texts[{i}] has nothing after its blank: pass partial=False.")
     choices = list(choices)
     if len(choices) != len(parts):
-        raise ValueError(f"choices has {len(choices)} rows for {len(parts)} texts.")
+        raise ValueError(
+            f"choices has {len(choices)} rows for {len(parts)} texts: pass one per text."
+        )
     if not partial:
         endings = [[choice + end for choice in row] for (_, end), row in zip(parts, choices)]
         contexts = [begin for begin, _ in parts]

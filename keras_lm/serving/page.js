@@ -47,7 +47,7 @@ async function call(path, body) {
   try {
     answer = parse(text);
   } catch {
-    throw new Refused(`The server answers ${response.status}, and not in JSON: ${text.slice(0, 300)}`);
+    throw new Refused(`The server answers ${response.status}, but not in JSON: ${text.slice(0, 300)}`);
   }
   if (!response.ok) throw new Refused(`The server answers ${response.status}: ${answer.error ?? text}`);
   return { answer, milliseconds };
@@ -229,7 +229,7 @@ function columns(values = fieldValues()) {
 
 // === Asking ===
 
-const WAITING = "The model is at work. Its first answers take longer: TensorFlow prepares the graph for them.";
+const WAITING = "The model is running. The first answers take longer, because TensorFlow prepares the graph.";
 
 // Writes a continuation as it comes; null where the model cannot be asked piece by piece.
 async function write(values, turn, begin) {
@@ -248,7 +248,7 @@ async function write(values, turn, begin) {
       for (const event of events.map((line) => JSON.parse(line.slice("data: ".length)))) {
         if (turn !== state.turn) {
           reader.cancel();
-          throw new Refused("Something else was asked.");
+          throw new Refused("Another request was started.");
         }
         if (event.error) throw new Refused(event.error);
         if (event.done) return { outputs: { text: [text], num_tokens: [event.num_tokens], num_prompt_tokens: [event.num_prompt_tokens] }, milliseconds: performance.now() - start };
@@ -260,7 +260,7 @@ async function write(values, turn, begin) {
   } catch (error) {
     throw error instanceof Refused ? error : new Refused(`The server does not answer (${error.message}). Is it still running?`);
   }
-  throw new Refused("The server stopped before the text was at its end.");
+  throw new Refused("The server stopped before the end of the text.");
 }
 
 async function ask() {

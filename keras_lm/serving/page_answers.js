@@ -323,6 +323,6 @@ function drawReading({ title, tokens, ids, total, isFull, others }) {
     .map(([kind, name]) => element("span", { class: kind }, element("i"), `${name}: ${kinds.filter((k) => k === kind).length}`)));
   const cut = total > tokens.length
     ? `The text was cut: the model reads ${tokens.length} of its ${total} tokens.`
-    : isFull && total === null ? `The model reads ${count(tokens.length, "token")} at most; what goes beyond them was cut.` : null;
+    : isFull && total === null ? `The model reads at most ${count(tokens.length, "token")}; the rest was cut.` : null;
   return [...(title ? [element("h3", {}, title)] : []), ...(cut ? [element("p", { class: "cut" }, cut)] : []), list, legend];
 }

@@ -215,7 +215,7 @@ def test_mistakes_are_sentences_and_leave_nothing(prepare, corpus, bytes_as_toke
     fail(ValueError, r"^[^⟦]*bad\.txt, line 2: not UTF-8 .*Save the file as UTF-8", [corpus, bad])
     blank = tmp_path / "blank.txt"
     blank.write_text("\n \n")
-    fail(ValueError, "hold no documents", blank)
+    fail(ValueError, "have no documents", blank)
     fail(FileNotFoundError, "no such file", tmp_path / "gone*.txt")
     fail(ValueError, "duplicates='all'", duplicates="all")
     fail(ValueError, "sentences='words'", sentences="words")

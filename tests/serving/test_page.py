@@ -469,8 +469,8 @@ def test_a_model_that_takes_its_time_says_so(browser):
     browser.type("a good film")
     browser.find("#ask").click()
     until = WebDriverWait(browser.driver, 30).until
-    until(lambda _: browser.texts("#answer") == ["The model is at work. Its first answers take "
-          "longer: TensorFlow prepares the graph for them."])  # fmt: skip
+    until(lambda _: browser.texts("#answer") == ["The model is running. The first answers take "
+          "longer, because TensorFlow prepares the graph."])  # fmt: skip
     browser.wait()
     assert browser.texts("#answer .bars li") and not browser.texts("#answer > .quiet")
 
@@ -617,7 +617,7 @@ def test_a_cut_text_is_told_from_one_that_just_fits(browser):
     browser.ask("film " * 40)
     assert browser.texts(".cut") == ["The text was cut: the model reads 24 of its 42 tokens."]
     browser.ask("film." * 40)  # without spaces there is nothing to count by
-    assert "what goes beyond them was cut" in browser.texts(".cut")[0]
+    assert "the rest was cut" in browser.texts(".cut")[0]
 
 
 def test_the_servers_errors_are_shown(browser):
