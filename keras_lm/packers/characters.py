@@ -6,14 +6,13 @@ from keras_lm.packers.packer import PackedInput, Packer
 
 
 class CharacterPacker(Packer):
-    """A `Packer` for words as characters: ragged character ids → rows of equally many words.
+    """A `Packer` for words as characters: ragged character ids → rows of the same length.
 
     Args:
         tokenizer: `keras_lm.tokenizers.CharacterTokenizer`.
-        template, sequence_length, padding, truncation, rows: see `Packer`; a length counts words.
+        template, sequence_length, padding, truncation, rows: see `Packer`; lengths count words.
 
-    Call: as `Packer`; it returns `character_ids` (B, S, C), zero in padding, and `padding_mask`
-    (B, S).
+    Call: like `Packer`. Returns `character_ids` (B, S, C), 0 in padding, and `padding_mask` (B, S).
 
     Example:
 
@@ -27,8 +26,7 @@ class CharacterPacker(Packer):
 
     def read_vocabulary(self, tokenizer):
         super().read_vocabulary(tokenizer)
-        # A word for every id that rows may hold besides those of texts: all are padding except the
-        # special tokens.
+        # A word for each id of the vocabulary: the special tokens; all others are padding.
         with tf.init_scope():
             words = tokenizer.tokenize_words(tokenizer.vocabulary, parse_special=True).numpy()
         special = {piece for name in self._pieces for piece, _ in self._pieces[name]}

@@ -5,15 +5,15 @@ import tensorflow as tf
 from keras_lm.layers.masks import IGNORED
 from keras_lm.packers.packer import PackedInput, Packer
 
-READ = ("token_ids", "padding_mask")  # what each half reads of what is packed
+READ = ("token_ids", "padding_mask")  # what each half of the model reads
 
 
 class Seq2SeqPacker(Packer):
     """Pack a source text, or a pair, for the encoder, and in training its target for the decoder.
 
     The target is tokenized by `tokenizer.target`, has the template of one text, which must end with
-    the end token, and is padded on the right. The decoder starts with the padding token, as T5's
-    and Marian's, or with the bos token if there is none.
+    the end token, and is padded on the right. The decoder starts with the padding token, as in T5
+    and Marian, or with the bos token if there is none.
 
     Args:
         target_length: int. Maximum of T, the end token included.

@@ -77,7 +77,7 @@ class Words(Texts):
         """Return the packed dict, and the index in (B · S) of each word's first piece, (N,) int64.
 
         The index is -1 for words without pieces, and for truncated ones. `marked`, (B,) int64, is
-        the index of the word in the second segment; one that a text does not have marks none.
+        the index of the word in the second segment, if the text has it.
         """
         splits = tf.cast(pieces.row_splits, tf.int64)
         ids = tf.RaggedTensor.from_row_splits(
@@ -190,5 +190,5 @@ class WordWindows(Words):
         places = 1 + (index // room) * size + column + index % room
         places = words.with_values(tf.where(splits[1:] > splits[:-1], places, 0))
         places = places.to_tensor()
-        missing = tf.maximum(1 - tf.shape(places)[1], 0)  # a column at least
+        missing = tf.maximum(1 - tf.shape(places)[1], 0)  # at least one column
         return packed | {"word_positions": tf.pad(places, [[0, 0], [0, missing]])}

@@ -100,27 +100,18 @@ class BytePairTokenizer(Tokenizer):
         roles = dict(zip(self.ROLES, tokens))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
         self.add_prefix_space = bool(add_prefix_space)
-        # In a namespace, since a module would track bare lists.
+        entries = self._vocabulary.entries
+        # (A namespace, because a module would track bare lists.)
         self._rules = types.SimpleNamespace(
             merges=strings_of("merges", merges),
-            added_tokens=strings_of("added_tokens", added_tokens),
-            lstrip_tokens=strings_of("lstrip_tokens", lstrip_tokens),
-            rstrip_tokens=strings_of("rstrip_tokens", rstrip_tokens),
-            whole_words=strings_of("whole_words", whole_words),
-            lite=None,
+            added_tokens=entries("added_tokens", added_tokens),
+            lstrip_tokens=entries("lstrip_tokens", lstrip_tokens),
+            rstrip_tokens=entries("rstrip_tokens", rstrip_tokens),
+            whole_words=entries("whole_words", whole_words),
+            lite=None,  # made when a `.tflite` needs it
         )
-        for argument in ("added_tokens", "lstrip_tokens", "rstrip_tokens", "whole_words"):
-            self._check_tokens(argument)
         unused = filter(published_files.UNUSED.fullmatch, self._vocabulary.tokens)
         self._build({*self._vocabulary.all_special_tokens, *self._rules.added_tokens, *unused})
-
-    def _check_tokens(self, argument):
-        for token in getattr(self._rules, argument):
-            if token not in self._vocabulary.ids:
-                raise ValueError(
-                    f"`{argument}` names {token!r}, which is not in the vocabulary of "
-                    f"{self.vocabulary_size} entries; append it there first."
-                )
 
     def _build(self, whole):
         entries = self._vocabulary.tokens

@@ -5,7 +5,7 @@ import json
 import os
 
 from keras_lm.tokenizers import published_files
-from keras_lm.tokenizers.published_files import TokenizerFolder, read_json
+from keras_lm.tokenizers.published_files import TokenizerFolder
 
 ROLES = ("cls", "sep", "pad", "mask", "unknown", "bos", "eos")
 
@@ -121,12 +121,8 @@ def _is_long(entry, end):
 
 def read_vocabulary(path):
     """Return the entries of a JSON file with their ids, in the order of these."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"`vocabulary` names the file {os.fspath(path)!r}, which does not exist; give the path "
-            "of a vocab.json, or a list of entries."
-        )
-    return published_files.in_order(read_json(*os.path.split(path)), path, with_gaps=True)
+    remedy = "give the path of a vocab.json, or a list of entries."
+    return published_files.read_entries(path, remedy, with_gaps=True)
 
 
 def read_merges(path):

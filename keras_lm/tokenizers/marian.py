@@ -251,13 +251,8 @@ def _split_language(text):
 def _read_vocabulary(vocabulary):
     if not isinstance(vocabulary, (str, os.PathLike)):
         return vocabulary
-    if not os.path.isfile(vocabulary):
-        raise FileNotFoundError(
-            f"`vocabulary` names the file {os.fspath(vocabulary)!r}, which does not exist; give "
-            "the path of the checkpoint's vocab.json, or the list of its entries."
-        )
-    folder, name = os.path.split(vocabulary)
-    return published_files.in_order(published_files.read_json(folder, name), str(vocabulary))
+    remedy = "give the path of the checkpoint's vocab.json, or the list of its entries."
+    return published_files.read_entries(vocabulary, remedy)
 
 
 def _write_vocabulary(path, vocabulary):

@@ -82,12 +82,17 @@ def read_tokenizer(folder):
     return tokenizer
 
 
-def read_lines(path, argument, remedy):
-    """Return the lines of a UTF-8 file that the user passed as `argument`."""
+def check_file(argument, path, remedy):
+    """Raise FileNotFoundError if there is no file where a user's argument says."""
     if not os.path.isfile(path):
         raise FileNotFoundError(
             f"`{argument}` names the file {os.fspath(path)!r}, which does not exist; {remedy}"
         )
+
+
+def read_lines(path, argument, remedy):
+    """Return the lines of a UTF-8 file that the user passed as `argument`."""
+    check_file(argument, path, remedy)
     with open(path, "rb") as file:
         data = files.whole(file, f"`{argument}` file {os.fspath(path)!r}")
     try:
@@ -119,6 +124,12 @@ def content(token):
     if not isinstance(spelled, (str, type(None))):
         raise TypeError(f"a token is {spelled!r}")
     return spelled
+
+
+def read_entries(path, remedy, with_gaps=False):
+    """Return the entries of a JSON file with their ids, in the order of these."""
+    check_file("vocabulary", path, remedy)
+    return in_order(read_json(*os.path.split(path)), os.fspath(path), with_gaps)
 
 
 def in_order(ids, path, with_gaps=False):
@@ -214,8 +225,8 @@ def kind_of(folder, usual):
         return kind
     if name is not None:
         raise ValueError(
-            f"`folder` {os.fspath(folder)!r} asks for a {name}, whose rules are not known here, "
-            f"unlike those of {', '.join(sorted(CLASSES))}, and of a tokenizer.json. Pass "
+            f"`folder` {os.fspath(folder)!r} asks for a {name}, whose rules are not known here; "
+            f"those of {', '.join(sorted(CLASSES))}, and of a tokenizer.json, are. Pass "
             "tokenizer=…, one of keras_lm.tokenizers, or tokenizer=None for packed dicts."
         )
     kinds = [kind for kind, cls in TOKENIZERS.items() if cls.PUBLISHED_FILES]
@@ -326,7 +337,7 @@ class TokenizerFolder:
         return {"additional_special_tokens": more, "added_tokens": added}
 
     def stripping(self, side):
-        """Return the described tokens that include white space on a side, `"lstrip"` or not."""
+        """Return the described tokens with white space on a `side`, `"lstrip"` or `"rstrip"`."""
         tokens = [token["content"] for token in self.described if token.get(side)]
         return list(dict.fromkeys(tokens))
 

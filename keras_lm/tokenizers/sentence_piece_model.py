@@ -11,6 +11,7 @@ from tensorflow_text.python.ops.sentencepiece_tokenizer import (
     gen_sentencepiece_tokenizer as operations,
 )
 
+from keras_lm.tokenizers.published_files import check_file
 from keras_lm.tokenizers.sentence_piece_table import check_charsmap
 
 # TF Text ends the process on a piece of some hundred thousand bytes.
@@ -117,11 +118,8 @@ Model = _message_class()
 def read_model(model):
     """Return the bytes of a model, given these or its path."""
     if isinstance(model, (str, os.PathLike)):
-        if not os.path.isfile(model):
-            raise FileNotFoundError(
-                f"`model` names the file {os.fspath(model)!r}, which does not exist; give the path "
-                "of a SentencePiece model such as spiece.model, or its bytes."
-            )
+        remedy = "give the path of a SentencePiece model such as spiece.model, or its bytes."
+        check_file("model", model, remedy)
         with open(model, "rb") as file:
             return file.read()
     # (Python would turn a number into that many zeros.)

@@ -24,15 +24,26 @@ class _Vocabulary:
         self.special_tokens = {role: t for role, t in special_tokens.items() if t is not None}
         for role, token in self.special_tokens.items():
             strings_of(f"{role}_token", [token])
-        self.additional_special_tokens = strings_of(
-            "additional_special_tokens", additional_special_tokens
-        )
         self.template = template and strings_of("template", template)
         self._check()
+        self.additional_special_tokens = self.entries(
+            "additional_special_tokens", additional_special_tokens
+        )
 
     @property
     def all_special_tokens(self):
         return list(dict.fromkeys([*self.special_tokens.values(), *self.additional_special_tokens]))
+
+    def entries(self, argument, tokens):
+        """Return `tokens`, passed as `argument`, as a list; ValueError if one is not an entry."""
+        tokens = strings_of(argument, tokens)
+        for token in tokens:
+            if token not in self.ids:
+                raise ValueError(
+                    f"`{argument}` names {token!r}, which is not in the vocabulary of "
+                    f"{len(self.tokens)} entries; append it there first."
+                )
+        return tokens
 
     def _check(self):
         if not self.tokens:
@@ -51,12 +62,6 @@ class _Vocabulary:
                     f"entries. Add it to the vocabulary, or say which entry plays this role: "
                     f"`{role}_token=...`"
                     + ("." if role == "unknown" else f", or `{role}_token=None` for none.")
-                )
-        for token in self.additional_special_tokens:
-            if token not in self.ids:
-                raise ValueError(
-                    f"`additional_special_tokens` names {token!r}, which is not in the vocabulary "
-                    f"of {len(self.tokens)} entries; add it there first."
                 )
         if self.template is not None and len(self.template) != 2:
             raise ValueError(

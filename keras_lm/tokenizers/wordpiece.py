@@ -9,7 +9,7 @@ import tensorflow_text as tf_text
 
 from keras_lm.tokenizers import published_files, strings, unicode_ranges, wordpiece_files
 from keras_lm.tokenizers.strings import regex_literal, size, valid_utf8, where_not
-from keras_lm.tokenizers.tokenizer import Tokenizer, strings_of, traced
+from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.wordpiece_lite import LiteWordPiece
 
@@ -103,8 +103,13 @@ class WordPieceTokenizer(Tokenizer):
             )
         roles = dict(zip(self.ROLES, (cls_token, sep_token, pad_token, mask_token, unknown_token)))
         super().__init__(vocabulary, roles, additional_special_tokens, template, name=name)
-        added_tokens = strings_of("added_tokens", added_tokens)
-        self._check_entries(added_tokens)
+        added_tokens = self._vocabulary.entries("added_tokens", added_tokens)
+        for token in self._vocabulary.tokens:
+            if "\n" in token or token.endswith("\r"):
+                raise ValueError(
+                    f"`vocabulary` entry {token!r} has a line end, which a vocab.txt cannot store "
+                    "and no text can match; rename the entry."
+                )
         self.lowercase = bool(lowercase)
         self.strip_accents = self.lowercase if strip_accents is None else bool(strip_accents)
         self.max_word_length = int(max_word_length)
@@ -146,20 +151,6 @@ class WordPieceTokenizer(Tokenizer):
         self._added = types.SimpleNamespace(
             tokens=list(added_tokens), spellings=[s.decode() for s in spellings]
         )
-
-    def _check_entries(self, added_tokens):
-        for token in self._vocabulary.tokens:
-            if "\n" in token or token.endswith("\r"):
-                raise ValueError(
-                    f"`vocabulary` entry {token!r} has a line end, which a vocab.txt cannot store "
-                    "and no text can match; rename the entry."
-                )
-        for token in added_tokens:
-            if token not in self._vocabulary.ids:
-                raise ValueError(
-                    f"`added_tokens` names {token!r}, which is not in the vocabulary of "
-                    f"{self.vocabulary_size} entries; append it there first."
-                )
 
     def _entries_of_word(self, word):
         text = tf.constant([word])

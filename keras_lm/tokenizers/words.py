@@ -17,6 +17,7 @@ from keras_lm.converters.plain_pickle import PlainUnpickler
 from keras_lm.converters.word_vector_files import NAMES as NAMES_OF_WORD_VECTORS
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 from keras_lm.tokenizers import fastai_rules, splitting, strings
+from keras_lm.tokenizers.published_files import check_file
 from keras_lm.tokenizers.strings import regex_literal, valid_utf8
 from keras_lm.tokenizers.tokenizer import Tokenizer, as_tensor, lookup_table
 
@@ -249,11 +250,7 @@ def _sentinel(id):
 
 def _read(path):
     path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"`vocabulary` names the file {path!r}, which does not exist; give the path of a word "
-            "list, or a list of words."
-        )
+    check_file("vocabulary", path, "give the path of a word list, or a list of words.")
     if NAMES_OF_WORD_VECTORS.search(os.path.basename(path)):
         return open_word_vectors(path).words()
     try:
