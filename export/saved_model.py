@@ -86,12 +86,7 @@ def export_saved_model(task, path, weights, freeze, verify):
         stored_weights.shrink(module, weights)
         tf.saved_model.save(module, str(folder), signatures=functions)
         methods = offer.methods()
-        for signature, method in methods.items():
-            _set_method(folder, signature, METHODS[method])
-        _set_defaults(folder, offer.defaults())
-        saved_model = saved_model_pb2.SavedModel.FromString(
-            (folder / "saved_model.pb").read_bytes()
-        )
+        saved_model = _amend(folder, methods, offer.defaults())
         for meta_graph in saved_model.meta_graphs:
             operations.check(meta_graph, task_parts.layer_names(task))
         requests = offer.requests(serving.WARMUP_SIZES)
@@ -107,21 +102,22 @@ def export_saved_model(task, path, weights, freeze, verify):
     return version
 
 
-def _set_defaults(folder, defaults):
+def _amend(folder, methods, defaults):
+    """Set the methods and defaults of signatures, which TensorFlow does not; return the proto.
+
+    Args:
+        folder: path of the SavedModel.
+        methods, defaults: dicts of a signature's name → its method, and its dict of default arrays.
+    """
     file = folder / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
+        for signature, method in methods.items():
+            meta_graph.signature_def[signature].method_name = METHODS[method]
         for signature, arrays in defaults.items():
             for name, array in arrays.items():
                 default = meta_graph.signature_def[signature].defaults[name]
                 default.CopyFrom(tf.make_tensor_proto(array))
     file.write_bytes(saved_model.SerializeToString(deterministic=True))
     fingerprinting_utils.write_fingerprint(str(folder))  # of the file as it is now
-
-
-def _set_method(folder, signature, method):
-    """Set the method name of a signature; TensorFlow writes "predict" for all."""
-    updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(folder))
-    updater.replace_method_name(signature, method)
-    updater.save()
-    fingerprinting_utils.write_fingerprint(str(folder))  # of the file as it is now
+    return saved_model
