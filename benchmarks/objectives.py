@@ -42,8 +42,7 @@ class LeftToRightBackbone(models.GPTBackbone):
     """BERT's blocks that look to the left only, between BERT's tokens: texts end in `[SEP]`."""
 
     TEMPLATE = models.BertBackbone.TEMPLATE
-    FINE_TUNING_TEMPLATE = None
-    LM_LOSS_WEIGHT = 0.0
+    HEADS = models.CausalBackbone.HEADS  # without what GPT's fine-tuning adds
 
 
 class NextToken(objectives.CausalLanguageModel):

@@ -93,10 +93,6 @@ class Backbone(keras.Model):
     RANGES = {}
     PRETRAINING_HEADS = {}
     PRETRAINING_OBJECTIVES = {}
-    # The special tokens that a model is fine-tuned with where pretraining had none, as a template,
-    # and the weight of its language model's loss in fine-tuning.
-    FINE_TUNING_TEMPLATE = None
-    LM_LOSS_WEIGHT = 0.0
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
     # The key of the mask of the tokens that a state takes in.

@@ -12,14 +12,24 @@ from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     CausalBias,
+    LastTokenClassifier,
     PositionEmbedding,
     PostNormBlock,
     truncated_normal,
 )
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
+from keras_lm.models.head_table import Head, own
 from keras_lm.packers import Template
 from keras_lm.tokenizers.gpt import GPTTokenizer
+
+# Start, delimiter and extract, by the names in openai/finetune-transformer-lm; section 3.3.
+_FINE_TUNING = {
+    "template": Template(
+        single="_start_:0 $A:0 _classify_:0", pair="_start_:0 $A:0 _delimiter_:0 $B:0 _classify_:0"
+    ),
+    "lm_loss_weight": 0.5,
+}
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -41,11 +51,22 @@ class GPTBackbone(CausalBackbone):
     https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf.
     """
 
-    # Start, delimiter and extract, by the names in openai/finetune-transformer-lm.
-    FINE_TUNING_TEMPLATE = Template(
-        single="_start_:0 $A:0 _classify_:0", pair="_start_:0 $A:0 _delimiter_:0 $B:0 _classify_:0"
-    )
-    LM_LOSS_WEIGHT = 0.5
+    HEADS = CausalBackbone.HEADS | {
+        "classification": Head(
+            LastTokenClassifier,
+            "classifier",
+            use_bias=False,
+            dropout=own("dropout"),
+            **_FINE_TUNING,
+        ),
+        "multiple_choice": Head(
+            LastTokenClassifier,
+            "multiple_choice_head",
+            num_classes=1,
+            dropout=own("dropout"),
+            **_FINE_TUNING,
+        ),
+    }
     tokenizer_class = GPTTokenizer
 
     def __init__(

@@ -9,12 +9,18 @@ class Head:
     Args:
         layer: class of the layer, called with a backbone's outputs and inputs.
         name: str. The layer's name, which the paths of its weights begin with.
+        template: `keras_lm.packers.Template`. The special tokens that fine-tuning adds for this
+            head, where pretraining had none; None for the model's `TEMPLATE`.
+        lm_loss_weight: float. The weight of the language model's loss beside this head's in
+            training, if the user passes none.
         **options: arguments of the layer.
     """
 
-    def __init__(self, layer, name, **options):
+    def __init__(self, layer, name, template=None, lm_loss_weight=0.0, **options):
         self.layer = layer
         self.name = name
+        self.template = template
+        self.lm_loss_weight = lm_loss_weight
         self.options = options
 
     @property
@@ -24,8 +30,11 @@ class Head:
 
     def make(self, backbone, **options):
         """Return the layer, unbuilt; `options` replace those that were declared."""
-        own = {name: of(backbone) if callable(of) else of for name, of in self.options.items()}
-        return self.layer(name=self.name, dtype=backbone.dtype_policy, **own | options)
+        declared = {
+            name: value(backbone) if callable(value) else value
+            for name, value in self.options.items()
+        }
+        return self.layer(name=self.name, dtype=backbone.dtype_policy, **declared | options)
 
 
 def own(*names):

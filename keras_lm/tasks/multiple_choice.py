@@ -47,7 +47,7 @@ class MultipleChoice(class_labels.ClassTask):
         if symmetric:
             raise ValueError("symmetric=True is for pairs of texts: MultipleChoice has none.")
         super().__init__(backbone, **arguments)
-        self.recipe = GPTRecipe(self, lm_loss_weight=lm_loss_weight)
+        self.recipe = GPTRecipe(self, "multiple_choice", lm_loss_weight=lm_loss_weight)
         self.lm_head = self.recipe.lm_head
         self.head = self.add_head("multiple_choice")
         self._finish()

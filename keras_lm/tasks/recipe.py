@@ -9,20 +9,20 @@ from keras_lm.packers import BothOrders, Texts
 
 
 class GPTRecipe:
-    """GPT's recipe: start, delimiter and extract tokens around texts, and an auxiliary loss.
+    """GPT's recipe: pairs of texts in both orders, and an auxiliary loss.
 
-    `from_preset` adds these tokens to tokenizer and embedding if the head is new;
-    `task.with_fine_tuning_tokens` does so by hand. The arguments are those of `TextClassifier`: if
-    `symmetric`, a pair is read in both orders; the training loss is the task's plus
-    `lm_loss_weight` times the language model's on the same tokens.
+    The arguments are those of `TextClassifier`: if `symmetric`, a pair is read in both orders; the
+    training loss is the task's plus `lm_loss_weight` times the language model's on the same tokens.
+    By default the weight is the head's, whose `template` has the special tokens around texts.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", sections 3.2 and
     3.3; openai/finetune-transformer-lm, `train.py`.
     """
 
-    def __init__(self, task, symmetric=False, lm_loss_weight=None):
+    def __init__(self, task, kind, symmetric=False, lm_loss_weight=None):
         if lm_loss_weight is None:
-            lm_loss_weight = task.backbone.LM_LOSS_WEIGHT
+            head = task.backbone.HEADS.get(kind)
+            lm_loss_weight = head.lm_loss_weight if head else 0.0
         if lm_loss_weight < 0:
             raise ValueError(f"lm_loss_weight={lm_loss_weight} is negative: use 0 for none.")
         self.lm_loss_weight = lm_loss_weight
@@ -34,25 +34,6 @@ class GPTRecipe:
 
     def get_arguments(self):
         return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}
-
-    def template(self, task):
-        """Return the recipe's template, or None if the model or the tokenizer has none."""
-        return None if self.missing_tokens(task) else task.backbone.FINE_TUNING_TEMPLATE
-
-    def missing_tokens(self, task):
-        """Return the tokens of the recipe that the task's tokenizer lacks, a list of str."""
-        template = task.backbone.FINE_TUNING_TEMPLATE
-        if template is None or task.tokenizer is None:
-            return []
-        known = set(task.tokenizer.vocabulary)
-        return [token for token in template.special_tokens if token not in known]
-
-    def with_tokens(self, task):
-        """Return a task over the same weights, with the missing tokens and a new head."""
-        tokenizer = task.tokenizer.with_special_tokens(self.missing_tokens(task))
-        rows = max(task.backbone.vocabulary_size, tokenizer.vocabulary_size)
-        backbone = task.backbone.with_vocabulary_size(rows)
-        return task.over(backbone, tokenizer)
 
     def add_loss(self, task, outputs, inputs):
         """Add the auxiliary training loss for a backbone's outputs, if there is one."""

@@ -1,4 +1,4 @@
-"""`parse_special`: which special tokens text may spell."""
+"""A task's special tokens: those around texts, and which of them text may spell."""
 
 from keras_lm.tokenizers.tokenizer import strings_of
 
@@ -27,3 +27,33 @@ def check_known(parse_special, tokenizer):
                 f"parse_special names {token!r}, which is no special token of the "
                 f"{type(tokenizer).__name__}: see tokenizer.with_special_tokens."
             )
+
+
+def template_of(task):
+    """Return the `Template` around a task's texts: its head's, if the tokenizer has the tokens."""
+    template = None if missing_tokens(task) else _fine_tuning_template(task)
+    return template or task.backbone.template_for(task.tokenizer)
+
+
+def missing_tokens(task):
+    """Return the tokens that fine-tuning adds and the task's tokenizer lacks, a list of str."""
+    template = _fine_tuning_template(task)
+    if template is None or task.tokenizer is None:
+        return []
+    known = set(task.tokenizer.vocabulary)
+    return [token for token in template.special_tokens if token not in known]
+
+
+def with_missing_tokens(task):
+    """Return a task over the same weights, with the missing tokens and a new head."""
+    missing = missing_tokens(task)
+    if not missing:
+        return task
+    tokenizer = task.tokenizer.with_special_tokens(missing)
+    rows = max(task.backbone.vocabulary_size, tokenizer.vocabulary_size)
+    return task.over(task.backbone.with_vocabulary_size(rows), tokenizer)
+
+
+def _fine_tuning_template(task):
+    templates = (task.backbone.HEADS[kind].template for kind in task.head_kinds)
+    return next(filter(None, templates), None)

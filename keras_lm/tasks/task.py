@@ -63,7 +63,7 @@ class Task(TextModel):
 
     # Which texts the task takes, and the rows that they make.
     rows = Texts()
-    # A fine-tuning recipe with special tokens or a loss of its own, such as `GPTRecipe`.
+    # A fine-tuning recipe with a loss of its own, such as `GPTRecipe`.
     recipe = None
     # Path prefixes of layers of the task's own, beside its head, that a checkpoint may lack.
     FRESH = ()
@@ -137,18 +137,17 @@ class Task(TextModel):
 
     @property
     def template(self):
-        template = self.recipe and self.recipe.template(self)
-        return template or self.backbone.template_for(self.tokenizer)
+        return special_tokens.template_of(self)
 
     def missing_tokens(self):
-        return self.recipe.missing_tokens(self) if self.recipe else []
+        return special_tokens.missing_tokens(self)
 
     def with_fine_tuning_tokens(self):
         """Return a task over the same weights, with the missing fine-tuning tokens and a new head.
 
         A task that lacks none is returned unchanged.
         """
-        return self.recipe.with_tokens(self) if self.missing_tokens() else self
+        return special_tokens.with_missing_tokens(self)
 
     def with_words(self, words):
         """Return a copy of the task to whose tokenizer each of some words is one token.

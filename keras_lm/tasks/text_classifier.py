@@ -70,7 +70,7 @@ class TextClassifier(class_labels.ClassTask):
     ):
         num_classes, class_names = check_classes(num_classes, class_names)
         super().__init__(backbone, **arguments)
-        self.recipe = GPTRecipe(self, symmetric, lm_loss_weight)
+        self.recipe = GPTRecipe(self, "classification", symmetric, lm_loss_weight)
         self.rows, self.lm_head = self.recipe.rows, self.recipe.lm_head
         self.num_classes = num_classes
         self.class_names = class_names

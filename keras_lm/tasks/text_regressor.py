@@ -49,7 +49,7 @@ class TextRegressor(Task):
             raise ValueError(f"activation={activation!r}: pass 'sigmoid', or None for any number.")
         super().__init__(backbone, **arguments)
         self.activation = activation
-        self.recipe = GPTRecipe(self, symmetric, lm_loss_weight)
+        self.recipe = GPTRecipe(self, "classification", symmetric, lm_loss_weight)
         self.rows, self.lm_head = self.recipe.rows, self.recipe.lm_head
         self.head = self.add_head("classification", num_classes=1)
         self._finish()
