@@ -1,4 +1,10 @@
-"""Copying a checkpoint's tensors into a model by a table of names."""
+"""Which tensor of a published checkpoint becomes which variable: tables of names.
+
+A table is read from our side: for the variable `block_3/norm/gamma` it has the name
+`layer.3.norm.weight`. That is looked up among the names in the file, without what varies between
+files, such as the prefix `bert.` or an older spelling. The tensor is brought into the variable's
+layout and assigned. Variables without a tensor and tensors without a variable are returned.
+"""
 
 import dataclasses
 import re
@@ -93,15 +99,6 @@ class NameTable:
             stored = stored.replace(old, new)
         return re.sub(f"^(?:{self.prefix})", "", stored)
 
-    def array(self, path, tensors, resolved=None):
-        """Return the array for our `path`, or None if one of its tensors is missing."""
-        resolved = self.resolve(tensors) if resolved is None else resolved
-        sources = self.sources(path)
-        if not sources or any(source not in resolved for source in sources):
-            return None
-        parts = [self.layout(path, np.asarray(tensors[resolved[name]])) for name in sources]
-        return parts[0] if len(parts) == 1 else self.join(path, parts)
-
     def load(self, variables, tensors):
         """Assign each variable its tensors, and return `(missing, unused)`, both sorted.
 
@@ -114,23 +111,13 @@ class NameTable:
         resolved = self.resolve(tensors)
         missing, used = [], set()
         for path, variable in variables.items():
-            array = self.array(path, tensors, resolved)
-            if array is None:
+            stored = [resolved.get(name) for name in self.sources(path)]
+            if not stored or None in stored:
                 missing.append(path)
                 continue
-            stored = [resolved[name] for name in self.sources(path)]
-            if array.shape != tuple(variable.shape):
-                raise ValueError(
-                    f"{' + '.join(stored)} has shape {array.shape}, but {path} needs "
-                    f"{tuple(variable.shape)}: the checkpoint's configuration does not describe "
-                    "its weights."
-                )
-            if array.dtype.kind in "fV" and not np.isfinite(array).all():
-                raise ValueError(
-                    f"{' + '.join(stored)} holds numbers that are not finite (NaN or infinity), so "
-                    "that every answer would be NaN: the checkpoint is damaged, or its training "
-                    "failed."
-                )
+            parts = [self.layout(path, np.asarray(tensors[name])) for name in stored]
+            array = parts[0] if len(parts) == 1 else self.join(path, parts)
+            _check(array, path, variable, " + ".join(stored))
             variable.assign(array.astype(variable.dtype, copy=False))
             used.update(stored)
         ignored = re.compile(self.ignored)
@@ -152,6 +139,20 @@ class NameTable:
     def untied(self, unused):
         """Return those of a checkpoint's `unused` tensors that usually are copies of others."""
         return [name for name in unused if self._own(name) in self.copies]
+
+
+def _check(array, path, variable, stored):
+    """Raise a ValueError if an array is not fit for a variable; see `NameTable.load`."""
+    if array.shape != tuple(variable.shape):
+        raise ValueError(
+            f"{stored} has shape {array.shape}, but {path} needs {tuple(variable.shape)}: the "
+            "checkpoint's configuration does not describe its weights."
+        )
+    if array.dtype.kind in "fV" and not np.isfinite(array).all():
+        raise ValueError(
+            f"{stored} holds numbers that are not finite (NaN or infinity), so that every answer "
+            "would be NaN: the checkpoint is damaged, or its training failed."
+        )
 
 
 def _fill(name, numbers):
