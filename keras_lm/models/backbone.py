@@ -481,6 +481,13 @@ class Backbone(keras.Model):
         """The key of the state in inputs and outputs, or None if the model has no state."""
         return next((name for name, field in self.input_fields.items() if field.is_state), None)
 
+    @property
+    def carries_state(self):
+        """Whether there is a state that has one size, however long the text before it was."""
+        if self.state_name is None:
+            return False
+        return all(None not in part.shape[1:] for part in keras.tree.flatten(self.state_spec()))
+
     def initial_state(self, batch_size, length=0):
         """Return the state before any token as `forward` takes it: nested tensors, each (B, …).
 

@@ -52,7 +52,7 @@ def bind_arguments(cls, args, kwargs):
 
     Raises:
         ValueError: if an argument cannot be what its name or `RANGES` says. Those that are at their
-            default are not looked at, nor those that neither says anything of.
+            default are not looked at, nor flags, nor those that neither says anything of.
 
     Example:
 
@@ -88,7 +88,8 @@ def _with_lists(value):
 def _check(given, signature, ranges):
     for name, value in given.items():
         default = signature.parameters[name].default
-        if type(value) is type(default) and value == default:
+        is_default = type(value) is type(default) and value == default
+        if is_default or isinstance(default, bool):
             continue
         problem = ranges[name].problem(value) if name in ranges else _problem(name, value)
         if problem:

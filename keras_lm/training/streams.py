@@ -1,4 +1,4 @@
-"""Training a recurrent language model on streams of text, with the state carried along.
+"""Training a language model on streams of text, with the state carried along.
 
 Shapes: B batch, S sequence.
 """
@@ -33,7 +33,8 @@ def fit_streams(
     the same weights as without an interruption; see `fit_windows`. It trains on one device.
 
     Args:
-        task: compiled `keras_lm.tasks.CausalLM` over a recurrent backbone.
+        task: compiled `keras_lm.tasks.CausalLM` over a backbone that carries a state of one size
+            from text to text, such as a recurrent one.
         windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus.
         batch_size: int, B. Windows at the end that do not fill all streams are dropped.
         Other arguments: as `fit_windows`.
@@ -47,7 +48,7 @@ def fit_streams(
 
     Source: AWD-LSTM, https://arxiv.org/abs/1708.02182, section 5; Mikolov et al. 2010.
     """
-    if task.backbone.state_name != "states":
+    if not task.backbone.carries_state:
         raise ValueError(
             f"{type(task.backbone).__name__} has no states to carry along: use fit_windows."
         )
