@@ -82,6 +82,12 @@ MODELS = {
     "GPT2Backbone": ("bytebpe-gpt2", lambda n: models.GPT2Backbone(n, **TRANSFORMER)),
     "GPT3Backbone": ("bytebpe-gpt2", lambda n: models.GPT3Backbone(n, **TRANSFORMER)),
     "GPTNeoBackbone": ("bytebpe-gpt2", lambda n: models.GPTNeoBackbone(n, **TRANSFORMER)),
+    "TransformerXLBackbone": (
+        "words",
+        lambda n: models.TransformerXLBackbone(
+            n, 2, 2, 16, 24, cutoffs=[4, 9], div_val=2, memory_length=5, dropout=0.0
+        ),
+    ),
     "LSTMBackbone": ("words", lambda n: models.LSTMBackbone(n, 1, hidden_dim=12, dropout=0.0)),
     "AWDLSTMBackbone": (
         "words",

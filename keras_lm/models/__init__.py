@@ -27,6 +27,7 @@ from keras_lm.models.taglm import TagLMBackbone
 from keras_lm.models.tensor2tensor import Tensor2TensorBackbone, Tensor2TensorEncoderBackbone
 from keras_lm.models.tinybert import TinyBertBackbone
 from keras_lm.models.transformer import TransformerBackbone, TransformerEncoderBackbone
+from keras_lm.models.transformer_xl import TransformerXLBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
 
@@ -65,5 +66,6 @@ __all__ = [
     "TinyBertBackbone",
     "TransformerBackbone",
     "TransformerEncoderBackbone",
+    "TransformerXLBackbone",
     "WordVectorBackbone",
 ]

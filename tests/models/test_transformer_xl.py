@@ -1,0 +1,227 @@
+"""Transformer-XL against Hugging Face's port, and its memory."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_lm import tasks
+from keras_lm.layers.tensorflow import attention_ops
+from keras_lm.models import Backbone, TransformerXLBackbone
+from keras_lm.training import fit_streams
+
+TINY = {
+    "vocabulary_size": 40,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+    "cutoffs": [10, 20],
+    "div_val": 2,
+    "memory_length": 5,
+}
+
+
+def make(**arguments):
+    backbone = TransformerXLBackbone(**TINY | arguments)
+    rng = np.random.default_rng(0)
+    for weight in backbone.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    return backbone
+
+
+IDS = np.random.default_rng(1).integers(0, 40, (2, 9)).astype("int32")
+
+# === The reference ===
+
+
+@pytest.mark.parametrize("name", ["transfo-xl", "transfo-xl-clamp", "transfo-xl-pre_lnorm"])
+def test_three_segments(goldens, name, assert_equal):
+    with pytest.warns(UserWarning, match="there is no vocabulary"):
+        task = tasks.CausalLM.from_preset(goldens(name))
+    backbone, arrays = task.backbone, np.load(goldens(name) / "expected.npz")
+    assert type(backbone) is TransformerXLBackbone
+    memory = {}
+    for number, ids in enumerate(arrays["in.segments"].astype("int32")):
+        inputs = {"token_ids": ids} | memory
+        computed = backbone.compute(inputs)
+        expected = {
+            "hidden_states": np.stack(computed["hidden_states"]),
+            "attentions": np.stack(backbone.attention_probabilities(inputs)),
+            "mems": np.transpose(computed["memory"], (1, 2, 0, 3)),  # layers and columns first
+            "log_probs": np.asarray(task.head(computed)),
+        }
+        for output, found in expected.items():
+            assert_equal(found, arrays[f"out.seg{number}.{output}"])
+        # They are in the order of the clusters there.
+        losses = -np.take_along_axis(expected["log_probs"][:, :-1], ids[:, 1:, None], axis=2)
+        losses = np.sort(np.ravel(losses))
+        assert_equal(losses, np.sort(np.ravel(arrays[f"out.seg{number}.token_losses"])))
+        memory = {"memory": computed["memory"]}
+
+
+def test_preset(goldens, tmp_path):
+    backbone = Backbone.from_preset(goldens("transfo-xl-clamp"))
+    backbone.save_to_preset(tmp_path)
+    again = Backbone.from_preset(tmp_path)
+    assert again.get_config() == backbone.get_config()
+    ids = IDS % 40
+    for found, expected in zip(
+        keras.tree.flatten(again({"token_ids": ids})),
+        keras.tree.flatten(backbone({"token_ids": ids})),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+# === Other arguments ===
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"div_val": 1},
+        {"div_val": 1, "embedding_dim": 8},
+        {"cutoffs": []},
+        {"tie_projections": [True, False, False]},
+        {"untie_biases": False, "head_dim": 6},
+        {"memory_length": 0},
+    ],
+    ids=str,
+)
+def test_log_probabilities_of_all_words(arguments):
+    backbone = make(**arguments)
+    head = backbone.make_head("causal_lm")
+    outputs = backbone({"token_ids": IDS})
+    head(outputs)
+    rng = np.random.default_rng(2)
+    for weight in head.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    found = np.exp(head(outputs))
+    assert found.shape == (2, 9, 40)
+    np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
+    assert np.std(found[..., 30:]) > 1e-4
+
+
+# === Memory ===
+
+
+def test_a_text_in_segments_is_as_it_is_in_one():
+    backbone = make(memory_length=9)  # all of it
+    first = backbone({"token_ids": IDS[:, :4]})
+    second = backbone({"token_ids": IDS[:, 4:], "memory": first["memory"]})
+    whole = backbone({"token_ids": IDS})
+    np.testing.assert_allclose(first["sequence_output"], whole["sequence_output"][:, :4], atol=1e-5)
+    # The second segment remembers less of the zeros before the text than the whole does.
+    assert np.ptp(second["sequence_output"] - whole["sequence_output"][:, 4:]) > 1e-3
+    np.testing.assert_allclose(first["memory"][:, :, -4:], whole["memory"][:, :, :4], atol=1e-5)
+
+
+def test_as_many_tokens_for_each():
+    """With `same_length`, a segment's border makes no difference."""
+    backbone = make(same_length=True, num_layers=1)
+    first = backbone({"token_ids": IDS[:, :4]})
+    second = backbone({"token_ids": IDS[:, 4:], "memory": first["memory"]})
+    whole = backbone({"token_ids": IDS})
+    joined = np.concatenate([first["sequence_output"], second["sequence_output"]], axis=1)
+    np.testing.assert_allclose(joined, whole["sequence_output"], atol=1e-5)
+    np.testing.assert_allclose(second["memory"], whole["memory"], atol=1e-5)
+
+
+@pytest.mark.parametrize("before, after", [(3, 0), (0, 2), (2, 2)])
+def test_padding_beside_a_memory(before, after):
+    backbone = make(same_length=True)
+    memory = backbone({"token_ids": IDS[:, :4]})["memory"]
+    alone = backbone({"token_ids": IDS[:, 4:], "memory": memory})
+    width = [(0, 0), (before, after)]
+    padded = backbone(
+        {
+            "token_ids": np.pad(IDS[:, 4:], width, constant_values=7),
+            "padding_mask": np.pad(np.ones_like(IDS[:, 4:]), width),
+            "memory": memory,
+        }
+    )
+    found = padded["sequence_output"][:, before : before + 5]
+    np.testing.assert_allclose(found, alone["sequence_output"], atol=1e-5)
+    np.testing.assert_allclose(padded["memory"], alone["memory"], atol=1e-5)
+
+
+def test_rows_of_different_length_beside_a_memory():
+    backbone, mask = make(), np.ones_like(IDS)
+    memory = backbone({"token_ids": IDS})["memory"]
+    mask[0, 2:], mask[1, :6] = 0, 0
+    outputs = backbone({"token_ids": IDS, "padding_mask": mask, "memory": memory})
+    for row, real in ((0, slice(None, 2)), (1, slice(6, None))):
+        alone = backbone({"token_ids": IDS[row : row + 1, real], "memory": memory[row : row + 1]})
+        found = outputs["sequence_output"][row : row + 1, real]
+        np.testing.assert_allclose(found, alone["sequence_output"], atol=1e-5)
+        np.testing.assert_allclose(outputs["memory"][row : row + 1], alone["memory"], atol=1e-5)
+
+
+def test_a_row_of_padding_leaves_the_memory_as_it_is():
+    backbone = make()
+    memory = backbone({"token_ids": IDS})["memory"]
+    inputs = {"token_ids": IDS, "padding_mask": np.zeros_like(IDS), "memory": memory}
+    np.testing.assert_array_equal(backbone(inputs)["memory"], memory)
+
+
+def test_more_rows_than_before_begin_without_a_memory():
+    backbone = make()
+    memory = backbone({"token_ids": IDS[:1]})["memory"]
+    outputs = backbone({"token_ids": IDS, "memory": memory})
+    fresh = backbone({"token_ids": IDS[1:]})
+    np.testing.assert_allclose(outputs["sequence_output"][1:], fresh["sequence_output"], atol=1e-5)
+    with pytest.raises(
+        ValueError, match=r"memory has a tensor of shape \(1, 2, 4, 16\), but needs"
+    ):
+        backbone({"token_ids": IDS, "memory": memory[:, :, 1:]})
+
+
+def test_a_long_segment_in_blocks(monkeypatch):
+    backbone = make(same_length=True, attention_dropout=0.0, dropout=0.0)
+    memory = backbone({"token_ids": IDS})["memory"]
+    head_mask = np.array([0.5, 2.0], "float32")
+
+    def step(ids, memory):
+        with tf.GradientTape() as tape:
+            outputs = backbone({"token_ids": ids, "memory": memory})
+            loss = tf.reduce_sum(outputs["sequence_output"] ** 3)
+            computed = backbone.compute({"token_ids": ids, "memory": memory})
+            context = computed["attention_contexts"][1]._replace(head_mask=head_mask)
+            masked, _ = backbone.blocks[1](computed["hidden_states"][1], context)
+        return outputs["sequence_output"], masked, tape.gradient(loss, backbone.trainable_variables)
+
+    found = []
+    monkeypatch.setattr(attention_ops, "BLOCK", 4)  # the last is shorter
+    for most in (0, 10**9):
+        monkeypatch.setattr(attention_ops, "MANY_SCORES", most)
+        spec = tf.TensorSpec(IDS.shape, tf.int32), tf.TensorSpec(memory.shape)
+        concrete = tf.function(step, autograph=False).get_concrete_function(*spec)
+        graph = concrete.graph.as_graph_def()
+        nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+        assert any("While" in node.op for node in nodes) == (most == 0)
+        found.append(tf.nest.flatten(concrete(IDS, memory)))
+    for one, other in zip(*found, strict=True):
+        one, other = (tf.convert_to_tensor(part).numpy() for part in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+# === Tasks ===
+
+
+def test_a_language_model_learns_from_streams_and_generates(tokenizer_of):
+    tokenizer = tokenizer_of("words")
+    backbone = make(vocabulary_size=tokenizer.vocabulary_size, cutoffs=[4, 9])
+    assert backbone.carries_state
+    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    windows = np.resize(np.arange(4, 12, dtype="int32"), (16, 7))
+    history = fit_streams(
+        task, tf.data.Dataset.from_tensor_slices(windows), batch_size=2, epochs=8, verbose=0
+    )
+    assert history["loss"][-1] < history["loss"][0]
+    prompts = ["the film was", "good"]
+    both = task.generate(prompts, max_new_tokens=4, verbose=0)
+    alone = [task.generate(prompt, max_new_tokens=4)[0] for prompt in prompts]
+    assert both == alone
+    beams = task.generate(prompts, max_new_tokens=4, num_beams=3, verbose=0)
+    assert len(beams) == 2
