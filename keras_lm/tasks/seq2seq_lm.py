@@ -90,7 +90,7 @@ class Seq2SeqLM(Task):
     def _set_tokenizer(self, tokenizer):
         super()._set_tokenizer(tokenizer)
         config = self.backbone.config
-        rows = config.get("decoder_vocabulary_size") or config["vocabulary_size"]
+        rows = config.get("decoder_vocabulary_size") or self.backbone.vocabulary_size
         if tokenizer is not None and tokenizer.target.vocabulary_size > rows:
             raise ValueError(
                 f"tokenizer.target has {tokenizer.target.vocabulary_size} entries, but the "
