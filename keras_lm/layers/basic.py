@@ -194,8 +194,8 @@ def embedding_layers(
     They are a tuple and not one layer, as each is a part of the backbone, which names its weights.
 
     Args:
-        vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon: see
-            `keras_lm.models.BertBackbone` and `AlbertBackbone`.
+        vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon:
+            arguments of the backbone.
         dtype: of all of them.
 
     Source: BERT, https://arxiv.org/abs/1810.04805, figure 2.

@@ -135,8 +135,8 @@ class EncoderHalf(WordBackbone):
     INNER = Backbone.INNER
     mask_name = "padding_mask"
     learning_rate = Backbone.learning_rate
-    # What only a decoder has, in our presets, in T5's folders and in Marian's.
-    LEFT_OUT = r"^(model\.)?decoder[._/]|^(lm|token)_head[./]|^final_logits_bias$"
+    # What only a decoder has, in presets; a model adds what its published files have.
+    LEFT_OUT = r"^(decoder|token_head)[_/]"
     encoder_class = None
 
     def finish(self):

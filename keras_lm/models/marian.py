@@ -211,6 +211,8 @@ class MarianEncoderBackbone(EncoderHalf, MarianBackbone):
         encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
     """
 
+    LEFT_OUT = rf"{EncoderHalf.LEFT_OUT}|^(model\.)?decoder\.|^lm_head\.|^final_logits_bias$"
+
 
 MarianBackbone.encoder_class = MarianEncoderBackbone
 

@@ -195,6 +195,8 @@ class T5EncoderBackbone(EncoderHalf, T5Backbone):
         encoder({"token_ids": [[8, 6, 1]]})["sequence_output"].shape  # (1, 3, 16)
     """
 
+    LEFT_OUT = rf"{EncoderHalf.LEFT_OUT}|^(decoder|lm_head)\."
+
 
 T5Backbone.encoder_class = T5EncoderBackbone
 

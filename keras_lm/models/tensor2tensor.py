@@ -289,7 +289,7 @@ class Tensor2TensorEncoderBackbone(EncoderHalf, Tensor2TensorBackbone):
     """
 
     TEMPLATE = Tensor2TensorBackbone.TEMPLATE
-    LEFT_OUT = r"(^|/)body/decoder/|/(target_emb|softmax)/|^decoder_|^token_head/"
+    LEFT_OUT = rf"{EncoderHalf.LEFT_OUT}|(^|/)body/decoder/|/(target_emb|softmax)/"
 
 
 Tensor2TensorBackbone.encoder_class = Tensor2TensorEncoderBackbone
