@@ -48,10 +48,10 @@ class DirectionPerplexity(keras.metrics.Mean):
 
 
 class BidirectionalLanguageModel(Objective):
-    """Every word of a sentence is predicted twice: from the words before it, and from those after.
+    """Predicts every word of a sentence twice: from the words before it, and from those after it.
 
-    The forward direction predicts the first word from the start of the sentence, and its end from
-    the last word; the backward direction likewise, from the end.
+    The forward direction predicts the first word from the start of the sentence, and the end from
+    the last word; the backward direction does the same in reverse.
 
     Example:
 
@@ -67,8 +67,8 @@ class BidirectionalLanguageModel(Objective):
     def corrupt(self, inputs, training=True):
         """Make the labels (B, 2, T) of a batch, `IGNORED` where there is nothing to predict.
 
-        Nothing is masked, as no direction reads what it predicts. `word_ids` (B, S + 2) are the
-        words of each sentence between its start and its end, and `IGNORED` after that.
+        Nothing is masked, because no direction sees the words that it predicts. `word_ids`
+        (B, S + 2) are the words of each sentence with its start and end, padded with `IGNORED`.
         """
         word_ids = ops.convert_to_tensor(inputs["word_ids"])
         after = word_ids[:, 1:]

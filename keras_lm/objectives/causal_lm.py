@@ -16,8 +16,8 @@ from keras_lm.objectives.objective import (
 class Perplexity(keras.metrics.Mean):
     """Exponential of the mean cross-entropy over all labels that are not `IGNORED`.
 
-    The mean is over the tokens of all batches, so it does not depend on the batch size. It is
-    called as `MaskedCrossentropy`.
+    The mean is over the tokens of all batches, so it does not depend on the batch size. Call: see
+    `MaskedCrossentropy`.
     """
 
     def __init__(self, name="perplexity", **kwargs):

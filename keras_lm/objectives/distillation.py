@@ -1,4 +1,4 @@
-"""Distillation in pretraining: a student learns what a teacher makes of the same tokens.
+"""Distillation in pretraining: a student learns a teacher's predictions and layers.
 
 Shapes: B batch, S sequence, M masked positions, N heads, L layers, D and D' the widths of student
 and teacher, V vocabulary.
@@ -13,36 +13,36 @@ from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.objective import IGNORED, MeanLoss, Objective
 from keras_lm.packers.rows import LOWEST
 
-UNSEEN = -100.0  # raw attention scores up to this are those of padding
+UNSEEN = -100.0  # lower raw attention scores are those of padding
 
 
 class MaskedLMDistillation(Objective):
-    """DistilBERT's three losses: the teacher's word for each token, masked LM, and the same states.
+    """DistilBERT's three losses: the teacher's probabilities, masked LM, and similar last states.
 
     - the divergence of the student's softened probabilities from the teacher's, KL(teacher ‖
-      student) · T², the mean over tokens;
+      student) · T², averaged over tokens;
     - masked LM's cross-entropy;
-    - one minus the cosine of their last states, the mean over real tokens.
+    - one minus the cosine of their last hidden states, averaged over real tokens.
 
-    A fourth, which the authors' code has and their models were trained without, is the squared
-    difference of the logits, the sum over the vocabulary and the mean over tokens.
+    A fourth loss, which the authors' code has but their models were trained without, is the squared
+    difference of the logits, summed over the vocabulary and averaged over tokens.
 
-    The teacher reads the same corrupted tokens, without dropout. It is not trained and is in no
-    preset and no checkpoint of the run; load it again to go on.
+    The teacher reads the same corrupted tokens, without dropout. It is not trained, and is not part
+    of presets and checkpoints of the run; load it again to continue.
 
     Args:
-        teacher: `keras_lm.tasks.MaskedLM` with the student's vocabulary, and as wide as the student
+        teacher: `keras_lm.tasks.MaskedLM` with the student's vocabulary, and the student's width
             unless `cosine_weight` is 0.
-        temperature: float, T. What logits are divided by before the softmax of the first loss.
+        temperature: float, T. Divides the logits before the softmax of the first loss.
         teacher_weight, masked_lm_weight, cosine_weight, squares_weight: float. Weights of the
-            losses, in their order; those of the last two may be 0, and they are then left out.
+            losses, in the order above; 0 for either of the last two skips that loss.
         restrict_to_mask: bool. Learn the teacher's probabilities and logits at masked positions
-            only, which is quicker: no other position is projected onto the vocabulary.
+            only, which is faster: other positions are not projected onto the vocabulary.
         masking: the objective that masks and makes the labels; `MaskedLanguageModel()` by default.
 
     Raises:
-        ValueError: if the teacher has no masked LM head; in the first step, if it has another
-            vocabulary or width than the student.
+        ValueError: if the teacher has no masked LM head; in the first step, if its vocabulary or
+            width differs from the student's.
 
     Example:
         teacher = keras_lm.tasks.MaskedLM.from_preset("hf://google-bert/bert-base-uncased")
@@ -120,7 +120,7 @@ class MaskedLMDistillation(Objective):
         return self.counted_labels(inputs, labels), made
 
     def counted_labels(self, inputs, labels):
-        """Return the labels of each loss: 1 for each real token where there are no others."""
+        """Return the labels of each loss; losses without labels get 1 for each real token."""
         real = ops.where(ops.equal(inputs["padding_mask"], 1), 1, IGNORED)  # (B, S)
         taught = labels if self.restrict_to_mask else real
         counted = {"token_logits": labels, "cosine_losses": real}
@@ -133,7 +133,7 @@ class MaskedLMDistillation(Objective):
             if theirs != ours:
                 remedy = " or cosine_weight=0" if name == "hidden_dim" else ""
                 raise ValueError(
-                    f"teacher has {name}={theirs}, and the student {ours}: take a student with "
+                    f"teacher has {name}={theirs}, but the student {ours}: use a student with "
                     f"the teacher's{remedy}."
                 )
 
@@ -151,28 +151,28 @@ class MaskedLMDistillation(Objective):
 
 
 class LayerDistillation(Objective):
-    """TinyBERT's inner losses: a student's layers attend as the teacher's do, and see the same.
+    """TinyBERT's losses: the attention scores and hidden states of the student's layers.
 
-    - the squared difference of attention scores before the softmax, those of padding set to 0;
-    - the squared difference of hidden states, embeddings included, the student's widened by one
-      linear layer that all of them share (`projection`, trained with the student and left out of
-      its preset).
+    - the squared difference of attention scores before the softmax, with those of padding set to 0;
+    - the squared difference of hidden states, including the embeddings. The student's states are
+      widened by a linear layer that all of them share (`projection`, which is trained with the
+      student, but not part of its preset).
 
-    Both are means over all entries, padding too, and sums over layers. The first stage reads a
-    corpus with a pretrained teacher; the second the texts of a task with a teacher that was
-    fine-tuned on it, after which `keras_lm.tasks.Distiller` learns its predictions. The teacher is
-    not trained, and is in no preset and no checkpoint of the run.
+    Both are averaged over all entries, including padding, and summed over layers. In the first
+    stage, they are trained on a corpus with a pretrained teacher; in the second on the texts of a
+    task, with a teacher that is fine-tuned on it. Afterwards, `keras_lm.tasks.Distiller` learns the
+    teacher's predictions. The teacher is not trained, and is not part of presets and checkpoints.
 
     Args:
-        student, teacher: `keras_lm.models.Backbone` with one vocabulary and the same `num_heads`;
-            the student is the one that is trained.
-        layers: list of int. The teacher's layer, from 0, for each of the student's; by default the
-            last of each of as many equal parts.
+        student, teacher: `keras_lm.models.Backbone`s with the same vocabulary and `num_heads`; the
+            student is trained.
+        layers: list of int. The teacher's layer, from 0, for each layer of the student. By default
+            the teacher is divided into equal parts, and the last layer of each is used.
 
     Raises:
-        ValueError: if one has no attention with heads, they differ in vocabulary or heads, the
-            teacher's layers are no multiple of the student's, or `layers` has a layer for each of
-            another number or one that is not there.
+        ValueError: if one has no attention with heads; they differ in vocabulary or heads; the
+            teacher's number of layers is not a multiple of the student's; or `layers` has another
+            length than the student, or a layer that the teacher does not have.
 
     Example:
         student = keras_lm.models.Backbone.from_preset(
@@ -191,13 +191,14 @@ class LayerDistillation(Objective):
             if "attention_contexts" not in backbone.symbolic:
                 raise ValueError(
                     f"{name} is a {type(backbone).__name__}, which has no attention with heads: "
-                    "distil its predictions, with keras_lm.tasks.Distiller."
+                    "distil its predictions with keras_lm.tasks.Distiller."
                 )
         for name in ("vocabulary_size", "num_heads"):
             ours, theirs = student.config[name], teacher.config[name]
             if ours != theirs:
                 raise ValueError(
-                    f"student has {name}={ours}, and the teacher {theirs}: make one with {theirs}."
+                    f"student has {name}={ours}, but the teacher {theirs}: use a student with "
+                    f"{theirs}."
                 )
         self.teacher = teacher
         self.layers = layer_map(len(student.blocks), len(teacher.blocks), layers)
@@ -207,7 +208,7 @@ class LayerDistillation(Objective):
         self.companions = [self.projection]
 
     def corrupt(self, inputs, training=True):
-        """Return the inputs as they are, and no labels: nothing is masked."""
+        """Return the inputs unchanged, and no labels: nothing is masked."""
         return inputs, None
 
     def forward(self, task, inputs, labels, training):
@@ -240,18 +241,18 @@ class LayerDistillation(Objective):
         return {}
 
 
-# === Predictions of a task ===
+# === Losses for a task's predictions ===
 
 
 class TeacherLoss(MeanLoss):
-    """The mean of losses over all of a teacher's answers, but those that are `LOWEST`.
+    """The mean of losses over all of a teacher's outputs that are not `LOWEST`.
 
-    Such are the logits of missing choices, and those of tokens that are no word's first.
+    `LOWEST` are the logits of missing choices, and of tokens that do not begin a word.
     """
 
     def losses(self, wanted, found):
-        """Return the loss of each answer, of their shape, for two float32 tensors."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its losses are.")
+        """Return the loss of each output; both tensors and the result have the same shape."""
+        raise NotImplementedError(f"{type(self).__name__} must define losses.")
 
     def sum_and_count(self, labels, outputs, sample_weight=None):
         wanted, found = (ops.convert_to_tensor(x, "float32") for x in (labels, outputs))
@@ -271,15 +272,15 @@ class TeacherLoss(MeanLoss):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SoftCrossentropy(TeacherLoss):
-    """Cross-entropy with a teacher's probabilities, the mean over all texts and classes.
+    """Cross-entropy with a teacher's probabilities, averaged over all texts and classes.
 
     Args:
-        temperature: float, T. What the logits of both are divided by; the loss is multiplied by T²,
-            so that its gradient stays as large.
-        multi_label: bool. Whether a text has any number of classes, each with a probability.
+        temperature: float, T. Divides the logits of both; the loss is multiplied by T², so that the
+            size of its gradient does not change.
+        multi_label: bool. Whether a text may have any number of classes, each with a probability.
 
-    Call: `loss(teacher_logits, logits, sample_weight=None)`, (B, …, classes) both; what the teacher
-    gives `LOWEST` does not count. A weight for each row, (B,), makes it a weighted mean.
+    Call: `loss(teacher_logits, logits, sample_weight=None)`, (B, …, classes) both; entries where
+    the teacher has `LOWEST` do not count. A weight per row, (B,), makes it a weighted mean.
 
     Source: https://arxiv.org/abs/1503.02531, section 2; the mean is TinyBERT's.
     """
@@ -319,38 +320,38 @@ class TeacherMeanSquares(TeacherLoss):
 def layer_map(num_layers, teacher_layers, layers=None):
     """Return the teacher's layer for each of a student's, a list of int from 0.
 
-    By default a student of L layers takes of each of L equal parts of the teacher the last:
-    i·k + k − 1 for k times as many.
+    By default, the teacher is divided into as many equal parts as the student has layers, and the
+    last layer of each is used: i·k + k − 1 for a teacher with k times as many layers.
 
     Args:
-        num_layers, teacher_layers: int. How many the student and the teacher have.
+        num_layers, teacher_layers: int. The numbers of layers of student and teacher.
         layers: list of int to check and return, or None.
 
     Raises:
-        ValueError: if `layers` is None and the numbers do not divide, or has another length or a
-            layer that is not there.
+        ValueError: if `layers` is None and the teacher cannot be divided equally, or if `layers`
+            has another length, or a layer that does not exist.
     """
     if layers is None:
         times, rest = divmod(teacher_layers, num_layers)
         if rest or not times:
             raise ValueError(
-                f"teacher has {teacher_layers} layers, which is no multiple of the student's "
-                f"{num_layers}: say with layers=[…] which of the teacher's each learns from."
+                f"teacher has {teacher_layers} layers, which is not a multiple of the student's "
+                f"{num_layers}: pass layers=[…], the teacher's layer for each of the student's."
             )
         return [i * times + times - 1 for i in range(num_layers)]
     layers = [int(layer) for layer in layers]
     if len(layers) != num_layers or not all(0 <= layer < teacher_layers for layer in layers):
         raise ValueError(
-            f"layers={layers}: pass {num_layers} numbers, one for each of the student's layers, "
-            f"from 0 to {teacher_layers - 1}."
+            f"layers={layers}: pass {num_layers} numbers from 0 to {teacher_layers - 1}, one for "
+            "each of the student's layers."
         )
     return layers
 
 
 def check_temperature(temperature):
-    """Raise ValueError unless a temperature is positive."""
+    """Raise a ValueError if a temperature is not positive."""
     if not temperature > 0:
-        raise ValueError(f"temperature={temperature} is not positive.")
+        raise ValueError(f"temperature={temperature}: pass a number above 0.")
 
 
 def divergence(wanted, logits, temperature):
@@ -362,7 +363,7 @@ def divergence(wanted, logits, temperature):
 
 
 def _taken(backbone, inputs):
-    """Return the inputs that a backbone takes: a student may lack segments, which are then 0."""
+    """Return the inputs that a backbone takes; a student may have no segments."""
     return {name: inputs[name] for name in backbone.input_names if name in inputs}
 
 
@@ -376,7 +377,7 @@ def _states_and_scores(backbone, layers, inputs, training):
     computed = backbone.compute(_taken(backbone, inputs), training=training)
     states, contexts = computed["hidden_states"], computed["attention_contexts"]
     scores = [backbone.blocks[i].attention_scores(states[i], contexts[i]) for i in layers]
-    # The teacher's bias for padding may be another than the student's: both become 0.
+    # Teacher and student may have different biases for padding, so its scores become 0.
     scores = [ops.where(x <= UNSEEN, 0.0, x) for x in scores]  # (B, N, S, S)
     return [states[0], *(states[i + 1] for i in layers)], scores
 

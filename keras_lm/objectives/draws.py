@@ -1,4 +1,4 @@
-"""Random numbers of an objective: new ones for each batch, or the same for the same text.
+"""Random numbers of an objective: new ones for each batch, or always the same for a text.
 
 Shapes: B batch, S sequence, K numbers per row.
 """
@@ -10,7 +10,7 @@ from keras import ops
 
 
 class Draws:
-    """The random numbers of one batch: from a seed generator, without one always the same."""
+    """The random numbers for a batch, from a seed generator; without one they are always equal."""
 
     def __init__(self, seed_generator=None):
         self.seeds = itertools.repeat(seed_generator) if seed_generator else itertools.count()
@@ -25,14 +25,14 @@ class Draws:
 
 
 class DrawsOfText:
-    """Random numbers (B, K) that depend on nothing but the tokens of their row and a seed.
+    """Random numbers (B, K) that only depend on the tokens of their row and a seed.
 
-    So a text has the same numbers in each epoch and batch, whatever else is in the batch and
-    however long it is, if rows are padded at their end.
+    So a text has the same numbers in each epoch, whatever else is in its batch, and however long
+    the batch is, if rows are padded at the end.
 
     Args:
         token_ids, mask: (B, S) int, the rows and which of their tokens are real.
-        seeds: int, or (B, 1); other seeds have other numbers.
+        seeds: int, or (B, 1); other seeds give other numbers.
     """
 
     def __init__(self, token_ids, mask, seeds):
@@ -55,7 +55,7 @@ class DrawsOfText:
 
 
 def _mix(x):
-    """Return (…) uint32 of which every bit depends on every bit of `x`.
+    """Hash `x` to uint32 of the same shape, every bit of which depends on every bit of `x`.
 
     Source: C. Wellons, "Prospecting for hash functions", `lowbias32`,
     https://nullprogram.com/blog/2018/07/31/

@@ -19,13 +19,13 @@ from keras_lm.objectives.whole_words import choose_words, word_starts
 
 @register_objective
 class MaskedLanguageModel(Objective):
-    """BERT's masking: of 15 % of the tokens, 80 % become `[MASK]`, 10 % any token, 10 % stay.
+    """BERT's masking: of 15 % of the tokens, 80 % become `[MASK]`, 10 % a random token, 10 % stay.
 
-    The masked positions are a (B, M) tensor with M = ⌈rate · S⌉, so shapes stay static and the
-    model projects only these onto its vocabulary. Arguments that are not given come from the task's
-    tokenizer. The shares are arguments: ELECTRA's generator has `mask_share=0.85,
-    random_share=0.0`. Other choices of tokens override `choose`, and what becomes of them
-    `draw_fates`; see `MaskedNGrams` and `MaskedSpans`.
+    The masked positions are a (B, M) tensor with M = ⌈rate · S⌉, so shapes are static, and the
+    model projects only these positions onto its vocabulary. Missing arguments are taken from the
+    task's tokenizer. ELECTRA's generator has `mask_share=0.85, random_share=0.0`. To choose other
+    tokens, override `choose`; to replace them differently, override `draw_fates`; see
+    `MaskedNGrams` and `MaskedSpans`.
 
     Args:
         mask_id: int. Id of the mask token.
@@ -36,20 +36,23 @@ class MaskedLanguageModel(Objective):
         whole_words: bool. Mask all tokens of a word or none; needs a tokenizer. A word that exceeds
             the rest of the row's budget is skipped.
         seed: int, for training; evaluation always uses the same masks for the same batch shape.
-        mask_share, random_share: floats, at most 1 together. The shares of the chosen tokens that
-            become the mask token and a random one; the rest stays as it is.
-        token_counts: (V,) how often each token stands in the corpus. Random tokens are drawn by
-            it, as SpanBERT does; by default each token of the vocabulary is as likely.
-        token_weights: (V,) how much likelier than others each token is to be masked; by default all
-            are alike. DistilBERT masks rare tokens more often, by `np.maximum(counts, 1) ** -0.7`.
-        masks_per_text: int. Static masking: each text has only so many masks, the same ones in
-            every epoch, of which a step takes any; by default new masks in every step. BERT's data
-            had 10, in RoBERTa's comparison too. Evaluation takes the first, whatever the batch.
+        mask_share, random_share: floats with a sum of at most 1. The shares of the chosen tokens
+            that become the mask token and a random token; the rest does not change.
+        token_counts: (V,) how often each token occurs in the corpus. Random tokens are drawn with
+            these frequencies, as in SpanBERT; by default all tokens are equally likely.
+        token_weights: (V,) relative weights with which tokens are chosen for masking; by default
+            they are equal. DistilBERT masks rare tokens more often, by
+            `np.maximum(counts, 1) ** -0.7`.
+        masks_per_text: int. Static masking: the number of different masks of a text, which are the
+            same in every epoch; each step uses one of them at random. By default, every step makes
+            new masks. BERT's data had 10, also in RoBERTa's comparison. Evaluation always uses the
+            first.
 
     Raises:
-        ValueError: if `rate` is not in (0, 1], the shares are no shares, `token_counts` or
-            `token_weights` are none of this vocabulary, the latter given for whole words,
-            `masks_per_text` is no positive int, or the tokenizer has no mask token.
+        ValueError: if `rate` is not in (0, 1]; a share is negative, or their sum exceeds 1;
+            `token_counts` or `token_weights` do not fit the vocabulary, or the latter are passed
+            for whole words; `masks_per_text` is not a positive int; or the tokenizer has no mask
+            token.
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and section A.1; whole words:
     google-research/bert, `create_pretraining_data.py`; ELECTRA's shares: google-research/electra,
@@ -74,23 +77,25 @@ class MaskedLanguageModel(Objective):
         masks_per_text=None,
     ):
         if not 0 < rate <= 1:
-            raise ValueError(f"rate={rate} is not in (0, 1].")
+            raise ValueError(f"rate={rate}: pass a number above 0 and at most 1.")
         if min(mask_share, random_share) < 0 or mask_share + random_share > 1:
             raise ValueError(
-                f"mask_share={mask_share} and random_share={random_share} are not shares: pass two "
-                "numbers from 0 that are at most 1 together."
+                f"mask_share={mask_share} and random_share={random_share}: pass numbers from 0 "
+                "with a sum of at most 1."
             )
         if masks_per_text is not None and (masks_per_text < 1 or masks_per_text % 1):
             raise ValueError(
-                f"masks_per_text={masks_per_text} is no number of masks: pass 1 or more, or None "
-                "for new masks in every step."
+                f"masks_per_text={masks_per_text}: pass an int, 1 or more, or None for new masks "
+                "in every step."
             )
         self.given = (mask_id, vocabulary_size, special_ids)
         self.rate = rate
         self.whole_words = whole_words
         self.mask_share, self.random_share = mask_share, random_share
         if whole_words and token_weights is not None:
-            raise ValueError("token_weights are of tokens: leave them out, or whole_words.")
+            raise ValueError(
+                "token_weights choose tokens, and whole_words=True words: leave one of them out."
+            )
         self.token_shares = None if token_counts is None else _cumulative_shares(token_counts)
         self.token_weights = None if token_weights is None else _positive(token_weights)
         self.masks_per_text = masks_per_text
@@ -122,15 +127,15 @@ class MaskedLanguageModel(Objective):
         The labels are also in the inputs, as `mask_labels`, for objectives that come after.
 
         Raises:
-            ValueError: if there is no tokenizer to tell what was not given.
+            ValueError: if an argument is missing, and the task has no tokenizer.
         """
         self._check()
         token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
         maskable = text_tokens(token_ids, mask, self.special_ids)
         draws = self._draws(token_ids, mask, training)
         length = ops.shape(token_ids)[1]
-        # Minus a little: in float32, 0.15 times 100 is more than 15.
-        if isinstance(length, int):  # JAX cuts by known numbers only
+        # Subtract a little, since in float32, 0.15 times 100 is more than 15.
+        if isinstance(length, int):  # JAX slices by static numbers only
             number = math.ceil(self.rate * length - 1e-4)  # M
         else:
             number = ops.ceil(self.rate * ops.cast(length, "float32") - 1e-4)
@@ -150,16 +155,16 @@ class MaskedLanguageModel(Objective):
         replacement = ops.where(fate < changed, anything, originals)
         replacement = ops.where(fate < self.mask_share, self.mask_id, replacement)
         replacement = ops.where(chosen, replacement, originals)
-        rank = ops.argsort(columns, axis=-1)  # (B, S): where in the order each column stands
+        rank = ops.argsort(columns, axis=-1)  # (B, S): the place of each column in the order
         replaced = ops.take_along_axis(replacement, ops.minimum(rank, number - 1), axis=1)
         token_ids = ops.where(rank < number, replaced, token_ids)
         masked = {"token_ids": token_ids, "mask_positions": positions, "mask_labels": labels}
         return inputs | masked, labels
 
-    # === What other masking does otherwise ===
+    # === For subclasses to override ===
 
     def budget(self, available):
-        """Return how many of the (B, 1) tokens that may be masked are, at most; float32."""
+        """Return how many of the `available` (B, 1) tokens to mask at most, float32."""
         return ops.round(self.rate * available)
 
     def choose(self, token_ids, maskable, wanted, draws):
@@ -181,7 +186,7 @@ class MaskedLanguageModel(Objective):
     def draw_fates(self, positions, draws):
         """Return numbers in [0, 1) for the tokens at positions (B, M).
 
-        Those below `mask_share` are masked, the next ones replaced, up to both shares together.
+        Numbers below `mask_share` mask a token, those in the next `random_share` replace it.
         """
         return draws.uniform(ops.shape(positions))
 
@@ -192,18 +197,18 @@ class MaskedLanguageModel(Objective):
             return Draws(self.seed_generator if training else None)
         if not training:
             return DrawsOfText(token_ids, mask, 0)
-        # The seed itself, which a training checkpoint holds, and not the state, which goes on.
+        # The seed itself, which a training checkpoint has, and not the state, which changes.
         seed = ops.cast(self.seed_generator.state[0], "uint32") * self.masks_per_text
         rows = (ops.shape(token_ids)[0], 1)
         which = keras.random.randint(rows, 0, self.masks_per_text, seed=self.seed_generator)
         return DrawsOfText(token_ids, mask, seed + ops.cast(which, "uint32"))
 
     def _weighted(self, chance, token_ids):
-        """Return (B, S) numbers below 1 whose order draws by weight, without replacement.
+        """Return (B, S) numbers below 1 whose order samples by weight, without replacement.
 
-        Exponential times of rates as the weights: the first to ring is token i with a chance of its
-        share, and so on. Source: Efraimidis and Spirakis 2006, "Weighted random sampling with a
-        reservoir".
+        They are exponential waiting times with the weights as rates, so token i is first with the
+        probability of its share, and so on. Source: Efraimidis and Spirakis 2006, "Weighted random
+        sampling with a reservoir".
         """
         weights = ops.take(ops.convert_to_tensor(self.token_weights), token_ids, axis=0)
         times = -ops.log1p(-chance) / weights  # in [0, 17 ÷ weight]; 0 for the chance 0
@@ -232,7 +237,7 @@ class MaskedLanguageModel(Objective):
 
 
 def special_ids(tokenizer):
-    """Return the ids of a tokenizer's special tokens, sorted, without that of the unknown token."""
+    """Return the ids of a tokenizer's special tokens, sorted, without the unknown token."""
     roles = set(tokenizer.special_tokens) - {"unknown"}
     return sorted({tokenizer.special_id(role) for role in roles})
 
@@ -249,8 +254,8 @@ def _mask_id(tokenizer):
     if "mask" not in tokenizer.special_tokens:
         raise ValueError(
             f"{type(tokenizer).__name__} has no mask token, only {dict(tokenizer.special_tokens)}: "
-            "make it with mask_token=…, an entry of its vocabulary, or pass the objective "
-            "mask_id=…, the id of an entry that is in no text."
+            "create it with mask_token=…, an entry of its vocabulary, or pass mask_id=… to the "
+            "objective, the id of an entry that does not occur in texts."
         )
     return tokenizer.special_id("mask")
 
@@ -261,7 +266,7 @@ def _positive(weights):
     fits = weights.ndim == 1 and weights.size and np.isfinite(weights).all()
     if not (fits and (weights > 0).all()):
         raise ValueError(
-            f"token_weights of shape {weights.shape} are no weights: pass (V,) numbers above 0."
+            f"token_weights of shape {weights.shape}: pass V numbers above 0, with the shape (V,)."
         )
     return (weights / np.exp(np.log(weights).mean())).astype("float32")
 
@@ -270,10 +275,10 @@ def _cumulative_shares(counts):
     counts = np.asarray(counts, "float64")
     if counts.ndim != 1 or not (counts >= 0).all() or not 0 < counts.sum() < np.inf:
         raise ValueError(
-            f"token_counts of shape {counts.shape} are no counts: pass (V,) numbers from 0, not "
-            "all of them 0."
+            f"token_counts of shape {counts.shape}: pass V numbers from 0, not all of them 0, with "
+            "the shape (V,)."
         )
-    # In float32 the last share may stand below a random number next to 1; it must be no one's.
+    # In float32 the last share may be a little below 1, where a random number would find no token.
     last = np.flatnonzero(counts)[-1]
     shares = counts.cumsum() / counts.sum()
     shares[last:] = 1.0

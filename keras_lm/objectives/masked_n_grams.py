@@ -6,14 +6,14 @@ from keras_lm.objectives.objective import register_objective
 
 @register_objective
 class MaskedNGrams(MaskedRuns):
-    """ALBERT's masking: up to three whole words in a row, n of them with a chance of 1 to n.
+    """ALBERT's masking: up to three whole words in a row, n of them with probability ∝ 1 / n.
 
-    An n-gram that would exceed the row's budget is cut to the words that fit, and one that shares a
-    word with another is skipped. As in the authors' code, two may stand side by side, so that some
-    masked stretches are longer than `longest`.
+    An n-gram that would exceed the row's budget is cut to the words that fit, and one that overlaps
+    another is skipped. As in the authors' code, two n-grams may be adjacent, so some masked runs
+    are longer than `longest`.
 
     Args:
-        longest: int. The most words of one n-gram.
+        longest: int. The maximum number of words in an n-gram.
         **arguments: see `MaskedLanguageModel`; it needs a tokenizer, which knows the words.
 
     Raises:

@@ -8,29 +8,29 @@ from keras_lm.objectives.whole_words import choose_runs
 
 
 class MaskedRuns(MaskedLanguageModel):
-    """Masking of runs of whole words; a subclass says how likely each length is.
+    """Masking of runs of whole words; a subclass defines the probabilities of their lengths.
 
     Args:
-        longest: int. The most words of a run.
+        longest: int. The maximum number of words in a run.
         **arguments: see `MaskedLanguageModel`; it needs a tokenizer, which knows the words.
 
     Raises:
         ValueError: if `longest` is not positive; see also `MaskedLanguageModel`.
     """
 
-    # Whether runs may share words, and become one. Side by side they may stand in any case.
+    # Whether runs may overlap, and then become one. Adjacent runs are always allowed.
     overlap = False
 
     def __init__(self, longest, **arguments):
         if longest < 1 or longest % 1:
-            raise ValueError(f"longest={longest} is no number of words: pass an int from 1.")
+            raise ValueError(f"longest={longest}: pass an int, 1 or more.")
         weights = np.array([self.weight(words) for words in range(1, longest + 1)])
         self.length_shares = weights / weights.sum()
         super().__init__(whole_words=True, **arguments)
 
     def weight(self, words):
-        """Return how likely a run of so many words is, up to a factor that all have."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how likely lengths are.")
+        """Return the relative probability of a run of `words` words."""
+        raise NotImplementedError(f"{type(self).__name__} must define weight.")
 
     def choose(self, token_ids, maskable, wanted, draws):
         shape = ops.shape(token_ids)
@@ -39,7 +39,7 @@ class MaskedRuns(MaskedLanguageModel):
         return choose_runs(starts, maskable, wanted, chance, lengths, self.overlap)
 
     def draw_lengths(self, shape, draws):
-        """Return lengths in words, int32, for the runs that begin at each of (B, W) words."""
+        """Return the lengths, in words, of the runs that would begin at each word, (B, W) int32."""
         chance = draws.uniform(shape)[..., None]
         bounds = np.cumsum(self.length_shares)[:-1].astype("float32")
         return 1 + ops.sum(ops.cast(chance >= bounds, "int32"), axis=-1)

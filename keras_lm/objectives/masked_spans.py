@@ -12,14 +12,14 @@ class MaskedSpans(MaskedRuns):
 
     Lengths in words follow a geometric distribution, cut at the longest. Spans begin at any word
     that is not masked yet; those that overlap or touch become one. ⌈rate · length⌉ tokens are
-    masked, or fewer if no further word fits. All tokens of a span share one fate: masked, replaced
-    by random ones, or left as they are.
+    masked, or fewer if no further word fits. The tokens of a span are all masked, all replaced by
+    random tokens, or all left unchanged.
 
     Args:
-        geometric_p: float in (0, 1]. The chance that a span ends after each word.
-        longest: int. The most words of a span.
+        geometric_p: float in (0, 1]. The probability that a span ends after each word.
+        longest: int. The maximum number of words in a span.
         **arguments: see `MaskedLanguageModel`; it needs a tokenizer, which knows the words. The
-            authors draw random tokens as the corpus has them: `token_counts=…`.
+            authors draw random tokens by their frequency in the corpus: `token_counts=…`.
 
     Raises:
         ValueError: if `geometric_p` is not in (0, 1], or `longest` not positive; see also
@@ -38,7 +38,7 @@ class MaskedSpans(MaskedRuns):
 
     def __init__(self, geometric_p=0.2, longest=10, **arguments):
         if not 0 < geometric_p <= 1:
-            raise ValueError(f"geometric_p={geometric_p} is not in (0, 1].")
+            raise ValueError(f"geometric_p={geometric_p}: pass a number above 0 and at most 1.")
         self.geometric_p = geometric_p
         super().__init__(longest, **arguments)
 
@@ -49,7 +49,7 @@ class MaskedSpans(MaskedRuns):
         return ops.ceil(self.rate * available - 1e-4)
 
     def draw_fates(self, positions, draws):
-        # Chosen positions are in order: one that does not follow the last begins a span.
+        # Chosen positions are in order: one that is not next to the last begins a span.
         begins = ops.not_equal(positions[:, 1:], positions[:, :-1] + 1)
         span = ops.pad(ops.cumsum(ops.cast(begins, "int32"), axis=1), [[0, 0], [1, 0]])  # (B, M)
         return ops.take_along_axis(draws.uniform(ops.shape(positions)), span, axis=1)

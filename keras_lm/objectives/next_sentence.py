@@ -10,7 +10,7 @@ from keras_lm.objectives.objective import (
 
 @register_objective
 class NextSentence(Objective):
-    """BERT's second objective; its labels (B,) come with the pairs, 0 where one follows.
+    """BERT's second objective; its labels (B,) come with the pairs, 0 if the second text follows.
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1, task 2.
     """

@@ -10,11 +10,11 @@ _BY_KIND, _BY_NAME = {}, {}
 
 
 class Objective:
-    """A training objective: the labels it makes, the heads it needs, its loss and metrics.
+    """A training objective: the labels that it makes, the heads that it needs, loss and metrics.
 
     A subclass sets `heads`, makes labels in `corrupt` and returns `loss` and `metrics`. It may have
     its own `forward`, and further networks (`companions`). With several outputs, labels, outputs,
-    loss and metrics are dicts by output name; with a single one they are as they are.
+    loss and metrics are dicts by output name.
     """
 
     # Names of outputs → the kinds of head that compute them; see `Backbone.make_head`.
@@ -23,11 +23,11 @@ class Objective:
     labels_of_data = None
     # Whether a head reads the backbone's `pooled_output`.
     uses_pooler = False
-    # Built layers and models that training needs beside the model, such as a generator. Their
-    # trainable weights are trained with it; a training checkpoint holds all of them.
+    # Further built layers and models that training needs, such as a generator. Their trainable
+    # weights are trained with the model; a training checkpoint contains all of their weights.
     companions = ()
-    # A layer or model that it learns from, which stays as it is: a training checkpoint knows it by
-    # a digest of its weights.
+    # A layer or model to learn from, which does not change: a training checkpoint has a digest of
+    # its weights.
     teacher = None
     # A method `forward(task, inputs, labels, training) -> (labels, outputs)` of an objective with
     # its own forward pass; None to call the task.
@@ -36,7 +36,7 @@ class Objective:
     seed_generator = None
 
     def set_tokenizer(self, tokenizer):
-        """Read what the objective needs from the task's tokenizer, None if it has none."""
+        """Read what the objective needs from the task's tokenizer, which may be None."""
 
     def set_backbone(self, backbone):
         """Read what the objective needs from the task's backbone."""
@@ -44,24 +44,25 @@ class Objective:
     def corrupt(self, inputs, training=True):
         """Corrupt a batch, in `keras.ops` and static shapes; return `(inputs, labels)`.
 
-        If not `training`, the same batch is corrupted in the same way each time.
+        Without `training`, a batch is corrupted in the same way each time.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say what its labels are.")
+        raise NotImplementedError(f"{type(self).__name__} must define corrupt.")
 
     def counted_labels(self, inputs, labels):
         """Return labels by output, `IGNORED` where those are that its own `forward` will make.
 
-        Micro-batches need them before, from what `corrupt` made of the whole batch, to divide by
-        the number of labels in it. An objective that does not say cannot be trained in those.
+        Micro-batches divide by the number of labels in the whole batch, so they need it before
+        `forward`, from the result of `corrupt`. Objectives that have a `forward`, but not this
+        method, cannot be trained in micro-batches.
         """
         return {}
 
     def loss(self):
         """Return the loss: a `MeanLoss`, or a dict of them by output."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its loss is.")
+        raise NotImplementedError(f"{type(self).__name__} must define loss.")
 
     def loss_weights(self):
-        """Return what losses are multiplied by before they are added: a dict by output, else 1."""
+        """Return the weights of losses in their sum, a dict by output; missing ones are 1."""
         return {}
 
     def metrics(self):
@@ -86,7 +87,7 @@ class Objective:
 
 
 def register_objective(cls):
-    """Register an objective by its name, and for heads of its kinds if it is their first."""
+    """Register an objective by its name, and as the objective of its heads if it is the first."""
     _BY_NAME[cls.__name__] = cls
     for kind in cls.heads.values():
         _BY_KIND.setdefault(kind, cls)
@@ -100,13 +101,13 @@ def pretraining_objectives(backbone):
         backbone: `keras_lm.models.Backbone` with `PRETRAINING_HEADS`, or its class.
 
     Raises:
-        ValueError: if it has no heads, or one without a registered objective.
+        ValueError: if it has no pretraining heads, or one without a registered objective.
     """
     kinds = backbone.PRETRAINING_HEADS.values()
     unknown = [kind for kind in kinds if kind not in _BY_KIND]
     if unknown or not kinds:
         raise ValueError(
-            f"{type(backbone).__name__} states no pretraining objectives that are known here"
+            f"{type(backbone).__name__} has no pretraining objectives that are known here"
             + (f" ({', '.join(unknown)})" if unknown else "")
             + ": pass objectives=[…]."
         )
@@ -118,11 +119,11 @@ def pretraining_objectives(backbone):
 
 
 class MeanLoss(keras.losses.Loss):
-    """The mean of losses over a batch, whose sum and count a subclass computes.
+    """The mean of losses over a batch; a subclass computes their sum and count.
 
     Under `tf.distribute`, which adds the gradients of all replicas, a replica's sum is divided by
-    the count over all replicas: however labels are distributed, the gradient is that of the whole
-    batch. The same holds for micro-batches.
+    the count over all replicas. So the gradient is that of the whole batch, however labels are
+    distributed. The same holds for micro-batches.
     """
 
     def __init__(self, name):
@@ -130,10 +131,10 @@ class MeanLoss(keras.losses.Loss):
 
     def sum_and_count(self, labels, outputs, sample_weight=None):
         """Return the sum of all losses and their count or weight: two float32 scalars."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its losses are.")
+        raise NotImplementedError(f"{type(self).__name__} must define sum_and_count.")
 
     def count(self, labels, sample_weight=None):
-        """Return the count of `sum_and_count`, which depends on labels and weights only."""
+        """Return the count of `sum_and_count`, which only depends on labels and weights."""
         return ops.sum(label_weights(labels, sample_weight))
 
     def mean(self, labels, outputs, sample_weight=None):
@@ -157,10 +158,11 @@ class MaskedCrossentropy(MeanLoss):
 
     Args:
         label_smoothing: float from 0 to 1. The share of a label's probability that is spread evenly
-            over all V classes, its own too; 0.1 in the Transformer, whose perplexity it hurts.
+            over all V classes, including its own; 0.1 in the Transformer, where it improves BLEU
+            but not perplexity.
 
     Call: `loss(labels, logits, sample_weight=None)`, (B, M) int and (B, M, V) float, or (B,) and
-    (B, V); a weight for each row, (B,), or each label makes it a weighted mean.
+    (B, V); a weight per row, (B,), or per label makes it a weighted mean.
 
     Source of label smoothing: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 5.4;
     Szegedy et al. 2015, https://arxiv.org/abs/1512.00567, section 7.
@@ -203,9 +205,9 @@ class MaskedAccuracy(keras.metrics.Mean):
 
 
 def label_weights(labels, sample_weight=None):
-    """Return how much each label (B, …) counts, float32, of the same shape.
+    """Return the weight of each label (B, …), float32 of the same shape.
 
-    That is 0 for `IGNORED`, else its weight or that of its row (B,); 1 without weights.
+    It is 0 for `IGNORED`, otherwise the weight of the label or of its row (B,); 1 without weights.
     """
     known = ops.cast(ops.not_equal(labels, IGNORED), "float32")
     if sample_weight is None:

@@ -14,29 +14,29 @@ from keras_lm.objectives.replaced_tokens import ReplacedTokens
 class ReplacedByGenerator(ReplacedTokens):
     """Train a discriminator with a generator, which fills in masked tokens with its own samples.
 
-    The generator learns to predict the masked tokens, as any masked language model; the
-    discriminator learns which tokens of the text are now others, over all real tokens. A sample
-    that happens to be the original counts as not replaced. The loss is the generator's plus
-    `weight` times the discriminator's, which does not reach the generator through the samples.
+    The generator learns to predict the masked tokens, like any masked language model; the
+    discriminator learns which of all real tokens were replaced. A sample that equals the original
+    counts as not replaced. The loss is the generator's plus `weight` times the discriminator's,
+    which has no gradient through the samples.
 
     Evaluation masks and samples the same batch in the same way each time.
 
-    A discriminator with random weights may long do no better than saying that no token is replaced:
-    section 3.2 begins with those of a masked LM of its size.
+    A discriminator with random weights may for long only predict that no token is replaced; section
+    3.2 starts from the weights of a masked LM of the same size.
 
     Args:
-        generator: `keras_lm.tasks.MaskedLM`, trained too: save it with its own `save_to_preset`.
-            Over `backbone.make_generator()` it shares the discriminator's embeddings, over
-            `backbone` itself all of its network.
+        generator: `keras_lm.tasks.MaskedLM`, which is trained, too: save it with its own
+            `save_to_preset`. Over `backbone.make_generator()`, it shares the discriminator's
+            embeddings; over `backbone` itself, the whole network.
         weight: float. λ of the discriminator's loss.
-        temperature: float above 0, of the softmax that is sampled from.
-        masking: `MaskedLanguageModel`. By default 15 % of the tokens are masked, of which 85 %
+        temperature: float above 0, of the softmax to sample from.
+        masking: `MaskedLanguageModel`. By default, 15 % of the tokens are masked, of which 85 %
             become `[MASK]` and 15 % stay.
-        seed: int, of the masks and samples in training.
+        seed: int, for the masks and samples in training.
 
     Raises:
-        ValueError: if `temperature` or `weight` is not above 0, or generator and discriminator have
-            vocabularies of different sizes.
+        ValueError: if `temperature` or `weight` is not above 0, or the vocabularies of generator
+            and discriminator differ in size.
 
     Example:
 
@@ -58,7 +58,7 @@ class ReplacedByGenerator(ReplacedTokens):
     def __init__(self, generator, weight=50.0, temperature=1.0, masking=None, seed=None):
         for name, value in (("weight", weight), ("temperature", temperature)):
             if not value > 0:
-                raise ValueError(f"{name}={value} is not above 0.")
+                raise ValueError(f"{name}={value}: pass a number above 0.")
         if masking is None:
             masking = MaskedLanguageModel(mask_share=0.85, random_share=0.0, seed=seed)
         self.generator = generator
@@ -72,7 +72,7 @@ class ReplacedByGenerator(ReplacedTokens):
         self.masking.set_tokenizer(tokenizer)
 
     def corrupt(self, inputs, training=True):
-        """Mask tokens, as `MaskedLanguageModel.corrupt`."""
+        """Mask tokens, see `MaskedLanguageModel.corrupt`."""
         return self.masking.corrupt(inputs, training)
 
     def forward(self, task, inputs, labels, training):
@@ -80,8 +80,9 @@ class ReplacedByGenerator(ReplacedTokens):
         sizes = [one.backbone.vocabulary_size for one in (self.generator, task)]
         if sizes[0] != sizes[1]:
             raise ValueError(
-                f"The generator's vocabulary has {sizes[0]} entries, the discriminator's "
-                f"{sizes[1]}: make it with backbone.make_generator(), or from the same vocabulary."
+                f"The generator's vocabulary has {sizes[0]} entries, but the discriminator's "
+                f"{sizes[1]}: create it with backbone.make_generator(), or with the same "
+                "vocabulary."
             )
         logits = self.generator(inputs, training=training)  # (B, M, V)
         inputs, replaced = self.fill_in(inputs, labels, self.sample(logits, training))
@@ -104,11 +105,11 @@ class ReplacedByGenerator(ReplacedTokens):
         return ops.cast(ops.argmax(logits - ops.log(-ops.log(chance)), axis=-1), "int32")
 
     def fill_in(self, inputs, labels, samples):
-        """Put samples at the masked positions, and return which tokens are replaced, (B, S).
+        """Put samples at the masked positions; return which tokens are replaced, (B, S).
 
         Args:
             inputs: dict with the masked `token_ids` (B, S) and the `mask_positions` (B, M).
-            labels: the original tokens (B, M), `IGNORED` where none is masked.
+            labels: the original tokens (B, M), `IGNORED` at unused positions.
             samples: (B, M).
         """
         ids, positions = inputs["token_ids"], inputs["mask_positions"]

@@ -1,4 +1,4 @@
-"""Replaced-token detection: which tokens did a generator put there? Shapes: B batch, S sequence."""
+"""Replaced-token detection: which tokens are a generator's? Shapes: B batch, S sequence."""
 
 import keras
 from keras import ops
@@ -33,7 +33,7 @@ class MaskedBinaryCrossentropy(MeanLoss):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ReplacedAccuracy(keras.metrics.Mean):
-    """Fraction of the labels that are not `IGNORED` that the sign of the logit agrees with."""
+    """Fraction of the labels that are not `IGNORED` that the sign of the logit predicts."""
 
     def __init__(self, name="accuracy", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -46,13 +46,13 @@ class ReplacedAccuracy(keras.metrics.Mean):
         return super().update_state(ops.cast(values, "float32"), sample_weight=weight)
 
     def compare(self, replaced, found):
-        """Return what to average and what to average over, each bool (B, S)."""
+        """Return the values to average, and a mask of which values count, bool (B, S) each."""
         return ops.equal(replaced, found), ops.ones_like(found)
 
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ReplacedPrecision(ReplacedAccuracy):
-    """Of the tokens that are said to be replaced, the fraction that are."""
+    """Of the tokens that are predicted to be replaced, the fraction that are."""
 
     def __init__(self, name="precision", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -74,7 +74,7 @@ class ReplacedRecall(ReplacedAccuracy):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ReplacedShare(ReplacedAccuracy):
-    """Of all tokens, the fraction that are replaced: the accuracy of saying "none" is the rest."""
+    """Fraction of all tokens that are replaced; one minus it is the accuracy of predicting none."""
 
     def __init__(self, name="share", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -85,10 +85,10 @@ class ReplacedShare(ReplacedAccuracy):
 
 @register_objective
 class ReplacedTokens(Objective):
-    """ELECTRA's discriminator; its labels (B, S) come with the tokens, 1 where one was replaced.
+    """ELECTRA's discriminator; its labels (B, S) come with the tokens, 1 for a replaced token.
 
-    Every real token has a label, also a masked one that was filled in as it had been: 0.
-    `ReplacedByGenerator` makes them.
+    Every real token has a label; it is 0 for a masked token that was filled in with the original.
+    `ReplacedByGenerator` makes the labels itself.
 
     Source: https://arxiv.org/abs/2003.10555, section 2.
     """

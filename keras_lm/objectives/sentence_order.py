@@ -1,4 +1,4 @@
-"""Sentence-order prediction: are two texts in their order? Shapes: B batch, S sequence."""
+"""Sentence-order prediction: are two texts in their original order? Shapes: B batch, S sequence."""
 
 import keras
 from keras import ops
@@ -14,11 +14,11 @@ from keras_lm.objectives.objective import (
 
 @register_objective
 class SentenceOrder(Objective):
-    """ALBERT's second objective: of pairs of texts that follow each other, half are swapped.
+    """ALBERT's second objective: half of the pairs of consecutive texts are swapped.
 
-    Rows are packed as BERT's: `[CLS]`, the first text with its `[SEP]` in segment 0, the second in
-    segment 1. The label (B,) is 0 for a pair in order and 1 for one that is swapped, `IGNORED` if
-    one of its texts is empty. What an earlier objective has masked moves with its text.
+    Rows are packed like BERT's: `[CLS]`, the first text with its `[SEP]` in segment 0, the second
+    in segment 1. The label (B,) is 0 for a pair in order, 1 for a swapped pair, and `IGNORED` if a
+    text is empty. Tokens masked by an earlier objective move with their text.
 
     Args:
         seed: int, for training; evaluation swaps the same rows for the same batch shape.
@@ -33,7 +33,7 @@ class SentenceOrder(Objective):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def corrupt(self, inputs, training=True):
-        """Swap texts, and return which are swapped as labels (B,)."""
+        """Swap texts; the labels (B,) say which rows are swapped."""
         mask, segments = inputs["padding_mask"], inputs["segment_ids"]
         start = ops.cast(ops.argmax(mask, axis=1), "int32")[:, None] + 1  # (B, 1), after [CLS]
         second = ops.sum(mask * segments, axis=1, keepdims=True)  # (B, 1), lengths with [SEP]
@@ -44,7 +44,7 @@ class SentenceOrder(Objective):
         swapped = ops.logical_and(is_pair, chance < 0.5)  # (B, 1)
 
         def moved(columns, before, after):
-            """Where columns stand if `before` columns change places with the `after` next ones."""
+            """Return the new places of columns if `before` columns swap with the `after` next."""
             place = columns - start
             new = ops.where(place < before, columns + after, columns - before)
             inside = ops.logical_and(place >= 0, place < before + after)
@@ -54,7 +54,7 @@ class SentenceOrder(Objective):
         sources = moved(columns, second, first)  # (B, S): the column that comes to each place
         taken = {
             "token_ids": ops.take_along_axis(inputs["token_ids"], sources, axis=1),
-            # [CLS] and what is now the first text; padding keeps its own.
+            # [CLS] and the new first text get segment 0; padding keeps its segment.
             "segment_ids": ops.where(
                 ops.logical_and(swapped, mask > 0),
                 ops.cast(columns - start >= second, "int32"),

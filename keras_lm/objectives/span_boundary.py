@@ -18,7 +18,7 @@ from keras_lm.objectives.objective import (
 class SpanCrossentropy(MaskedCrossentropy):
     """`MaskedCrossentropy` over the tokens of spans, divided by their number plus one.
 
-    The authors' code adds one, as a batch may have no span with a token on both sides.
+    The authors' code adds one, because a batch may have no span with a token on both sides.
 
     Args:
         label_smoothing: float, see `MaskedCrossentropy`.
@@ -32,21 +32,23 @@ class SpanCrossentropy(MaskedCrossentropy):
         return total, count + 1 / num_replicas()
 
     def count(self, labels, sample_weight=None):
-        return super().count(labels, sample_weight) + 1 / num_replicas()  # their counts are added
+        # The counts of all replicas are added, so that one is added once.
+        return super().count(labels, sample_weight) + 1 / num_replicas()
 
 
 @register_objective
 class SpanBoundary(Objective):
-    """SpanBERT's second objective: a span's tokens are predicted from those left and right of it.
+    """SpanBERT's second objective: predicts a span's tokens from the tokens next to the span.
 
-    The spans are those that an objective before it has masked: all tokens masked in a row are one.
-    Only spans between two tokens of the text have targets, not those beside a special token.
+    An earlier objective has masked the spans; adjacent masked tokens are one span. Only spans
+    between two tokens of the text have targets, not those next to a special token.
 
     Args:
-        special_ids: list of int. Tokens that are no text; by default the special tokens of the
+        special_ids: list of int. Tokens that are not text; by default the special tokens of the
             tokenizer except the unknown token.
-        max_span_length: int. The first so many tokens of a span are predicted; by default as many
-            as the backbone's head has positions for, its own `max_span_length`; without a task all.
+        max_span_length: int. How many tokens at the beginning of a span are predicted. By default
+            the backbone's own `max_span_length`, for which its head has positions; all without a
+            task.
 
     Raises:
         ValueError: if `max_span_length` is not positive, or exceeds the backbone's.
@@ -64,7 +66,7 @@ class SpanBoundary(Objective):
 
     def __init__(self, special_ids=None, max_span_length=None):
         if max_span_length is not None and max_span_length < 1:
-            raise ValueError(f"max_span_length={max_span_length} is not positive.")
+            raise ValueError(f"max_span_length={max_span_length}: pass 1 or more.")
         self.given = special_ids, max_span_length
         self.max_span_length = max_span_length
         self.set_tokenizer(None)
@@ -79,19 +81,19 @@ class SpanBoundary(Objective):
         most = backbone.config.get("max_span_length")  # None: another network, with its own head
         if None not in (given, most) and given > most:
             raise ValueError(
-                f"max_span_length={given}, and the backbone's head has positions for {most}: pass "
+                f"max_span_length={given}, but the backbone's head has positions for {most}: pass "
                 f"{most} or less, or leave it out."
             )
         self.max_span_length = most if given is None else given
 
     def corrupt(self, inputs, training=True):
-        """Find the spans of each masked token, and return the tokens as labels (B, M, 1).
+        """Find the span of each masked token; the labels (B, M, 1) are the tokens.
 
         Adds `span_boundaries` (B, M, 2), the positions left and right of the token's span, and
-        `span_places` (B, M), where in the span it stands. Labels without targets are `IGNORED`.
+        `span_places` (B, M), its place in the span. Labels without targets are `IGNORED`.
 
         Raises:
-            ValueError: if nothing has been masked, or there is no tokenizer to tell what is text.
+            ValueError: if nothing is masked, or `special_ids` is missing and there is no tokenizer.
         """
         self._check(inputs)
         columns = ops.shape(inputs["token_ids"])[1]
@@ -127,9 +129,8 @@ class SpanBoundary(Objective):
     def _check(self, inputs):
         if "mask_labels" not in inputs:
             raise ValueError(
-                "SpanBoundary finds no masked tokens: put an objective that masks, such as "
-                "MaskedSpans(), before it into objectives, or pass span_boundary_labels with the "
-                "data."
+                "SpanBoundary finds no masked tokens: in objectives, put one that masks before it, "
+                "such as MaskedSpans(), or pass span_boundary_labels with the data."
             )
         if self.special_ids is None:
             raise ValueError("SpanBoundary has no special_ids: give the task a tokenizer.")

@@ -1,4 +1,4 @@
-"""T5's pretraining: spans of a text become single tokens, and the target says what they were.
+"""T5's pretraining: spans of a text become single tokens, and the target has the spans.
 
 Shapes: B batch, S sequence, T target.
 """
@@ -20,21 +20,21 @@ from keras_lm.objectives.objective import (
 
 @register_objective
 class SpanCorruption(Objective):
-    """Replace spans of a text by sentinels; the target is the sentinels with what they stand for.
+    """Replaces spans of a text by sentinels; the target is the sentinels, each with its span.
 
-    A text of `n` tokens loses ⌊n · rate⌉ of them, at least one and not all, in spans of
+    Of a text of `n` tokens, ⌊n · rate⌉ are replaced, at least one and not all, in spans of
     `mean_span` tokens on average. "Thank you for inviting me to your party last week" may become
     "Thank you <extra_id_0> me to your party <extra_id_1> week", with the target "<extra_id_0> for
-    inviting <extra_id_1> last"; both end with the end token. A text begins with tokens that stay
-    and ends with a span; texts of fewer than two tokens have no labels.
+    inviting <extra_id_1> last"; both end with the end token. A text begins with tokens that are
+    kept, and ends with a span; texts of fewer than two tokens have no labels.
 
     Args:
         rate: float in (0, 1). The share of tokens to replace.
-        mean_span: float, 1 or more. Tokens of a span on average.
+        mean_span: float, 1 or more. The mean length of a span, in tokens.
         sentinels: list of str, entries of the vocabulary, for the first span, the second, …; by
-            default T5's `<extra_id_0>`, `<extra_id_1>`, … as many as there are. A text has at most
-            as many spans.
-        seed: int. For the same spans again.
+            default all of T5's `<extra_id_0>`, `<extra_id_1>`, … in the vocabulary. A text has at
+            most this many spans.
+        seed: int. The same seed gives the same spans.
 
     Raises:
         ValueError: if an argument is out of range, or the vocabulary lacks sentinels or an end.
@@ -57,16 +57,16 @@ class SpanCorruption(Objective):
 
     def __init__(self, rate=0.15, mean_span=3.0, sentinels=None, seed=None):
         if not 0 < rate < 1:
-            raise ValueError(f"rate={rate} is not between 0 and 1.")
+            raise ValueError(f"rate={rate}: pass a number between 0 and 1.")
         if mean_span < 1:
-            raise ValueError(f"mean_span={mean_span}: a span has 1 token or more.")
+            raise ValueError(f"mean_span={mean_span}: pass 1 or more.")
         self.rate, self.mean_span = rate, mean_span
         self.sentinels = sentinels
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def set_tokenizer(self, tokenizer):
         if tokenizer is None:
-            raise ValueError("SpanCorruption needs a tokenizer, which knows the sentinels.")
+            raise ValueError("SpanCorruption needs sentinels: give the task a tokenizer.")
         known = set(tokenizer.vocabulary)
         tokens = self.sentinels
         if tokens is None:
@@ -87,8 +87,8 @@ class SpanCorruption(Objective):
         )
         if self.end_id is None or self.start_id is None:
             raise ValueError(
-                "SpanCorruption needs an end token (eos or sep) and one for a decoder to start "
-                f"with (pad or bos); the tokenizer has {sorted(roles)}."
+                "SpanCorruption needs an end token (eos or sep) and a start token for the decoder "
+                f"(pad or bos), but the tokenizer only has {sorted(roles)}: pass another one."
             )
 
     def corrupt(self, inputs, training=True):
@@ -99,7 +99,7 @@ class SpanCorruption(Objective):
         size = ops.shape(token_ids)[1]
         draws = Draws(self.seed_generator if training else None)
 
-        # How long rows are, without the end token that packing gives them.
+        # The lengths of rows, without the end token that packing adds.
         number = ops.sum(mask, axis=1, keepdims=True)  # (B, 1)
         places = ops.arange(size, dtype="int32")[None]  # (1, S)
         is_last = ops.equal(places, number - 1)
@@ -130,7 +130,7 @@ class SpanCorruption(Objective):
         }, ops.where(has_labels, target, IGNORED)
 
     def _numbers(self, length):
-        """Return how many tokens a text of some length loses, and in how many spans."""
+        """Return how many tokens of a text are replaced, and in how many spans."""
         numpy = np if isinstance(length, int) else ops
         length = length if numpy is np else ops.cast(length, "float32")
         noise = numpy.round(numpy.multiply(length, self.rate))
@@ -143,15 +143,15 @@ class SpanCorruption(Objective):
         return ops.cast(noise, "int32"), ops.cast(spans, "int32")
 
     def _spans(self, number, places, draws):
-        """Return (B, S) int: 2k for tokens of the k-th span that stays, 2k + 1 of the next."""
+        """Return (B, S) int: 2k for tokens of the k-th kept span, 2k + 1 for the span after it."""
         noise, spans = self._numbers(number)  # (B, 1)
         kept = number - noise
-        # Slots of the tokens that stay, then of the others; a part of both is cut into `spans`.
+        # First the kept tokens, then the replaced ones; both are divided into `spans` spans.
         is_kept, is_noise = places < kept, ops.logical_and(places >= kept, places < number)
         drawn = draws.uniform(ops.shape(is_kept))
         parts = []
         for slots, first in ((is_kept, 0), (is_noise, kept)):
-            may_begin = ops.logical_and(slots, places > first)  # a new span; the first does anyway
+            may_begin = ops.logical_and(slots, places > first)  # the first always begins a span
             rank = ops.argsort(ops.argsort(ops.where(may_begin, drawn, 2.0), axis=1), axis=1)
             begins = ops.logical_and(may_begin, rank < spans - 1)
             parts.append(ops.cumsum(ops.cast(begins, "int32"), axis=1))
@@ -185,7 +185,7 @@ def span_corruption_lengths(sequence_length, rate=0.15, mean_span=3.0):
     """Return `(tokens, targets)`: the longest text whose corrupted form has `sequence_length`.
 
     `targets` is the length of its target; both include end tokens. T5 cuts its corpus into texts of
-    568 tokens, of which 512 and targets of 114 come.
+    568 tokens, which become 512 tokens and targets of 114.
 
     Args:
         sequence_length: int, 3 or more.

@@ -10,16 +10,16 @@ from keras_lm.objectives.objective import MeanLoss, label_weights
 
 @keras.saving.register_keras_serializable("keras_lm")
 class TreeHinge(MeanLoss):
-    """How far the right tree's score is from being above every other tree's by their difference.
+    """The structured hinge loss of a parser: the gold tree must beat other trees by a margin.
 
-    Trees differ by the number of spans in the other one that have another label in the right one,
-    or are none there (Hamming). The other tree is the best by its score and this difference, so
-    that the loss is 0 only if no tree comes too close. It is the mean over the sentences of the
-    batch that have words.
+    The margin is the Hamming distance: the number of spans of the other tree that have another
+    label in the gold tree, or none. The other tree is the one with the highest score plus margin,
+    so the loss is 0 only if no tree comes too close. It is averaged over the sentences of the batch
+    that have words.
 
-    Call: `loss(labels, scores, sample_weight=None)`: (B, F, F) int, the label of each span from its
-    first place to its last, 0 for no constituent, `IGNORED` where there is no span; and
-    (B, F, F, L) float, label 0 with the score 0. See `keras_lm.layers.SpanScorer`.
+    Call: `loss(labels, scores, sample_weight=None)`: (B, F, F) int, the label of each span by its
+    first and last place, 0 for no constituent, `IGNORED` where there is no span; and (B, F, F, L)
+    float, where label 0 has the score 0. See `keras_lm.layers.SpanScorer`.
 
     Source: Kitaev and Klein 2018, https://arxiv.org/abs/1805.01052, section 2; Stern et al. 2017,
     https://arxiv.org/abs/1705.03919, section 4.
@@ -48,7 +48,7 @@ class TreeHinge(MeanLoss):
 
 
 def _lengths(is_span):
-    """Return the number of words of each sentence, (B,): of the spans from its first place."""
+    """Return the number of words in each sentence, (B,): the spans that begin at its start."""
     return ops.sum(ops.cast(is_span[:, 0], "int32"), axis=-1)
 
 

@@ -5,14 +5,14 @@ Shapes: B batch, S sequence, V vocabulary, W = S places for words, the last ones
 
 from keras import ops
 
-PASSES = 4  # of the choice; what they leave open is less than the shortest word that was too long
+PASSES = 4  # over the words; the rest of the budget is then below the shortest word that is left
 
 
 def word_starts(token_ids, begins_word, ends_word):
-    """Return which tokens (B, S) begin a word, as the first of a row does, (B, S) bool.
+    """Return which tokens (B, S) begin a word, (B, S) bool; the first of a row always does.
 
-    `begins_word` and `ends_word` (V,) are those of `keras_lm.tokenizers.Tokenizer`: which tokens
-    always begin a word, and after which one begins.
+    `begins_word` and `ends_word` (V,) are from `keras_lm.tokenizers.Tokenizer`: the tokens that
+    always begin a word, and those after which a word begins.
     """
     after = ops.take(ends_word, token_ids[:, :-1], axis=0)
     after = ops.concatenate([ops.ones_like(token_ids[:, :1], dtype="bool"), after], axis=1)
@@ -22,11 +22,11 @@ def word_starts(token_ids, begins_word, ends_word):
 def choose_words(starts, available, wanted, chance):
     """Choose whole words at random, up to `wanted` tokens (B, 1).
 
-    As in BERT's code, words are visited in random order, and one that no longer fits is skipped.
-    `starts` and `available` (B, S) are bool, which tokens begin a word and which may be chosen; any
-    other separates words. `chance` (B, S) is uniform in [0, 1). Returns all columns of the row
-    (B, S), the chosen ones first and those of a word in order, and how many are chosen, (B, 1)
-    float32.
+    As in BERT's code, words are visited in random order, and words that no longer fit are skipped.
+    `starts` and `available` (B, S) say which tokens begin a word, and which may be chosen; tokens
+    that may not separate words. `chance` (B, S) is uniform in [0, 1). Returns all columns of the
+    row (B, S), the chosen ones first and those of a word in order, and the number of chosen tokens,
+    (B, 1) float32.
     """
     word, size, order = _shuffled_words(starts, available, chance)
     length = ops.shape(starts)[1]
@@ -41,23 +41,23 @@ def choose_words(starts, available, wanted, chance):
         taken = ops.logical_or(taken, fits)
         number = number + ops.sum(ops.where(fits, size, 0.0), axis=1, keepdims=True)
 
-    rank = ops.argsort(order, axis=1)  # (B, W): where in the order each word stands
+    rank = ops.argsort(order, axis=1)  # (B, W): the place of each word in the order
     first = ops.where(taken, place, length)  # (B, W) in order: the others come last
     key = ops.take_along_axis(ops.take_along_axis(first, rank, axis=1), word, axis=1)  # (B, S)
-    # One key for word and column, as sorting need not be stable.
+    # A single key for word and column, because sorting may not be stable.
     return ops.argsort(key * length + place, axis=1), number
 
 
 def choose_runs(starts, available, wanted, chance, lengths, overlap):
     """Choose runs of whole words at random, up to `wanted` tokens (B, 1).
 
-    Words are visited in random order. From each, as many words as `lengths` (B, W) tells for it are
-    chosen, or fewer if the text ends before, or else they would exceed `wanted`. With `overlap` a
-    run may go on over words that are chosen already, which cost nothing, but not begin with one;
-    without, a run that holds such a word is skipped. Runs side by side are allowed in both cases.
+    Words are visited in random order. A run begins at each, with `lengths` (B, W) words, or fewer
+    if the text ends or `wanted` would be exceeded. With `overlap`, a run may continue over words
+    that are chosen already, which cost nothing, but not begin with one; without, such runs are
+    skipped. Adjacent runs are always allowed.
 
-    `starts`, `available` and `chance` are as for `choose_words`. Returns all columns of the row
-    (B, S), the chosen ones first, both in their order, and how many are chosen, (B, 1) float32.
+    `starts`, `available` and `chance` are as in `choose_words`. Returns all columns of the row
+    (B, S), the chosen ones first, both in order, and the number of chosen tokens, (B, 1) float32.
     """
     word, size, order = _shuffled_words(starts, available, chance)
     length = ops.shape(starts)[1]
@@ -73,7 +73,7 @@ def choose_runs(starts, available, wanted, chance, lengths, overlap):
         last = anchor + ops.take_along_axis(lengths, anchor, axis=1)
         run = ops.logical_and(place >= anchor, place < last)  # (B, W)
         new = ops.logical_and(run, ops.logical_not(taken))
-        # What is no word is too long for any row: it ends the run, as the budget does.
+        # Tokens outside of words are too long for any row, so they end the run, like the budget.
         together = ops.cumsum(ops.where(new if overlap else run, size, 0.0), axis=1)
         run = ops.logical_and(run, together <= wanted - number)
         old = ops.logical_and(run, taken)
@@ -98,8 +98,8 @@ def _places(starts):
 def _shuffled_words(starts, available, chance):
     """Return the word of each token (B, S), the words' sizes and a random order of them, (B, W).
 
-    A size is the number of tokens, float32. What is no word, or may not be chosen, has the size
-    S + 1, and comes last in the order.
+    A size is the number of tokens, float32. Places without a word, and words that may not be
+    chosen, have the size S + 1 and come last in the order.
     """
     length = ops.shape(starts)[1]
     before = ops.concatenate([ops.zeros_like(available[:, :1]), available[:, :-1]], axis=1)

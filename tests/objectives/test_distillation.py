@@ -267,17 +267,17 @@ def test_distillation_in_the_graph(make_run):
 def test_wrong_pairs_are_refused(make_bert, tokenizer):
     with pytest.raises(ValueError, match=r"teacher has 3 layers, .* of the student's 2"):
         LayerDistillation(make_bert(2), make_bert(3))
-    with pytest.raises(ValueError, match=r"layers=\[0, 3\]: pass 2 numbers, .* from 0 to 2"):
+    with pytest.raises(ValueError, match=r"layers=\[0, 3\]: pass 2 numbers from 0 to 2"):
         LayerDistillation(make_bert(2), make_bert(3), layers=[0, 3])
-    with pytest.raises(ValueError, match="student has num_heads=1, and the teacher 2"):
+    with pytest.raises(ValueError, match="student has num_heads=1, but the teacher 2"):
         LayerDistillation(make_bert(num_heads=1), make_bert())
-    with pytest.raises(ValueError, match="student has vocabulary_size=13, and the teacher 12"):
+    with pytest.raises(ValueError, match="student has vocabulary_size=13, but the teacher 12"):
         LayerDistillation(make_bert(vocabulary_size=13), make_bert())
     with pytest.raises(ValueError, match="student is a LSTMBackbone, which has no attention"):
         LayerDistillation(LSTMBackbone(12, hidden_dim=8), make_bert())
     wider = MaskedLM(make_bert(hidden_dim=10), tokenizer=tokenizer)
     for options, expected in [
-        ({}, "hidden_dim=10, and the student 8"),
+        ({}, "hidden_dim=10, but the student 8"),
         ({"cosine_weight": 0}, None),
     ]:
         objectives = [MaskedLMDistillation(wider, **options)]
@@ -290,7 +290,7 @@ def test_wrong_pairs_are_refused(make_bert, tokenizer):
             assert "cosine_losses_loss" not in task.train_on_batch(TEXTS, return_dict=True)
     with pytest.raises(ValueError, match="teacher is a Pretrainer: pass a MaskedLM"):
         MaskedLMDistillation(Pretrainer(make_bert(), objectives=[NextSentence()]))
-    with pytest.raises(ValueError, match="temperature=0 is not positive"):
+    with pytest.raises(ValueError, match="temperature=0: pass"):
         MaskedLMDistillation(wider, temperature=0)
 
 

@@ -108,7 +108,7 @@ def test_shares(shares):  # the first is ELECTRA's
 
 @pytest.mark.parametrize("shares", [(0.9, 0.2), (-0.1, 0.1), (0.8, -0.1), (1.1, 0.0)])
 def test_shares_that_are_none_are_an_error(shares):
-    with pytest.raises(ValueError, match=f"mask_share={shares[0]} .* at most 1 together"):
+    with pytest.raises(ValueError, match=f"mask_share={shares[0]} .* sum of at most 1"):
         objective(mask_share=shares[0], random_share=shares[1])
 
 
@@ -202,7 +202,7 @@ def test_under_xla(options):
 
 @pytest.mark.parametrize("rate", [0, -0.1, 1.1])
 def test_bad_rate_is_an_error(rate):
-    with pytest.raises(ValueError, match=r"not in \(0, 1\]"):
+    with pytest.raises(ValueError, match="pass a number above 0"):
         objective(rate=rate)
 
 
@@ -438,7 +438,7 @@ def test_weights_that_are_none_are_an_error(weights):
 
 
 def test_weights_are_not_for_whole_words():
-    with pytest.raises(ValueError, match="token_weights are of tokens"):
+    with pytest.raises(ValueError, match="token_weights choose tokens"):
         MaskedLanguageModel(token_weights=[1.0], whole_words=True)
 
 
@@ -500,7 +500,7 @@ def test_static_masks_have_berts_shares():
 
 @pytest.mark.parametrize("number", [0, -1, 1.5])
 def test_a_number_of_masks_that_is_none_is_an_error(number):
-    with pytest.raises(ValueError, match=f"masks_per_text={number} is no number of masks"):
+    with pytest.raises(ValueError, match=f"masks_per_text={number}: pass an int"):
         objective(masks_per_text=number)
 
 

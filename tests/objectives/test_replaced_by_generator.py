@@ -365,12 +365,12 @@ def test_what_cannot_be(make, tokenizer):
     backbone = make_backbone(embedding_dim=8)
     with pytest.raises(ValueError, match="embeddings_of has embedding_dim=8, and this backbone 16"):
         make_backbone(embeddings_of=backbone)
-    with pytest.raises(ValueError, match="temperature=0 is not above 0"):
+    with pytest.raises(ValueError, match="temperature=0: pass a number above 0"):
         ReplacedByGenerator(None, temperature=0)
-    with pytest.raises(ValueError, match="weight=-1 is not above 0"):
+    with pytest.raises(ValueError, match="weight=-1: pass a number above 0"):
         ReplacedByGenerator(None, weight=-1)
     other = MaskedLM(ElectraGeneratorBackbone(30, 1, 2, 16, 24), tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="vocabulary has 30 entries, the discriminator's 17"):
+    with pytest.raises(ValueError, match="vocabulary has 30 entries, but the discriminator's 17"):
         make(backbone, other).train_on_batch(TEXTS)
     with pytest.raises(ValueError, match=r"labels are missing.*objectives=\[.*ReplacedByGenerator"):
         Pretrainer(backbone, tokenizer=tokenizer).train_on_batch(TEXTS)

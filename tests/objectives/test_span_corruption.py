@@ -134,7 +134,7 @@ def test_what_cannot_be_is_refused():
     plain = WordPieceTokenizer([*SPECIAL, *WORDS], lowercase=True, sep_token="</s>")
     with pytest.raises(ValueError, match=r"no sentinel '<extra_id_0>'.*with_special_tokens"):
         SpanCorruption().set_tokenizer(plain)
-    with pytest.raises(ValueError, match="needs a tokenizer"):
+    with pytest.raises(ValueError, match="give the task a tokenizer"):
         SpanCorruption().set_tokenizer(None)
 
 

@@ -235,7 +235,7 @@ def test_wrong_pairs_are_refused(make, words, texts):
         other=make(MaskedLM),
         num_classes=2,
     )
-    refuse("temperature=0 is not positive", num_classes=2, more={"temperature": 0})
+    refuse("temperature=0: pass a number above 0", num_classes=2, more={"temperature": 0})
     refuse("label_weight=-1 is negative", num_classes=2, more={"label_weight": -1})
     with pytest.raises(ValueError, match="same object"):
         Distiller(teacher, teacher)
