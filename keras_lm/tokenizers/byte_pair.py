@@ -158,6 +158,9 @@ class BytePairTokenizer(Tokenizer):
     def _with_entries(self, entries):
         config = self.get_config()
         config["whole_words"] += entries
+        return self._grown(entries, config)
+
+    def _grown(self, entries, config):
         return type(self)([*self._vocabulary.tokens, *entries], self._rules.merges, **config)
 
     # === Text to ids ===

@@ -91,13 +91,6 @@ class GPTTokenizer(BytePairTokenizer):
     def _entries_of_word(self, word):
         raise ValueError("GPT-1's BPE makes words by merges alone: it cannot take further ones.")
 
-    def with_special_tokens(self, tokens):
-        config = self.get_config()
-        new = [token for token in tokens if token not in self._vocabulary.ids]
-        special = dict.fromkeys([*config["additional_special_tokens"], *tokens])
-        config["additional_special_tokens"] = list(special)
-        return type(self)([*self._vocabulary.tokens, *new], self._rules.merges, **config)
-
     def _tokenize_with_offsets(self, text):
         # Tokens cover a clean part without a gap. So it is enough to know how many letters each
         # token has, and how many each character becomes.

@@ -158,12 +158,8 @@ class SentencePieceTokenizer(Tokenizer):
             word = self.detokenize(ids)[0].numpy().decode()
         return [SPACE + word]
 
-    def with_special_tokens(self, tokens):
-        config = self.get_config()
-        new = [token for token in tokens if token not in self._vocabulary.ids]
-        special = dict.fromkeys([*config["additional_special_tokens"], *tokens])
-        config["additional_special_tokens"] = list(special)
-        config["added_tokens"] = [*config["added_tokens"], *new]
+    def _grown(self, entries, config):
+        config["added_tokens"] += entries
         return type(self)(self._data, **config)
 
     def _with_entries(self, entries):
@@ -219,8 +215,8 @@ class SentencePieceTokenizer(Tokenizer):
         tokens = self._rules.plain_tokens
         if tokens and self._rules.prefix_once:
             raise NotImplementedError(
-                "SentencePieceTokenizer with prefix_once=True cannot tell where its tokens stand "
-                f"beside the added ones, such as {tokens[0]!r}."
+                "SentencePieceTokenizer with prefix_once=True has no offsets if there are added "
+                f"tokens, such as {tokens[0]!r}."
             )
         parts = steps.part_tokens(strings.valid_utf8(text), tokens)  # ragged (B, P)
         ids, starts, ends = self._spans(steps.without_tokens(parts.values))  # ragged (P, S)

@@ -69,7 +69,7 @@ FAMILIES = {
         "eos_token": "</s>",
     },
 }
-# How files name the families: by class, by type of model, or by having a configuration at all.
+# How files state the family: by class, by type of model, or by the name of a configuration.
 CLASSES = {
     "AlbertTokenizer": "albert",
     "XLNetTokenizer": "xlnet",
@@ -241,7 +241,7 @@ def _normalizers(tokenizer):
     kind = tokenizer.get("model", {}).get("type", "Unigram")
     if kind not in ("Unigram", "BPE"):
         raise ValueError(
-            f"tokenizer.json describes a {kind} model, but a SentencePiece model lies beside it; "
+            f"tokenizer.json describes a {kind} model, but there is a SentencePiece model, too; "
             "remove the one that is not meant."
         )
     steps = tokenizer.get("normalizer") or {}

@@ -164,7 +164,7 @@ def shorten_unknown(charsmap, known, kept):
 
 
 class _Missing:
-    """Makes the tree of all characters beyond ASCII that are unknown and no key of a table."""
+    """Makes the tree of all characters beyond ASCII that are unknown and not keys of a table."""
 
     def __init__(self, table, known, byte):
         self._table = table

@@ -1,4 +1,4 @@
-"""tensor2tensor's subwords: runs of letters and digits and runs of all else, the longest first."""
+"""tensor2tensor's subwords: the longest entries in runs of letters and digits, and others."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from keras_lm.tokenizers.tokenizer import Tokenizer, traced
 from keras_lm.tokenizers.unicode_ranges import character_class
 from keras_lm.tokenizers.wordpiece import make_matcher, sentinel
 
-FILES = ("*.subwords", "vocab.*.[0-9]*")  # as the program names them, and as it did at first
+FILES = ("*.subwords", "vocab.*.[0-9]*")  # their names now, and at first
 ASSET, TARGET_ASSET = "vocab.subwords", "target_vocab.subwords"
 
 LETTERS = character_class(unicode_ranges.LETTERS + unicode_ranges.NUMBERS)

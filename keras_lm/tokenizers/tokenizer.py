@@ -150,7 +150,7 @@ class Tokenizer(tf.Module):
 
     # The roles of special tokens that the constructor takes, as `cls_token` and the like.
     ROLES = ()
-    # For kinds that any network may come with: the files of which a folder has one.
+    # Vocabulary files that show this kind of tokenizer in a folder, if any network may have it.
     PUBLISHED_FILES = ()
     # The splitter whose words have the same tokens alone as in a text; None if there is none.
     lone_word_splitter = None
@@ -229,10 +229,13 @@ class Tokenizer(tf.Module):
         Raises:
             NotImplementedError: if the vocabulary of this kind of tokenizer cannot grow.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot take further tokens.")
+        config = self.get_config()
+        special = [*self._vocabulary.additional_special_tokens, *tokens]
+        config["additional_special_tokens"] = list(dict.fromkeys(special))
+        return self._grown([t for t in tokens if t not in self._vocabulary.ids], config)
 
     def with_words(self, words):
-        """Return the same tokenizer with further words, each one token where it stands as a word.
+        """Return the same tokenizer with further words, each of which becomes a single token.
 
         They are ordinary entries with the last ids. Words that are already one token are left out;
         if there are no others, the tokenizer itself is returned. A new WordPiece, or piece of a
@@ -263,8 +266,8 @@ class Tokenizer(tf.Module):
                 tokens = [token.decode() for token in tokens]
                 if len(tokens) != 1 or tokens[0] not in several:
                     raise ValueError(
-                        f"`words` names {word!r}, which cannot be one token: it is split before "
-                        f"pieces are looked for, into {tokens}. Leave it out, or name its parts."
+                        f"`words` names {word!r}, which cannot be one token: text is split first, "
+                        f"here into {tokens}. Leave it out, or name its parts."
                     )
         return grown
 
@@ -277,13 +280,17 @@ class Tokenizer(tf.Module):
 
     def _with_entries(self, entries):
         """Return the tokenizer with more entries, made by `_entries_of_word`."""
-        raise NotImplementedError
+        return self._grown(entries, self.get_config())
+
+    def _grown(self, entries, config):
+        """Return the tokenizer of a configuration, with more entries."""
+        raise NotImplementedError(f"{type(self).__name__} cannot take further tokens.")
 
     def _tokenize(self, text, special):
         raise NotImplementedError
 
     def _tokenize_with_offsets(self, text):
-        raise NotImplementedError(f"{type(self).__name__} cannot tell where its tokens stand.")
+        raise NotImplementedError(f"{type(self).__name__} has no offsets of its tokens.")
 
     def _join(self, entries):
         raise NotImplementedError

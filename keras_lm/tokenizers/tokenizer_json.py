@@ -67,7 +67,7 @@ def _normalize(tokenizer, spec):
         elif kind == "Lowercase":
             settings["lowercase"] = True
         elif kind != "Strip" and not (kind == "Replace" and pattern.get("String") == " "):
-            # (SentencePiece strips spaces when it removes extra ones, and shows them as pieces do.)
+            # (SentencePiece strips spaces when it removes extra ones, and writes them like pieces.)
             _refuse("normalizer", step)
     return settings
 
@@ -138,7 +138,7 @@ def _add_pieces(tokenizer, model):
 
 
 def _scores_of_merges(described):
-    """Return the entries of a BPE with scores that rank as its merges do; see `PieceMerger`."""
+    """Return the entries of a BPE with scores in the order of its merges; see `merging_model`."""
     entries = published_files.in_order(described["vocab"], "tokenizer.json")
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in described["merges"]]
     ranks = check_merges(merges, entries, set())

@@ -1,7 +1,7 @@
-r"""How Hugging Face's `tokenizers` 0.23 sorts code points.
+r"""How Hugging Face's `tokenizers` 0.23 classifies code points.
 
-Each library follows a version of Unicode of its own: RE2, which TensorFlow uses, sorts thousands of
-code points otherwise, and a word would end elsewhere.
+Each library follows its own version of Unicode: RE2, which TensorFlow uses, classifies thousands of
+code points differently, and words would end elsewhere.
 """
 
 
@@ -109,7 +109,7 @@ FE76-FEFC FF21-FF3A FF41-FF5A FF66-FFBE FFC2-FFC7 FFCA-FFCF FFD2-FFD7 FFDA-FFDC 
 30000-3134A 31350-323AF
 """
 
-# === BERT: what cleaning drops, the marks that it takes off letters, and punctuation ===
+# === BERT: what cleaning drops, the accents that it removes, and punctuation ===
 
 BERT_DROPPED = """
 0-8 B-C E-1F 7F-9F AD 600-605 61C 6DD 70F 180E 200B-200F 202A-202E 2060-2064 2066-206F E000-F8FF

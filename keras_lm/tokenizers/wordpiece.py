@@ -156,8 +156,8 @@ class WordPieceTokenizer(Tokenizer):
         text = tf.constant([word])
         return [self._clean(tf.strings.lower(text) if self.lowercase else text)[0].numpy().decode()]
 
-    def _with_entries(self, entries):
-        return type(self)([*self._vocabulary.tokens, *entries], **self.get_config())
+    def _grown(self, entries, config):
+        return type(self)([*self._vocabulary.tokens, *entries], **config)
 
     def _tokenize(self, text, special):
         if special:

@@ -296,3 +296,22 @@ NOT_GROWING = ("bpe-gpt1", "words", "subwords", "characters", "sentencepiece-t5"
 def test_some_cannot_take_words(tokenizer_of, kind):
     with pytest.raises(ValueError, match="further"):
         tokenizer_of(kind).with_words(["remdesivir"])
+
+
+@pytest.mark.parametrize("kind", SMALL[:-1])
+def test_special_tokens_can_be_added(tokenizer_of, kind):
+    tokenizer = tokenizer_of(kind)
+    size, text = tokenizer.vocabulary_size, ["the <new> film"]
+    grown = tokenizer.with_special_tokens(["<new>", tokenizer.all_special_tokens[0]])
+    assert grown.vocabulary_size == size + 1
+    assert grown.all_special_tokens == [*tokenizer.all_special_tokens, "<new>"]
+    assert grown(text).to_list() == tokenizer(text).to_list()
+    assert grown(text, parse_special=True).to_list()[0].count(size) == 1
+    ids = grown(["the"]).to_list()[0]
+    assert grown.detokenize([[size, *ids]]) == tokenizer.detokenize([ids])
+
+
+@pytest.mark.parametrize("kind", ["words", "subwords", "characters", "marian"])
+def test_some_cannot_take_special_tokens(tokenizer_of, kind):
+    with pytest.raises(NotImplementedError, match="cannot take further tokens"):
+        tokenizer_of(kind).with_special_tokens(["<new>"])
