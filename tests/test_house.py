@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import keras_lm
+from keras_lm.registry import TASKS
+
 REPOSITORY = Path(__file__).parents[1]
 
 # From the ground up: what stands on one line imports from its own line and those above it.
@@ -122,3 +125,14 @@ def test_tensorflow_has_its_place(part):
         if any(other.split(".")[0] in heavy for other in others)
     }
     assert not found
+
+
+def depth(cls):
+    """Return how many of our classes the longest line of inheritance from a class has."""
+    ours = cls.__module__.startswith("keras_lm")
+    return ours + max((depth(base) for base in cls.__bases__), default=0)
+
+
+def test_tasks_are_at_most_four_deep():
+    tasks = [getattr(keras_lm.tasks, name) for name in keras_lm.tasks.__all__]
+    assert not {task.__name__: depth(task) for task in [*tasks, *TASKS.values()] if depth(task) > 4}

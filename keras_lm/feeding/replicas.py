@@ -78,6 +78,11 @@ def check_same_data(strategy, batches):
     )
 
 
+def number_here(strategy):
+    """Return how many replicas this worker has, and so parts of each batch."""
+    return workers_of(strategy).replicas
+
+
 def distributed(strategy, parts):
     """Return the parts of batches as Keras's `fit`, `evaluate` and `predict` take them."""
     if strategy.num_replicas_in_sync == 1 or not isinstance(parts, tf.data.Dataset):

@@ -2,3 +2,7 @@
 
 Everything runs in the graph. Users call `keras_lm.tasks.CausalLM`; the loop is in `decoding`.
 """
+
+from keras_lm.generation.sampling import Sampling
+
+__all__ = ["Sampling"]

@@ -11,6 +11,67 @@ continuations, V vocabulary.
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.feeding.collect import with_progress
+from keras_lm.feeding.user_data import columns_from_user
+
+
+def score_all(task, contexts, choices, compute, batch_size, verbose):
+    """See `CausalLM.score_continuations`; `compute` maps what `pack` returns to `scores`."""
+    task.require_tokenizer()
+    columns = columns_from_user(
+        {"contexts": contexts, "choices": choices},
+        ("contexts", "choices"),
+        required=("contexts", "choices"),
+        lists=("choices",),
+    )
+    rows = list(zip(columns["contexts"], columns["choices"], strict=True))
+    if not rows:
+        raise ValueError("contexts is empty: pass at least one.")
+    for i, (_, row) in enumerate(rows):
+        if isinstance(row, bytes) or not row:
+            raise ValueError(f"choices[{i}] is {row!r}: pass a list of at least one choice.")
+    heads = _ids_after_bos(task, [context for context, _ in rows])
+    wholes = _ids_after_bos(task, [context + choice for context, row in rows for choice in row])
+    ends = np.cumsum([len(row) for _, row in rows])
+    wholes = [wholes[end - len(row) : end] for end, (_, row) in zip(ends, rows, strict=True)]
+    borders = [border(*pair) for pair in zip(heads, wholes, strict=True)]
+    numbers = [[len(ids) - n for ids in whole] for whole, n in zip(wholes, borders, strict=True)]
+    window = task.backbone.max_sequence_length or tf.int32.max
+    for i, number in enumerate(numbers):
+        if not borders[i]:
+            raise ValueError(
+                f"contexts[{i}]={rows[i][0]!r} has no token before its choices, and the "
+                "tokenizer has no bos token to begin with: pass a longer context."
+            )
+        if not 0 < min(number) <= max(number) <= window:
+            raise ValueError(
+                f"choices[{i}] has {number} tokens: each must have one, and at most the "
+                f"{window} of the window."
+            )
+        surplus = max(borders[i] + max(number) - 1 - window, 0)
+        wholes[i] = [ids[surplus:] for ids in wholes[i]]
+        borders[i] -= surplus
+    found = []
+    starts = range(0, len(rows), batch_size)
+    for start in with_progress(starts, len(starts), verbose):
+        here = slice(start, start + batch_size)
+        packed = pack(wholes[here], borders[here])
+        found += compute(packed).numpy().tolist()
+    mask = np.arange(max(map(len, numbers))) < np.array([[len(row)] for row in numbers])
+    answer = {
+        "scores": np.full(mask.shape, -np.inf, "float32"),
+        "num_tokens": np.zeros(mask.shape, "int32"),
+    }
+    answer["scores"][mask] = found
+    answer["num_tokens"][mask] = np.concatenate(numbers)
+    return answer
+
+
+def _ids_after_bos(task, texts):
+    ids = task.tokenize(texts)
+    rows = np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
+    return [np.concatenate([task.end_ids("bos"), row]).astype("int32") for row in rows]
+
 
 def border(context, wholes):
     """Return how many tokens a context shares with all of `wholes`, itself with a continuation."""

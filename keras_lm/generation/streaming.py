@@ -11,7 +11,7 @@ REPLACED = "\ufffd"  # stands for the first bytes of a character until the other
 class Stream:
     """Runs `decoding.sample` step by step, as two graphs.
 
-    `model` has the functions that `decoding` needs, and two more, like a `GenerativeTask`:
+    `model` has the functions that `decoding` needs, and two more, like a `CausalLM`:
     `prompt_ids` returns the ragged tokens of prompts, and `problem` is like `decoding.problem`.
     `proposals` is as in `decoding.sample`.
     """

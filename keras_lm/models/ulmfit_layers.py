@@ -10,7 +10,6 @@ from keras import ops
 
 from keras_lm.layers.backend import num_replicas, sum_over_replicas
 from keras_lm.layers.basic import Dense, float32_or_wider
-from keras_lm.layers.batch_parts import add_mean
 from keras_lm.layers.causal_heads import CausalLMHead, last_real_token
 
 LONGEST = 2**30  # tokens, more than any text has
@@ -72,27 +71,30 @@ class ActivationPenalty(keras.layers.Layer):
         self.dropout = keras.layers.SpatialDropout1D(rate, dtype=self.dtype_policy)
 
     def call(self, x, padding_mask=None, training=None):
-        dropped = self.dropout(x, training=training)
+        """Return the outputs after dropout, and for each penalty a sum, a count and a weight."""
+        dropped, terms = self.dropout(x, training=training), []
         if not training:
-            return dropped
+            return dropped, terms
         mask = ops.ones(ops.shape(x)[:2]) if padding_mask is None else padding_mask
         mask = ops.expand_dims(ops.cast(mask, "float32"), -1)  # (B, S, 1)
         raw = ops.cast(x, "float32")
         if self.activation_penalty:
             square = ops.square(ops.cast(dropped, "float32"))
-            add_mean(self, self.activation_penalty, *_sum_and_count(square, mask))
+            terms.append((*_sum_and_count(square, mask), self.activation_penalty))
         if self.slowness_penalty:
             square = ops.square(raw[:, 1:] - raw[:, :-1])
             both = mask[:, 1:] * mask[:, :-1]
-            add_mean(self, self.slowness_penalty, *_sum_and_count(square, both))
-        return dropped
-
-    def compute_output_shape(self, x_shape, *_, **__):
-        return x_shape
+            terms.append((*_sum_and_count(square, both), self.slowness_penalty))
+        return dropped, terms
 
 
 class AWDLSTMHead(CausalLMHead):
-    """The next token's logits, (B, S, V) float32: product with the token embedding, and bias."""
+    """The next token's logits, (B, S, V) float32: product with the token embedding, and bias.
+
+    Called with `with_terms`, it also returns its penalties, which training adds to the loss.
+    """
+
+    has_terms = True
 
     def __init__(
         self,
@@ -112,10 +114,11 @@ class AWDLSTMHead(CausalLMHead):
             name="bias", shape=(self.token_embedding.input_dim,), initializer="zeros"
         )
 
-    def call(self, outputs, inputs=None, training=None):
+    def call(self, outputs, inputs=None, training=None, with_terms=False):
         mask = None if inputs is None else inputs.get("padding_mask")
-        x = self.penalty(outputs["sequence_output"], mask, training=training)
-        return super().call({"sequence_output": x}) + ops.cast(self.bias, "float32")
+        x, terms = self.penalty(outputs["sequence_output"], mask, training=training)
+        logits = super().call({"sequence_output": x}) + ops.cast(self.bias, "float32")
+        return (logits, terms) if with_terms else logits
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -131,6 +134,8 @@ class ConcatPoolingClassifier(keras.layers.Layer):
 
     Source: ULMFiT, section 3.3; fastai 2.7, `fastai/text/models/core.py`.
     """
+
+    has_terms = True
 
     def __init__(
         self,
@@ -183,14 +188,15 @@ class ConcatPoolingClassifier(keras.layers.Layer):
             norm.build((None, width))
             dense.build((None, width))
 
-    def call(self, outputs, inputs, training=None):
+    def call(self, outputs, inputs, training=None, with_terms=False):
         x = outputs["sequence_output"]
         mask = inputs.get("padding_mask")
         mask = ops.ones(ops.shape(x)[:2], "int32") if mask is None else mask
-        x = self.pool(self.penalty(x, mask, training=training), mask)
+        x, terms = self.penalty(x, mask, training=training)
+        x = self.pool(x, mask)
         for norm, dropout, dense in zip(self.norms, self.dropouts, self.denses, strict=True):
             x = dense(dropout(norm(x, training=training), training=training))
-        return x
+        return (x, terms) if with_terms else x
 
     def pool(self, x, padding_mask):
         """Return the last output, the maximum and the mean: (B, S, E) and (B, S) → (B, 3E)."""

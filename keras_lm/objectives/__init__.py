@@ -1,5 +1,6 @@
 """Pretraining objectives, one class each."""
 
+from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.bidirectional_lm import (
     BidirectionalLanguageModel,
     DirectionPerplexity,
@@ -12,15 +13,13 @@ from keras_lm.objectives.distillation import (
     SoftCrossentropy,
     TeacherMeanSquares,
 )
+from keras_lm.objectives.losses import MaskedCrossentropy, MeanLoss
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_n_grams import MaskedNGrams
 from keras_lm.objectives.masked_spans import MaskedSpans
 from keras_lm.objectives.next_sentence import NextSentence
 from keras_lm.objectives.objective import (
-    IGNORED,
     MaskedAccuracy,
-    MaskedCrossentropy,
-    MeanLoss,
     Objective,
     pretraining_objectives,
     register_objective,

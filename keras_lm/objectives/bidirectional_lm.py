@@ -3,7 +3,9 @@
 import keras
 from keras import ops
 
-from keras_lm.objectives.objective import IGNORED, MeanLoss, Objective, label_weights
+from keras_lm.layers.masks import IGNORED
+from keras_lm.objectives.losses import MeanLoss, label_weights
+from keras_lm.objectives.objective import Objective
 
 
 @keras.saving.register_keras_serializable("keras_lm")

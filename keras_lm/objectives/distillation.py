@@ -8,9 +8,11 @@ import keras
 from keras import ops
 
 from keras_lm.layers import Dense
+from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.bidirectional_lm import MeanOfKnown
+from keras_lm.objectives.losses import MeanLoss
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
-from keras_lm.objectives.objective import IGNORED, MeanLoss, Objective
+from keras_lm.objectives.objective import Objective
 from keras_lm.packers.rows import LOWEST
 
 UNSEEN = -100.0  # lower raw attention scores are those of padding

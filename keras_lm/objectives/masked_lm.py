@@ -6,14 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.draws import Draws, DrawsOfText
-from keras_lm.objectives.objective import (
-    IGNORED,
-    MaskedAccuracy,
-    MaskedCrossentropy,
-    Objective,
-    register_objective,
-)
+from keras_lm.objectives.losses import MaskedCrossentropy
+from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
 from keras_lm.objectives.whole_words import choose_words, word_starts
 
 

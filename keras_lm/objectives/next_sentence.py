@@ -1,11 +1,7 @@
 """Next-sentence prediction: does the second text of a pair follow the first? Shapes: B batch."""
 
-from keras_lm.objectives.objective import (
-    MaskedAccuracy,
-    MaskedCrossentropy,
-    Objective,
-    register_objective,
-)
+from keras_lm.objectives.losses import MaskedCrossentropy
+from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
 
 
 @register_objective

@@ -6,8 +6,8 @@ Shapes: B batch, S sequence, M masked positions, V vocabulary.
 import keras
 from keras import ops
 
+from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
-from keras_lm.objectives.objective import IGNORED
 from keras_lm.objectives.replaced_tokens import ReplacedTokens
 
 

@@ -3,13 +3,9 @@
 import keras
 from keras import ops
 
-from keras_lm.objectives.objective import (
-    IGNORED,
-    MeanLoss,
-    Objective,
-    label_weights,
-    register_objective,
-)
+from keras_lm.layers.masks import IGNORED
+from keras_lm.objectives.losses import MeanLoss, label_weights
+from keras_lm.objectives.objective import Objective, register_objective
 
 
 @keras.saving.register_keras_serializable("keras_lm")

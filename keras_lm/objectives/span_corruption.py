@@ -7,15 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_lm.layers.masks import IGNORED
 from keras_lm.objectives.causal_lm import Perplexity
 from keras_lm.objectives.draws import Draws
-from keras_lm.objectives.objective import (
-    IGNORED,
-    MaskedAccuracy,
-    MaskedCrossentropy,
-    Objective,
-    register_objective,
-)
+from keras_lm.objectives.losses import MaskedCrossentropy
+from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
 
 
 @register_objective

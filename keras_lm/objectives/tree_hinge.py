@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.span_chart import best_trees
-from keras_lm.objectives.objective import MeanLoss, label_weights
+from keras_lm.objectives.losses import MeanLoss, label_weights
 
 
 @keras.saving.register_keras_serializable("keras_lm")

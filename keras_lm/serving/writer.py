@@ -5,7 +5,7 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.generation import arguments, decoding
+from keras_lm.generation import decoding, sampling
 from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.prompts import real_tokens
 from keras_lm.generation.streaming import Stream
@@ -69,19 +69,19 @@ class Writer:
         if not isinstance(stop, (str, int, list, type(None))):
             raise ValueError(f"stop={stop!r}: pass a string, a token id, or a list of these.")
         search = (_unless_default(request, name) for name in ("temperature", "top_k", "top_p"))
-        options = arguments.all_options(self._limits, **request)
-        arguments.check_search(*search, 1, 1.0, 1)
+        options = sampling.all_options(self._limits, **request)
+        sampling.check_search(*search, 1, 1.0, 1)
         for name, value in options.items():
             if isinstance(value, list):
                 raise ValueError(f"{name}={value!r}: pass one number, as there is one prompt.")
         if (number := options["max_new_tokens"]) > self._limits.most_served:
             raise ValueError(f"max_new_tokens={number}: pass at most {self._limits.most_served}.")
-        strings, ids = arguments.split_stop(stop, self._vocabulary_size)
+        strings, ids = sampling.split_stop(stop, self._vocabulary_size)
         return {
             "prompt": np.array([prompt.encode("utf-8", "surrogateescape")], object),
             "stop_strings": np.array(strings, object),
             "stop_ids": np.array(ids, "int32"),
-            "options": arguments.per_row(options, 1),
+            "options": sampling.per_row(options, 1),
         }
 
     # === What `Stream` asks of a model ===

@@ -3,11 +3,11 @@
 import keras
 
 if keras.backend.backend() == "jax":
-    from keras_lm.tasks.jax_steps import StepModel
+    from keras_lm.tasks import jax_steps as steps
 else:
-    from keras_lm.tasks.micro_batches import StepModel
+    from keras_lm.tasks import steps
 
-__all__ = ["StepModel", "require_tensorflow"]
+__all__ = ["require_tensorflow", "steps"]
 
 
 def require_tensorflow(what):

@@ -105,8 +105,7 @@ class BidirectionalLM(PretrainingTask):
         return packed | {"word_ids": tf.where(place > count + 1, IGNORED, ids)}
 
     def prepare_batch(self, data, training):
-        _, labels, _ = keras.utils.unpack_x_y_sample_weight(data)
-        if labels is not None:
+        if keras.utils.unpack_x_y_sample_weight(data)[1] is not None:
             raise ValueError("BidirectionalLM makes its labels of the texts: leave y out.")
         return super().prepare_batch(data, training)
 

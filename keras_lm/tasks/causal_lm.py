@@ -5,19 +5,26 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
+from keras_lm.feeding.collect import written_for_all
 from keras_lm.feeding.user_data import columns_from_user
-from keras_lm.generation import arguments, continuations
+from keras_lm.generation import beam_search, continuations, decoding, scoring, stopping
+from keras_lm.generation.options import OPTIONS
 from keras_lm.generation.prompts import real_tokens
+from keras_lm.generation.sampling import Sampling, check_lookup
 from keras_lm.generation.streaming import Stream
-from keras_lm.tasks.answers import with_progress, written_for_all
+from keras_lm.layers.tensorflow.attention_ops import writing_in_place
+from keras_lm.layers.tensorflow.graph_checks import require
+from keras_lm.objectives import CausalLanguageModel
+from keras_lm.packers import Template, Texts
 from keras_lm.tasks.backend_steps import require_tensorflow
-from keras_lm.tasks.generative import GenerativeTask
+from keras_lm.tasks.generation_signatures import GenerationSignatures
+from keras_lm.tasks.pretraining import PretrainingTask
 
 PROMPTS = ("prompt", "token_ids")  # strings, or packed
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class CausalLM(GenerativeTask):
+class CausalLM(PretrainingTask):
     """Predict the next token: continue prompts, score texts, or continue pretraining on raw text.
 
     `fit(texts)` without labels trains on every next token, including the end of each text; packed
@@ -50,6 +57,21 @@ class CausalLM(GenerativeTask):
     Source: GPT-2, "Language Models are Unsupervised Multitask Learners", section 2.
     """
 
+    rows = Texts(text_pair=False)
+
+    def make_objectives(self):
+        return [CausalLanguageModel()]
+
+    @property
+    def template(self):
+        ends = {} if self.tokenizer is None else ends_of_texts(self.tokenizer)
+        bos, eos = (f"{ends[role]}:0" if role in ends else "" for role in ("bos", "eos"))
+        return Template(single=f"{bos} $A:0 {eos}", pair=f"{bos} $A:0 $B:0 {eos}")
+
+    def usual_tokens(self, tokenizer):
+        # What separates texts, and the turns of a dialogue, in what such models learn from.
+        return list(dict.fromkeys(ends_of_texts(tokenizer).values()))
+
     def __init__(self, backbone, **arguments):
         super().__init__(backbone, **arguments)
         self.head = self.add_head("causal_lm")
@@ -63,39 +85,19 @@ class CausalLM(GenerativeTask):
         self,
         prompts,
         max_new_tokens=None,
-        temperature=None,
-        top_k=None,
-        top_p=None,
-        num_beams=1,
-        length_penalty=1.0,
-        repetition_penalty=1.0,
-        no_repeat_ngram_size=0,
-        stop=None,
-        num_return_sequences=1,
-        seed=None,
+        *,
         prompt_lookup=0,
         batch_size=32,
         verbose="auto",
+        **sampling,
     ):
         """Continue prompts, each independently of the rest of the batch, except for rounding.
 
         Args:
             prompts: a string, or a list or array of strings; or a dict of packed `token_ids` (B, S)
                 and optionally `padding_mask`, padded on either side, to get ids in return.
-            max_new_tokens: int. Default: 50, or half of the window if that is less.
-            temperature: float, divides logits before sampling. 0 or None takes the likeliest token.
-            top_k: int. Sample from the `top_k` likeliest tokens.
-            top_p: float. Sample from the likeliest tokens with this cumulative probability.
-            num_beams: int. More than 1 is beam search.
-            length_penalty: float. Beam search divides a text's log-likelihood by its number of
-                tokens to this power.
-            repetition_penalty: float. Above 1 makes tokens of prompt and text less likely.
-            no_repeat_ngram_size: int n. No n-gram occurs twice.
-            stop: str, token id, or a list of these. A text ends before any of them, and always
-                before the tokenizer's eos token.
-            num_return_sequences: int N. How many continuations of each prompt.
-            seed: int, or a list with one per prompt. Equal prompts with equal seeds have equal
-                continuations.
+            max_new_tokens, **sampling: see `keras_lm.generation.Sampling`, such as `temperature`,
+                `top_p`, `num_beams`, `stop` and `seed`.
             prompt_lookup: int. How many tokens to propose for each step: those that followed the
                 last two or three where these occurred before. The text is the same, and sooner
                 there if it repeats its prompt or itself, later if it seldom does. 0 is off.
@@ -104,7 +106,8 @@ class CausalLM(GenerativeTask):
 
         Returns:
             A list with the continuation of each prompt, without the prompt: str, or list of token
-            ids for packed prompts; with N > 1 a list of N of them, the best first in beam search.
+            ids for packed prompts; with `num_return_sequences` N > 1 a list of N of them, the best
+            first in beam search.
 
         Raises:
             ValueError: if an argument is out of range or has no effect beside the others,
@@ -112,29 +115,10 @@ class CausalLM(GenerativeTask):
                 `prompt_lookup` is not 0.
         """
         check_batch_size(batch_size)
-        arguments.check_search(
-            temperature,
-            top_k,
-            top_p,
-            num_beams,
-            length_penalty,
-            num_return_sequences,
-            prompt_lookup,
-        )
-        batched, once = self._arrays(
-            prompts,
-            stop,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            no_repeat_ngram_size=no_repeat_ngram_size,
-            seed=seed,
-        )
-        once["num_return_sequences"] = np.int32(num_return_sequences)
-        if num_beams > 1:
-            once |= {"num_beams": np.int32(num_beams), "length_penalty": np.float32(length_penalty)}
+        sampling = Sampling(max_new_tokens, **sampling)
+        check_lookup(prompt_lookup, sampling.num_beams)
+        batched, once = self._arrays(prompts, sampling)
+        once |= sampling.search()
         if prompt_lookup:
             once["prompt_lookup"] = np.int32(prompt_lookup)
 
@@ -142,25 +126,17 @@ class CausalLM(GenerativeTask):
             return self._continued(**{n: value[places] for n, value in batched.items()}, **once)
 
         columns = {name: batched[name] for name in PROMPTS if name in batched}
-        return written_for_all(self, columns, write, batch_size, num_return_sequences, verbose)
+        number = sampling.num_return_sequences
+        return written_for_all(self, columns, write, batch_size, number, verbose)
 
-    def stream(
-        self,
-        prompt,
-        max_new_tokens=None,
-        temperature=None,
-        top_k=None,
-        top_p=None,
-        repetition_penalty=1.0,
-        no_repeat_ngram_size=0,
-        stop=None,
-        seed=None,
-        prompt_lookup=0,
-    ):
+    def stream(self, prompt, max_new_tokens=None, *, prompt_lookup=0, **sampling):
         """Continue one prompt as `generate` does, and return a generator of the pieces of text.
 
-        Each is there as soon as it is certain; joined they are what `generate` returns. The
-        arguments are those of `generate`.
+        Each is there as soon as it is certain; joined they are what `generate` returns.
+
+        Args:
+            prompt: str.
+            max_new_tokens, prompt_lookup, **sampling: see `generate`; without beams.
 
         Raises:
             ValueError: if `prompt` is not a string, or as `generate` does.
@@ -172,31 +148,23 @@ class CausalLM(GenerativeTask):
         """
         if not isinstance(prompt, (str, bytes)):
             raise ValueError(f"prompt is a {type(prompt).__name__}: stream continues one string.")
-        arguments.check_search(temperature, top_k, top_p, 1, 1.0, 1, prompt_lookup)
-        row, stops = self._arrays(
-            prompt,
-            stop,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            no_repeat_ngram_size=no_repeat_ngram_size,
-            seed=seed,
-        )
+        sampling = Sampling(max_new_tokens, **sampling)
+        for name in ("num_beams", "num_return_sequences"):
+            if (number := getattr(sampling, name)) > 1:
+                raise ValueError(f"{name}={number}: stream writes one text; call generate.")
+        check_lookup(prompt_lookup)
+        row, stops = self._arrays(prompt, sampling)
         key = ("stream", prompt_lookup)
         if key not in self._functions:
             self._functions[key] = Stream(self, prompt_lookup or None)
         return self._functions[key].pieces(row.pop("prompt"), **stops, options=row)
 
-    def _arrays(self, prompts, stop, **options):
+    def _arrays(self, prompts, sampling):
         """Return arguments of `generate` as arrays: those with a row per prompt, and the stops."""
-        options = arguments.all_options(self.limits, **options)
-        strings, ids = arguments.split_stop(stop, self.backbone.vocabulary_size)
-        stops = {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
         prompts = self._prompt_arrays(prompts)
         rows = len(next(iter(prompts.values())))
-        return prompts | arguments.per_row(options, rows), stops
+        options = sampling.per_row(self.limits, rows)
+        return prompts | options, sampling.stops(self.backbone.vocabulary_size)
 
     def _prompt_arrays(self, prompts):
         """Return prompts as `prompt` (B,), or as `token_ids` and `padding_mask` (B, S)."""
@@ -303,62 +271,185 @@ class CausalLM(GenerativeTask):
             ValueError: if a choice adds no token or is longer than the window, or a context is
                 empty and the tokenizer has no bos token.
         """
-        self.require_tokenizer()
-        columns = columns_from_user(
-            {"contexts": contexts, "choices": choices},
-            ("contexts", "choices"),
-            required=("contexts", "choices"),
-            lists=("choices",),
-        )
-        rows = list(zip(columns["contexts"], columns["choices"], strict=True))
-        if not rows:
-            raise ValueError("contexts is empty: pass at least one.")
-        for i, (_, row) in enumerate(rows):
-            if isinstance(row, bytes) or not row:
-                raise ValueError(f"choices[{i}] is {row!r}: pass a list of at least one choice.")
-        heads = self._ids_after_bos([context for context, _ in rows])
-        wholes = self._ids_after_bos([context + choice for context, row in rows for choice in row])
-        ends = np.cumsum([len(row) for _, row in rows])
-        wholes = [wholes[end - len(row) : end] for end, (_, row) in zip(ends, rows, strict=True)]
-        borders = [continuations.border(*pair) for pair in zip(heads, wholes, strict=True)]
-        numbers = [
-            [len(ids) - n for ids in whole] for whole, n in zip(wholes, borders, strict=True)
-        ]
-        window = self.backbone.max_sequence_length or tf.int32.max
-        for i, number in enumerate(numbers):
-            if not borders[i]:
-                raise ValueError(
-                    f"contexts[{i}]={rows[i][0]!r} has no token before its choices, and the "
-                    "tokenizer has no bos token to begin with: pass a longer context."
-                )
-            if not 0 < min(number) <= max(number) <= window:
-                raise ValueError(
-                    f"choices[{i}] has {number} tokens: each must have one, and at most the "
-                    f"{window} of the window."
-                )
-            surplus = max(borders[i] + max(number) - 1 - window, 0)
-            wholes[i] = [ids[surplus:] for ids in wholes[i]]
-            borders[i] -= surplus
-        scores = []
-        starts = range(0, len(rows), batch_size)
-        for start in with_progress(starts, len(starts), verbose):
-            here = slice(start, start + batch_size)
-            packed = continuations.pack(wholes[here], borders[here])
-            scores += self._run(self._continuation_scores, packed).numpy().tolist()
-        mask = np.arange(max(map(len, numbers))) < np.array([[len(row)] for row in numbers])
-        answer = {
-            "scores": np.full(mask.shape, -np.inf, "float32"),
-            "num_tokens": np.zeros(mask.shape, "int32"),
-        }
-        answer["scores"][mask] = scores
-        answer["num_tokens"][mask] = np.concatenate(numbers)
-        return answer
 
-    def _ids_after_bos(self, texts):
-        ids = self.tokenize(texts)
-        rows = np.split(ids.values.numpy(), ids.row_splits.numpy()[1:-1])
-        bos = self._ids_of("bos").numpy()
-        return [np.concatenate([bos, row]) for row in rows]
+        def compute(packed):
+            return self._run(self._continuation_scores, packed)
+
+        return continuations.score_all(self, contexts, choices, compute, batch_size, verbose)
 
     def _continuation_scores(self, **packed):
         return continuations.scores(self, **packed)
+
+    # === Generation in the graph ===
+
+    def initial_state(self, rows, length):
+        if not self.backbone.is_causal:
+            raise ValueError(
+                f"{type(self.backbone).__name__} reads a text from both ends here, so that it "
+                "cannot continue one: load a model that reads forwards (bidirectional=False)."
+            )
+        return self.backbone.initial_state(rows, length)
+
+    def read(self, token_ids, padding_mask, state):
+        """Read tokens (B, S) after those of a state with room for them: `(outputs, new state)`."""
+        name = self.backbone.state_name
+        inputs = {"token_ids": token_ids, "padding_mask": padding_mask, name: state}
+        with writing_in_place():
+            outputs = self.backbone.forward(**inputs, training=False)
+        return outputs, outputs[name]
+
+    def next_logits(self, token_ids, padding_mask, state):
+        """Read tokens, padded on the left: logits (B, V) float32 of the next one, and the state."""
+        outputs, state = self.read(token_ids, padding_mask, state)
+        last = {"sequence_output": outputs["sequence_output"][:, -1:]}
+        return tf.cast(self.head(last)[:, 0], tf.float32), state
+
+    def all_logits(self, token_ids, padding_mask, state):
+        """Read tokens (B, S): the logits (B, S, V) float32 after each of them, and the state."""
+        outputs, state = self.read(token_ids, padding_mask, state)
+        return tf.cast(self.head(outputs), tf.float32), state
+
+    def rewind(self, state, number):
+        """Return the state before the last `number` (B,) columns that it has read."""
+        return self.backbone.rewind(state, number)
+
+    def continue_ids(
+        self,
+        token_ids,
+        stop_strings=(),
+        stop_ids=(),
+        num_beams=None,
+        length_penalty=1.0,
+        num_return_sequences=1,
+        prompt_lookup=None,
+        **options,
+    ):
+        """Return the new tokens, (B · N, longest) int32, and how many each row has, (B · N,).
+
+        `token_ids` are ragged (B, None) int32, at least one in each row. A text ends before the eos
+        token, before any of `stop_ids` (number,), and before any of `stop_strings`, (number,) for
+        all prompts or (B, number) for each, of which empty ones are ignored. `num_beams`,
+        `length_penalty`, `num_return_sequences` (N) and `prompt_lookup` are scalars; without
+        `num_beams` there is no beam search. `options` are those of
+        `keras_lm.generation.options.OPTIONS`, a scalar or (B,) each. One that is out of range
+        raises an `InvalidArgumentError` when the graph runs.
+        """
+        problem = self.problem(token_ids, stop_strings, stop_ids, **options)
+        if num_beams is None:
+            return decoding.sample(*problem, num_return_sequences, prompt_lookup)
+        search = beam_search.search(*problem, num_beams, length_penalty, num_return_sequences)
+        return search[:2]
+
+    def problem(self, token_ids, stop_strings=(), stop_ids=(), **options):
+        """Return `decoding.problem` for the arguments of `continue_ids`."""
+        detokenize = None if self.tokenizer is None else self.tokenizer.detokenize
+        return decoding.problem(
+            self, self.limits, detokenize, token_ids, stop_strings, stop_ids, **options
+        )
+
+    @property
+    def limits(self):
+        """What texts end by, a `decoding.Limits`."""
+        return decoding.Limits(
+            self.end_ids("eos"),
+            self.backbone.max_sequence_length,
+            self.default_max_new_tokens,
+        )
+
+    def prompt_ids(self, prompt, tokenize=None):
+        """Return the ragged tokens (B, None) of prompts (B,); the bos token for an empty one."""
+        ids = (tokenize or self.tokenize)(prompt)
+        bos = self._ids_of("bos")
+        is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+        if bos.shape[0] == 0:
+            require(is_empty == 0, NO_BOS)
+            return ids
+        begin = tf.repeat(bos, tf.reduce_sum(is_empty))
+        return tf.concat([tf.RaggedTensor.from_row_lengths(begin, is_empty), ids], axis=1)
+
+    def continue_prompts(self, prompt, stop_strings=(), tokenize=None, **arguments):
+        """Continue prompts (B,) of text; for the other arguments see `continue_ids`.
+
+        Returns `text` (B · N,), the continuations without their prompts, and the numbers of their
+        tokens and of the prompts', `num_tokens` (B · N,) and `num_prompt_tokens` (B,), int32.
+        """
+        ids = self.prompt_ids(prompt, tokenize)
+        token_ids, number = self.continue_ids(ids, stop_strings, **arguments)
+        text = self.tokenizer.detokenize(tf.RaggedTensor.from_tensor(token_ids, lengths=number))
+        return {
+            "text": stopping.cut(text, tf.convert_to_tensor(stop_strings, tf.string)),
+            "num_tokens": number,
+            "num_prompt_tokens": tf.cast(ids.row_lengths(), tf.int32),
+        }
+
+    def score_texts(self, text, stride=None, tokenize=None):
+        """Return tensors of how likely texts (B,) are, with an int32 `stride`; see `score`."""
+        ids = (tokenize or self.tokenize)(text)
+        rows = ids.nrows()
+        bos = tf.RaggedTensor.from_tensor(tf.tile(self._ids_of("bos")[tf.newaxis], [rows, 1]))
+        ids = tf.concat([bos, ids], axis=1)
+        window = self.backbone.max_sequence_length
+        window = tf.int32.max if window is None else window
+        stride = max(window // 2, 1) if stride is None else stride
+        require(
+            (stride > 0) & (stride <= window), f"stride must be from 1 to {window}, but is", stride
+        )
+        scored = scoring.token_scores(self._log_likelihood, ids, window, stride)
+        total = tf.reduce_sum(scored, axis=1)
+        number = tf.cast(scored.row_lengths(), tf.int32)
+        mean = tf.math.divide_no_nan(total, tf.cast(number, tf.float32))
+        return {
+            "scores": total,
+            "perplexity": tf.exp(-mean),
+            "num_tokens": number,
+            "tokens": self.tokenizer.tokens(ids[:, 1:]).to_tensor(""),
+            "token_scores": scored.to_tensor(0.0),
+        }
+
+    def _log_likelihood(self, token_ids, padding_mask, targets):
+        logits = self({"token_ids": token_ids, "padding_mask": padding_mask}, training=False)
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(targets, tf.cast(logits, tf.float32))
+
+    @property
+    def answer_names(self):
+        return ["prompt"]
+
+    @property
+    def signatures(self):
+        return GenerationSignatures(self)
+
+    def columns(self, x):
+        if isinstance(x, dict) and "prompt" in x:
+            x = {"text" if name == "prompt" else name: column for name, column in x.items()}
+        return super().columns(x)
+
+    def answer(self, columns, tokenize=None):
+        (prompt,) = columns.values()
+        return self.continue_prompts(prompt, tokenize=tokenize)
+
+    def end_ids(self, role):
+        """Return a list with the id of `"bos"` or `"eos"`, empty if there is none."""
+        ends = {} if self.tokenizer is None else ends_of_texts(self.tokenizer)
+        return [self.tokenizer.token_to_id(ends[role])] if role in ends else []
+
+    def _ids_of(self, role):
+        return tf.constant(self.end_ids(role), tf.int32)
+
+    @property
+    def default_max_new_tokens(self):
+        window = self.backbone.max_sequence_length or 1024
+        return min(OPTIONS["max_new_tokens"].default, window // 2)
+
+
+NO_BOS = "A prompt is empty, and the tokenizer has no bos token to begin with: pass some text."
+
+
+def ends_of_texts(tokenizer):
+    """Return the tokens that begin and end texts, `"bos"` and `"eos"`, of those there are.
+
+    A BERT's vocabulary has neither, and its cls and sep tokens take their place.
+    """
+    roles = tokenizer.special_tokens
+    if not {"bos", "eos"} & {*roles} and {"cls", "sep"} <= {*roles}:
+        return {"bos": roles["cls"], "eos": roles["sep"]}
+    return {role: roles[role] for role in ("bos", "eos") if role in roles}

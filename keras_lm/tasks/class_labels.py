@@ -13,8 +13,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_lm.objectives import IGNORED
-from keras_lm.objectives.objective import MeanLoss
-from keras_lm.tasks.task import Task
+from keras_lm.objectives.losses import MeanLoss
 
 TOLERANCE = 0.01  # of a sum of probabilities, which may come from a model in half precision
 OF_NUMBERS = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")
@@ -40,33 +39,19 @@ class ClassCrossentropy(keras.losses.Loss):
         return function(labels, logits, from_logits=True)
 
 
-class ClassTask(Task):
-    """A task with one class for each row or word, whose labels come in any form."""
+def for_loss(loss, labels, outputs):
+    """Return labels of one class each in the form that a compiled loss takes."""
+    if is_number(labels, outputs) and takes_numbers(loss) is False:
+        return ops.one_hot(ops.cast(labels, "int32"), ops.shape(outputs)[-1])
+    return labels
 
-    # Whether there is one class, and not any number of them.
-    has_one_class = True
 
-    def compile(self, optimizer="auto", loss="auto", *args, **kwargs):
-        """As `TextModel.compile`; warns of a loss of Keras's that takes no logits."""
-        super().compile(optimizer, loss, *args, **kwargs)
-        warn_of_probabilities(self.loss)
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """As Keras's, with labels in the form that the loss takes."""
-        if self.has_one_class and is_number(y, y_pred) and takes_numbers(self.loss) is False:
-            y = ops.one_hot(ops.cast(y, "int32"), ops.shape(y_pred)[-1])
-        return super().compute_loss(x, y, y_pred, sample_weight, training=training)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        y = self.labels_for_metrics(y, y_pred)
-        return super().compute_metrics(x, y, y_pred, sample_weight)
-
-    def labels_for_metrics(self, labels, outputs):
-        """Return class numbers: of soft labels the likeliest, `IGNORED` where all are 0."""
-        if not self.has_one_class or is_number(labels, outputs):
-            return labels
-        number = ops.cast(ops.argmax(labels, axis=-1), "int32")
-        return ops.where(ops.sum(labels, axis=-1) > 0, number, IGNORED)
+def for_metrics(labels, outputs):
+    """Return class numbers: of soft labels the likeliest, `IGNORED` where all are 0."""
+    if is_number(labels, outputs):
+        return labels
+    number = ops.cast(ops.argmax(labels, axis=-1), "int32")
+    return ops.where(ops.sum(labels, axis=-1) > 0, number, IGNORED)
 
 
 def is_number(labels, outputs):
@@ -100,7 +85,7 @@ def warn_of_probabilities(loss):
     warnings.warn(
         f"The loss {name} takes probabilities, and the task's outputs are logits: compile with "
         f"loss={remedy}.",
-        stacklevel=3,
+        stacklevel=4,
     )
 
 

@@ -5,10 +5,9 @@ import tensorflow as tf
 from keras import ops
 
 from keras_lm.layers import CoreferenceHead
-from keras_lm.layers.batch_parts import count_in_batch
-from keras_lm.layers.coreference import antecedent_losses, take_rows
-from keras_lm.layers.tensorflow.replica_sums import num_replicas
+from keras_lm.layers.coreference import take_rows
 from keras_lm.metrics import CoreferenceF1
+from keras_lm.objectives.structures import ClusterLikelihood
 from keras_lm.packers import WordWindows
 from keras_lm.tasks.clusters import check_mentions, clusters_of, in_words, mentions_of_rows
 from keras_lm.tasks.scored_answers import ScoredAnswers
@@ -119,19 +118,12 @@ class CoreferenceResolver(ScoredAnswers):
         words = take_rows(x, ops.maximum(positions - 1, 0))  # (B, W, D)
         return self.head(words, mask, training=training)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """The mean over documents of `keras_lm.layers.coreference.antecedent_losses`."""
-        if self._compile_loss is not None:
+    def check_loss(self, loss):
+        if loss is not None:
             raise ValueError("loss: CoreferenceResolver has its own, so leave it at 'auto'.")
-        losses = antecedent_losses(y_pred, ops.cast(y, "int32"))
-        weights = _weights(y, sample_weight)
-        # The replicas' losses are summed: see `keras_lm.objectives.MeanLoss`.
-        loss = ops.sum(weights * losses)
-        loss = ops.divide_no_nan(loss, count_in_batch(self.head, ops.sum(weights)))
-        return loss + sum(self.losses) / num_replicas()
 
-    def label_counts(self, labels, sample_weight):
-        return {id(self.head): ops.sum(_weights(labels, sample_weight))}
+    def losses_of(self, labels):
+        return {None: (1.0, ClusterLikelihood())}
 
     def prepare_labels(self, labels):
         return mentions_of_rows(labels)
@@ -250,13 +242,6 @@ class CoreferenceSignatures(TextSignatures):
     def raw_specs(self):
         words = tf.TensorSpec([None], tf.int32, "word_positions")  # of one document
         return super().raw_specs() | {words.name: words}
-
-
-def _weights(labels, sample_weight):
-    """Return the weight of each document, (B,) float32."""
-    if sample_weight is not None:
-        return ops.cast(sample_weight, "float32")
-    return ops.ones((ops.shape(labels)[0],), "float32")
 
 
 def _check_arguments(max_span_width, span_ratio, num_rounds, dropout, **sizes):

@@ -13,13 +13,13 @@ from keras_lm.feeding.user_data import label_column, labelled, labels_from_user
 from keras_lm.objectives import SoftCrossentropy, TeacherMeanSquares
 from keras_lm.objectives.distillation import check_temperature
 from keras_lm.tasks.backend_steps import require_tensorflow
-from keras_lm.tasks.micro_batches import StepModel
 from keras_lm.tasks.multiple_choice import MultipleChoice
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_classifier import TextClassifier
+from keras_lm.tasks.text_model import TextModel
 from keras_lm.tasks.text_regressor import TextRegressor
 from keras_lm.tasks.token_classifier import TokenClassifier
-from keras_lm.training import AdamW, schedules
+from keras_lm.training import schedules
 
 KINDS = (TextClassifier, TextRegressor, TokenClassifier, MultipleChoice)
 
@@ -31,7 +31,7 @@ class _Teacher:
     task: Task
 
 
-class Distiller(StepModel):
+class Distiller(TextModel):
     """Trains a student task on a teacher's answers, and on labels if there are any.
 
     Both read the same raw strings, each with its own tokenizer, so the student may be any model: a
@@ -111,45 +111,48 @@ class Distiller(StepModel):
         Metrics compare the student with labels, not with the teacher. `micro_batch_size` computes
         a batch in parts.
         """
-        student = self.student
-        with self.distribute_strategy.scope():
-            optimizer = AdamW(student.backbone.learning_rate) if optimizer == "auto" else optimizer
-            is_auto = isinstance(metrics, str) and metrics == "auto"
-            metrics = student.default_metrics() if is_auto else metrics
-            metrics = keras.tree.map_structure(student.prepare_metric, metrics)
-        super().compile(optimizer, loss=student.default_loss(), metrics=metrics, **kwargs)
+        super().compile(optimizer, metrics=metrics, **kwargs)
+
+    backbone = property(lambda self: self.student.backbone)
+
+    def default_loss(self):
+        return self.student.default_loss()
+
+    def default_metrics(self):
+        return self.student.default_metrics()
+
+    def prepare_metric(self, metric):
+        return self.student.prepare_metric(metric)
 
     def call(self, inputs, training=None):
         return self.student(inputs, training=training)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Return a step's loss; that of labels alone where there is no teacher, in validation."""
-        if not isinstance(y, dict):
-            return super().compute_loss(x, y, y_pred, sample_weight, training=training)
-        loss = self.teacher_loss(y["teacher"], y_pred)
-        if self.label_weight and "labels" in y:
-            own = super().compute_loss(x, y["labels"], y_pred, sample_weight, training=training)
-            return loss + self.label_weight * own
-        return loss + sum(self.losses)
+    def losses_of(self, labels):
+        """Return the losses of a teacher's answers and of labels; of labels alone in validation."""
+        own = self.compiled_losses.by_output
+        if not isinstance(labels, dict):
+            return own
+        losses = {"teacher": (1.0, self.teacher_loss)}
+        if self.label_weight and "labels" in labels:
+            losses["labels"] = self.label_weight, own[None][1]
+        return losses
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Return the metrics of a step's labels, or its loss alone where there are none."""
         y = y.get("labels") if isinstance(y, dict) else y
         if y is None:
             return {"loss": self._loss_tracker.result()}
-        y = self.student.labels_for_metrics(y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def labels_for_metrics(self, labels, outputs):
+        return self.student.labels_for_metrics(labels, outputs)
 
     def get_metrics_result(self):
         """As Keras's, which fails if no labels ever built the metrics."""
         is_unbuilt = self._compile_metrics is not None and not self._compile_metrics.built
         return {"loss": self._loss_tracker.result()} if is_unbuilt else super().get_metrics_result()
 
-    def label_counts(self, labels, sample_weight):
-        counts = {id(self.teacher_loss): self.teacher_loss.count(labels["teacher"])}
-        if self.label_weight and "labels" in labels:
-            counts |= super().label_counts(labels["labels"], sample_weight)
-        return counts
+    evaluate = keras.Model.evaluate  # of packed batches, in validation
 
     def fit(
         self,
@@ -197,7 +200,8 @@ class Distiller(StepModel):
         batches = distributed(self.distribute_strategy, batches)
         validation_data = distributed(self.distribute_strategy, validation_data)
         schedules.plan(self, 0, epochs * datasets.number_of_batches(batches))
-        return super().fit(
+        return keras.Model.fit(
+            self,
             batches,
             epochs=epochs,
             verbose=verbose,

@@ -9,12 +9,13 @@ import tensorflow as tf
 from keras_lm import export, presets
 from keras_lm.feeding.user_data import labelled
 from keras_lm.registry import TASKS, register
-from keras_lm.tasks.backend_steps import StepModel, require_tensorflow
+from keras_lm.tasks.backend_steps import require_tensorflow, steps
 from keras_lm.tasks.task import Task
-from keras_lm.training import AdamW, schedules
+from keras_lm.tasks.text_model import TextModel
+from keras_lm.training import schedules
 
 
-class MultiTask(StepModel):
+class MultiTask(TextModel):
     """Train several tasks over one backbone together, and ship them as one artefact.
 
     Each has its own head, labels, loss and metrics, and stays a task like any other, in `tasks`: to
@@ -84,8 +85,7 @@ class MultiTask(StepModel):
 
         After a task is compiled again, compile this, too.
         """
-        optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
-        super().compile(optimizer, run_eagerly=run_eagerly)
+        super().compile(optimizer, loss=None, metrics=None, run_eagerly=run_eagerly)
 
     def fit(
         self,
@@ -132,7 +132,8 @@ class MultiTask(StepModel):
         # Without an end, so that an epoch takes each task's batches once, newly shuffled.
         self._batches = {name: iter(dataset.repeat()) for name, dataset in batches.items()}
         try:
-            return super().fit(
+            return keras.Model.fit(
+                self,
                 tf.data.Dataset.from_tensor_slices(turns).shuffle(steps),
                 epochs=epochs,
                 verbose=verbose,
@@ -152,15 +153,15 @@ class MultiTask(StepModel):
 
         def step_of(task):
             def step(batches):
-                return task.train_by(self.optimizer, next(batches))
+                return steps.train_by(task, self.optimizer, next(batches))
 
             return step if self.run_eagerly else tf.function(step, reduce_retracing=True)
 
-        steps = {name: step_of(task) for name, task in self.tasks.items()}
+        step_by_name = {name: step_of(task) for name, task in self.tasks.items()}
 
         def train_function(turns):
             name = next(turns).numpy().decode()
-            steps[name](self._batches[name])
+            step_by_name[name](self._batches[name])
             return self.get_metrics_result()
 
         self.train_function = train_function

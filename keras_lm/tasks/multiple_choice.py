@@ -7,11 +7,12 @@ import tensorflow as tf
 from keras_lm.packers import Choices
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.recipe import GPTRecipe
+from keras_lm.tasks.task import Task
 from keras_lm.training.smoothing import symmetric_divergence
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class MultipleChoice(class_labels.ClassTask):
+class MultipleChoice(Task):
     """Choose the best of several texts: an ending, an answer, a cause.
 
     Each choice is read together with the text, as a pair, and gets one logit; scores are a softmax
@@ -61,6 +62,15 @@ class MultipleChoice(class_labels.ClassTask):
 
     def default_loss(self):
         return class_labels.ClassCrossentropy()
+
+    def check_loss(self, loss):
+        class_labels.warn_of_probabilities(loss)
+
+    def labels_for_loss(self, labels, outputs, sample_weight):
+        return class_labels.for_loss(self.loss, labels, outputs), sample_weight
+
+    def labels_for_metrics(self, labels, outputs):
+        return class_labels.for_metrics(labels, outputs)
 
     def divergence(self, outputs, others):
         """Return how far the probabilities of choices differ, (B,), for `AdversarialSmoothing`."""

@@ -6,6 +6,7 @@ import keras
 
 from keras_lm.objectives import pretraining_objectives
 from keras_lm.tasks.pretraining import PretrainingTask
+from keras_lm.tasks.text_model import Batch, Computed
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -82,12 +83,17 @@ class Pretrainer(PretrainingTask):
         # Also before an objective makes an encoder-decoder's inputs of them.
         return super().is_packed(x) or (isinstance(x, dict) and "token_ids" in x)
 
-    def call(self, inputs, training=None):
-        outputs = self._encode(inputs, training)
-        return {
-            name: self.heads[kind](outputs, inputs, training=training)
+    def call(self, inputs, training=None, with_terms=False):
+        outputs, terms = self._encode(inputs, training), []
+        found = {
+            name: self.read_head(self.heads[kind], outputs, inputs, training, terms)
             for name, kind in self.output_kinds.items()
         }
+        return (found, terms) if with_terms else found
+
+    @property
+    def has_terms(self):
+        return any(getattr(head, "has_terms", False) for head in self.heads.values())
 
     def predict_step(self, *data):
         # Without masked spans nothing is asked of SpanBERT's head. Nor can workers exchange it: in
@@ -112,7 +118,7 @@ class Pretrainer(PretrainingTask):
         return {k: v for o in self.objectives for k, v in o.by_output(o.metrics()).items()}
 
     def prepare_batch(self, data, training):
-        """Return also the inputs and labels of each objective with its own forward."""
+        """Corrupt a batch by all objectives, each with its own forward for itself."""
         inputs, given, weights = keras.utils.unpack_x_y_sample_weight(data)
         together = [objective for objective in self.objectives if objective.forward is None]
         given = _labels_by_output(given, together)
@@ -122,27 +128,28 @@ class Pretrainer(PretrainingTask):
                 shared, made = objective.corrupt(shared, training)
                 labels |= objective.by_output(made)
         own = [objective.corrupt(inputs, training) for objective in self._alone]
-        return shared, labels, weights, own
+        return Batch(shared, labels, weights, own)
 
     @property
     def _alone(self):
         return [objective for objective in self.objectives if objective.forward is not None]
 
-    def compute_batch(self, prepared, training):
-        shared, labels, weights, own = prepared
-        labels, outputs = dict(labels), {}
-        if len(own) < len(self.objectives):
-            outputs |= self(shared, training=training)
-        for objective, (inputs, made) in zip(self._alone, own, strict=True):
+    def compute_batch(self, batch, training):
+        labels, outputs, terms = dict(batch.labels), {}, ()
+        if len(batch.own) < len(self.objectives):
+            shared = super().compute_batch(batch, training)
+            outputs, terms = dict(shared.outputs), shared.terms
+        for objective, (inputs, made) in zip(self._alone, batch.own, strict=True):
             made, read = objective.forward(self, inputs, made, training)
             labels |= objective.by_output(made)
             outputs |= objective.by_output(read)
-        return shared, labels, {name: outputs[name] for name in labels}, weights
+        outputs = {name: outputs[name] for name in labels}
+        return Computed(labels, outputs, batch.sample_weight, terms)
 
-    def counted_labels(self, prepared):
-        _, labels, _, own = prepared
-        for objective, (inputs, made) in zip(self._alone, own, strict=True):
-            labels = labels | objective.counted_labels(inputs, made)
+    def counted_labels(self, batch):
+        labels = dict(batch.labels)
+        for objective, (inputs, made) in zip(self._alone, batch.own, strict=True):
+            labels |= objective.counted_labels(inputs, made)
         return labels
 
 

@@ -1,6 +1,5 @@
 """Self-supervised tasks: objectives corrupt batches and make labels within each step."""
 
-import contextlib
 import copy
 
 import keras
@@ -12,8 +11,6 @@ class PretrainingTask(Task):
     """A task that the objectives of `make_objectives` train; labels in the data replace theirs."""
 
     predicts_sequences = True
-    objectives = ()
-    _carried = None
 
     def make_objectives(self):
         return []
@@ -71,21 +68,7 @@ class PretrainingTask(Task):
         others = [w for objective in self.objectives for w in objective.trainable_weights]
         return weights + [weight for weight in others if id(weight) not in own]
 
-    # === Streams ===
-
-    @contextlib.contextmanager
-    def carrying(self, carried):
-        """A context in which each batch starts from the previous one's state (`CarriedState`)."""
-        if self.micro_batch_size:
-            raise ValueError(
-                f"micro_batch_size={self.micro_batch_size}, but a state is carried along for all "
-                "rows together: compile without it."
-            )
-        self._carried, self.train_function, self.test_function = carried, None, None
-        try:
-            yield
-        finally:
-            self._carried, self.train_function, self.test_function = None, None, None
+    # === Steps ===
 
     def _encode(self, inputs, training):
         return self._read(self.backbone, inputs, training)
@@ -98,22 +81,10 @@ class PretrainingTask(Task):
         self._carried.keep(outputs, training)
         return outputs
 
-    # === Steps ===
-
     def prepare_batch(self, data, training):
         """Corrupt a batch without labels."""
-        inputs, labels, weights = super().prepare_batch(data, training)
-        if labels is None:
-            inputs, labels = self.objective.corrupt(inputs, training)
-        return inputs, labels, weights
-
-    def _symbolic_build(self, iterator=None, data_batch=None):
-        # Under a strategy Keras builds losses and metrics from the first batch, before any step.
-        parts = (self._compile_loss, self._compile_metrics)
-        unbuilt = [part for part in parts if part is not None and not part.built]
-        if data_batch is not None and unbuilt:
-            prepared = self.prepare_batch(data_batch, training=False)
-            _, labels, outputs, _ = self.compute_batch(prepared, training=False)
-            for part in unbuilt:
-                part.build(labels, outputs)
-        super()._symbolic_build(iterator, data_batch)
+        batch = super().prepare_batch(data, training)
+        if batch.labels is None:
+            inputs, labels = self.objective.corrupt(batch.inputs, training)
+            batch = batch._replace(inputs=inputs, labels=labels)
+        return batch

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_lm import metrics
 from keras_lm.elements import elements
 from keras_lm.feeding import datasets, replicas
+from keras_lm.feeding.collect import batches_of
 from keras_lm.feeding.datasets import named
 from keras_lm.feeding.lengths import COUNTED_TOGETHER
 from keras_lm.feeding.window_batches import window_batches
@@ -17,7 +18,6 @@ from keras_lm.packers import Windows
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_labels, answer_spans
-from keras_lm.tasks.answers import batches_of
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed

@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from keras_lm.layers.batch_parts import add_mean
 from keras_lm.objectives import IGNORED, CausalLanguageModel
 from keras_lm.packers import BothOrders, Texts
 
@@ -35,11 +34,13 @@ class GPTRecipe:
     def get_arguments(self):
         return {"symmetric": self.symmetric, "lm_loss_weight": self.lm_loss_weight}
 
-    def add_loss(self, task, outputs, inputs):
-        """Add the auxiliary training loss for a backbone's outputs, if there is one."""
-        if self.lm_head is not None:
-            logits = self.lm_head(outputs, inputs, training=True)
-            add_mean(task, self.lm_loss_weight, *language_model_losses(logits, inputs))
+    def terms(self, task, outputs, inputs):
+        """Return what the language model adds to the training loss for a backbone's outputs."""
+        if self.lm_head is None:
+            return []
+        terms = []
+        logits = task.read_head(self.lm_head, outputs, inputs, True, terms)
+        return [*terms, (*language_model_losses(logits, inputs), self.lm_loss_weight)]
 
 
 def language_model_losses(logits, inputs):

@@ -10,15 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
+from keras_lm.feeding.collect import join_answers, with_progress, written_for_all
 from keras_lm.feeding.lengths import count_tokens, take
 from keras_lm.feeding.user_data import columns_from_user, tensors
-from keras_lm.generation import arguments, decoding
+from keras_lm.generation import decoding
+from keras_lm.generation.sampling import Sampling, check_coverage, forbidden_ids
 from keras_lm.generation.targets import write
 from keras_lm.layers.masks import IGNORED
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy, Perplexity
 from keras_lm.packers import Seq2SeqPacker, Template
-from keras_lm.tasks.answers import join_answers, with_progress, written_for_all
 from keras_lm.tasks.seq2seq_signatures import Seq2SeqSignatures
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.word_attention import attention_by_words
@@ -74,7 +75,7 @@ class Seq2SeqLM(Task):
         coverage_penalty=None,
         **task_arguments,
     ):
-        arguments.check_search(None, None, None, num_beams, length_penalty, 1)
+        Sampling(num_beams=num_beams, length_penalty=length_penalty)
         if target_length is not None and target_length < 2:
             raise ValueError(
                 f"target_length={target_length} leaves no room for text: pass 2 or more."
@@ -84,7 +85,7 @@ class Seq2SeqLM(Task):
         self.num_beams, self.length_penalty = num_beams, length_penalty
         self.coverage_penalty = coverage_penalty
         self.head = self.add_head("seq2seq_lm")
-        arguments.check_coverage(coverage_penalty, num_beams, backbone)
+        check_coverage(coverage_penalty, num_beams, backbone)
         self._finish()
 
     def _set_tokenizer(self, tokenizer):
@@ -192,41 +193,31 @@ class Seq2SeqLM(Task):
         self,
         x,
         max_new_tokens=None,
-        temperature=None,
-        top_k=None,
-        top_p=None,
-        num_beams=None,
-        length_penalty=None,
-        repetition_penalty=1.0,
-        no_repeat_ngram_size=0,
+        *,
         prefix=None,
-        stop=None,
-        num_return_sequences=1,
-        seed=None,
+        forbidden=None,
+        coverage_penalty=None,
+        return_scores=False,
         batch_size=32,
         verbose="auto",
-        forbidden=None,
-        return_scores=False,
-        coverage_penalty=None,
+        **sampling,
     ):
         """Write a text for each of the sources.
 
         Args:
             x: sources in any form that `fit` takes, except datasets.
-            max_new_tokens: int. Default: `target_length`.
-            num_beams: int. More than 1 is beam search. Default: the task's; 1 with a temperature.
-            length_penalty: float. Beam search divides a target's log-likelihood by its number of
-                tokens to this power. Default: the task's.
+            max_new_tokens, **sampling: see `keras_lm.generation.Sampling`. By default `num_beams`
+                and `length_penalty` are the task's; one beam with a `temperature`.
             prefix: str, or a list with one per source. What each target begins with.
             forbidden: list of str. No target has their tokens in a row; a word that is the
                 beginning of others forbids these, too, and other cases are other tokens.
-            return_scores: bool. Return `(texts, scores)` of beam search.
             coverage_penalty: float. GNMT's β, with `length_penalty` as its α: the log-likelihood is
                 divided by ((5 + tokens) / 6) ** α, and the texts that the search has found are
                 ranked with β times how much of the source the decoder's attention left unread; see
                 `keras_lm.generation.coverage`. The paper takes 0.2 for both. Default: the task's.
-            temperature, top_k, top_p, repetition_penalty, no_repeat_ngram_size, stop,
-            num_return_sequences, seed, batch_size, verbose: see `CausalLM.generate`.
+            return_scores: bool. Return `(texts, scores)` of beam search.
+            batch_size: int, sources at a time.
+            verbose: see `Task.answer_all`.
 
         Returns:
             A list with the target of each source; with `num_return_sequences` > 1 a list of lists,
@@ -237,12 +228,9 @@ class Seq2SeqLM(Task):
             ValueError: if an argument is out of range or has no effect beside the others.
         """
         check_batch_size(batch_size)
-        if num_beams is None:
-            num_beams = 1 if temperature else self.num_beams
-        length_penalty = self.length_penalty if length_penalty is None else length_penalty
-        number = num_return_sequences
-        arguments.check_search(temperature, top_k, top_p, num_beams, length_penalty, number)
-        arguments.check_coverage(coverage_penalty, num_beams, self.backbone)
+        sampling = self._sampling(max_new_tokens, **sampling)
+        number, num_beams = sampling.num_return_sequences, sampling.num_beams
+        check_coverage(coverage_penalty, num_beams, self.backbone)
         if coverage_penalty is None:
             coverage_penalty = self.coverage_penalty
         if return_scores and num_beams == 1:
@@ -253,17 +241,7 @@ class Seq2SeqLM(Task):
         self.require_tokenizer()
         columns, tokenizer = self.columns(x), self.tokenizer.target
         rows = next(iter(columns.values())).shape[0]
-        options = arguments.all_options(
-            self.limits,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            no_repeat_ngram_size=no_repeat_ngram_size,
-            seed=seed,
-        )
-        options = arguments.per_row(options, rows)
+        options = sampling.per_row(self.limits, rows)
         if prefix is not None:
             prefix = [prefix] * rows if isinstance(prefix, (str, bytes)) else prefix
             options |= columns_from_user({"prefix": prefix}, ("prefix",))
@@ -272,19 +250,12 @@ class Seq2SeqLM(Task):
                     f"prefix has {len(options['prefix'])} strings for {rows} sources: pass one "
                     "for each, or one for all."
                 )
-        strings, ids = arguments.split_stop(stop, tokenizer.vocabulary_size)
-        once = {
-            "stop_strings": tf.constant(strings, tf.string),
-            "stop_ids": tf.constant(ids, tf.int32),
-            "num_return_sequences": tf.constant(number),
-        }
-        if num_beams > 1:
-            once["num_beams"] = tf.constant(num_beams)
-            once["length_penalty"] = tf.constant(length_penalty, tf.float32)
-            if coverage_penalty is not None:
-                once["coverage_penalty"] = tf.constant(coverage_penalty, tf.float32)
-        banned = arguments.forbidden_ids(forbidden or [], tokenizer)
-        once |= {} if banned is None else {"forbidden": tf.constant(banned)}
+        once = sampling.stops(tokenizer.vocabulary_size) | sampling.search()
+        if num_beams > 1 and coverage_penalty is not None:
+            once["coverage_penalty"] = np.float32(coverage_penalty)
+        banned = forbidden_ids(forbidden or [], tokenizer)
+        once |= {} if banned is None else {"forbidden": banned}
+        once = {name: _tensor(value) for name, value in once.items()}
         batched = columns | {name: _tensor(value) for name, value in options.items()}
 
         def write(places):
@@ -299,6 +270,15 @@ class Seq2SeqLM(Task):
         scores = np.array([[score for _, score in row] for row in rows], "float32")
         texts = [[text for text, _ in row] for row in rows]
         return (texts, scores) if number > 1 else ([text for (text,) in texts], scores[:, 0])
+
+    def _sampling(self, max_new_tokens, num_beams=None, length_penalty=None, **sampling):
+        """Return `Sampling` with the task's own beams and length penalty for None."""
+        if num_beams is None:
+            num_beams = 1 if sampling.get("temperature") else self.num_beams
+        length_penalty = self.length_penalty if length_penalty is None else length_penalty
+        return Sampling(
+            max_new_tokens, num_beams=num_beams, length_penalty=length_penalty, **sampling
+        )
 
     def write_columns(self, columns):
         """Call `write` with the texts and the other arguments in one dict."""

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import export, presets
-from keras_lm.feeding import user_data
+from keras_lm.feeding import collect, user_data
 from keras_lm.packers import Texts
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, register
-from keras_lm.tasks import answers, special_tokens
+from keras_lm.tasks import special_tokens, vocabularies
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
@@ -170,23 +170,7 @@ class Task(TextModel):
         Source: Gee et al., "Fast Vocabulary Transfer for Language Model Compression", EMNLP 2022,
         https://arxiv.org/abs/2402.09977.
         """
-        self.require_tokenizer()
-        tokenizer = self.tokenizer.with_words(words)
-        first, number = self.tokenizer.vocabulary_size, tokenizer.vocabulary_size
-        rows = self.backbone.vocabulary_size + number - first  # padding stays the last
-        copy = self.over(self.backbone.with_vocabulary_size(rows), tokenizer)
-        pieces = []
-        if number > first:
-            texts = tokenizer.detokenize([[i] for i in range(first, number)])
-            pieces = self.tokenizer(texts).to_list()
-        for variable, own in zip(copy.weights, self.weights, strict=True):
-            value = keras.ops.convert_to_numpy(own)
-            grown = [i for i, (a, b) in enumerate(zip(variable.shape, own.shape)) if a != b]
-            for axis in grown:
-                means = np.stack([value.take(ids, axis).mean(axis) for ids in pieces], axis)
-                value = np.insert(value, [first] * len(pieces), means, axis)
-            variable.assign(value)
-        return copy
+        return vocabularies.with_words(self, words)
 
     def over(self, backbone, tokenizer):
         """Return a task with the same arguments and new heads over another backbone."""
@@ -346,13 +330,28 @@ class Task(TextModel):
         }
         return super().__call__(inputs, *args, **kwargs)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, training=None, with_terms=False):
         rows = self.packer.flatten(inputs)
         rows = rows | self.backbone.complete(self._backbone_inputs(rows))  # heads need the mask
-        outputs = self._encode(rows, training)
-        if training and self.recipe:
-            self.recipe.add_loss(self, outputs, rows)
-        return self.packer.join(self.head(outputs, rows, training=training), inputs)
+        outputs, terms = self._encode(rows, training), []
+        if with_terms and self.recipe:
+            terms += self.recipe.terms(self, outputs, rows)
+        found = self.read_head(self.head, outputs, rows, training, terms)
+        found = self.packer.join(found, inputs)
+        return (found, terms) if with_terms else found
+
+    def read_head(self, head, outputs, rows, training, terms):
+        """Return what a head makes of a backbone's outputs, and extend the terms of the loss."""
+        if not (training and getattr(head, "has_terms", False)):
+            return head(outputs, rows, training=training)
+        found, more = head(outputs, rows, training=training, with_terms=True)
+        terms += more
+        return found
+
+    @property
+    def has_terms(self):
+        is_beside = self.recipe is not None and self.recipe.lm_head is not None
+        return is_beside or getattr(self.head, "has_terms", False)
 
     def _encode(self, inputs, training):
         return self.backbone(self._backbone_inputs(inputs), training=training)
@@ -428,7 +427,7 @@ class Task(TextModel):
         """
         self.require_tokenizer()
         answer = answer or (lambda columns: self.in_graph("answer", columns))
-        return answers.answer_all(self, x, batch_size, answer, verbose)
+        return collect.answer_all(self, x, batch_size, answer, verbose)
 
     def in_graph(self, method, columns):
         """Call the method of this name as a graph, traced once for texts of all sizes in a form.
@@ -439,7 +438,7 @@ class Task(TextModel):
             require_tensorflow(method)
         if tf.config.functions_run_eagerly():
             return getattr(self, method)(columns)
-        specs = {name: answers.spec_of_any_size(value) for name, value in columns.items()}
+        specs = {name: collect.spec_of_any_size(value) for name, value in columns.items()}
         key = (method, str(sorted(specs.items())))
         if key not in self._graphs:
             traced = tf.function(lambda columns: getattr(self, method)(columns), autograph=False)

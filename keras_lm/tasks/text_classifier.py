@@ -15,11 +15,12 @@ from keras_lm.tasks.classes import (
     weights_in_order,
 )
 from keras_lm.tasks.recipe import GPTRecipe
+from keras_lm.tasks.task import Task
 from keras_lm.training.smoothing import symmetric_divergence
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TextClassifier(class_labels.ClassTask):
+class TextClassifier(Task):
     """Classify texts, or pairs of texts.
 
     If the tokenizer splits texts into words only (ELMo's, word lists), texts may also be lists of
@@ -102,14 +103,21 @@ class TextClassifier(class_labels.ClassTask):
             }
         )
 
-    @property
-    def has_one_class(self):
-        return not self.multi_label
-
     def default_loss(self):
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return class_labels.ClassCrossentropy()
+
+    def check_loss(self, loss):
+        class_labels.warn_of_probabilities(loss)
+
+    def labels_for_loss(self, labels, outputs, sample_weight):
+        if not self.multi_label:
+            labels = class_labels.for_loss(self.loss, labels, outputs)
+        return labels, sample_weight
+
+    def labels_for_metrics(self, labels, outputs):
+        return labels if self.multi_label else class_labels.for_metrics(labels, outputs)
 
     def divergence(self, outputs, others):
         """Return how far the probabilities of texts differ, (B,), for `AdversarialSmoothing`."""

@@ -1,23 +1,52 @@
-"""Keras's entry points on raw strings."""
+"""Keras's entry points on raw strings, and the batch and loss of a step. Shapes: B batch."""
 
+import contextlib
 import numbers
+import typing
 
 import keras
+import tensorflow as tf
+from keras import ops
 
-from keras_lm.feeding import datasets, lengths
-from keras_lm.feeding.replicas import distributed
+from keras_lm.feeding import datasets, lengths, replicas
 from keras_lm.feeding.user_data import labelled, labels_from_user
+from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
-from keras_lm.tasks.backend_steps import StepModel
+from keras_lm.tasks.backend_steps import steps
 from keras_lm.training import AdamW, schedules
-from keras_lm.training.distribution import workers_of
 
 
-class TextModel(StepModel):
+class Batch(typing.NamedTuple):
+    """A batch as a step takes it, tensors with a row per example.
+
+    `own` are the inputs and labels of each objective that has its own forward pass.
+    """
+
+    inputs: object
+    labels: object = None
+    sample_weight: object = None
+    own: object = ()
+
+
+class Computed(typing.NamedTuple):
+    """What a forward pass made of a batch, or of some of its rows; `terms` add to the loss."""
+
+    labels: object
+    outputs: object
+    sample_weight: object = None
+    terms: object = ()
+
+
+class TextModel(keras.Model):
     """A `keras.Model` whose `fit`, `evaluate`, `predict` and the like take raw strings.
 
     As in KerasHub's `PipelineModel`, `preprocess` runs in `tf.data`, on the host; the network takes
     packed dicts. See `keras_lm.feeding.datasets`.
+
+    A step may be computed in parts: by replicas of a `tf.distribute` strategy, in micro-batches, or
+    both. Losses, gradients and their norm are those of the whole batch, whichever part has how many
+    of its rows and labels. Two private methods of Keras 3 fail under a strategy and are amended,
+    see `_maybe_symbolic_build` and `keras_lm.tasks.steps`.
     """
 
     # Whether an output has a sequence axis, so that rows of a prediction need one common length.
@@ -30,6 +59,12 @@ class TextModel(StepModel):
     labels_remedy = "pass y, the labels of x"
     # What a table's column of labels may be called.
     label_columns = ("labels", "label")
+
+    objectives = ()  # that make labels of what they corrupt, and train further networks
+    compiled_losses = CompiledLosses()
+    micro_batch_size = None
+    smoothing = None
+    _carried = None
 
     # === Defined by subclasses ===
 
@@ -52,6 +87,9 @@ class TextModel(StepModel):
     def labels_for_metrics(self, labels, outputs):
         """Return labels of a batch as metrics compare them with outputs."""
         return labels
+
+    def check_loss(self, loss):
+        """Raise an error, or warn, if a loss does not fit the task's outputs."""
 
     def prepare_metric(self, metric):
         """Return a metric, or its name, as it fits the task's labels and outputs."""
@@ -96,36 +134,76 @@ class TextModel(StepModel):
 
     # === Keras's methods ===
 
+    @property
+    def distribute_strategy(self):
+        return getattr(self, "_distribute_strategy", None) or tf.distribute.get_strategy()
+
     def compile(
         self,
         optimizer="auto",
         loss="auto",
         metrics="auto",
         weighted_metrics=None,
+        loss_weights=None,
+        jit_compile=False,
+        micro_batch_size=None,
+        smoothing=None,
         **kwargs,
     ):
-        """As `StepModel.compile`, with the task's own optimizer, loss and metrics for `"auto"`.
+        """As `keras.Model.compile`, with the task's own optimizer, loss and metrics for `"auto"`.
 
         The optimizer is `AdamW(backbone.learning_rate)`, which warms up and decays.
         Keras's metrics take the labels and outputs of a task, also those that are defined for
         one-hot labels and probabilities, such as `keras.metrics.F1Score(average="macro")`; see
-        `keras_lm.metrics` for others.
+        `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length:
+        use it with `padding="fixed"`.
+
+        With `micro_batch_size`, an int, a step computes its batch in parts of so many rows of each
+        replica, which takes the memory of one, and adds their gradients. The step is that of the
+        whole batch: losses are divided by its labels, however these are distributed, then
+        gradients are clipped once. Keras's `gradient_accumulation_steps` takes the mean of the
+        means of several batches instead, and its schedules count these batches. Losses that layers
+        add are means over the parts.
+
+        Args:
+            smoothing: `keras_lm.training.AdversarialSmoothing`, or None.
+
+        Raises:
+            ValueError: if `micro_batch_size` is less than 1, or comes with `jit_compile`; or under
+                a strategy that Keras cannot train with, or cannot with these options.
         """
-        with self.distribute_strategy.scope():
+        steps.check(self, jit_compile, micro_batch_size, smoothing)
+        with self.distribute_strategy.scope():  # Keras makes a metric for the loss
             optimizer = AdamW(self.backbone.learning_rate) if optimizer == "auto" else optimizer
             loss = self.default_loss() if isinstance(loss, str) and loss == "auto" else loss
             is_auto = isinstance(metrics, str) and metrics == "auto"
             metrics = self.default_metrics() if is_auto else metrics
+            self.check_loss(loss)
             metrics, weighted_metrics = keras.tree.map_structure(
                 self.prepare_metric, (metrics, weighted_metrics)
             )
-        super().compile(
-            optimizer=optimizer,
-            loss=loss,
-            metrics=metrics,
-            weighted_metrics=weighted_metrics,
-            **kwargs,
-        )
+            super().compile(
+                optimizer=optimizer,
+                loss=loss,
+                loss_weights=loss_weights,
+                metrics=metrics,
+                weighted_metrics=weighted_metrics,
+                jit_compile=jit_compile,
+                **kwargs,
+            )
+            self.compiled_losses = CompiledLosses(loss, loss_weights)
+        self._compile_loss = None  # Keras's, which knows the mean over a part alone
+        self.micro_batch_size = micro_batch_size
+        self.smoothing = smoothing
+        steps.check_compiled(self, [metrics, weighted_metrics])
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        if config and self.micro_batch_size:
+            config["micro_batch_size"] = self.micro_batch_size
+        if config and self.smoothing is not None:
+            config["smoothing"] = keras.saving.serialize_keras_object(self.smoothing)
+        return config
 
     def compile_from_config(self, config):
         try:
@@ -193,8 +271,8 @@ class TextModel(StepModel):
             steps = kwargs.get("validation_steps")
             validation_data = self.validation_batches(validation_data, size, steps)
         if datasets.has_replicas(self):
-            batches = distributed(self.distribute_strategy, batches)
-            validation_data = distributed(self.distribute_strategy, validation_data)
+            batches = replicas.distributed(self.distribute_strategy, batches)
+            validation_data = replicas.distributed(self.distribute_strategy, validation_data)
         steps = datasets.number_of_batches(batches) if steps_per_epoch is None else steps_per_epoch
         if steps is None or steps < 1:
             schedules.plan(self, 0, None)
@@ -228,19 +306,21 @@ class TextModel(StepModel):
             self, x, y, sample_weight, batch_size, kwargs.get("steps"), self.needs_labels
         )
         if datasets.has_replicas(self):
-            batches = distributed(self.distribute_strategy, batches)
+            batches = replicas.distributed(self.distribute_strategy, batches)
         return super().evaluate(batches, verbose=verbose, **kwargs)
 
     def predict(self, x, batch_size=None, verbose="auto", **kwargs):
         """As `keras.Model.predict`; sequence outputs are padded to the longest text of all."""
-        steps, strategy = kwargs.get("steps"), self.distribute_strategy
+        steps, has_replicas = kwargs.get("steps"), datasets.has_replicas(self)
+        strategy = self.distribute_strategy
         batches, places = datasets.sorted_batches(self, x, batch_size=batch_size, steps=steps)
         if self.predicts_sequences:
             if steps:
-                batches = batches.take(steps * workers_of(strategy).replicas)
+                number = replicas.number_here(strategy) if has_replicas else 1
+                batches = batches.take(steps * number)
             batches = datasets.padded_alike(batches, self.packer, strategy)
-        if datasets.has_replicas(self):
-            batches = distributed(strategy, batches)
+        if has_replicas:
+            batches = replicas.distributed(strategy, batches)
         outputs = super().predict(batches, verbose=verbose, **kwargs)
         if places is None:
             return outputs
@@ -266,3 +346,102 @@ class TextModel(StepModel):
         """Set `text_pair` by the first data, unless it was given."""
         if self.text_pair is None:
             self.text_pair = "text_pair" in columns
+
+    # === A step ===
+
+    def prepare_batch(self, data, training):
+        """Return the `Batch` of a step for Keras's `(x, y, sample_weight)`: before the network."""
+        return Batch(*keras.utils.unpack_x_y_sample_weight(data))
+
+    def compute_batch(self, batch, training):
+        """Return what the network makes of a `Batch`, or of some of its rows: `Computed`."""
+        if training and self.has_terms:
+            outputs, terms = self(batch.inputs, training=True, with_terms=True)
+        else:
+            outputs, terms = self(batch.inputs, training=training), ()
+        return Computed(batch.labels, outputs, batch.sample_weight, terms)
+
+    # Whether calling takes `with_terms`, and then also returns what training adds to the loss.
+    has_terms = False
+
+    def losses_of(self, labels):
+        """Return the losses of labels; see `CompiledLosses.of`."""
+        return self.compiled_losses.of(labels)
+
+    def labels_for_loss(self, labels, outputs, sample_weight):
+        """Return labels and their weights as the compiled loss compares them with outputs."""
+        return labels, sample_weight
+
+    def counted_labels(self, batch):
+        """Return labels of a whole batch from which its losses can count what they sum."""
+        return batch.labels
+
+    def label_counts(self, batch):
+        """Return by what each loss of labels is divided: its count in a batch, by its name."""
+        labels = self.counted_labels(batch)
+        return label_counts(self.losses_of(labels), labels, batch.sample_weight)
+
+    def loss_terms(self, batch, computed, training):
+        """Return the parts of the loss of what was computed of a batch: a list of `Term`."""
+        labels, outputs, weights, terms = computed
+        labels, weights = self.labels_for_loss(labels, outputs, weights)
+        terms = [Term(*term) for term in terms]
+        terms += label_terms(self.losses_of(labels), labels, outputs, weights)
+        rows = ops.cast(ops.shape(keras.tree.flatten(batch.inputs)[0])[0], "float32")
+        if of_layers := self.losses:
+            terms.append(Term(rows * ops.cast(sum(of_layers), "float32"), rows))
+        if training and self.smoothing is not None:
+            terms.append(Term(*self.smoothing.sum_and_count(self, batch.inputs, outputs)))
+        return terms
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """As `keras.Model.compute_loss`: the mean of a batch that is no part of a larger one."""
+        terms = self.loss_terms(Batch(x), Computed(y, y_pred, sample_weight), training)
+        return sum(term.weight * ops.divide_no_nan(term.total, term.count) for term in terms)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        y = self.labels_for_metrics(y, y_pred)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    @property
+    def metrics(self):
+        return [*super().metrics, *self.compiled_losses.means.values()]
+
+    def train_step(self, *data):
+        if not self.trainable_weights:
+            return super().train_step(*data)  # warns
+        return steps.train_step(self, *data)
+
+    def test_step(self, *data):
+        return steps.test_step(self, *data)
+
+    @contextlib.contextmanager
+    def carrying(self, carried):
+        """A context in which each batch starts from the previous one's state (`CarriedState`)."""
+        if self.micro_batch_size:
+            raise ValueError(
+                f"micro_batch_size={self.micro_batch_size}, but a state is carried along for all "
+                "rows together: compile without it."
+            )
+        self._carried, self.train_function, self.test_function = carried, None, None
+        try:
+            yield
+        finally:
+            self._carried, self.train_function, self.test_function = None, None, None
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        if not steps.build(self, iterator, data_batch):
+            super()._symbolic_build(iterator, data_batch)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # Keras takes the mean of the replicas' first inputs, for which these have to be alike.
+        if iterator is not None and getattr(self, "_distribute_strategy", None) is not None:
+            iterator, data_batch = None, steps.first_batch(self, iterator)
+        super()._maybe_symbolic_build(iterator, data_batch)
+
+    def make_train_function(self, force=False):
+        # TensorFlow traces a step twice if that creates variables.
+        if self.optimizer is not None and not self.optimizer.built:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)

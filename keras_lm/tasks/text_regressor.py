@@ -65,9 +65,13 @@ class TextRegressor(Task):
         own = self.recipe.get_arguments() | {"activation": self.activation}
         return super().get_arguments() | own
 
-    def call(self, inputs, training=None):
-        outputs = super().call(inputs, training)
-        return outputs if self.activation is None else keras.ops.sigmoid(outputs)
+    def call(self, inputs, training=None, with_terms=False):
+        outputs = super().call(inputs, training, with_terms)
+        if self.activation is None:
+            return outputs
+        if with_terms:
+            return keras.ops.sigmoid(outputs[0]), outputs[1]
+        return keras.ops.sigmoid(outputs)
 
     def default_loss(self):
         return keras.losses.MeanSquaredError()

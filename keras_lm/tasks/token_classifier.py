@@ -7,11 +7,10 @@ from keras import ops
 
 from keras_lm.feeding.user_data import columns_of_table, names_in_table
 from keras_lm.layers import CRF
-from keras_lm.layers.batch_parts import count_in_batch
-from keras_lm.layers.tensorflow.replica_sums import num_replicas
 from keras_lm.metrics.one_hot import of_classes
 from keras_lm.objectives import IGNORED, MaskedAccuracy, MaskedCrossentropy
-from keras_lm.objectives.objective import MeanLoss, label_weights
+from keras_lm.objectives.losses import MeanLoss
+from keras_lm.objectives.structures import SequenceLikelihood
 from keras_lm.packers import Words
 from keras_lm.packers.rows import LOWEST
 from keras_lm.published.tag_schemes import entity_spans
@@ -23,11 +22,12 @@ from keras_lm.tasks.classes import (
 )
 from keras_lm.tasks.entities import entities_in_graph, entities_of, tag_rules
 from keras_lm.tasks.signatures import TextSignatures, trace
+from keras_lm.tasks.task import Task
 from keras_lm.tokenizers import splitting
 
 
 @keras.saving.register_keras_serializable("keras_lm")
-class TokenClassifier(class_labels.ClassTask):
+class TokenClassifier(Task):
     """Label each word of a text: named entities, parts of speech, semantic roles.
 
     A word's first piece carries its label; other pieces and special tokens are ignored by the loss.
@@ -136,7 +136,7 @@ class TokenClassifier(class_labels.ClassTask):
         }
 
     def default_loss(self):
-        return None if self.crf else MaskedCrossentropy()  # see compute_loss
+        return None if self.crf else MaskedCrossentropy()  # see losses_of
 
     def default_metrics(self):
         return [MaskedAccuracy()]
@@ -155,30 +155,28 @@ class TokenClassifier(class_labels.ClassTask):
             )
         return weights_in_order(self, class_weight, labels)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """As Keras's; with a CRF, its negative log-likelihood divided by the number of labels."""
-        if self.crf is None or self._compile_loss is not None:  # the user's own loss
-            is_mean = isinstance(self.loss, MeanLoss)  # of the words that are not ignored
-            if not is_mean and class_labels.takes_numbers(self.loss) is not None:
-                y, sample_weight = word_labels.without_ignored(y, y_pred, sample_weight)
-            return super().compute_loss(x, y, y_pred, sample_weight, training=training)
-        mask = ops.cast(ops.not_equal(y, IGNORED), "int32")
-        weight = 1.0 if sample_weight is None else ops.cast(sample_weight, "float32")  # (B,)
-        count = ops.sum(label_weights(y, sample_weight))
-        loss = -ops.sum(weight * self.crf.log_likelihood(y_pred, y, mask))
-        # The replicas' losses are summed: see `keras_lm.objectives.MeanLoss`.
-        loss = ops.divide_no_nan(loss, count_in_batch(self.crf, count))
-        return loss + sum(self.losses) / num_replicas()
+    def check_loss(self, loss):
+        class_labels.warn_of_probabilities(loss)
 
-    def label_counts(self, labels, sample_weight):
-        if self.crf is None or self._compile_loss is not None:
-            return super().label_counts(labels, sample_weight)
-        return {id(self.crf): ops.sum(label_weights(labels, sample_weight))}
+    def losses_of(self, labels):
+        if self.crf is not None and self.loss is None:
+            return {None: (1.0, SequenceLikelihood(self.crf))}
+        return super().losses_of(labels)
+
+    def labels_for_loss(self, labels, outputs, sample_weight):
+        """Return labels and weights with which losses are means of the words not ignored."""
+        takes_numbers = class_labels.takes_numbers(self.loss)
+        if not isinstance(self.loss, MeanLoss) and takes_numbers is not None:
+            labels, sample_weight = word_labels.without_ignored(labels, outputs, sample_weight)
+        return class_labels.for_loss(self.loss, labels, outputs), sample_weight
+
+    def labels_for_metrics(self, labels, outputs):
+        return class_labels.for_metrics(labels, outputs)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        y = self.labels_for_metrics(y, y_pred)
         if self.crf is not None:
-            labels = self.crf.decode(y_pred, ops.not_equal(y, IGNORED), self.allowed)
+            known = ops.not_equal(self.labels_for_metrics(y, y_pred), IGNORED)
+            labels = self.crf.decode(y_pred, known, self.allowed)
             y_pred = 1e4 * ops.one_hot(labels, self.num_classes)  # logits of near certainty
         return super().compute_metrics(x, y, y_pred, sample_weight)
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_lm.feeding.user_data import row_of_labels
 from keras_lm.objectives import IGNORED
-from keras_lm.objectives.objective import label_weights
+from keras_lm.objectives.losses import label_weights
 from keras_lm.tasks import class_labels
 from keras_lm.tasks.classes import class_numbers, indices_of
 

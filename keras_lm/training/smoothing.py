@@ -77,6 +77,11 @@ class AdversarialSmoothing:
 
     def __call__(self, task, inputs, outputs):
         """Return the term for a batch, a float32 scalar, from its inputs and the task's outputs."""
+        total, rows, weight = self.sum_and_count(task, inputs, outputs)
+        return weight * total / rows
+
+    def sum_and_count(self, task, inputs, outputs):
+        """Return the term as a sum over a batch, the number of its rows, and the weight."""
         (embedding,) = _embeddings(task)
         fixed = ops.stop_gradient(outputs)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -89,7 +94,8 @@ class AdversarialSmoothing:
         step = self.radius * tf.math.divide_no_nan(direction, length)
         with _Change(lambda shape: ops.stop_gradient(step)).of(embedding):
             moved = task(inputs, training=True)
-        return self.weight * ops.mean(task.divergence(moved, outputs))
+        found = ops.cast(task.divergence(moved, outputs), "float32")  # (B,)
+        return ops.sum(found), ops.cast(ops.shape(found)[0], "float32"), self.weight
 
 
 def symmetric_divergence(logits, others):

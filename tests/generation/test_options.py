@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_lm.generation.arguments import all_options, check_search, per_row, split_stop
 from keras_lm.generation.decoding import Limits
 from keras_lm.generation.options import OPTIONS, batch_options, check_options
+from keras_lm.generation.sampling import (
+    Sampling,
+    all_options,
+    check_lookup,
+    per_row,
+    split_stop,
+)
 
 WRONG = {
     "max_new_tokens": [-1],
@@ -79,14 +85,8 @@ def test_lists_need_a_value_for_each_prompt():
         per_row({"seed": [1, 2, 3]}, 2)
 
 
-SEARCH = {
-    "temperature": None,
-    "top_k": None,
-    "top_p": None,
-    "num_beams": 1,
-    "length_penalty": 1.0,
-    "num_return_sequences": 1,
-}
+def check(prompt_lookup=0, **arguments):
+    check_lookup(prompt_lookup, Sampling(**arguments).num_beams)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ SEARCH = {
 )
 def test_ways_of_decoding_that_exclude_each_other(arguments, message):
     with pytest.raises(ValueError, match=message):
-        check_search(**SEARCH | arguments)
+        check(**arguments)
 
 
 def test_ways_of_decoding_that_go_together():
-    check_search(**SEARCH)
-    check_search(**SEARCH | {"temperature": 0.7, "top_k": 3, "top_p": 1, "num_return_sequences": 9})
-    check_search(**SEARCH | {"prompt_lookup": 3, "temperature": 1.0, "num_return_sequences": 2})
-    check_search(**SEARCH | {"num_beams": 3, "num_return_sequences": 3, "length_penalty": -1})
+    check()
+    check(temperature=0.7, top_k=3, top_p=1, num_return_sequences=9)
+    check(prompt_lookup=3, temperature=1.0, num_return_sequences=2)
+    check(num_beams=3, num_return_sequences=3, length_penalty=-1)
 
 
 def test_stop_takes_strings_and_ids_alone_or_in_a_list():

@@ -1,4 +1,6 @@
-"""Checks of the arguments of `generate`, before anything runs."""
+"""`Sampling`: how texts are written, as arguments of `generate`, checked before anything runs."""
+
+import dataclasses
 
 import numpy as np
 
@@ -6,9 +8,71 @@ from keras_lm.generation.decoding import no_room
 from keras_lm.generation.options import OPTIONS, check_options
 
 
-def check_search(
-    temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences, prompt_lookup=0
-):
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How texts are written: keyword arguments of `CausalLM.generate` and `Seq2SeqLM.generate`.
+
+    Args:
+        max_new_tokens: int. By default of a `CausalLM` 50, or half of the window if that is less;
+            of a `Seq2SeqLM` its `target_length`.
+        temperature: float, divides logits before sampling. 0 or None takes the likeliest token.
+        top_k: int. Sample from the `top_k` likeliest tokens.
+        top_p: float. Sample from the likeliest tokens with this cumulative probability.
+        num_beams: int. More than 1 is beam search.
+        length_penalty: float. Beam search divides a text's log-likelihood by its number of tokens
+            to this power.
+        repetition_penalty: float. Above 1 makes tokens of prompt and text less likely.
+        no_repeat_ngram_size: int n. No n-gram occurs twice.
+        stop: str, token id, or a list of these. A text ends before any of them, and always before
+            the tokenizer's eos token.
+        num_return_sequences: int N. How many texts for each prompt.
+        seed: int, or a list with one per prompt. Equal prompts with equal seeds have equal texts.
+
+    Raises:
+        ValueError: if an argument is out of range or has no effect beside the others.
+    """
+
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    stop: object = None
+    num_return_sequences: int = 1
+    seed: object = None
+
+    def __post_init__(self):
+        check_search(
+            self.temperature,
+            self.top_k,
+            self.top_p,
+            self.num_beams,
+            self.length_penalty,
+            self.num_return_sequences,
+        )
+
+    def per_row(self, limits, rows):
+        """Return the `OPTIONS` of each row, arrays (rows,); `limits` are `decoding.Limits`."""
+        return per_row(all_options(limits, **{n: getattr(self, n) for n in OPTIONS}), rows)
+
+    def stops(self, vocabulary_size):
+        """Return the strings and the token ids to stop at, arrays by name."""
+        strings, ids = split_stop(self.stop, vocabulary_size)
+        return {"stop_strings": np.array(strings, object), "stop_ids": np.array(ids, "int32")}
+
+    def search(self):
+        """Return the numbers of texts and of beams, for all rows, by name."""
+        numbers = {"num_return_sequences": np.int32(self.num_return_sequences)}
+        if self.num_beams > 1:
+            numbers["num_beams"] = np.int32(self.num_beams)
+            numbers["length_penalty"] = np.float32(self.length_penalty)
+        return numbers
+
+
+def check_search(temperature, top_k, top_p, num_beams, length_penalty, num_return_sequences):
     """Check the range of the arguments, and that each has an effect, given the others."""
     for name, value in {
         "num_beams": num_beams,
@@ -18,16 +82,6 @@ def check_search(
             raise ValueError(f"{name}={value!r} is out of range: it must be an int, 1 or more.")
     if not isinstance(length_penalty, (int, float)) or not np.isfinite(length_penalty):
         raise ValueError(f"length_penalty={length_penalty!r} is not a number.")
-    if not isinstance(prompt_lookup, (int, np.integer)) or prompt_lookup < 0:
-        raise ValueError(
-            f"prompt_lookup={prompt_lookup!r} is out of range: it must be an int, the number of "
-            "tokens to propose, or 0 for off."
-        )
-    if num_beams > 1 and prompt_lookup:
-        raise ValueError(
-            f"num_beams={num_beams} with prompt_lookup={prompt_lookup}: beam search has no prompt "
-            "look-up. Leave one of the two out."
-        )
     if num_beams > 1 and temperature:
         raise ValueError(
             f"num_beams={num_beams} with temperature={temperature}: beam search does not sample. "
@@ -42,6 +96,20 @@ def check_search(
         raise ValueError(
             f"num_return_sequences={num_return_sequences}, but greedy decoding and beam search "
             f"return at most num_beams={num_beams}: pass a temperature, or more beams."
+        )
+
+
+def check_lookup(prompt_lookup, num_beams=1):
+    """Check `prompt_lookup`, given the number of beams."""
+    if not isinstance(prompt_lookup, (int, np.integer)) or prompt_lookup < 0:
+        raise ValueError(
+            f"prompt_lookup={prompt_lookup!r} is out of range: it must be an int, the number of "
+            "tokens to propose, or 0 for off."
+        )
+    if num_beams > 1 and prompt_lookup:
+        raise ValueError(
+            f"num_beams={num_beams} with prompt_lookup={prompt_lookup}: beam search has no prompt "
+            "look-up. Leave one of the two out."
         )
 
 
