@@ -236,8 +236,9 @@ def area_under_curve(task, batches):
 
     found = []
     for batch in batches:
-        _, labels, outputs, _ = task.compute_batch(task.prepare_batch(batch, False), False)
-        labels, logits = (np.ravel(part["replaced_logits"]) for part in (labels, outputs))
+        computed = task.compute_batch(task.prepare_batch(batch, False), False)
+        compared = computed.labels, computed.outputs
+        labels, logits = (np.ravel(part["replaced_logits"]) for part in compared)
         found.append([labels[labels >= 0], logits[labels >= 0]])
     return float(roc_auc_score(*map(np.concatenate, zip(*found, strict=True))))
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_lm import data, metrics, prompting, tasks
 from keras_lm.cli.runs import without_blank
 from keras_lm.objectives import IGNORED
-from keras_lm.prompting.recipes import first_word
+from keras_lm.prompting.zero_shot import first_word
 from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks.scored_answers import ScoredAnswers
 

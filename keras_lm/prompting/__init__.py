@@ -5,7 +5,7 @@ from keras_lm.prompting.likelihood import choose
 from keras_lm.prompting.perplexity import perplexity
 from keras_lm.prompting.prompt import Prompt
 from keras_lm.prompting.prompted import Prompted
-from keras_lm.prompting.recipes import (
+from keras_lm.prompting.zero_shot import (
     STOP_WORDS,
     answer_questions,
     fill_blank,

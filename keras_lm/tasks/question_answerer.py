@@ -17,7 +17,7 @@ from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
 from keras_lm.packers import Windows
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
-from keras_lm.tasks import answer_labels, answer_spans
+from keras_lm.tasks import answer_spans
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
@@ -128,12 +128,12 @@ class QuestionAnswerer(ScoredAnswers):
         return {name: [MaskedAccuracy()] for name in OUTPUTS}
 
     def prepare_labels(self, labels):
-        return answer_labels.answers_of_rows(labels)
+        return answer_spans.answers_of_rows(labels)
 
     def prepare_label_tensor(self, labels):
         if isinstance(labels, dict) and set(labels) == set(OUTPUTS):
             return labels
-        return answer_labels.first_of_tensors(labels)
+        return answer_spans.first_of_tensors(labels)
 
     def matched_labels(self, columns, labels):
         if self.is_packed(columns):
@@ -142,8 +142,8 @@ class QuestionAnswerer(ScoredAnswers):
                 "places of their first and last tokens, (B,) each."
             )
         texts = [columns[name].numpy() for name in self.text_names]
-        answer_labels.check_places(labels, *texts)
-        return answer_labels.first_answers(labels)
+        answer_spans.check_places(labels, *texts)
+        return answer_spans.first_answers(labels)
 
     def preprocess_with_labels(self, columns, labels):
         packed = self.preprocess(columns)
@@ -382,8 +382,8 @@ def _answers_of(x, y):
     if isinstance(x, tf.data.Dataset):
         if not isinstance(x.element_spec, tuple) or "text" not in x.element_spec[1]:
             return None
-        batches = [answer_labels.rows_of_tensors(labels) for _, labels, *_ in elements(x)]
+        batches = [answer_spans.rows_of_tensors(labels) for _, labels, *_ in elements(x)]
         y = [row for batch in batches for row in batch]
     if y is None or isinstance(y, dict):
         return None
-    return [[text for text, _ in row] for row in answer_labels.answers_of_rows(y)]
+    return [[text for text, _ in row] for row in answer_spans.answers_of_rows(y)]

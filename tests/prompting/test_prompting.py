@@ -22,7 +22,7 @@ from keras_lm.prompting import (
     translate,
     wikitext,
 )
-from keras_lm.prompting.recipes import first_sentences, first_word
+from keras_lm.prompting.zero_shot import first_sentences, first_word
 from keras_lm.tasks import CausalLM
 from keras_lm.tokenizers import BytePairTokenizer
 

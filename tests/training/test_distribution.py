@@ -21,7 +21,7 @@ from keras_lm import models, objectives, tasks
 from keras_lm.data import epoch_batches, window_batches
 from keras_lm.data.own_part import own
 from keras_lm.feeding import datasets
-from keras_lm.tasks.micro_batches import chance_of_replica, check_options, first_of_a_replica
+from keras_lm.tasks import strategies
 from keras_lm.tokenizers import CharacterTokenizer, WordPieceTokenizer, WordTokenizer, learn_words
 from keras_lm.training import AdamW, Lamb, fit_windows
 from keras_lm.training.distribution import workers_of
@@ -312,7 +312,7 @@ def besides(strategy):
     generator = model.objective.seed_generator
 
     def draw():
-        with chance_of_replica(model):
+        with strategies.draws_of_replica(model):
             return keras.random.uniform([8], seed=generator), generator.state.value * 1
 
     (one, other), _ = map(strategy.experimental_local_results, strategy.run(tf.function(draw)))
@@ -341,7 +341,7 @@ def single_batches(strategy):
 
 
 def keras_without_us(strategy):
-    """Each of the two amendments of `StepModel` is needed, as long as one of these fails."""
+    """Each of the two amendments of `TextModel` is needed, as long as one of these fails."""
 
     class Plain(keras.Model):
         def __init__(self):
@@ -357,7 +357,7 @@ def keras_without_us(strategy):
 
     class WithBuild(Plain):
         def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-            super()._maybe_symbolic_build(None, first_of_a_replica(strategy, iterator))
+            super()._maybe_symbolic_build(None, strategies.first_of_a_replica(strategy, iterator))
 
     class WithBoth(WithLogs, WithBuild):
         pass
@@ -434,7 +434,7 @@ PARTS = {"micro_batch_size": 1}
 # A strategy's processes take long to start, so that they do all that is to be done.
 QUICK = {
     "mirrored": [["tagger", {"optimizer": "lamb", "epochs": 1} | PARTS], "besides", "batches"],
-    # If "keras" fails, Keras has mended a failure: remove the override in `StepModel`.
+    # If "keras" fails, Keras has mended a failure: remove the override in `TextModel`.
     "workers": [["classifier", {"epochs": 1}], "own", "keras"],
 }
 SLOW = {
@@ -535,4 +535,4 @@ def test_strategies_that_are_refused(monkeypatch):
     strategy = object.__new__(tf.distribute.ParameterServerStrategy)
     monkeypatch.setattr(model, "_distribute_strategy", strategy)
     with pytest.raises(ValueError, match="ParameterServerStrategyV2 is not supported"):
-        check_options(model, [])
+        strategies.check(model, [])
