@@ -7,7 +7,6 @@ if __name__ != "keras_lm.export":
     # With the root of the source tree on `sys.path`, every class would exist twice.
     raise ImportError(f"import it as keras_lm.export, not as {__name__!r}")
 
-from keras_lm.export import task_parts
 from keras_lm.export.check import ExportCheckError, check
 from keras_lm.export.saved_model import export_saved_model
 from keras_lm.export.tflite import export_tflite
@@ -85,7 +84,7 @@ def export(
             return
         allowed = WEIGHTS[weights] if tolerance is None else tolerance
         try:
-            for signature, part, asked in task_parts.answering(task, texts):
+            for signature, part, asked in task.signatures.answering(texts):
                 check(artefact, part, asked, allowed, signature=signature)
         except ExportCheckError as error:
             raise ExportCheckError(

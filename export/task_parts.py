@@ -28,14 +28,3 @@ def module_of(*functions, lookups=()):
 def layer_names(task):
     """Return the names of all layers of a task, at any depth."""
     return {layer.name for layer in task._flatten_layers()}
-
-
-def answering(task, texts):
-    """Yield (signature, task, texts) for a task, or for each task of a `MultiTask`."""
-    if not hasattr(task, "tasks"):
-        yield "serving_default", task, texts
-        return
-    if not isinstance(texts, dict) or set(texts) != set(task.tasks):
-        raise ValueError(f"texts: pass a dict with texts for each of the tasks {[*task.tasks]}.")
-    for name, part in task.tasks.items():
-        yield name, part, texts[name]

@@ -120,6 +120,11 @@ class Backbone(keras.Model):
         self.input_fields = inputs
 
     @property
+    def weights_by_path(self):
+        """All weights by their paths in a preset."""
+        return {v.path: v for v in self.weights}
+
+    @property
     def config(self):
         """The arguments of the constructor, except `dtype`, `name` and other backbones."""
         return self._arguments

@@ -15,13 +15,13 @@ from keras_lm.layers.masks import IGNORED
 class Term(typing.NamedTuple):
     """A part of the training loss: `weight` times a sum, divided by its count in a whole batch.
 
-    `name` is what its count is known by before the forward pass, or None.
+    `name` is that of an output, or None if there is one; `"added"` if it does not compare labels.
     """
 
     total: object
     count: object
     weight: float = 1.0
-    name: str | None = None
+    name: str | None = "added"
 
 
 def label_weights(labels, sample_weight=None):

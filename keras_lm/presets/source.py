@@ -359,16 +359,8 @@ def _check_output_matrix(checkpoint, untied, model):
 
 
 def stored_weights(model):
-    """Return the weights of a model by their paths in a preset, without random states.
-
-    Of several tasks over one backbone, the paths of a head begin with the name of its task.
-    """
-    weights = {v.path: v for v in model.weights}
-    if hasattr(model, "tasks"):
-        weights = {v.path: v for v in model.backbone.weights}
-        shared = {id(v) for v in model.backbone.weights}
-        for name, task in model.tasks.items():
-            weights |= {f"{name}/{v.path}": v for v in task.weights if id(v) not in shared}
+    """Return the weights of a model by their paths in a preset, without random states."""
+    weights = model.weights_by_path
     return {path: v for path, v in weights.items() if "seed_generator" not in path}
 
 

@@ -77,10 +77,6 @@ class CausalLM(PretrainingTask):
         self.head = self.add_head("causal_lm")
         self._finish()
 
-    def _set_tokenizer(self, tokenizer):
-        super()._set_tokenizer(tokenizer)
-        self._functions = {}  # name and arguments → ConcreteFunction
-
     def generate(
         self,
         prompts,
@@ -155,9 +151,9 @@ class CausalLM(PretrainingTask):
         check_lookup(prompt_lookup)
         row, stops = self._arrays(prompt, sampling)
         key = ("stream", prompt_lookup)
-        if key not in self._functions:
-            self._functions[key] = Stream(self, prompt_lookup or None)
-        return self._functions[key].pieces(row.pop("prompt"), **stops, options=row)
+        if key not in self._graphs:
+            self._graphs[key] = Stream(self, prompt_lookup or None)
+        return self._graphs[key].pieces(row.pop("prompt"), **stops, options=row)
 
     def _arrays(self, prompts, sampling):
         """Return arguments of `generate` as arrays: those with a row per prompt, and the stops."""
@@ -208,14 +204,14 @@ class CausalLM(PretrainingTask):
         if tf.config.functions_run_eagerly():
             return function(**inputs)
         key = (function.__name__, *inputs)
-        if key not in self._functions:
+        if key not in self._graphs:
             specs = {
                 name: tf.TensorSpec([None] * len(value.shape), value.dtype, name)
                 for name, value in inputs.items()
             }
             traced = tf.function(lambda **inputs: function(**inputs), autograph=False)
-            self._functions[key] = traced.get_concrete_function(**specs)
-        return self._functions[key](**inputs)
+            self._graphs[key] = traced.get_concrete_function(**specs)
+        return self._graphs[key](**inputs)
 
     def score(self, texts, stride=None, batch_size=32, verbose="auto"):
         """Return how likely texts are, token by token.

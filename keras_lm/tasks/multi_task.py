@@ -217,6 +217,15 @@ class MultiTask(TextModel):
 
     # === From and to files ===
 
+    @property
+    def weights_by_path(self):
+        """The backbone's weights, and those of heads, whose paths begin with the task's name."""
+        weights = {v.path: v for v in self.backbone.weights}
+        shared = {id(v) for v in self.backbone.weights}
+        for name, task in self.tasks.items():
+            weights |= {f"{name}/{v.path}": v for v in task.weights if id(v) not in shared}
+        return weights
+
     @classmethod
     def from_preset(cls, source, load_weights=True, **arguments):
         """Load the tasks of a preset, compiled; see `Task.from_preset`."""
@@ -260,6 +269,11 @@ class MultiTask(TextModel):
         return self
 
     # === Exports ===
+
+    def forget_graphs(self):
+        super().forget_graphs()
+        for task in self.tasks.values():
+            task.forget_graphs()
 
     def export(self, path, format="saved_model", **options):
         """Write all tasks as one SavedModel; see `keras_lm.export.export`.
@@ -309,6 +323,14 @@ class MultiTaskSignatures:
             f"a .tflite is for one task: export those of {[*self.parts]} one by one, or all as a "
             "SavedModel."
         )
+
+    def answering(self, texts):
+        if not isinstance(texts, dict) or set(texts) != set(self.parts):
+            raise ValueError(
+                f"texts: pass a dict with texts for each of the tasks {[*self.parts]}."
+            )
+        for name, part in self.parts.items():
+            yield name, part.task, texts[name]
 
     def requests(self, batch_sizes):
         for name, part in self.parts.items():

@@ -170,6 +170,10 @@ class TextSignatures:
         task = self.task
         return lambda **columns: task.packer.pieces(task.preprocess(columns, tokenize))
 
+    def answering(self, texts):
+        """Yield the signature, task and texts of each answer to compare in an export."""
+        yield "serving_default", self.task, texts
+
     def requests(self, batch_sizes):
         """Yield requests (signature, arrays by name) that run all signatures that take texts.
 

@@ -1,4 +1,7 @@
-"""The step of a model on TensorFlow, on one replica or several. Shapes: B batch."""
+"""The step of a model on TensorFlow: by one replica or several, whole or in micro-batches.
+
+Shapes: B batch.
+"""
 
 import contextlib
 
@@ -34,12 +37,8 @@ def train_by(model, optimizer, data):
     """Take a step of an optimizer, which may be that of a model that this one is part of."""
     with _draws_of_replica(model):
         batch = model.prepare_batch(data, training=True)
-        if model.micro_batch_size:
-            from keras_lm.tasks import micro_batches
-
-            loss, metrics = micro_batches.train(model, optimizer, batch)
-        else:
-            loss, metrics = _train(model, optimizer, batch)
+        train = _train_in_parts if model.micro_batch_size else _train
+        loss, metrics = train(model, optimizer, batch)
     return _logs(model, batch, loss, metrics)
 
 
@@ -47,26 +46,67 @@ def test_step(model, data):
     """Return the logs of a step of evaluation."""
     batch = model.prepare_batch(data, training=False)
     computed = model.compute_batch(batch, training=False)
-    loss = total(model, model.loss_terms(batch, computed, training=False))
-    return _logs(model, batch, loss, metrics_of(model, batch, computed))
+    loss = _total(model, model.loss_terms(batch, computed, training=False))
+    return _logs(model, batch, loss, _metrics(model, batch, computed))
 
 
 def _train(model, optimizer, batch):
     with tf.GradientTape() as tape:
         computed = model.compute_batch(batch, training=True)
-        loss = total(model, model.loss_terms(batch, computed, training=True))
+        loss = _total(model, model.loss_terms(batch, computed, training=True))
         scaled = optimizer.scale_loss(loss)
     weights = model.trainable_weights
     optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
-    return loss, metrics_of(model, batch, computed)
+    return loss, _metrics(model, batch, computed)
 
 
-def total(model, terms):
+def _train_in_parts(model, optimizer, whole):
+    """Take the step of a prepared batch, `model.micro_batch_size` rows at a time.
+
+    The whole batch is prepared first: how it is corrupted does not depend on the parts, and what
+    each loss is divided by is known before the first of them. What layers add to the loss is not:
+    of it the step takes the mean over the parts.
+    """
+    rows = _rows(whole)
+    counts = {name: sum_over_replicas(count) for name, count in model.label_counts(whole).items()}
+    all_rows = sum_over_replicas(tf.cast(rows, "float32"))
+    weights = model.trainable_weights
+    reached = set()  # numbers of the weights that have a gradient
+
+    def add_part(start, loss, *sums):
+        end = tf.minimum(start + model.micro_batch_size, rows)
+        part = tf.nest.map_structure(lambda x: None if x is None else x[start:end], whole)
+        share = tf.math.divide_no_nan(tf.cast(end - start, "float32"), all_rows)
+
+        def divisor(term):
+            return counts[term.name] if term.name in counts else term.count / share
+
+        with tf.GradientTape() as tape:
+            computed = model.compute_batch(part, training=True)
+            terms = model.loss_terms(part, computed, training=True)
+            own = _sum(model, terms, divisor, 1.0 / share)
+            scaled = optimizer.scale_loss(own)
+        gradients = tape.gradient(scaled, weights)
+        reached.update(i for i, gradient in enumerate(gradients) if gradient is not None)
+        _metrics(model, part, computed)
+        sums = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
+        return end, loss + own, *sums
+
+    zeros = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
+    _, loss, *sums = tf.while_loop(
+        lambda start, *_: start < rows, add_part, (0, 0.0, *zeros), parallel_iterations=1
+    )
+    gradients = [s if i in reached else None for i, s in enumerate(sums)]
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    return loss, model.get_metrics_result()
+
+
+def _total(model, terms):
     """Return a replica's part of the loss of a batch: the parts of all replicas add up to it."""
-    return sum_of(model, terms, lambda term: sum_over_replicas(term.count), num_replicas())
+    return _sum(model, terms, lambda term: sum_over_replicas(term.count), num_replicas())
 
 
-def sum_of(model, terms, divisor, parts):
+def _sum(model, terms, divisor, parts):
     """Return the weighted sum of terms, each divided by `divisor(term)`, and note them in the logs.
 
     `parts` is how many times as large as this part the whole batch is.
@@ -79,7 +119,7 @@ def sum_of(model, terms, divisor, parts):
     return loss
 
 
-def metrics_of(model, batch, computed):
+def _metrics(model, batch, computed):
     """Update the metrics; return their results."""
     labels, outputs, weights, _ = computed
     return model.compute_metrics(batch.inputs, labels, outputs, weights)
@@ -88,7 +128,7 @@ def metrics_of(model, batch, computed):
 def _logs(model, batch, loss, metrics):
     """Return the logs of a step: of this replica's metrics, and the loss of the whole batch."""
     loss = sum_over_replicas(loss)
-    model._loss_tracker.update_state(loss, sample_weight=rows_of(batch))
+    model._loss_tracker.update_state(loss, sample_weight=_rows(batch))
     logs = metrics | {"loss": model._loss_tracker.result()}
     if num_replicas() > 1 and workers_of(model.distribute_strategy).number > 1:
         # Keras takes the mean over the first axis, which scalars lack.
@@ -96,7 +136,7 @@ def _logs(model, batch, loss, metrics):
     return logs
 
 
-def rows_of(batch):
+def _rows(batch):
     """Return B, the rows of a prepared batch, a tensor."""
     return tf.shape(tf.nest.flatten(batch.inputs)[0])[0]
 

@@ -27,7 +27,9 @@ class NoVocabularyWarning(UserWarning):
 
 @functools.cache
 def _arguments(cls):
-    return frozenset(inspect.signature(cls.__init__).parameters)
+    inits = [base.__init__ for base in cls.__mro__ if issubclass(base, Task)]
+    names = {name for init in inits for name in inspect.signature(init).parameters}
+    return names - {"text_pair"}  # graphs are traced for texts with and without a second one
 
 
 class Task(TextModel):
@@ -115,17 +117,14 @@ class Task(TextModel):
 
     def __setattr__(self, name, value):
         """Set an attribute. What was traced with an argument's old value is traced again."""
+        is_argument = hasattr(self, "_graphs") and name in _arguments(type(self))
+        is_new = is_argument and getattr(self, name, None) is not value
         super().__setattr__(name, value)
-        if name in _arguments(type(self)) and hasattr(self, "_graphs"):
+        if is_new:
             self.forget_answers()
 
     def _set_tokenizer(self, tokenizer):
-        rows = self.backbone.vocabulary_size
-        if tokenizer is not None and tokenizer.vocabulary_size > rows:
-            raise ValueError(
-                f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
-                f"has {rows} rows: they belong to different checkpoints."
-            )
+        vocabularies.check(self.backbone, tokenizer)
         if tokenizer is not None:
             special_tokens.check_known(self.parse_special, tokenizer)
         self.tokenizer = tokenizer
@@ -453,6 +452,10 @@ class Task(TextModel):
     def forget_answers(self):
         """Retrace `answer`, after Python values that it reads have changed."""
         self._graphs = {}
+
+    def forget_graphs(self):
+        super().forget_graphs()
+        self.forget_answers()
 
     def require_tokenizer(self):
         if self.tokenizer is None:

@@ -132,6 +132,15 @@ class TextModel(keras.Model):
     def default_metrics(self):
         return None
 
+    def forget_graphs(self):
+        """Retrace what was traced, after what the network computes has changed."""
+        self.train_function = self.test_function = self.predict_function = None
+
+    @property
+    def weights_by_path(self):
+        """All weights by their paths in a preset."""
+        return {v.path: v for v in self.weights}
+
     # === Keras's methods ===
 
     @property

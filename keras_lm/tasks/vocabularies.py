@@ -1,7 +1,17 @@
-"""A task's vocabulary: words that become tokens of their own."""
+"""A task's vocabulary: whether it fits the backbone, and words that become tokens."""
 
 import keras
 import numpy as np
+
+
+def check(backbone, tokenizer):
+    """Raise a ValueError if a tokenizer has more entries than a backbone's embedding has rows."""
+    rows = backbone.vocabulary_size
+    if tokenizer is not None and tokenizer.vocabulary_size > rows:
+        raise ValueError(
+            f"tokenizer has {tokenizer.vocabulary_size} entries, but the backbone's embedding "
+            f"has {rows} rows: they belong to different checkpoints."
+        )
 
 
 def with_words(task, words):

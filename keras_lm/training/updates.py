@@ -26,12 +26,7 @@ def freeze(task, call):
         )
     for variable in task.backbone.trainable_variables:
         variable.trainable = False
-    # What was traced computes without the policy.
-    parts = getattr(task, "tasks", {"": task}).values()
-    for traced in (task, *parts):
-        traced.train_function = traced.test_function = traced.predict_function = None
-    for part in parts:
-        part.forget_answers()
+    task.forget_graphs()  # they compute without the policy
 
 
 def head(task):

@@ -186,6 +186,26 @@ def test_objectives_with_their_own_forward_say_what_they_count():
         trained(own, 2, cls=OwnForward)
 
 
+def language_model(**options):
+    none = dict.fromkeys(["dropout", "embedding_dropout", "input_dropout", "weight_drop"], 0.0)
+    size = {"num_layers": 1, "hidden_dim": 8, "embedding_dim": 8}
+    return CausalLM(AWDLSTMBackbone(V, **size, **none, output_dropout=0.0, **options))
+
+
+FULL = PACKED | {"padding_mask": np.ones((B, S), "int32")}  # then parts have like counts
+DATA |= {language_model: (FULL, None)}
+
+
+@pytest.mark.eager
+def test_what_a_head_adds_is_divided_by_its_own_count():
+    compare(trained(language_model, 2, rows=B), trained(language_model, None, rows=B))
+    without = {"activation_penalty": 0.0, "slowness_penalty": 0.0}
+    loss, lower = (
+        trained(language_model, 2, rows=B, **options)[1]["loss"] for options in ({}, without)
+    )
+    assert lower[0] < loss[0] - 1e-4
+
+
 def test_what_does_not_go():
     with pytest.raises(ValueError, match="micro_batch_size=0"):
         classifier().compile(micro_batch_size=0)
