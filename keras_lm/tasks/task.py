@@ -14,7 +14,7 @@ from keras_lm import export, presets
 from keras_lm.feeding import collect, user_data
 from keras_lm.packers import Texts
 from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, register
-from keras_lm.tasks import special_tokens, vocabularies
+from keras_lm.tasks import special_tokens, task_vocabulary
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
@@ -124,7 +124,7 @@ class Task(TextModel):
             self.forget_answers()
 
     def _set_tokenizer(self, tokenizer):
-        vocabularies.check(self.backbone, tokenizer)
+        task_vocabulary.check(self.backbone, tokenizer)
         if tokenizer is not None:
             special_tokens.check_known(self.parse_special, tokenizer)
         self.tokenizer = tokenizer
@@ -169,7 +169,7 @@ class Task(TextModel):
         Source: Gee et al., "Fast Vocabulary Transfer for Language Model Compression", EMNLP 2022,
         https://arxiv.org/abs/2402.09977.
         """
-        return vocabularies.with_words(self, words)
+        return task_vocabulary.with_words(self, words)
 
     def over(self, backbone, tokenizer):
         """Return a task with the same arguments and new heads over another backbone."""
