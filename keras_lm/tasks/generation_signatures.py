@@ -26,7 +26,7 @@ PACKED = {
 
 
 class GenerationSignatures(TextSignatures):
-    """The signatures of a `keras_lm.tasks.GenerativeTask` with a tokenizer."""
+    """The signatures of a `keras_lm.tasks.CausalLM` with a tokenizer."""
 
     answers_in_lite = False
 
