@@ -15,8 +15,6 @@ from keras_lm.converters.converter import (
     ACTIVATIONS,
     PLAIN_ENCODER,
     Converter,
-    dropouts,
-    own_activation,
     require_only,
     signs,
 )
@@ -41,8 +39,9 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.bert import encoder_config
 from keras_lm.models.head_table import Head, own
-from keras_lm.models.sizes import kernels
+from keras_lm.models.sizes import kernels, transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 
@@ -262,15 +261,8 @@ def _make_blocks(config, dtype):
 
 
 def _size(num_layers, num_heads, hidden_dim, dropout=0.0):
-    return {
-        "vocabulary_size": 30000,
-        "num_layers": num_layers,
-        "num_heads": num_heads,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-        "embedding_dim": 128,
-        "dropout": dropout,
-    }
+    others = {"embedding_dim": 128, "dropout": dropout}
+    return transformer_size(30000, num_layers, hidden_dim, num_heads, **others)
 
 
 # Those without a number are version 2, trained for longer and without dropout.
@@ -367,28 +359,23 @@ GOOGLE_NAMES = NameTable(
 )
 
 
+# What is missing is as in the authors' code.
+_DEFAULTS = {
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "hidden_act": "gelu_new",
+}
+
+
 def _config(checkpoint, activations, **more):
-    """Translate the keys of both formats; what is missing is as in the authors' code."""
+    """Translate the keys of both formats."""
     config = checkpoint.config
-    activation = config.get("hidden_act", "gelu_new")
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "hidden_dim": config["hidden_size"],
-        "intermediate_dim": config["intermediate_size"],
+    return encoder_config(_DEFAULTS | config, activations) | {
         "embedding_dim": config.get("embedding_size", 128),
         "num_groups": config.get("num_hidden_groups", 1),
         "num_inner_repetitions": config.get("inner_group_num", 1),
         "sharing": "all",
-        **dropouts(
-            config.get("hidden_dropout_prob", 0.0), config.get("attention_probs_dropout_prob", 0.0)
-        ),
         "classifier_dropout": config.get("classifier_dropout_prob", 0.1),
-        "activation": own_activation(activation, activations),
-        "max_sequence_length": config.get("max_position_embeddings", 512),
-        "num_segments": config.get("type_vocab_size", 2),
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
         "use_pooler": any("pooler" in name for name in checkpoint.tensors),
         **more,
     }

@@ -40,6 +40,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -183,27 +184,17 @@ class BertBackbone(Backbone):
         }
 
 
-def _size(num_layers, hidden_dim, vocabulary_size=30522):
-    return {
-        "vocabulary_size": vocabulary_size,
-        "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-    }
-
-
 BertBackbone.SIZES = {
-    "bert_tiny_en_uncased": _size(2, 128),
-    "bert_mini_en_uncased": _size(4, 256),
-    "bert_small_en_uncased": _size(4, 512),
-    "bert_medium_en_uncased": _size(8, 512),
-    "bert_base_en_uncased": _size(12, 768),
-    "bert_base_en": _size(12, 768, 28996),
-    "bert_base_zh": _size(12, 768, 21128),
-    "bert_base_multi": _size(12, 768, 119547),
-    "bert_large_en_uncased": _size(24, 1024),
-    "bert_large_en": _size(24, 1024, 28996),
+    "bert_tiny_en_uncased": transformer_size(30522, 2, 128),
+    "bert_mini_en_uncased": transformer_size(30522, 4, 256),
+    "bert_small_en_uncased": transformer_size(30522, 4, 512),
+    "bert_medium_en_uncased": transformer_size(30522, 8, 512),
+    "bert_base_en_uncased": transformer_size(30522, 12, 768),
+    "bert_base_en": transformer_size(28996, 12, 768),
+    "bert_base_zh": transformer_size(21128, 12, 768),
+    "bert_base_multi": transformer_size(119547, 12, 768),
+    "bert_large_en_uncased": transformer_size(30522, 24, 1024),
+    "bert_large_en": transformer_size(28996, 24, 1024),
 }
 BertBackbone.PUBLISHED = {
     "bert_tiny_en_uncased": "hf://google/bert_uncased_L-2_H-128_A-2",
@@ -337,37 +328,39 @@ KERAS_HUB_NAMES = NameTable(
 )
 
 
-def _config(config, activations, use_pooler):
-    """Translate the keys that all formats except KerasHub's share."""
-    activation = config.get("hidden_act", "gelu")
+def encoder_config(config, activations=ACTIVATIONS):
+    """Return the arguments that BERT and its descendants share, for a configuration in its words.
+
+    Args:
+        config: dict, such as `config.json` and `bert_config.json` hold.
+        activations: dict of a name there → Keras's.
+    """
     dropout = config.get("hidden_dropout_prob", 0.1)
-    attention_dropout = config.get("attention_probs_dropout_prob", dropout)
     return {
         "vocabulary_size": config["vocab_size"],
         "num_layers": config["num_hidden_layers"],
         "num_heads": config["num_attention_heads"],
         "hidden_dim": config["hidden_size"],
         "intermediate_dim": config["intermediate_size"],
-        **dropouts(dropout, attention_dropout),
-        "activation": own_activation(activation, activations),
+        **dropouts(dropout, config.get("attention_probs_dropout_prob", dropout)),
+        "activation": own_activation(config.get("hidden_act", "gelu"), activations),
         "max_sequence_length": config.get("max_position_embeddings", 512),
         "num_segments": config.get("type_vocab_size", 2),
         "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
-        "use_pooler": use_pooler,
     }
 
 
 def _huggingface_config(checkpoint):
     require_only(checkpoint, BertBackbone, PLAIN_ENCODER)
     use_pooler = any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors)
-    return _config(checkpoint.config, ACTIVATIONS, use_pooler)
+    return encoder_config(checkpoint.config) | {"use_pooler": use_pooler}
 
 
 def _google_config(checkpoint):
     require_only(checkpoint, BertBackbone, {"trigram_input": False})  # MobileBERT has the names
     # "gelu" is the tanh form in google-research's code and in Model Garden's.
-    use_pooler = any("pooler" in name for name in checkpoint.weights)
-    return _config(checkpoint.config, {"gelu": "gelu_tanh"}, use_pooler)
+    arguments = encoder_config(checkpoint.config, {"gelu": "gelu_tanh"})
+    return arguments | {"use_pooler": any("pooler" in name for name in checkpoint.weights)}
 
 
 def _keras_hub_config(checkpoint):

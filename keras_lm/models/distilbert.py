@@ -34,6 +34,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
@@ -236,21 +237,10 @@ class DistilBertBackbone(Backbone):
         return student
 
 
-def _size(vocabulary_size):
-    return {
-        "vocabulary_size": vocabulary_size,
-        "num_layers": 6,
-        "num_heads": 12,
-        "hidden_dim": 768,
-        "intermediate_dim": 3072,
-        "classifier_dropout": 0.2,
-    }
-
-
 DistilBertBackbone.SIZES = {
-    "distil_bert_base_en_uncased": _size(30522),
-    "distil_bert_base_en": _size(28996),
-    "distil_bert_base_multi": _size(119547),
+    "distil_bert_base_en_uncased": transformer_size(30522, 6, 768, classifier_dropout=0.2),
+    "distil_bert_base_en": transformer_size(28996, 6, 768, classifier_dropout=0.2),
+    "distil_bert_base_multi": transformer_size(119547, 6, 768, classifier_dropout=0.2),
 }
 DistilBertBackbone.PUBLISHED = {
     "distil_bert_base_en_uncased": "hf://distilbert/distilbert-base-uncased",

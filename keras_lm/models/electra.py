@@ -43,8 +43,9 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.bert import HUGGINGFACE_ENCODER, google_names
+from keras_lm.models.bert import HUGGINGFACE_ENCODER, encoder_config, google_names
 from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -295,26 +296,15 @@ class ElectraGeneratorBackbone(ElectraBackbone):
     PRETRAINING_HEADS = {"token_logits": "token"}
 
 
-def _size(num_layers, hidden_dim, embedding_dim):
-    return {
-        "vocabulary_size": 30522,
-        "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-        "embedding_dim": embedding_dim,
-    }
-
-
 ElectraBackbone.SIZES = {
-    "electra_small_discriminator_uncased_en": _size(12, 256, 128),
-    "electra_base_discriminator_uncased_en": _size(12, 768, 768),
-    "electra_large_discriminator_uncased_en": _size(24, 1024, 1024),
+    "electra_small_discriminator_uncased_en": transformer_size(30522, 12, 256, embedding_dim=128),
+    "electra_base_discriminator_uncased_en": transformer_size(30522, 12, 768, embedding_dim=768),
+    "electra_large_discriminator_uncased_en": transformer_size(30522, 24, 1024, embedding_dim=1024),
 }
 ElectraGeneratorBackbone.SIZES = {
-    "electra_small_generator_uncased_en": _size(12, 256, 128),
-    "electra_base_generator_uncased_en": _size(12, 256, 768),
-    "electra_large_generator_uncased_en": _size(24, 256, 1024),
+    "electra_small_generator_uncased_en": transformer_size(30522, 12, 256, embedding_dim=128),
+    "electra_base_generator_uncased_en": transformer_size(30522, 12, 256, embedding_dim=768),
+    "electra_large_generator_uncased_en": transformer_size(30522, 24, 256, embedding_dim=1024),
 }
 ElectraBackbone.PRETRAINED_WITH = {
     name: name.replace("discriminator", "generator") for name in ElectraBackbone.SIZES
@@ -396,20 +386,7 @@ def _huggingface_config(checkpoint):
         known |= {"summary_type": "first", "summary_activation": "gelu"}
     require_only(checkpoint, ElectraBackbone, known)
     config = checkpoint.config
-    dropout = config.get("hidden_dropout_prob", 0.1)
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "hidden_dim": config["hidden_size"],
-        "intermediate_dim": config["intermediate_size"],
-        "embedding_dim": config.get("embedding_size", 128),
-        **dropouts(dropout, config.get("attention_probs_dropout_prob", dropout)),
-        "activation": own_activation(config.get("hidden_act", "gelu")),
-        "max_sequence_length": config.get("max_position_embeddings", 512),
-        "num_segments": config.get("type_vocab_size", 2),
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
-    }
+    return encoder_config(config) | {"embedding_dim": config.get("embedding_size", 128)}
 
 
 def _google_config(names, stated):

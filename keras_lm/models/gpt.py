@@ -20,6 +20,7 @@ from keras_lm.layers import (
 from keras_lm.layers.cache import KeyValueCache
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.gpt import GPTTokenizer
 
@@ -131,15 +132,7 @@ class GPTBackbone(CausalBackbone):
         }
 
 
-GPTBackbone.SIZES = {
-    "gpt_base_en": {
-        "vocabulary_size": 40478,
-        "num_layers": 12,
-        "num_heads": 12,
-        "hidden_dim": 768,
-        "intermediate_dim": 3072,
-    },
-}
+GPTBackbone.SIZES = {"gpt_base_en": transformer_size(40478, 12, 768)}
 GPTBackbone.PUBLISHED = {"gpt_base_en": "hf://openai-community/openai-gpt"}
 
 # === Checkpoints ===

@@ -30,6 +30,7 @@ from keras_lm.models.gpt import (
     openai_config,
     transpose_heads,
 )
+from keras_lm.models.sizes import transformer_size
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 
 
@@ -148,21 +149,11 @@ class GPT2Backbone(CausalBackbone):
         }
 
 
-def _size(num_layers, hidden_dim):
-    return {
-        "vocabulary_size": 50257,
-        "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-    }
-
-
 GPT2Backbone.SIZES = {
-    "gpt2_base_en": _size(12, 768),
-    "gpt2_medium_en": _size(24, 1024),
-    "gpt2_large_en": _size(36, 1280),
-    "gpt2_extra_large_en": _size(48, 1600),
+    "gpt2_base_en": transformer_size(50257, 12, 768),
+    "gpt2_medium_en": transformer_size(50257, 24, 1024),
+    "gpt2_large_en": transformer_size(50257, 36, 1280),
+    "gpt2_extra_large_en": transformer_size(50257, 48, 1600),
 }
 GPT2Backbone.PUBLISHED = {
     "gpt2_base_en": "hf://openai-community/gpt2",

@@ -11,6 +11,7 @@ import keras
 from keras_lm.converters.converter import Converter, signs
 from keras_lm.models.gpt import huggingface_head
 from keras_lm.models.gpt2 import NAMES, GPT2Backbone, huggingface_config
+from keras_lm.models.sizes import transformer_size
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -67,28 +68,18 @@ class GPT3Backbone(GPT2Backbone):
         super().__init__(**others, dtype=dtype, name=name)
 
 
-def _size(num_layers, hidden_dim, num_heads):
-    return {
-        "vocabulary_size": 50257,
-        "num_layers": num_layers,
-        "num_heads": num_heads,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-    }
-
-
 # Table 2.1. Two of its rows are inconsistent; the values here give the stated number of parameters:
 # XL's 24 heads of 128 are wider than its 2048 (16 are not), and 13B's width of 5140 is not a
 # multiple of its 40 heads (5120 is, of 128 each).
 GPT3Backbone.SIZES = {
-    "gpt3_small": _size(12, 768, 12),
-    "gpt3_medium": _size(24, 1024, 16),
-    "gpt3_large": _size(24, 1536, 16),
-    "gpt3_xl": _size(24, 2048, 16),
-    "gpt3_2.7b": _size(32, 2560, 32),
-    "gpt3_6.7b": _size(32, 4096, 32),
-    "gpt3_13b": _size(40, 5120, 40),
-    "gpt3_175b": _size(96, 12288, 96),
+    "gpt3_small": transformer_size(50257, 12, 768, 12),
+    "gpt3_medium": transformer_size(50257, 24, 1024, 16),
+    "gpt3_large": transformer_size(50257, 24, 1536, 16),
+    "gpt3_xl": transformer_size(50257, 24, 2048, 16),
+    "gpt3_2.7b": transformer_size(50257, 32, 2560, 32),
+    "gpt3_6.7b": transformer_size(50257, 32, 4096, 32),
+    "gpt3_13b": transformer_size(50257, 40, 5120, 40),
+    "gpt3_175b": transformer_size(50257, 96, 12288, 96),
 }
 
 # === Checkpoints ===

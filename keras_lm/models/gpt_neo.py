@@ -19,6 +19,7 @@ from keras_lm.layers import (
 )
 from keras_lm.models.gpt import HUGGINGFACE_IGNORED
 from keras_lm.models.gpt3 import GPT3Backbone
+from keras_lm.models.sizes import transformer_size
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -93,20 +94,10 @@ class GPTNeoBackbone(GPT3Backbone):
         return GPTNeoBlock(**options)
 
 
-def _size(num_layers, hidden_dim, num_heads):
-    return {
-        "vocabulary_size": 50257,
-        "num_layers": num_layers,
-        "num_heads": num_heads,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-    }
-
-
 GPTNeoBackbone.SIZES = {
-    "gpt_neo_125m": _size(12, 768, 12),
-    "gpt_neo_1.3b": _size(24, 2048, 16),
-    "gpt_neo_2.7b": _size(32, 2560, 20),
+    "gpt_neo_125m": transformer_size(50257, 12, 768, 12),
+    "gpt_neo_1.3b": transformer_size(50257, 24, 2048, 16),
+    "gpt_neo_2.7b": transformer_size(50257, 32, 2560, 20),
 }
 GPTNeoBackbone.PUBLISHED = {
     "gpt_neo_125m": "hf://EleutherAI/gpt-neo-125m",

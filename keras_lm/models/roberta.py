@@ -18,7 +18,6 @@ from keras_lm.converters.converter import (
     PLAIN_ENCODER,
     Converter,
     dropouts,
-    own_activation,
     require_only,
     signs,
 )
@@ -44,9 +43,10 @@ from keras_lm.layers import (
     truncated_normal,
 )
 from keras_lm.models.backbone import Backbone, Input
-from keras_lm.models.bert import HUGGINGFACE_ENCODER
+from keras_lm.models.bert import HUGGINGFACE_ENCODER, encoder_config
 from keras_lm.models.checked_arguments import Whole
 from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import transformer_size
 from keras_lm.packers import Template
 from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 
@@ -221,21 +221,11 @@ class RobertaBackbone(Backbone):
         }
 
 
-def _size(num_layers, hidden_dim, vocabulary_size=50265):
-    return {
-        "vocabulary_size": vocabulary_size,
-        "num_layers": num_layers,
-        "num_heads": hidden_dim // 64,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": 4 * hidden_dim,
-    }
-
-
 RobertaBackbone.SIZES = {
-    "roberta_base_en": _size(12, 768),
-    "roberta_large_en": _size(24, 1024),
-    "xlm_roberta_base_multi": _size(12, 768, 250002),
-    "xlm_roberta_large_multi": _size(24, 1024, 250002),
+    "roberta_base_en": transformer_size(50265, 12, 768),
+    "roberta_large_en": transformer_size(50265, 24, 1024),
+    "xlm_roberta_base_multi": transformer_size(250002, 12, 768),
+    "xlm_roberta_large_multi": transformer_size(250002, 24, 1024),
 }
 RobertaBackbone.PUBLISHED = {
     "roberta_base_en": "hf://FacebookAI/roberta-base",
@@ -336,22 +326,11 @@ KERAS_HUB_NAMES = NameTable(
 
 def _huggingface_config(checkpoint):
     require_only(checkpoint, RobertaBackbone, PLAIN_ENCODER)
-    config = checkpoint.config
-    activation = config.get("hidden_act", "gelu")
-    dropout = config.get("hidden_dropout_prob", 0.1)
-    first_position = config.get("pad_token_id", 1) + 1
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "hidden_dim": config["hidden_size"],
-        "intermediate_dim": config["intermediate_size"],
-        **dropouts(dropout, config.get("attention_probs_dropout_prob", dropout)),
-        "activation": own_activation(activation),
-        "max_sequence_length": config.get("max_position_embeddings", 512) - first_position,
+    arguments = encoder_config(checkpoint.config)
+    first_position = checkpoint.config.get("pad_token_id", 1) + 1
+    return arguments | {
+        "max_sequence_length": arguments["max_sequence_length"] - first_position,
         "first_position": first_position,
-        "num_segments": config.get("type_vocab_size", 2),
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
         "use_pooler": any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors),
     }
 

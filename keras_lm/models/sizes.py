@@ -64,6 +64,22 @@ def parameters_of(name):
     return _counted().get(name) or estimate(cls, **cls.SIZES[name])["parameters"]
 
 
+def transformer_size(
+    vocabulary_size, num_layers, hidden_dim, num_heads=None, intermediate_dim=None, **others
+):
+    """Return the arguments of a size of a Transformer, with what most have in common.
+
+    That is 64 units for each head, and four times as many inside a block as outside.
+    """
+    return {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": num_layers,
+        "num_heads": num_heads or hidden_dim // 64,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": intermediate_dim or 4 * hidden_dim,
+    } | others
+
+
 def kernels(layers):
     """Return the number of weights that layers multiply with; one that is there twice counts twice.
 

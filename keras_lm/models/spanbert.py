@@ -180,13 +180,9 @@ class SpanBertBackbone(BertBackbone):
         super().__init__(**others, dtype=dtype, name=name)
 
 
-def _size(bert):
-    return BertBackbone.SIZES[bert] | {"use_pooler": False}
-
-
 SpanBertBackbone.SIZES = {
-    "span_bert_base_en": _size("bert_base_en"),
-    "span_bert_large_en": _size("bert_large_en"),
+    "span_bert_base_en": BertBackbone.SIZES["bert_base_en"] | {"use_pooler": False},
+    "span_bert_large_en": BertBackbone.SIZES["bert_large_en"] | {"use_pooler": False},
 }
 SpanBertBackbone.PUBLISHED = {
     "span_bert_base_en": "hf://SpanBERT/spanbert-base-cased",

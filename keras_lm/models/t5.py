@@ -26,6 +26,7 @@ from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
 from keras_lm.layers.masks import as_tensor
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import transformer_size
 from keras_lm.models.t5_layers import (
     RelativePositionBias,
     RMSNorm,
@@ -201,15 +202,9 @@ class T5EncoderBackbone(EncoderHalf, T5Backbone):
 T5Backbone.encoder_class = T5EncoderBackbone
 
 
-def _size(num_layers, num_heads, hidden_dim, intermediate_dim, head_dim=64, **others):
-    return {
-        "vocabulary_size": 32128,
-        "num_layers": num_layers,
-        "num_heads": num_heads,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": intermediate_dim,
-        "head_dim": head_dim,
-    } | others
+def _size(num_layers, num_heads, hidden_dim, intermediate_dim, **others):
+    sizes = (32128, num_layers, hidden_dim, num_heads, intermediate_dim)
+    return transformer_size(*sizes, head_dim=64, **others)
 
 
 _GATED = {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False}

@@ -12,6 +12,7 @@ import keras
 from keras_lm.layers import PooledClassifier
 from keras_lm.models.bert import BertBackbone
 from keras_lm.models.head_table import Head
+from keras_lm.models.sizes import transformer_size
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -44,19 +45,9 @@ class TinyBertBackbone(BertBackbone):
     }
 
 
-def _size(num_layers, hidden_dim, intermediate_dim):
-    return {
-        "vocabulary_size": 30522,
-        "num_layers": num_layers,
-        "num_heads": 12,
-        "hidden_dim": hidden_dim,
-        "intermediate_dim": intermediate_dim,
-    }
-
-
 TinyBertBackbone.SIZES = {
-    "tiny_bert_4_layers_en_uncased": _size(4, 312, 1200),
-    "tiny_bert_6_layers_en_uncased": _size(6, 768, 3072),
+    "tiny_bert_4_layers_en_uncased": transformer_size(30522, 4, 312, 12, 1200),
+    "tiny_bert_6_layers_en_uncased": transformer_size(30522, 6, 768, 12, 3072),
 }
 TinyBertBackbone.PUBLISHED = {
     "tiny_bert_4_layers_en_uncased": "hf://huawei-noah/TinyBERT_General_4L_312D",
