@@ -5,8 +5,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_lm.models import Backbone
+from keras_lm.layers import CausalLMHead, PooledClassifier
+from keras_lm.models import Backbone, BertBackbone
 from keras_lm.models.backbone import Input
+from keras_lm.models.head_table import Head, own
+from keras_lm.packers import Template
+from keras_lm.tasks import TextClassifier
 
 
 class Translator(Backbone):
@@ -124,3 +128,59 @@ def test_a_model_without_state_has_none():
     assert reader.embedding.embeddings.path == "embedding/embeddings"  # without the model's name
     with pytest.raises(ValueError, match="Reader has no state"):
         reader.initial_state(1)
+
+
+# === Heads ===
+
+
+class Marked(BertBackbone):
+    """A BERT whose classifier reads a token of its own, and whose language model counts beside."""
+
+    HEADS = BertBackbone.HEADS | {
+        "classification": Head(
+            PooledClassifier,
+            "classifier",
+            template=Template(single="[CLS]:0 $A:0 [MARK]:0", pair="[CLS]:0 $A:0 $B:1 [MARK]:1"),
+            lm_loss_weight=0.25,
+            dropout=own("attention_dropout", "dropout"),
+        ),
+        "causal_lm": Head(CausalLMHead, "token_head", token_embedding=own("token_embedding")),
+    }
+
+
+@pytest.fixture(scope="module")
+def marked(tokenizer_of):
+    rows = tokenizer_of("wordpiece").vocabulary_size
+    return Marked(rows, 1, 2, 16, 24, dropout=0.3, max_sequence_length=16)
+
+
+def test_a_head_is_made_as_its_table_says(marked):
+    head = marked.make_head("classification", num_classes=3)
+    assert (type(head), head.name, head.dropout_rate) == (PooledClassifier, "classifier", 0.3)
+    assert marked.make_head("classification", num_classes=3, dropout=0.1).dropout_rate == 0.1
+    assert marked.make_head("token").token_embedding is marked.token_embedding
+    with pytest.raises(ValueError, match=r"Marked has no head for kind='replaced'\. It takes a mo"):
+        marked.make_head("replaced")
+
+
+def test_which_heads_a_checkpoint_may_lack(marked):
+    new = {kind for kind in marked.HEADS if marked.is_new_head(kind)}
+    assert new == {
+        "classification",
+        "multiple_choice",
+        "token_classification",
+        "question_answering",
+    }
+
+
+@pytest.mark.eager
+def test_a_head_brings_its_tokens_and_its_loss(marked, tokenizer_of):
+    tokenizer = tokenizer_of("wordpiece")
+    task = TextClassifier(marked, tokenizer=tokenizer, num_classes=2)
+    assert task.get_arguments()["lm_loss_weight"] == 0.25
+    assert task.missing_tokens() == ["[MARK]"]
+    assert {path.split("/")[0] for path in task.new_weights()} == {"classifier"}
+    grown = task.with_fine_tuning_tokens()
+    assert grown.missing_tokens() == []
+    ids = grown.preprocess(["a film"])["token_ids"][0].numpy()
+    assert ids[-1] == grown.tokenizer.token_to_id("[MARK]")
