@@ -1,4 +1,4 @@
-"""Layers that several models are made of."""
+"""Layers that several models share."""
 
 from keras_lm.layers.adapter import Adapter
 from keras_lm.layers.attention import CrossAttention, SelfAttention

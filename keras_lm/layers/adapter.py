@@ -1,4 +1,4 @@
-"""A bottleneck that is trained where the layers around it are frozen. Shapes: D width."""
+"""A bottleneck to train between frozen layers. Shapes: D width."""
 
 import keras
 from keras import ops
@@ -8,7 +8,7 @@ INITIAL_STDDEV = 1e-3  # of google-research/adapter-bert
 
 @keras.saving.register_keras_serializable("keras_lm")
 class Adapter(keras.layers.Layer):
-    """Dense to a few units, GELU, Dense back, added to the input: at first close to the identity.
+    """Dense to a few units, GELU, Dense back, added to the input; initially nearly the identity.
 
     Args:
         adapter_dim: int. Units of the bottleneck.

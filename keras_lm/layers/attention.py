@@ -1,4 +1,4 @@
-"""Attention: self-attention, and cross-attention to a source."""
+"""Self-attention, and cross-attention to a source."""
 
 import keras
 from keras import ops, tree
@@ -17,14 +17,14 @@ from keras_lm.layers.basic import Dense, truncated_normal
 from keras_lm.layers.context import AttentionContext, ContextLayer
 from keras_lm.layers.masks import as_tensor
 
-# Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
+# Shapes: B batch, S sequence, T attended length, D hidden, N heads, H per head.
 
 
 def attend(raw_scores, query, key, value, bias=None, rate=0.0, seed=None):
-    """Return what attention reads, (B, N, S, H): softmax(scores + bias) times the values.
+    """Return softmax(scores + bias) times the values, (B, N, S, H).
 
-    This is the one place for a kernel that does all of it at once. Here, long texts attend block by
-    block of queries, see `is_long`.
+    A fused kernel would replace this function. Long texts are computed in blocks of queries, see
+    `is_long`.
 
     Args:
         raw_scores: function of query and key → (B, N, S, T), without variables.
@@ -32,7 +32,7 @@ def attend(raw_scores, query, key, value, bias=None, rate=0.0, seed=None):
         key: (B, N, T, H), or nested tensors.
         value: (B, N, T, H).
         bias: additive bias that broadcasts to the scores, a `Visible`, or None.
-        rate, seed: the fraction of probabilities dropped, and the seed, or None for none.
+        rate, seed: the fraction of probabilities to drop, and the seed; None drops nothing.
     """
 
     def read(rows, columns, seed):
@@ -56,19 +56,19 @@ def with_bias(scores, bias=None):
 
 
 class Attention(ContextLayer):
-    """Multi-head scaled dot-product attention; a subclass says what is queried by its `project`.
+    """Multi-head scaled dot-product attention; a subclass defines `project`.
 
-    Causal masks, padding and relative-position biases all come as one additive bias. A variant
+    Causal masks, padding and relative-position biases are all part of one additive bias. A variant
     overrides a small method: `make_scale`, `make_projection` and `make_output` for other weights,
-    `raw_scores` for scores other than the product of query and key, and `project` for what these
-    take beside the two.
+    `raw_scores` for scores other than the product of query and key, and `project` for further
+    inputs of the scores.
 
-    Call: see `ContextLayer`. `layer.scores` and `layer.probabilities`, called likewise, return
-    (B, N, S, T) float32, before and after the softmax.
+    Call: see `ContextLayer`. `layer.scores` and `layer.probabilities` have the same call, and
+    return (B, N, S, T) float32, before and after the softmax.
 
     Args:
         num_heads: int, N; must divide D if `head_dim` is None.
-        dropout: float. Fraction of attention probabilities dropped in training.
+        dropout: float. Fraction of attention probabilities to drop in training.
         output_stddev: float. Standard deviation of the output kernel's initial values.
         head_dim: int, H, or None for D / N.
     """
@@ -81,7 +81,7 @@ class Attention(ContextLayer):
         self.head_dim = self._given_head_dim = head_dim
 
     def set_widths(self, hidden_dim):
-        """Set `head_dim` and `scale` for the width D of the input; return N·H."""
+        """Set `head_dim` and `scale`, given the width D of the input; return N·H."""
         if self._given_head_dim is None and hidden_dim % self.num_heads:
             raise ValueError(
                 f"num_heads={self.num_heads} does not divide the width {hidden_dim} of the input: "
@@ -114,7 +114,7 @@ class Attention(ContextLayer):
 
     def split_heads(self, x, parts):
         """Return the `parts` of (B, S, parts·N·H) as a list of (B, N, S, H)."""
-        if x.shape[1] == 1:  # a step of decoding: there is nothing to transpose
+        if x.shape[1] == 1:  # in a step of decoding, there is nothing to transpose
             x = ops.reshape(x, (-1, parts, self.num_heads, 1, self.head_dim))
             return ops.unstack(x, parts, axis=1)
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
@@ -124,15 +124,15 @@ class Attention(ContextLayer):
     def project(self, x, context):
         """Return the query (B, N, S, H), and key and value, (B, N, T, H) each.
 
-        The first two may be nested tensors, of which `raw_scores` makes the scores: what it needs
-        for each query, with S on axis −2, and what it needs for all.
+        Query and key are the arguments of `raw_scores`, and may be nested tensors: the first those
+        for each query, with S on axis −2, the second those for all queries.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say what it attends to.")
+        raise NotImplementedError(f"{type(self).__name__} must define project.")
 
     def raw_scores(self, query, key):
-        """Return the scores (B, N, S, T) of what `project` returns, or of a block of its queries.
+        """Return the scores (B, N, S, T) for the results of `project`, or for a block of queries.
 
-        It may use no weights: in blocks, these would have no gradient.
+        It must not use weights, because in blocks they would have no gradient.
         """
         return matmul_transposed(query * self.scale, key)
 
@@ -160,8 +160,8 @@ class Attention(ContextLayer):
         return softmax(self.scores(x, context, **fields))
 
     def attended_length(self, x, context):
-        """Return T, or None if it is not known while a model is made."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how much it attends to.")
+        """Return T, or None if it is unknown while a model is built."""
+        raise NotImplementedError(f"{type(self).__name__} must define attended_length.")
 
     def kept_spec(self, x, context):
         width = self.head_dim or x.shape[2] // self.num_heads
@@ -169,7 +169,7 @@ class Attention(ContextLayer):
         return tuple(keras.KerasTensor(shape, self.compute_dtype) for _ in range(2))
 
     def join_heads(self, x):
-        """Return (B, S, N·H) of (B, N, S, H)."""
+        """Return (B, N, S, H) as (B, S, N·H)."""
         width = self.num_heads * self.head_dim
         if x.shape[2] == 1:
             return ops.reshape(x, (-1, 1, width))
@@ -224,7 +224,7 @@ class SelfAttention(Attention):
         return query, key, value
 
     def write(self, old, new, write_at):
-        """Return keys or values (B, N, T, H) with the new ones (B, N, S, H) in their slots."""
+        """Return keys or values (B, N, T, H) with new ones (B, N, S, H) written to their slots."""
         return write_slots(old, ops.reshape(new, (-1, self.head_dim)), write_at)
 
     def attended_length(self, x, context):
@@ -236,14 +236,14 @@ class SelfAttention(Attention):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CrossAttention(Attention):
-    """Cross-attention: of a decoder to its source, the encoder's output.
+    """Cross-attention of a decoder to its source, the encoder's output.
 
     The query has its own kernel, (D, N·H); key and value come from one product of the source with a
     kernel of shape (width of the source, 2·N·H), key first. Arguments are those of `Attention`.
 
-    Call: `layer(x, source)`, `source` (B, T, its width), or with a context that has it, see
-    `ContextLayer`. `bias` is that of the scores of the source. To decode in a loop, compute `past =
-    layer.keys_and_values(source)` once, and pass it instead of the source.
+    Call: `layer(x, source)`, with `source` (B, T, its width), or with a context that has it, see
+    `ContextLayer`. `bias` is added to the scores of the source. To decode in a loop, compute `past
+    = layer.keys_and_values(source)` once, and pass it instead of the source.
 
     Example:
 
@@ -277,7 +277,7 @@ class CrossAttention(Attention):
         key, value = self.keys_and_values(context.source) if past is None else past
         return query, key, value
 
-    # The source by its name: Keras passes its shape to `build`.
+    # `source` is an argument of its own, because Keras passes its shape to `build`.
     def call(self, x, context=None, source=None, training=None, **fields):
         fields = fields if source is None else fields | {"source": source}
         return super().call(x, context, training, **fields)

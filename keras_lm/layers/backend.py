@@ -1,4 +1,4 @@
-"""What TensorFlow adds to `keras.ops`, with fallbacks for Keras's other backends."""
+"""TensorFlow's additions to `keras.ops`, with fallbacks for Keras's other backends."""
 
 import keras
 from keras import ops
@@ -30,15 +30,15 @@ else:
         return keras.random.dropout(x, rate, seed=seed)
 
     def draw_seed(generator):
-        """Return what `dropout` takes: here it draws the seed itself."""
+        """Return the seed argument of `dropout`, which here is the generator itself."""
         return generator
 
     def is_in_int8(dense):
-        """Return False: only TensorFlow exports."""
+        """Return False, since only TensorFlow exports models."""
         return False
 
     def is_long(queries, columns):
-        """Return False: other backends compute attention as a whole."""
+        """Return False, since other backends compute attention as a whole."""
         return False
 
     def matmul_transposed(x, y):
@@ -46,18 +46,18 @@ else:
         return ops.matmul(x, ops.swapaxes(y, -1, -2))
 
     def require(condition, message, *values):
-        """Check nothing: other backends have no errors in compiled code."""
+        """Do nothing, since other backends cannot raise errors in compiled code."""
 
     def num_replicas():
-        """Return how many replicas compute a batch: here there is one."""
+        """Return the number of replicas, which here is 1."""
         return 1
 
     def softmax(x):
-        """Return the softmax over the last axis, without Keras's warning if that has size 1."""
+        """Return the softmax over the last axis, without Keras's warning for an axis of size 1."""
         return ops.ones_like(x) if x.shape[-1] == 1 else ops.softmax(x)
 
     def sum_over_replicas(value):
-        """Return the sum of a scalar over all replicas: here there is one."""
+        """Return the sum of a scalar over all replicas, which here is the scalar."""
         return value
 
     def write_slots(old, new, indices):

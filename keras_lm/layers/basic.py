@@ -1,4 +1,4 @@
-"""Basic layers, as TensorFlow runs them fastest. Shapes: B batch, S sequence, D hidden."""
+"""Basic layers in the forms that TensorFlow runs fastest. Shapes: B batch, S sequence, D hidden."""
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ def truncated_normal(stddev=0.02):
 
 @keras.saving.register_keras_serializable("keras_lm")
 def gelu_tanh(x):
-    """GELU in the tanh approximation, as google-research's BERT, ALBERT, XLNet and GPT compute it.
+    """GELU in the tanh approximation, as in google-research's BERT, ALBERT, XLNet and in GPT.
 
     Keras's own `"gelu"` is the exact (erf) form; the two differ by up to 5e-4.
 
@@ -35,13 +35,20 @@ def float32_or_wider(policy):
     """Return the dtype of logits and statistics: float32, or that of a float64 policy.
 
     Args:
-        policy: `keras.DTypePolicy` of the layer that computes them.
+        policy: `keras.DTypePolicy` of a layer.
     """
     return keras.backend.result_type(policy.compute_dtype, "float32")
 
 
 def get_activation(name):
-    """Return the activation `"gelu_tanh"`, or one of Keras's; ValueError if there is none."""
+    """Return an activation function by its name.
+
+    Args:
+        name: str, `"gelu_tanh"` or the name of one of Keras's activations.
+
+    Raises:
+        ValueError: if the name is unknown.
+    """
     return gelu_tanh if name == "gelu_tanh" else keras.activations.get(name)
 
 
@@ -49,14 +56,14 @@ def get_activation(name):
 class Dense(keras.layers.Dense):
     """`keras.layers.Dense` that multiplies [B·S, D] by [D, units] instead of contracting (B, S, D).
 
-    On a matrix, TensorFlow fuses product, bias and activation (ReLU and both forms of GELU) into
+    For matrices, TensorFlow fuses product, bias and activation (ReLU and both forms of GELU) into
     one kernel; after the reshape of a contraction, it cannot. Arguments and results are the same.
     """
 
     adapter = None
 
     def add_adapter(self, adapter_dim):
-        """Pass what a built layer returns through a new `Adapter` from now on."""
+        """Apply a new `Adapter` to the output of a built layer from now on."""
         self._tracker.unlock()
         self.adapter = Adapter(adapter_dim, name="adapter", dtype=self.dtype_policy)
         self._tracker.lock()
@@ -78,7 +85,7 @@ class Dense(keras.layers.Dense):
             return ops.cast(int8_product(x, self), self.compute_dtype)
         if not self.lora_enabled:
             return ops.matmul(x, self.kernel)
-        # Keras adds A · B to W first, and so computes the gradient of the whole sum.
+        # Keras adds A · B to W first, and so computes a gradient for the whole kernel.
         low_rank = ops.matmul(ops.matmul(x, self.lora_kernel_a), self.lora_kernel_b)
         low_rank = ops.cast(low_rank, self.compute_dtype)  # Keras keeps A and B in float32
         return ops.matmul(x, self._kernel) + self.lora_alpha / self.lora_rank * low_rank
@@ -99,7 +106,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         x = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)
         x = x * ops.rsqrt(variance + self.epsilon)
-        # If even the weights are bfloat16, scale and offset are too.
+        # If the weights are bfloat16, so are scale and offset.
         x = x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
         return ops.cast(x, self.compute_dtype)
 
@@ -108,15 +115,15 @@ class LayerNormalization(keras.layers.LayerNormalization):
 class PositionEmbedding(keras.layers.Layer):
     """Learned absolute positions, counted from the first real token of each row.
 
-    With padding on the right, or none, the position is the column; with padding on the left,
-    positions start after it, so that the side of the padding makes no difference.
+    Without padding, or with padding on the right, the position is the column. With padding on the
+    left, positions start after it, so the side of the padding makes no difference.
 
     Args:
         max_sequence_length, hidden_dim: int. The number of positions, and the width D of a vector.
 
     Call: `layer(padding_mask, start=None)` with (B, S) int32, 1 = real; returns (B, S, D). `start`
-    (B,) int32 is the number of earlier tokens, if a sequence continues; columns beyond the last
-    position, which must be padding, then get the last one.
+    (B,) int32 is the number of earlier tokens if a sequence continues; columns beyond the last
+    position, which must be padding, then get the last position.
 
     Example:
 
@@ -148,7 +155,7 @@ class PositionEmbedding(keras.layers.Layer):
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), positions, axis=0)
 
     def compute_output_spec(self, padding_mask, start=None):
-        # Not compute_output_shape: Keras 3.13 does not pass it arguments called `…_mask`.
+        # Not compute_output_shape, because Keras 3.13 does not pass arguments named `…_mask` to it.
         return keras.KerasTensor((*padding_mask.shape, self.hidden_dim), self.compute_dtype)
 
     def get_config(self):
@@ -160,12 +167,13 @@ class PositionEmbedding(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class SinusoidalPositionEmbedding(PositionEmbedding):
-    """Positions as sines and cosines of geometric frequencies; nothing is learned.
+    """Fixed positions: sines and cosines of geometric frequencies.
 
     Args:
-        max_sequence_length, hidden_dim: see `PositionEmbedding`; its calls are the same.
-        interleaved: bool. A sine and its cosine next to each other, as in the paper; False for all
-            sines first, as in Hugging Face's Marian. (tensor2tensor's frequencies are others.)
+        max_sequence_length, hidden_dim: see `PositionEmbedding`, which has the same calls.
+        interleaved: bool. Whether a sine and its cosine are next to each other, as in the paper;
+            False puts all sines first, as in Hugging Face's Marian. (tensor2tensor has other
+            frequencies.)
 
     Source: https://arxiv.org/abs/1706.03762, section 3.5.
     """
@@ -189,9 +197,9 @@ class SinusoidalPositionEmbedding(PositionEmbedding):
 def embedding_layers(
     vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon, dtype
 ):
-    """Return the layers that make BERT's input: of tokens, positions and segments, and the norm.
+    """Return the layers of BERT's input: embeddings of tokens, positions and segments, and a norm.
 
-    They are a tuple and not one layer, as each is a part of the backbone, which names its weights.
+    They are a tuple, not one layer, because each is a layer of the backbone, which names it.
 
     Args:
         vocabulary_size, embedding_dim, max_sequence_length, num_segments, layer_norm_epsilon:

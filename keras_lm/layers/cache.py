@@ -1,4 +1,4 @@
-"""A causal Transformer's cache: B batch, S new tokens, T slots, L blocks, N heads, H per head."""
+"""A decoder's cache. Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head."""
 
 from keras import ops
 
@@ -15,10 +15,10 @@ class KeyValueCache:
          "padding_mask": (B, T) int32, 1 where a slot holds a real token,
          "length": (B,) int32, how many slots are in use, padding among them}
 
-    It starts from the `padding_mask` (B, S) of the new tokens, and a `state` with S free slots in
-    each row, or None. The attribute `padding_mask` (B, T) is that of all slots, `slots` (B, S) are
-    those of the new tokens, and `start` (B,) is how many real tokens came before. At the start, all
-    but the mask are None.
+    It is created from the `padding_mask` (B, S) of the new tokens, and a `state` with S free slots
+    in each row, or None. The attribute `padding_mask` (B, T) is that of all slots, `slots` (B, S)
+    are the slots of the new tokens, and `start` (B,) is the number of real tokens before them.
+    Without a state, `slots` and `start` are None.
 
     Example:
 
@@ -55,14 +55,14 @@ class KeyValueCache:
         self.write_at = ops.reshape(indices, (-1, 3))
 
     def contexts(self, biases):
-        """Return the `AttentionContext` of each block, for their biases."""
+        """Return the `AttentionContext` of each block, given their biases."""
         return [
             AttentionContext(bias=bias, past=past, write_at=self.write_at)
             for bias, past in zip(biases, self.past, strict=True)
         ]
 
     def keep(self, kept):
-        """Store what a block keeps."""
+        """Store the keys and values that a block keeps."""
         keys, values = kept
         self.keys.append(keys)
         self.values.append(values)
@@ -77,9 +77,9 @@ class KeyValueCache:
 
 
 class DecoderCache(KeyValueCache):
-    """A `KeyValueCache` with what a decoder's blocks read of a source (B, S), which stays the same.
+    """A `KeyValueCache` that also has the keys and values of a source (B, S), which do not change.
 
-    In a state that is, under `FIXED`, {"keys": tuple of L (B, N, S, H), "values": the same,
+    A state has them under `FIXED`: {"keys": tuple of L (B, N, S, H), "values": the same,
     "padding_mask": (B, S) int32}. Without a state, the blocks read `encoded` (B, S, D), the
     encoder's output, with its `source_mask`.
     """

@@ -8,13 +8,13 @@ from keras_lm.layers.basic import Dense, float32_or_wider, truncated_normal
 
 
 class CausalLMHead(keras.layers.Layer):
-    """The next token's logits: the product with the token embedding, or a matrix like it.
+    """The next token's logits: the product with the token embedding, or with a separate matrix.
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of the backbone.
-        tied: bool. Whether the matrix is the token embedding, and not one of the head's own.
+        tied: bool. Whether to use the token embedding; False creates a matrix of the same shape.
 
-    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
+    Call: `head(outputs, inputs)` → (B, S, V) float32, the next token's logits at each position.
 
     Source: GPT, "Improving Language Understanding by Generative Pre-Training", equation 2.
     """
@@ -33,17 +33,17 @@ class CausalLMHead(keras.layers.Layer):
             )
 
     def make_initializer(self):
-        """Return that of a matrix of the head's own."""
+        """Return the initialiser of the head's own matrix, if it is not tied."""
         return "glorot_uniform"
 
     @property
     def table(self):
-        """The matrix (V, D) whose rows are multiplied with a state."""
+        """The matrix (V, D), a row per token of the vocabulary."""
         return self.token_embedding.embeddings if self.tied else self.own
 
     def call(self, outputs, inputs=None, training=None):
         x = outputs["sequence_output"]
-        # Both as a batch of one: with 8 rows, oneDNN is twice as slow on plain matrices.
+        # Both get a batch axis of 1: for 8 rows, oneDNN is twice as slow on plain matrices.
         rows = ops.reshape(x, (1, -1, x.shape[-1]))
         table = ops.expand_dims(ops.cast(self.table, rows.dtype), 0)
         logits = ops.cast(matmul_transposed(rows, table), "float32")
@@ -100,6 +100,6 @@ class LastTokenClassifier(keras.layers.Layer):
 
 
 def last_real_token(padding_mask):
-    """Return the column (B,) of the last real token by a mask (B, S); 0 if all is padding."""
+    """Return the column (B,) of the last real token in a mask (B, S); 0 if all is padding."""
     columns = ops.expand_dims(ops.arange(ops.shape(padding_mask)[1], dtype="int32"), 0)
     return ops.max(ops.cast(padding_mask, "int32") * columns, axis=1)

@@ -17,8 +17,8 @@ class CharacterCNN(keras.layers.Layer):
         vocabulary_size, embedding_dim: int. The number of characters, and E.
         filters: list of `(width, number)`, not empty. A filter reads `width` neighbouring
             characters.
-        num_highways: int. Layers `g · relu(A x) + (1 - g) · x` with `g = sigmoid(B x)`.
-        hidden_dim: int. D, or None for no projection; D is F then.
+        num_highways: int. The number of layers `g · relu(A x) + (1 - g) · x`, `g = sigmoid(B x)`.
+        hidden_dim: int. D, or None for no projection; D is then F.
         activation: str, `"relu"` or `"tanh"`, of the filters.
 
     Call: `cnn(character_ids)` with (…, C) int32 returns (…, D).
@@ -59,7 +59,7 @@ class CharacterCNN(keras.layers.Layer):
         self.embedding = keras.layers.Embedding(
             vocabulary_size, embedding_dim, dtype=dtype, name="embedding"
         )
-        # A monotonic activation gives the same after the pooling, on fewer numbers.
+        # The activation is monotonic, so it can come after the pooling, on fewer numbers.
         self.convolutions = [
             keras.layers.Conv1D(number, width, dtype=dtype, name=f"convolution_{i}")
             for i, (width, number) in enumerate(self.filters)
@@ -100,10 +100,10 @@ class CharacterCNN(keras.layers.Layer):
         return x
 
     def cache_words(self, character_ids):
-        """Compute the vectors of words (V, C) now, so that calls look them up; None for no cache.
+        """Compute the vectors of words (V, C) now, so that calls look them up; None removes them.
 
-        Calls in training still compute them. Call this again when the weights have changed. On
-        TensorFlow only; the cache is part of an export, but not of a preset.
+        In training they are still computed. Call this again after the weights have changed. It
+        works on TensorFlow only; the cache is part of an export, but not of a preset.
         """
         self.cache = None
         if character_ids is not None:
@@ -136,7 +136,7 @@ class Highway(keras.layers.Layer):
         super().__init__(**kwargs)
         self.units = units
         self.transform = Dense(units, activation="relu", dtype=self.dtype_policy, name="transform")
-        # At first the gate lets most of the input through unchanged, as the paper advises.
+        # Initially the gate passes most of the input unchanged, as the paper advises.
         self.gate = Dense(
             units, bias_initializer=keras.initializers.Constant(-2.0), dtype=self.dtype_policy,
             name="gate",

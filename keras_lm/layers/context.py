@@ -1,33 +1,30 @@
-"""What attention reads beside the vectors of the tokens."""
+"""The context of attention: its inputs besides the vectors of the tokens."""
 
 from typing import Any, NamedTuple
 
 import keras
 
-# Shapes: B batch, S sequence, T what is attended to, D hidden, N heads, H per head.
+# Shapes: B batch, S sequence, T attended length, D hidden, N heads, H per head.
 
 
 class AttentionContext(NamedTuple):
-    """What blocks read beside `x` (B, S, D), made once for a forward pass. None is nothing.
+    """The inputs of blocks besides `x` (B, S, D), created once per forward pass; all may be None.
 
-    `bias`, broadcastable to (B, N, S, T), is added to the scores: padding, what is still to come,
-    positions. It may be a `keras_lm.layers.masks.Visible`.
-
-    `past` has the keys and the values of the tokens before, (B, N, T, H) each, with free slots:
-    `write_at` (B·N·S, 3) int32 says where the new ones go, by row, head and slot.
-
-    `memory` (B, M, D) is what the layer read before; it is attended to, and comes before `x`.
-
-    `positions` and `segments` are for attention whose scores depend on them: tensors, as the
-    model's own class of attention takes them.
-
-    `source` is what a decoder attends to: an encoder's output (B, T, its width), or the keys and
-    the values of it; `source_bias` is added to the scores of that.
-
-    `head_mask` (N,) or (B, N) is a factor of each head's output.
+    - `bias`, broadcastable to (B, N, S, T), is added to the scores: padding, later tokens, relative
+      positions. It may be a `keras_lm.layers.masks.Visible`.
+    - `past` has the keys and the values of earlier tokens, (B, N, T, H) each, with free slots;
+      `write_at` (B·N·S, 3) int32 has the row, head and slot of each new one.
+    - `memory` (B, M, D) are earlier inputs of the layer, to attend to before those of `x`.
+    - `positions` and `segments` are for attention whose scores depend on them: tensors in the form
+      of the model's own class of attention.
+    - `source` is what a decoder attends to: an encoder's output (B, T, its width), or its keys and
+      values; `source_bias` is added to its scores.
+    - `head_mask` (N,) or (B, N) is a factor for each head's output.
 
     Example:
 
+        x, padding_mask = np.zeros((2, 7, 64), "float32"), np.ones((2, 7), "int32")
+        blocks = [PostNormBlock(num_heads=4, intermediate_dim=256) for _ in range(2)]
         context = AttentionContext(bias=PaddingBias()(padding_mask))
         for block in blocks:
             x, _ = block(x, context)
@@ -53,27 +50,27 @@ class ContextLayer(keras.layers.Layer):
             …
             return x, kept
 
-    where `kept` is what a later call may go on from, as nested tensors, and its `kept_spec`.
+    where `kept` are nested tensors from which a later call may continue, and their `kept_spec`.
 
-    Call: `layer(x, context)` returns `x` and what it keeps. `layer(x)`, or with fields of a context
-    by name, such as `layer(x, bias=bias)`, returns `x` alone.
+    Call: `layer(x, context)` returns `x` and what it keeps. `layer(x)`, and calls with fields of a
+    context by name, such as `layer(x, bias=bias)`, return `x` only.
     """
 
-    # The field that a tensor in the place of the context is.
+    # The field of the context that a tensor in its place stands for.
     first_field = "bias"
 
     def forward(self, x, context, training=None):
-        raise NotImplementedError(f"{type(self).__name__} does not say what it computes.")
+        raise NotImplementedError(f"{type(self).__name__} must define forward.")
 
     def kept_spec(self, x, context):
-        """Return what `forward` keeps as `keras.KerasTensor`s, for those of its arguments."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it keeps.")
+        """Return `keras.KerasTensor`s for what `forward` keeps, given those of its arguments."""
+        raise NotImplementedError(f"{type(self).__name__} must define kept_spec.")
 
     def as_context(self, context, fields):
-        """Return the `AttentionContext` that a call means."""
+        """Return the `AttentionContext` for the arguments of a call."""
         if context is None:
             return AttentionContext(**fields)
-        if isinstance(context, (list, tuple)):  # from a `.keras` file, it is a list
+        if isinstance(context, (list, tuple)):  # in a `.keras` file, it is a list
             return AttentionContext(*context)._replace(**fields)
         return AttentionContext(**{self.first_field: context}, **fields)
 

@@ -15,28 +15,34 @@ FARTHEST = 64  # spans apart, from where on all distances are alike
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CoreferenceHead(keras.layers.Layer):
-    """Find spans of words that may be mentions, and score which earlier one each goes back to.
+    """Finds spans of words that may be mentions, and scores their possible antecedents.
 
-    A span's vector is that of its first and last word, the mean of its words by learned attention,
-    and an embedding of its width. Spans are kept by their mention score, the best first, unless
-    one crosses a better one. Each is compared with the `max_antecedents` earlier ones that a
-    bilinear score finds best. In a round of refinement, a span's vector takes in, through a gate,
-    those of its antecedents, by their probabilities. All is float32.
+    A span's vector consists of those of its first and last word, the mean of its words by learned
+    attention, and an embedding of its width. The spans with the best mention scores are kept,
+    except those that cross a better one. Each is compared with the `max_antecedents` earlier spans
+    with the best bilinear scores. In a round of refinement, a span's vector is mixed, through a
+    gate, with the mean of its antecedents by their probabilities. All values are float32.
 
     Args:
         max_span_width: int. L.
-        span_ratio: float. How many spans are kept for each word, above 0 and at most 1.
+        span_ratio: float. The number of spans to keep per word, above 0 and at most 1.
         max_antecedents: int. A.
         num_rounds: int. Rounds of refinement: 1 is the papers' second order, 0 the first.
         hidden_dim: int. Width of both hidden layers of a score.
         feature_dim: int. Width of the embeddings of widths and distances.
-        dropout: float. Of words, hidden layers and these embeddings.
+        dropout: float. For words, hidden layers and these embeddings.
 
-    Call: `head(words, mask)` with (B, W, D) and (B, W) int32, 1 where a word has a vector; returns
-    a dict of `start` and `end`, (B, K) int32, the first word of each span and the one after its
-    last, in the order of the document, zeros in padding; `mention_scores` (B, K); `antecedents`
-    (B, K, A) int32, numbers of spans; and `antecedent_scores` (B, K, 1 + A), of none, always 0,
-    and of those, `LOWEST` where there are fewer. K is `span_ratio` times W, rounded up.
+    Call: `head(words, mask)` with (B, W, D) and (B, W) int32, 1 where a word has a vector. Returns
+    a dict of
+
+    - `start` and `end`, (B, K) int32: the first word of each span and the word after its last, in
+      the order of the document, zeros in padding;
+    - `mention_scores` (B, K);
+    - `antecedents` (B, K, A) int32: numbers of spans;
+    - `antecedent_scores` (B, K, 1 + A): first the score of no antecedent, always 0, then those of
+      the antecedents, `LOWEST` if there are fewer.
+
+    K is `span_ratio` times W, rounded up.
 
     Example:
 
@@ -110,7 +116,7 @@ class CoreferenceHead(keras.layers.Layer):
         }
 
     def spans(self, words, mask, training=None):
-        """Return vectors (B, W, L, G) of the spans that begin at each word, and which there are."""
+        """Return the vectors (B, W, L, G) of the spans from each word on, and which ones exist."""
         longest, number = self.max_span_width, ops.shape(words)[1]
 
         def windows(x):  # (B, W, …) → (B, W, L, …): each word, and the next ones
@@ -137,9 +143,9 @@ class CoreferenceHead(keras.layers.Layer):
         return spans, ops.logical_and(there[:, :, :1], there)
 
     def best_places(self, mentions, is_span, mask):
-        """Return the places (B, K) in W · L of the spans to keep, ascending, and which there are.
+        """Return the places (B, K) in W · L of the spans to keep, ascending, and which are real.
 
-        Of a document with fewer words than others, fewer are kept.
+        Fewer spans are kept for documents with fewer words.
         """
         ratio = round(1000 * self.span_ratio)  # in whole numbers: W may be a tensor
         number = (ops.shape(mask)[1] * ratio + 999) // 1000
@@ -162,13 +168,13 @@ class CoreferenceHead(keras.layers.Layer):
         is_there = (scores > LOWEST / 2)[:, :, None] & (scores > LOWEST / 2)[:, None, :]
         is_there &= place[None, :] < place[:, None]
         pairs = ops.where(is_there, pairs, LOWEST)
-        # So that there are enough.
+        # Pad to A columns if there are fewer spans.
         pairs = ops.pad(pairs, [[0, 0], [0, 0], [0, self.max_antecedents]], "constant", LOWEST)
         coarse, antecedents = ops.top_k(pairs, self.max_antecedents)
         return ops.where(coarse > LOWEST / 2, ops.cast(antecedents, "int32"), 0), coarse
 
     def fine(self, x, antecedents, coarse, training=None):
-        """Return the scores of no antecedent and of these, (B, K, 1 + A), after all rounds."""
+        """Return the scores of none and of `antecedents`, (B, K, 1 + A), after all rounds."""
         number = ops.arange(ops.shape(x)[1], dtype="int32")[:, None]
         distance = ops.maximum(number - antecedents, 1)  # (B, K, A)
         distance = self.dropout(self.distance_embedding(bucket(distance)), training=training)
@@ -217,7 +223,7 @@ class Score(keras.layers.Layer):
         return self._after(self.hidden[0](x), training)
 
     def of_parts(self, parts, training=None):
-        """Return the score of parts joined, which broadcast: in less memory than if they were."""
+        """Return the score of the concatenation of broadcasting parts, without building it."""
         kernel, x, begin = self.hidden[0].kernel, self.hidden[0].bias, 0
         for part in parts:
             end = begin + part.shape[-1]
@@ -230,7 +236,7 @@ class Score(keras.layers.Layer):
         return self.score(self.dropout(x, training=training))[..., 0]
 
 
-BUCKETS = (2, 3, 4, 5, 8, 16, 32, FARTHEST)  # where those of distances begin, after that of 1
+BUCKETS = (2, 3, 4, 5, 8, 16, 32, FARTHEST)  # the first distance of each bucket after that of 1
 
 
 def bucket(distance):
@@ -247,15 +253,15 @@ def take_rows(x, index):
 
 
 def without_crossing(scores, is_span):
-    """Return which spans a greedy choice keeps: from the best to the worst, unless one crosses.
+    """Return which spans a greedy choice keeps: from the best to the worst, unless they cross.
 
-    Two spans cross if they overlap and neither is within the other. A span that is better than all
-    that cross it is kept, whatever comes first elsewhere; those that it crosses are out, and so on
-    with what is left: the choice of one after the other, in few rounds. Of equal scores, the first
-    counts as better.
+    Two spans cross if they overlap and neither is within the other. In each round, the spans that
+    are better than all spans that they cross are kept, and the latter are removed. This gives the
+    result of choosing spans one after the other, in few rounds. Of equal scores, the first counts
+    as better.
 
     Args:
-        scores, is_span: (B, W, L) float32, and bool, of spans by their first word and width.
+        scores, is_span: (B, W, L), float32 and bool, of spans by their first word and width.
     """
     shape = ops.shape(scores)
     order = ops.argsort(-ops.reshape(scores, (shape[0], -1)), axis=1)
@@ -275,7 +281,7 @@ def without_crossing(scores, is_span):
 
 
 def best_crossing(rank, lowest):
-    """Return the highest rank of those spans that cross each, (B, W, L) int32, `lowest` if none."""
+    """Return the best rank of the spans that cross each span, (B, W, L) int32, or `lowest`."""
     longest, number = rank.shape[2], ops.shape(rank)[1]
 
     def moved(x, step):  # (B, W): what is so many words further
@@ -301,12 +307,12 @@ def best_crossing(rank, lowest):
 
 
 def antecedent_losses(outputs, clusters):
-    """Return the losses (B,) of documents: all right antecedents of a span count together.
+    """Return the losses (B,) of documents, from the total probability of all right antecedents.
 
     Args:
         outputs: dict, of `CoreferenceHead`.
-        clusters: (B, M, 3) int32, of mentions: first word, the word after the last, the number of
-            its cluster, from 1. Rows of zeros are padding.
+        clusters: (B, M, 3) int32, for each mention its first word, the word after its last, and the
+            number of its cluster, from 1. Rows of zeros are padding.
 
     Source: Lee et al. 2017, section 4.
     """

@@ -13,9 +13,9 @@ from keras_lm.layers.masks import MASKED
 class CRF(keras.layers.Layer):
     """A linear-chain CRF over the classes of a sequence, with learned transition scores.
 
-    The score of a sequence is the sum of its logits, its transitions, and a start and an end score
-    of its first and last class. Its probability is the exponential of that, divided by the sum over
-    all sequences. Positions where the mask is 0 are skipped, wherever they are.
+    The score of a sequence is the sum of its logits, its transitions, and the start and end scores
+    of its first and last class. Its probability is the exponential of the score, divided by the sum
+    over all sequences. Positions where the mask is 0 are skipped, wherever they are.
 
     Args:
         num_classes: int. C.
@@ -45,7 +45,7 @@ class CRF(keras.layers.Layer):
         self.built = True
 
     def call(self, logits):
-        """Return the logits: the chain is in the loss and in decoding."""
+        """Return the logits; only the loss and decoding use the transitions."""
         return logits
 
     def log_likelihood(self, logits, labels, mask):
@@ -59,8 +59,8 @@ class CRF(keras.layers.Layer):
     def decode(self, logits, mask, allowed=None):
         """Return the likeliest classes, (B, S) int32, 0 where the mask is 0.
 
-        `allowed` is `(transitions, start, end)`: which classes may follow each other, (C, C), and
-        which may be first and last, (C,), 1 or 0; by default all.
+        `allowed` is `(transitions, start, end)`, 1 or 0: which classes may follow each other,
+        (C, C), and which may be first and last, (C,); by default all.
         """
         chain = self._chain(logits, mask, allowed)
         best, _ = self._forward(chain, lambda x: ops.max(x, axis=1))
@@ -70,7 +70,7 @@ class CRF(keras.layers.Layer):
             best, is_real, is_last = xs
             onward = ops.take(ops.transpose(chain.transitions), following, axis=0)  # (B, C)
             onward = ops.where(is_last, chain.end, onward)
-            # LiteRT has Keras's argmax of integers only.
+            # LiteRT only supports Keras's argmax for integers.
             label = ops.cast(ops.top_k(best + onward, 1)[1][:, 0], "int32")
             label = ops.where(is_real[:, 0], label, following)
             return (label,), label
@@ -158,7 +158,7 @@ class CRF(keras.layers.Layer):
 
 @dataclasses.dataclass(frozen=True)
 class _Chain:
-    """Inputs of the recursions: scores in float32, positions first."""
+    """Inputs of the recursions, in float32, with positions first."""
 
     transitions: object  # (C, C)
     start: object  # (C,)

@@ -1,4 +1,4 @@
-"""Names of earlier releases, which go with the next one."""
+"""Names of earlier releases, which the next release will remove."""
 
 import warnings
 
@@ -12,15 +12,15 @@ from keras_lm.layers.transformer import PostNormBlock, PreNormBlock
 class _Causal:
     """A mixin: `layer(x, bias=None, past=None, write=None, head_mask=None)`.
 
-    `write(old, new)` returns the keys or the values of the past with the new ones in them. Returns
-    the output, the keys and the values.
+    `write(old, new)` returns the keys or values of the past with the new ones written into them.
+    Returns the output, the keys and the values.
     """
 
     def __init__(self, *args, **kwargs):
         name = type(self).__name__
         warnings.warn(
             f"{name} is deprecated: use {name.removeprefix('Causal')}, which returns what it keeps "
-            "beside its output if it is called with a keras_lm.layers.AttentionContext.",
+            "next to its output if it is called with a keras_lm.layers.AttentionContext.",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -56,7 +56,7 @@ class _CausalBlock(_Causal):
     attention_class = _CausalAttention
 
     def add_attention(self, x, context, training=None):
-        # Not called as a layer: Keras refuses a context with functions in it.
+        # Not called as a layer, since Keras refuses a context with functions in it.
         attended, kept = self.attention.forward(*self.attention_inputs(x, context), training)
         return self.residual(x, self.attention_norm, attended, training), kept
 

@@ -5,7 +5,7 @@ import keras
 
 @keras.saving.register_keras_serializable("keras_lm")
 class Frozen(keras.layers.Layer):
-    """Run a model with frozen weights and without dropout, in training too.
+    """Runs a model with frozen weights and without dropout, also in training.
 
     `model(inputs, training=False)` in a functional graph is not enough: Keras passes the `training`
     of the outer model down to every layer.

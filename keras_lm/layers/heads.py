@@ -16,8 +16,8 @@ from keras_lm.layers.basic import (
 class PooledClassifier(keras.layers.Layer):
     """Dropout and a linear layer on the pooled output: logits (B, classes) float32.
 
-    Over a backbone without `pooled_output` (its checkpoint has no weights for one) the head has its
-    own pooler of the same form.
+    If the backbone has no `pooled_output`, because its checkpoint has no weights for it, the head
+    has a pooler of its own, of the same form.
 
     Args:
         num_classes: int.
@@ -84,7 +84,7 @@ class FirstTokenClassifier(PooledClassifier):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class MeanPooledClassifier(PooledClassifier):
-    """`PooledClassifier` on the mean of a text's real tokens, zero if there are none."""
+    """`PooledClassifier` on the mean of a text's real tokens, or zeros if it has none."""
 
     def build(self, outputs_shape, inputs_shape=None):
         batch, _, hidden_dim = outputs_shape["sequence_output"]
@@ -166,8 +166,8 @@ class MaskedLMHead(keras.layers.Layer):
         token_embedding: the backbone's `ReversibleEmbedding`; its transpose is the output matrix.
         activation, layer_norm_epsilon: see `PostNormBlock`.
 
-    Call: `head(outputs, inputs)` → (B, S, V) float32, or (B, M, V) if `inputs` holds
-    `mask_positions` (B, M).
+    Call: `head(outputs, inputs)` → (B, S, V) float32, or (B, M, V) if `inputs` has `mask_positions`
+    (B, M).
 
     Source: https://arxiv.org/abs/1810.04805, section 3.1, task 1, and google-research/bert,
     `run_pretraining.py`, `get_masked_lm_output`.

@@ -1,4 +1,4 @@
-"""Masks: int32 at every boundary, one additive bias inside."""
+"""Masks: int32 in all interfaces, one additive bias inside."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_lm.layers.backend import is_long
 
-# Its exponential is zero, and the sum of two still fits into float16.
+# The exponential of `MASKED` is zero, and the sum of two still fits into float16.
 MASKED = -3e4
 
 IGNORED = -100  # the label of a position that losses and metrics leave out
@@ -16,9 +16,10 @@ IGNORED = -100  # the label of a position that losses and metrics leave out
 class Visible(NamedTuple):
     """Which of T columns each of S queries attends to: the bias of causal attention as a rule.
 
-    All are int32. `slots` (B, S, 1) are the queries' columns, which see none after them, and
-    `padding_mask` (B, 1, T) has 1 for what may be seen. `window` is `()` or two tensors: each
-    column's number of real tokens up to there, (B, 1, T), and what it must exceed, (B, S, 1).
+    All tensors are int32. `slots` (B, S, 1) are the columns of the queries, which attend to no
+    later columns; `padding_mask` (B, 1, T) is 1 for columns that may be attended to. `window` is
+    `()` or two tensors: the number of real tokens up to each column, (B, 1, T), and the number that
+    it must exceed for each query, (B, S, 1).
     """
 
     padding_mask: Any
@@ -44,13 +45,13 @@ def as_tensor(bias):
 class PaddingBias(keras.layers.Layer):
     """Turn a padding mask (B, S), 1 = real, into attention's additive bias, (B, 1, 1, S) float32.
 
-    Padding gets `MASKED` instead of minus infinity, so that a row of padding attends uniformly to
-    everything and gives finite numbers.
+    Padding gets `MASKED` instead of minus infinity, so a row of padding alone attends uniformly to
+    everything, and its values are finite.
     """
 
     def call(self, padding_mask):
         bias = (1.0 - ops.cast(padding_mask, "float32")) * MASKED
-        # Not `bias[:, None, None, :]`: LiteRT has no kernel for that slice of a varying length.
+        # Not `bias[:, None, None, :]`, since LiteRT has no kernel for it with a variable length.
         return ops.expand_dims(ops.expand_dims(bias, 1), 1)
 
     def compute_output_spec(self, padding_mask):
@@ -63,12 +64,13 @@ class CausalBias(keras.layers.Layer):
     """Turn a padding mask into the additive bias of causal attention.
 
     Args:
-        window: int, 1 or more. How many tokens one attends to at most, itself included; None is all
-            before it ("dense" in GPT-3's words, where a window is "locally banded").
+        window: int, 1 or more. The maximum number of tokens to attend to, including the token
+            itself; None for all earlier tokens ("dense" in GPT-3's terms, where a window is
+            "locally banded").
 
     Call: `layer(padding_mask, slots=None)` with (B, T) int32, 1 = real; returns (B, 1, S, T)
-    float32. `slots` (B, S) int32 is the column of each query; by default there is one at each of
-    the T. A query with nothing to attend to attends uniformly to everything.
+    float32. `slots` (B, S) int32 is the column of each query; by default, there is a query in each
+    of the T columns. A query that may attend to nothing attends uniformly to everything.
 
     Raises:
         ValueError: if `window` is less than 1.
@@ -80,14 +82,14 @@ class CausalBias(keras.layers.Layer):
     def __init__(self, window=None, **kwargs):
         super().__init__(**kwargs)
         if window is not None and window < 1:
-            raise ValueError(f"window={window}: a token attends to itself: pass 1 or more.")
+            raise ValueError(f"window={window}: pass 1 or more, as a token attends to itself.")
         self.window = window
 
     def visible(self, padding_mask, slots=None):
         """Return which columns each query attends to."""
         window = ()
         if self.window is not None:
-            # Counted in real tokens: there may be padding between a prompt and its continuation.
+            # Windows count real tokens, as there may be padding between prompt and continuation.
             keys = ops.cumsum(padding_mask, axis=1)  # (B, T)
             queries = keys if slots is None else ops.take_along_axis(keys, slots, axis=1)
             window = (ops.expand_dims(keys, 1), ops.expand_dims(queries - self.window, 2))
@@ -98,7 +100,7 @@ class CausalBias(keras.layers.Layer):
     def call(self, padding_mask, slots=None):
         visible = self.visible(padding_mask, slots)
         is_rule = is_long(visible.slots.shape[1], padding_mask.shape[1])
-        return visible if is_rule else visible.bias()  # a tensor is computed once for all layers
+        return visible if is_rule else visible.bias()  # a tensor, computed once for all layers
 
     def compute_output_spec(self, padding_mask, slots=None):
         batch, length = padding_mask.shape

@@ -8,16 +8,17 @@ from keras_lm.layers.basic import float32_or_wider
 
 
 class Recurrent(keras.layers.Layer):
-    """What recurrent layers share; a subclass is one cell, with its `gates` and its `advance`.
+    """The base class of recurrent layers; a subclass defines a cell by `gates` and `advance`.
 
-    A padded step leaves the state unchanged and outputs zero, so that rows may be padded on either
-    side, and `reverse` starts at each row's last real token.
+    A padded step does not change the state, and outputs zero. So rows may be padded on either side,
+    and `reverse` starts at each row's last real token.
 
     Args:
         units: int. U.
-        reverse: bool. Read from the last token to the first. Outputs keep the order of the tokens.
+        reverse: bool. Read from the last token to the first. Outputs are in the order of the
+            tokens.
         weight_drop: float in [0, 1). Fraction of the recurrent kernel's weights set to zero in
-            training, the same ones in all steps and rows of a batch.
+            training, the same ones for all steps and rows of a batch.
         use_bias: bool.
 
     Call: `layer(x, padding_mask=None, state=None)` with `x` (B, S, I), the mask (B, S) int32, 1 =
@@ -28,14 +29,14 @@ class Recurrent(keras.layers.Layer):
         ValueError: if `weight_drop` is not in [0, 1).
     """
 
-    gates = 1  # of how many times U numbers
-    parts = ("hidden",)  # of a state, its output first
+    gates = 1  # the number of gates, of U units each
+    parts = ("hidden",)  # the names of a state's parts, the output first
     bias_initializer = "zeros"
 
     def __init__(self, units, reverse=False, weight_drop=0.0, use_bias=True, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= weight_drop < 1:
-            raise ValueError(f"weight_drop={weight_drop} is not in [0, 1): pass a fraction.")
+            raise ValueError(f"weight_drop={weight_drop}: pass a number from 0 to below 1.")
         self.units = units
         self.reverse = reverse
         self.weight_drop = weight_drop
@@ -54,15 +55,15 @@ class Recurrent(keras.layers.Layer):
             )
 
     def advance(self, gates, state, recurrent_kernel):
-        """Return the state after a step: a tuple of (B, U), as `state`.
+        """Return the state after a step, a tuple of (B, U) like `state`.
 
         Args:
-            gates: (B, G · U), of the step's input; see `input_gates`.
+            gates: (B, G · U), from the step's input; see `input_gates`.
             state: tuple of (B, U), in the order of `parts`: the first in the layer's dtype, others
-                in float32 or wider, as they are sums over all steps.
+                in float32 or wider, because they are sums over all steps.
             recurrent_kernel: (U, G · U) in the layer's dtype.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how it advances.")
+        raise NotImplementedError(f"{type(self).__name__} must define advance.")
 
     def call(self, x, padding_mask=None, state=None, training=None):
         recurrent_kernel = ops.cast(self.recurrent_kernel, self.compute_dtype)
@@ -91,7 +92,7 @@ class Recurrent(keras.layers.Layer):
         return ops.transpose(outputs, (1, 0, 2)), state
 
     def input_gates(self, x):
-        """Return the input's part of the gates, of any number of steps in one product.
+        """Return the input's part of the gates, for any number of steps in one product.
 
         Args:
             x: (…, I). Returns (…, G · U).
@@ -130,9 +131,9 @@ class Recurrent(keras.layers.Layer):
 class LSTM(Recurrent):
     """An LSTM that takes and returns its state, `{"hidden": (B, U), "cell": (B, U)}`.
 
-    The gates are, in this order, input, forget, cell and output, as in PyTorch and Keras. Arguments
-    and calls are those of `keras_lm.layers.recurrent.Recurrent`: `units`, `reverse` (read from the
-    last token to the first), `weight_drop` (of the recurrent kernel, in training) and `use_bias`.
+    The order of the gates is input, forget, cell, output, as in PyTorch and Keras. Arguments and
+    calls are those of `keras_lm.layers.recurrent.Recurrent`: `units`, `reverse` (read from the last
+    token to the first), `weight_drop` (of the recurrent kernel, in training) and `use_bias`.
 
     Example:
 
@@ -165,10 +166,9 @@ class LSTM(Recurrent):
 class GRU(Recurrent):
     """A gated recurrent unit that takes and returns its state, `{"hidden": (B, U)}`.
 
-    The gates are, in this order, update, reset and candidate, as in Keras's with
-    `reset_after=False`: the update gate is the share of the old state that stays. (In Bahdanau et
-    al. it is the share that goes.) Arguments and calls are those of
-    `keras_lm.layers.recurrent.Recurrent`.
+    The order of the gates is update, reset, candidate, as in Keras with `reset_after=False`: the
+    update gate is the share of the old state that is kept. (In Bahdanau et al., it is the share
+    that is replaced.) Arguments and calls are those of `keras_lm.layers.recurrent.Recurrent`.
 
     Example:
 
@@ -194,7 +194,7 @@ class GRU(Recurrent):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class BidirectionalLSTM(keras.layers.Layer):
-    """Two `LSTM`s over the same input, one in each direction; arguments and calls as there.
+    """Two `LSTM`s over the same input, one in each direction; arguments and calls are the same.
 
     Forward features come before backward ones in the outputs (B, S, 2U) and in each part of the
     state (B, 2U).
@@ -257,7 +257,7 @@ class BidirectionalLSTM(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_lm")
 class BidirectionalGRU(BidirectionalLSTM):
-    """Two `GRU`s over the same input, one in each direction, as `BidirectionalLSTM`.
+    """Two `GRU`s over the same input, one in each direction, like `BidirectionalLSTM`.
 
     Example:
 

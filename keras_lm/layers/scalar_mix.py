@@ -8,9 +8,9 @@ from keras_lm.layers.backend import softmax
 
 @keras.saving.register_keras_serializable("keras_lm")
 class ScalarMix(keras.layers.Layer):
-    """Mix layers as γ · Σ softmax(s)_j · h_j, with s and γ learned.
+    """Mixes layers as γ · Σ softmax(s)_j · h_j, with learned s and γ.
 
-    Initially s is zero and γ is one: the mean of the layers.
+    Initially s is zero and γ is one, which is the mean of the layers.
 
     Args:
         regularization: float λ, 0 or more. Adds λ · Σ s_j² to the loss; large values keep the mix
@@ -36,7 +36,7 @@ class ScalarMix(keras.layers.Layer):
     def __init__(self, regularization=0.0, layer_norm=False, **kwargs):
         super().__init__(**kwargs)
         if regularization < 0:
-            raise ValueError(f"regularization={regularization} is negative: pass 0 or more.")
+            raise ValueError(f"regularization={regularization}: pass 0 or more.")
         self.regularization = regularization
         self.layer_norm = layer_norm
 

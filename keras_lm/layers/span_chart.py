@@ -1,7 +1,7 @@
 """Scores of the spans of a sentence, and the best tree over them.
 
 Shapes: B batch, S sequence, W words, F = W + 1 places between words, L labels, H hidden. A span
-(i, j) has the words from place i to place j, and the shape (B, F, F) one cell for each.
+(i, j) has the words from place i to place j; a chart (B, F, F) has a cell for each span.
 """
 
 import keras
@@ -11,11 +11,11 @@ from keras_lm.layers.basic import Dense, LayerNormalization
 
 
 class SpanScorer(keras.layers.Layer):
-    """A score for every label of every span, from the difference of the vectors at its ends.
+    """Scores every label of every span, from the difference of the vectors at its ends.
 
-    A place between two words has the sum of the left word's first half and the right word's second
-    half; before the first word and after the last one stands a learned vector. A hidden layer and
-    a linear layer read the difference. Label 0, no constituent, has the score 0.
+    The vector of a place between two words is the sum of the left word's first half and the right
+    word's second half; before the first and after the last word, there is a learned vector. A
+    hidden layer and a linear layer read the difference. Label 0, no constituent, has the score 0.
 
     Args:
         num_classes: int. L - 1, the labels without the first.
@@ -70,8 +70,8 @@ class SpanScorer(keras.layers.Layer):
 def best_trees(scores, lengths):
     """Return the spans of the best binary tree of each sentence, and the best label of each span.
 
-    The score of a tree is the sum of its spans' best labels. A span with label 0 is none: so trees
-    of any width are found.
+    The score of a tree is the sum of the scores of its spans' best labels. A span with label 0 is
+    not a constituent, so constituents may have any number of children.
 
     Args:
         scores: (B, F, F, L) float.
@@ -97,13 +97,13 @@ def _ends(size):
 
 
 def _inside(own):
-    """Return where the best tree parts each span, (B, F, F) int32, for the spans' own scores."""
+    """Return where the best tree splits each span, (B, F, F) int32, given the spans' own scores."""
     size = ops.shape(own)[1]
     start, end = _ends(size)
 
     def widen(width, state):
-        best, parts = state  # of all spans of fewer words
-        # At (i, m) the best of (m, i + width); the spans are (i, i + width).
+        best, parts = state  # for all spans of fewer words
+        # At (i, m) is the best score of (m, i + width); the spans are (i, i + width).
         rest = ops.take(ops.transpose(best, (0, 2, 1)), _shifted(size, width), axis=1)
         both = ops.where((start < end) & (end < start + width), best + rest, float("-inf"))
         is_here = end - start == width
@@ -132,5 +132,5 @@ def _outside(parts, lengths):
 
 
 def _shifted(size, by):
-    """Return the places after each, `by` further, (F,) int32; those outside are the nearest."""
+    """Return the places that are `by` after each place, (F,) int32, clipped to the last."""
     return ops.clip(ops.arange(size, dtype="int32") + by, 0, size - 1)

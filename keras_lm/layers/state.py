@@ -37,7 +37,7 @@ def named_tensors(state, name):
 
 
 def nested_tensors(tensors, spec, name):
-    """Return the state of a structure `spec` for tensors by flat names; undoes `named_tensors`."""
+    """Return a state with the structure `spec` from tensors by flat names; see `named_tensors`."""
     if isinstance(spec, dict):
         return {key: nested_tensors(tensors, part, f"{name}_{key}") for key, part in spec.items()}
     if isinstance(spec, (list, tuple)):
@@ -46,10 +46,10 @@ def nested_tensors(tensors, spec, name):
 
 
 def fit_rows(state, rows, spec, name):
-    """Return a state with the first `rows` rows of another, and zeros for missing ones.
+    """Return a state with `rows` rows: the first rows of `state`, and zeros for missing rows.
 
-    `spec` is the structure, with `keras.KerasTensor`s whose sizes are None if they vary. A state
-    with another structure or shape is a ValueError, which calls it `name`.
+    `spec` is the structure, with `keras.KerasTensor`s, where variable sizes are None. If `state`
+    has another structure or shape, it raises a ValueError, with `name` in its message.
     """
     try:
         keras.tree.assert_same_structure(state, spec)
@@ -58,7 +58,7 @@ def fit_rows(state, rows, spec, name):
         if isinstance(spec, dict) and isinstance(state, dict):
             reason = f"{name} has the keys {sorted(state)}, but needs {list(spec)}."
         raise ValueError(
-            f"{name} has another structure than what an earlier call returned: {reason}"
+            f"{name} has another structure than the result of an earlier call: {reason}"
         ) from error
 
     def fitted(part, spec):
@@ -71,7 +71,7 @@ def fit_rows(state, rows, spec, name):
         if wrong:
             raise ValueError(
                 f"{name} has a tensor of shape {tuple(part.shape)}, but needs "
-                f"{('rows', *spec.shape[1:])}: pass what an earlier call of this model returned."
+                f"{('rows', *spec.shape[1:])}: pass the result of an earlier call of this model."
             )
         return with_rows(part, rows)
 
@@ -79,7 +79,7 @@ def fit_rows(state, rows, spec, name):
 
 
 def with_rows(part, rows):
-    """Return a tensor (B, …) cut or zero-padded to a number of rows."""
+    """Return a tensor (B, …), truncated or padded with zeros to `rows` rows."""
     if isinstance(rows, int) and rows == part.shape[0]:
         return part
     lacking = ops.maximum(rows - ops.shape(part)[0], 0)

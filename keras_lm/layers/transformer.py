@@ -60,23 +60,23 @@ class FeedForward(keras.layers.Layer):
 class PostNormBlock(ContextLayer):
     """A Transformer block with layer normalisation after each residual sum, as in BERT.
 
-    A variant overrides `make_attention`, `make_feedforward` or `make_norm`; one with more parts
+    A variant overrides `make_attention`, `make_feedforward` or `make_norm`. A block with more parts
     adds them in `build` and `forward`, with `read` and `residual`.
 
     Args:
         num_heads: int. Attention heads; must divide the width D of the input if `head_dim` is None.
         intermediate_dim: int. Width inside the feed-forward network.
-        dropout: float. Fraction dropped of the outputs of attention and feed-forward network.
-        attention_dropout: float. Fraction dropped of the attention probabilities.
+        dropout: float. Fraction of the outputs of attention and feed-forward network to drop.
+        attention_dropout: float. Fraction of the attention probabilities to drop.
         activation: str. See `keras_lm.layers.get_activation`.
         layer_norm_epsilon: float.
         output_stddev: float. Standard deviation of the initial values of the two kernels before the
             residual sums.
         head_dim: int, or None for D / N. Width H of an attention head.
 
-    Call: as `keras_lm.layers.SelfAttention`. `block.attention_scores` and
-    `block.attention_probabilities`, called likewise, return (B, N, S, T) float32, before and after
-    the softmax.
+    Call: see `keras_lm.layers.SelfAttention`. `block.attention_scores` and
+    `block.attention_probabilities` have the same call, and return (B, N, S, T) float32, before and
+    after the softmax.
 
     Example:
 
@@ -146,11 +146,11 @@ class PostNormBlock(ContextLayer):
             self.feedforward,
             self.feedforward_norm,
         ):
-            if not layer.built:  # one that is shared with another block is
+            if not layer.built:  # a layer that is shared with another block is built already
                 layer.build(input_shape)
 
     def read(self, x, norm):
-        """Return the input of a part of the block for the residual `x`; `norm` is the part's."""
+        """Return the input of a part of the block, given the residual `x` and the part's norm."""
         return x
 
     def residual(self, x, norm, added, training=None):
@@ -162,7 +162,7 @@ class PostNormBlock(ContextLayer):
         return self.add_feedforward(x, training), kept
 
     def add_attention(self, x, context, training=None):
-        """Return the residual after self-attention, and what that keeps."""
+        """Return the residual after self-attention, and what the attention keeps."""
         attended, kept = self.attention(*self.attention_inputs(x, context), training=training)
         return self.residual(x, self.attention_norm, attended, training), kept
 
@@ -171,7 +171,7 @@ class PostNormBlock(ContextLayer):
         return self.residual(x, self.feedforward_norm, added, training)
 
     def attention_inputs(self, x, context):
-        """Return what self-attention reads of the residual `x` and of the memory."""
+        """Return the inputs of self-attention, given the residual `x` and the memory."""
         if context.memory is not None:
             memory = self.read(context.memory, self.attention_norm)
             context = context._replace(memory=memory)
@@ -205,8 +205,8 @@ class PostNormBlock(ContextLayer):
 class PreNormBlock(PostNormBlock):
     """A Transformer block with layer normalisation before each part, as in GPT-2.
 
-    Arguments and calls are those of `PostNormBlock`. The residual is not normalised: a model adds a
-    norm after the last block.
+    Arguments and calls are those of `PostNormBlock`. The residual is not normalised, so a model
+    adds a norm after the last block.
 
     Example:
 
@@ -224,9 +224,9 @@ class PreNormBlock(PostNormBlock):
 
 
 class DecoderBlock:
-    """A mixin before `PostNormBlock` or `PreNormBlock`, which attends to a source, too.
+    """A mixin for `PostNormBlock` and `PreNormBlock` that adds attention to a source.
 
-    That is between self-attention and the feed-forward network.
+    It comes between self-attention and the feed-forward network.
 
     Call: `block(x, context)` with a `source` in the context; it keeps a pair: the keys and values
     of the tokens, and those of the source, (B, N, T, H) each.
@@ -263,13 +263,13 @@ class DecoderBlock:
         return self.add_feedforward(x, training), (kept, source)
 
     def cross_attention_inputs(self, x, context):
-        """Return what attention to the source reads."""
+        """Return the inputs of attention to the source."""
         field = "past" if isinstance(context.source, (list, tuple)) else "source"
         source = {field: context.source, "bias": context.source_bias}
         return self.read(x, self.cross_attention_norm), AttentionContext(**source)
 
     def cross_attention_probabilities(self, x, context=None, **fields):
-        """Return the probabilities (B, N, S, T) of what the tokens read of the source, float32."""
+        """Return the probabilities of attention to the source, (B, N, S, T) float32."""
         context = self.as_context(context, fields)
         x, _ = self.add_attention(x, context)
         return self.cross_attention.probabilities(*self.cross_attention_inputs(x, context))

@@ -10,8 +10,8 @@ from keras_lm.layers.masks import MASKED
 class WordSoftmax(keras.layers.Layer):
     """A softmax over a list of words; in training, over a sample of them.
 
-    The sample is drawn anew for each batch, frequent words more often: the list must be sorted from
-    the most frequent word to the rarest. The random state is part of the layer, so that an
+    Each batch has a new sample, in which frequent words are more likely, so the list must be sorted
+    from the most frequent word to the rarest. The random state is part of the layer, so that an
     interrupted training run can continue with it.
 
     Args:
@@ -42,7 +42,7 @@ class WordSoftmax(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator()
 
     def build(self, x_shape, labels_shape=None):
-        # A row per word, so that a sample is a look-up; in float32, as a softmax is.
+        # A row per word, so that a sample is a look-up; in float32, like all softmaxes.
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.vocabulary_size, x_shape[-1]),
@@ -72,9 +72,9 @@ class WordSoftmax(keras.layers.Layer):
         return ops.matmul(x, ops.transpose(self.kernel)) + self.bias
 
     def _sampled_crossentropy(self, x, labels):
-        """Cross-entropies (N,) over the right word and a sample: (N, D) and (N,) → (N,)."""
+        """Cross-entropies over the right word and a sample: (N, D) and (N,) → (N,)."""
         sample, log_expected = self._sample()
-        # One look-up for all: its gradient has one part.
+        # A single look-up for all, so that its gradient has a single part.
         ids = ops.concatenate([ops.cast(labels, "int32"), sample])
         rows, biases = ops.take(self.kernel, ids, axis=0), ops.take(self.bias, ids, axis=0)
         biases -= ops.take(log_expected, ids)  # corrects for frequent words being sampled more
@@ -89,9 +89,9 @@ class WordSoftmax(keras.layers.Layer):
     def _sample(self):
         """Draw K different words (K,), and return all words' log-probabilities of being drawn (V,).
 
-        Words arrive at the rates of Zipf's law: the first arrival of each is an exponential random
-        number, and the sample is the first K to arrive. A word's probability of being among them
-        follows from the arrival of the next one.
+        Words arrive at rates that follow Zipf's law: the arrival time of a word is an exponential
+        random number, and the sample is the first K words. The arrival time of the next word
+        determines the probability that a word is in the sample.
         """
         rank = ops.arange(1, self.vocabulary_size + 1, dtype="float32")
         rate = ops.log1p(1 / rank) / ops.log(self.vocabulary_size + 1.0)

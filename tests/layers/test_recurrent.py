@@ -232,7 +232,7 @@ def test_double_precision_goes_through_all_steps(cls):
 
 
 def test_a_share_out_of_range():
-    with pytest.raises(ValueError, match=r"weight_drop=1.0 .* \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"weight_drop=1.0: pass a number"):
         LSTM(UNITS, weight_drop=1.0)
 
 

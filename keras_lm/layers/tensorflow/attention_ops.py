@@ -1,4 +1,4 @@
-"""What attention computes: products, dropout, writing into a cache, and blocks of queries."""
+"""Operations of attention: products, dropout, writing into a cache, and blocks of queries."""
 
 import contextlib
 import contextvars
@@ -18,14 +18,14 @@ def matmul(x, y):
 def matmul_transposed(x, y):
     """Return the product (…, S, T) of `x` (…, S, H) and `y` (…, T, H), transposed.
 
-    In one operation: from a product, a transposition, a scale and a bias in a loop, TensorFlow's
-    optimiser for oneDNN makes a tensor without elements.
+    It is a single operation, because TensorFlow's optimiser for oneDNN turns a product, a
+    transposition, a scale and a bias in a loop into an empty tensor.
     """
     return _product(x, y, transpose=True)
 
 
 def _product(x, y, transpose):
-    # This operation is Eigen's on a CPU, and a third to four fifths quicker there.
+    # On a CPU this operation is Eigen's, and takes a fifth to two thirds of the time of oneDNN's.
     if _is_one_query(x) and x.dtype == y.dtype == tf.float32:
         return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=tf.float32, adj_y=transpose)
     return tf.matmul(x, y, transpose_b=transpose)
@@ -34,39 +34,38 @@ def _product(x, y, transpose):
 def softmax(x):
     """Return the softmax over the last axis."""
     if _is_one_query(x):
-        return tf.exp(tf.nn.log_softmax(x))  # both Eigen's
+        return tf.exp(tf.nn.log_softmax(x))  # both operations are Eigen's
     return tf.nn.softmax(x)
 
 
 def _is_one_query(x):
-    """Whether this is (B, N, 1, …), one query of each head, as in a step of decoding.
+    """Whether this is (B, N, 1, …), one query per head, as in a step of decoding.
 
-    For tensors so small, waking its threads takes oneDNN longer than what they compute.
+    For such small tensors, oneDNN takes longer to wake its threads than to compute.
     """
     return x.shape.rank == 4 and x.shape[2] == 1
 
 
 def draw_seed(generator):
-    """Return the next seed of a `keras.random.SeedGenerator`, as `keras.layers.Dropout` draws it.
+    """Return the next seed of a `keras.random.SeedGenerator`, like `keras.layers.Dropout`.
 
-    Outside of branches and loops: a strategy's replicas may not assign a variable in one.
+    Call it outside of branches and loops, where a strategy's replicas cannot assign variables.
     """
     return tf.cast(tf.math.floormod(generator.next(), tf.int32.max - 1), tf.int32)
 
 
 def dropout(x, rate, seed):
-    """Return `x` with a fraction `rate` dropped, the same for the same seed."""
+    """Return `x` with a fraction `rate` dropped; the seed decides which."""
     return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
 
 
 @contextlib.contextmanager
 def writing_in_place():
-    """A context in which `write_slots` copies nothing where TensorFlow sees that it need not.
+    """A context in which `write_slots` writes in place if TensorFlow can.
 
-    That is so in a loop, whose steps would otherwise take longer the more slots there are: on a
-    CPU, TensorFlow's scatter update always copies. What it can do in place is to add, for which
-    XLA and LiteRT have no kernel. In a slot that held zeros, as free slots do, the sum is exact;
-    in another it is rounded once.
+    It is for loops, whose steps would otherwise take longer with more slots: on a CPU, TensorFlow's
+    scatter update always copies. Adding works in place, but XLA and LiteRT have no kernel for it.
+    In a slot of zeros, as free slots are, the sum is exact; in others it is rounded once.
     """
     token = _IS_IN_PLACE.set(True)
     try:
@@ -76,9 +75,9 @@ def writing_in_place():
 
 
 def write_slots(old, new, indices):
-    """Return keys or values (B, N, T, H) with new ones (B·N·S, H) in them.
+    """Return keys or values (B, N, T, H) with new ones (B·N·S, H) written into them.
 
-    `indices` (B·N·S, 3) int32 are the row, head and slot where each goes.
+    `indices` (B·N·S, 3) int32 are the row, head and slot of each.
     """
     if _IS_IN_PLACE.get() and not is_for_lite():
         return tf.raw_ops.ScatterNdNonAliasingAdd(
@@ -87,14 +86,14 @@ def write_slots(old, new, indices):
     return tf.tensor_scatter_nd_update(old, indices, new)
 
 
-# Attention with so many scores, queries times columns of one text, goes block by block. Lengths
-# have to be known when a graph is traced: for others it would hold both forms.
+# From this many scores on, queries times columns of one text, attention is computed in blocks. The
+# lengths have to be known when a graph is traced; otherwise it would have to contain both forms.
 MANY_SCORES = 2**20
 BLOCK = 64  # queries
 
 
 def is_long(queries, columns):
-    """Whether attention goes block by block; None is a length that is not known. LiteRT's never."""
+    """Whether to compute attention in blocks; unknown lengths are None. LiteRT never does."""
     if is_for_lite() or None in (queries, columns):
         return False
     return queries * columns >= MANY_SCORES
@@ -103,19 +102,19 @@ def is_long(queries, columns):
 def in_blocks(read, rows, columns, seed):
     """Return `read(rows, columns, seed)`, for at most `BLOCK` queries at a time.
 
-    What `read` computes for a block is computed again for its gradient, so that neither pass keeps
-    more than one block's. Blocks have one size, the last is filled up with zeros. Each block has a
-    seed of its own.
+    A block is computed again for its gradient, so that each pass only keeps the values of one
+    block. All blocks have the same size; the last is padded with zeros. Each block has its own
+    seed.
 
     Args:
         read: function of the three → (B, N, S, H), without variables.
-        rows: nested tensors (…, S or 1, X), of which each block has its part; those with one row,
-            axis −2, are for all queries. The first are queries, (B, N, S, H).
-        columns: nested tensors, for all queries.
+        rows: nested tensors (…, S or 1, X), divided into blocks along axis −2; those of size 1 are
+            the same for all queries. The first are queries, (B, N, S, H).
+        columns: nested tensors, the same for all queries.
         seed: (2,) int32, or None.
 
-    Source: https://arxiv.org/abs/2112.05682, section 3, here with all keys at once; computing again
-    for the gradient, https://arxiv.org/abs/1604.06174, section 3.
+    Source: https://arxiv.org/abs/2112.05682, section 3, here with all keys at once; recomputation
+    for the gradient: https://arxiv.org/abs/1604.06174, section 3.
     """
     nested = [rows, columns]
     given = tf.nest.flatten(nested)
@@ -141,7 +140,7 @@ def in_blocks(read, rows, columns, seed):
         """An array of (…, size, X) → (…, S, X)."""
         x, rank = blocks.stack(), like.shape.rank
         x = tf.transpose(x, (*range(1, rank - 1), 0, rank - 1, rank))
-        *outer, _, width = sizes(like)  # not of `x`: XLA would take them for variable
+        *outer, _, width = sizes(like)  # not the sizes of `x`, which XLA would consider variable
         x = tf.reshape(x, (*outer, number * size, width))[..., :length, :]
         return tf.ensure_shape(x, like.shape)
 
@@ -157,7 +156,7 @@ def in_blocks(read, rows, columns, seed):
         return read(*tf.nest.pack_sequence_as(nested, tensors), own_seed)
 
     def loop(body, *start):
-        # One block after the other: several at a time would take the memory of several.
+        # One block at a time, since several would take the memory of several.
         _, *found = tf.while_loop(
             lambda i, *_: i < number,
             lambda i, *carry: (i + 1, *body(i, *carry)),

@@ -6,13 +6,13 @@ import contextvars
 import numpy as np
 import tensorflow as tf
 
-_INT8_CONSTANTS = contextvars.ContextVar("int8_constants", default=None)  # None: all is as usual
+_INT8_CONSTANTS = contextvars.ContextVar("int8_constants", default=None)  # None: not in int8
 
 
-SMALLEST_KERNEL = 2**12  # weights; products with smaller ones take no time worth the loss
-LARGEST_INT8 = 127  # of an int8; activations lie around 128, as oneDNN takes them unsigned
-# Without VNNI, oneDNN cuts the sum of two neighbours' products to 16 bits. Weights of one sign that
-# add up to this are 128 at most once rounded, and 255 · 128 fits.
+SMALLEST_KERNEL = 2**12  # weights; for smaller kernels, the time is not worth the loss
+LARGEST_INT8 = 127  # of an int8; activations are centred on 128, since oneDNN's are unsigned
+# Without VNNI, oneDNN cuts the sum of two adjacent products to 16 bits. Two weights of the same
+# sign with this sum are at most 128 together once rounded, and 255 · 128 fits.
 LARGEST_PAIR = 127
 
 
@@ -21,7 +21,7 @@ def multiplying_in_int8():
     """A context for tracing in which `Dense` multiplies in int8, with constants for its weights.
 
     Raises:
-        ValueError: if oneDNN, whose product that is, is off in this process.
+        ValueError: if oneDNN, which has the product, is off in this process.
     """
     _require_onednn()
     token = _INT8_CONSTANTS.set({})
@@ -32,7 +32,7 @@ def multiplying_in_int8():
 
 
 def is_in_int8(dense):
-    """Whether a `Dense` layer is to multiply in int8."""
+    """Whether a `Dense` layer has to multiply in int8."""
     return (
         _INT8_CONSTANTS.get() is not None
         and dense.input_spec.axes[-1] * dense.units >= SMALLEST_KERNEL
@@ -42,15 +42,15 @@ def is_in_int8(dense):
 def int8_product(x, dense):
     """Return the product (rows, units), float32, of `x` (rows, D) and a layer's kernel (D, units).
 
-    A scale for each output is that of the weights; one for each row, found as it comes, that of the
-    activations, so that a row's answer does not depend on the others. The operation is oneDNN's,
-    quick on processors with VNNI or AMX, and exact on others too: see `LARGEST_PAIR`.
+    Weights have a scale per output. Activations have a scale per row, computed in each call, so
+    that a row's answer does not depend on other rows. The operation is oneDNN's: it is fast on
+    processors with VNNI or AMX, and exact on others, too, see `LARGEST_PAIR`.
 
     Source: https://arxiv.org/abs/1712.05877, section 2.2; scales by row and output,
     https://arxiv.org/abs/2208.07339, section 3.1.
     """
     known, here = _INT8_CONSTANTS.get(), (id(dense), id(tf.compat.v1.get_default_graph()))
-    if here not in known:  # a layer may be called again, as those of ALBERT
+    if here not in known:  # a layer may be called several times, as in ALBERT
         known[here] = _int8_constants(dense)
     weights, offset, scales = known[here]
     x = tf.cast(x, tf.float32)
@@ -61,9 +61,9 @@ def int8_product(x, dense):
 
 
 def _int8_constants(dense):
-    """Return weights int8, what 128 in each of a row's values adds to the sums, and scales."""
+    """Return int8 weights, the offset of the sums from centring activations on 128, and scales."""
     with tf.init_scope():
-        values = tf.cast(dense.kernel, tf.float32).numpy()  # with an update by LoRA
+        values = tf.cast(dense.kernel, tf.float32).numpy()  # including LoRA's update
     signs = np.maximum(values, 0), np.maximum(-values, 0)
     pair = np.max([(part[1:] + part[:-1]).max(axis=0, initial=0) for part in signs], axis=0)
     scales = np.maximum(np.abs(values).max(axis=0) / LARGEST_INT8, pair / LARGEST_PAIR)
@@ -74,12 +74,12 @@ def _int8_constants(dense):
 
 
 def _multiply_int8(rows, weights, offset):
-    """Return rows · weights − offset, float32; the operation's name is the remedy if it fails."""
+    """Return rows · weights − offset, float32; if it fails, the operation's name is the remedy."""
     found, _, _ = tf.raw_ops.QuantizedMatMulWithBias(
         a=tf.bitcast(rows, tf.quint8),
         b=tf.bitcast(weights, tf.qint8),
         bias=tf.bitcast(-offset, tf.qint32),
-        # What these ranges mean in float is not asked for: the sums are read as they are.
+        # The ranges do not matter, because the integer sums are used, not their float values.
         min_a=0.0,
         max_a=1.0,
         min_b=-1.0,
@@ -92,7 +92,7 @@ def _multiply_int8(rows, weights, offset):
 
 
 def _require_onednn():
-    """Raise a ValueError if TensorFlow has no kernel for `_multiply_int8`, as with oneDNN off."""
+    """Raise a ValueError if TensorFlow has no kernel for `_multiply_int8`: oneDNN is off."""
     ones, offset = np.ones((1, 1)), np.zeros(1)
 
     def multiply():

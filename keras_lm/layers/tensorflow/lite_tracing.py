@@ -10,8 +10,8 @@ _IS_FOR_LITE = contextvars.ContextVar("is_for_lite", default=False)
 def for_lite():
     """A context for tracing with LiteRT's operations only.
 
-    It lacks tensor arrays: loops read and write slices of whole tensors, which copies them at every
-    step. It lacks fingerprints: all words are computed. It lacks in-place scatter.
+    LiteRT has no tensor arrays, so loops read and write slices of whole tensors, which are copied
+    at every step. It has no fingerprints, so all words are computed. It has no in-place scatter.
     """
     token = _IS_FOR_LITE.set(True)
     try:
@@ -21,5 +21,5 @@ def for_lite():
 
 
 def is_for_lite():
-    """Whether this is traced with LiteRT's operations only."""
+    """Whether LiteRT's operations only are being traced."""
     return _IS_FOR_LITE.get()

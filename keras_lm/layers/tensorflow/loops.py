@@ -1,4 +1,4 @@
-"""A loop over the columns of texts."""
+"""A loop over the columns of a batch."""
 
 import tensorflow as tf
 
@@ -8,21 +8,21 @@ from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
 def scan(step, init, xs, reverse=False):
     """Like `keras.ops.scan`, with less overhead per step, and also for zero steps.
 
-    The carry stays in the loop's variables, where `keras.ops.scan` writes it into an array; and
-    every step returns one output `y` with the shape and type of `carry[0]`, so that the result has
-    a shape even after no steps. `step(carry, x)` returns `(carry, y)`, where `carry` and `x` are
-    tuples. If `reverse`, the slices of `xs` (S, …) are read from last to first; `y` keep their
-    order.
+    The carry stays in the loop's variables, while `keras.ops.scan` writes it into an array. Every
+    step returns one output `y` with the shape and type of `carry[0]`, so that the result has a
+    shape even without steps. `step(carry, x)` returns `(carry, y)`, where `carry` and `x` are
+    tuples. With `reverse`, the slices of `xs` (S, …) are read from last to first; the outputs are
+    in the order of the slices.
     """
     if is_for_lite():
         return _scan_for_lite(step, init, xs, reverse)
     length = tf.shape(xs[0])[0]
-    # The static number of rows may be known from the carry only, or from the slices only.
+    # The static number of rows may only be known from the carry, or only from the slices.
     any_rows = [tf.TensorShape([None, *first.shape[1:]]) for first in init]
     arrays = [
         tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x) for x in xs
     ]
-    # At least one slot with a value: an empty array does not know its number of rows.
+    # At least one slot with a value, because an empty array has no number of rows.
     ys = tf.TensorArray(init[0].dtype, size=tf.maximum(length, 1), element_shape=any_rows[0]).write(
         0, tf.zeros_like(init[0])
     )

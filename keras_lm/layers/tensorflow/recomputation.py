@@ -1,14 +1,14 @@
-"""Computing again what a gradient needs, instead of keeping it."""
+"""Recomputation of values for a gradient, instead of keeping them."""
 
 import tensorflow as tf
 
 
 def computed_again(function):
-    """Return a function that keeps its arguments, and computes again what its gradient needs.
+    """Return a function that only keeps its arguments, and is computed again for its gradient.
 
-    `function(inputs, weights)` takes two lists of tensors of floats and returns nested ones; it may
-    use other tensors, which then have no gradient, but no variables. Unlike `tf.recompute_grad`,
-    this copies no weights, and does the same on each replica of a strategy.
+    `function(inputs, weights)` takes two lists of float tensors and returns nested ones; it may use
+    other tensors, which then have no gradient, but no variables. Unlike `tf.recompute_grad`, this
+    does not copy weights, and works on each replica of a strategy.
 
     Source: https://arxiv.org/abs/1604.06174, section 4.
     """
@@ -22,7 +22,7 @@ def computed_again(function):
             structure = function(tensors[:number], tensors[number:])
 
             def gradient(*upstream):
-                # Not before the gradient is there, and not as one with the first computation.
+                # Wait for the gradient, and do not let TensorFlow merge both computations.
                 first = tf.reduce_max(tf.reshape(upstream[0], [-1])[:1])
                 zero = tf.where(tf.equal(first, first), 0.0, float("nan"))
                 sources = [x + tf.cast(zero, x.dtype) for x in tensors[:number]]

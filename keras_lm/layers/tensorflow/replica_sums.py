@@ -4,13 +4,13 @@ import tensorflow as tf
 
 
 def num_replicas():
-    """Return how many replicas the current `tf.distribute` strategy has; 1 without one."""
+    """Return the number of replicas of the current `tf.distribute` strategy, 1 without one."""
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def sum_over_replicas(value):
     """Return the sum of a scalar over all replicas of a step, on each of them."""
     context = tf.distribute.get_replica_context()
-    if num_replicas() == 1 or context is None:  # None where Keras only looks at shapes
+    if num_replicas() == 1 or context is None:  # None while Keras only infers shapes
         return value
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.convert_to_tensor(value))

@@ -8,9 +8,9 @@ from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
 class WordCache:
     """A cache of the vectors (V, D) of words, looked up by the words' characters (V, C).
 
-    A word is found by a fingerprint of its ids, which are then compared, so that no two words are
-    confused. `cache(character_ids, compute)` with (W, C) returns (W, D); `compute` is called with
-    the rows that are not in the cache.
+    A word is looked up by a fingerprint of its ids, which are then compared, so that words cannot
+    be confused. `cache(character_ids, compute)` with (W, C) returns (W, D); `compute` is called
+    with the rows that are not in the cache.
     """
 
     def __init__(self, character_ids, vectors):
