@@ -78,3 +78,10 @@ def test_a_preset_is_a_source_too(goldens, tmp_path):
     assert opened.task_arguments(Task) is None
     again = Tokenizer.from_preset(opened)
     assert again(vocabulary).to_list() == tokenizer(vocabulary).to_list()
+
+
+def test_a_size_is_no_source():
+    with pytest.raises(ValueError, match="names a size.*published at hf://google-bert/bert-base"):
+        Source.open("bert_base_en_uncased")
+    with pytest.raises(ValueError, match="names a size.*never published: train your own"):
+        Source.open("gpt3_small")

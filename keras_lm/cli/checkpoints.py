@@ -3,8 +3,7 @@
 import math
 import re
 
-from keras_lm import files, tokenizers
-from keras_lm.cli.sources import open_source
+from keras_lm import files, presets, tokenizers
 from keras_lm.converters import CheckpointError
 
 # The layers of heads, as models call them, and what they are.
@@ -22,7 +21,7 @@ HEADS = {
 
 def inspect_checkpoint(source):
     """Return a checkpoint's contents as a JSON-serializable dict, without loading its weights."""
-    opened = open_source(source)
+    opened = presets.Source.open(source)
     checkpoint = opened.checkpoint
     found = {
         "path": source,

@@ -32,9 +32,9 @@ def convert_command(source, preset, task, overwrite):
     complete; any other folder is refused.
     """
     from keras_lm import presets, tasks  # imports TensorFlow
-    from keras_lm.cli.sources import choose_task, open_source
+    from keras_lm.cli.sources import choose_task
 
-    opened = open_source(source)
+    opened = presets.Source.open(source)
     cls = choose_task(opened, task)
     with notes():
         # By itself, a feature extractor has no weights: it brings backbone and tokenizer.

@@ -97,10 +97,10 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
     check_data(train, options)
     import keras
 
-    from keras_lm import tasks, training
-    from keras_lm.cli.sources import load_task, open_source
+    from keras_lm import presets, tasks, training
+    from keras_lm.cli.sources import load_task
 
-    opened = open_source(teacher)
+    opened = presets.Source.open(teacher)
     stated = opened.task
     found = stated.__name__ if stated else "no task"
     # An ensemble is a subclass of its members' task.

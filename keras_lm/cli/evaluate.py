@@ -123,12 +123,12 @@ def evaluate_command(
     else:
         check_file(file, format, columns)
 
-    from keras_lm import tasks  # imports TensorFlow
+    from keras_lm import presets, tasks  # imports TensorFlow
     from keras_lm.cli.measures import measure
     from keras_lm.cli.mistakes import right_and_found, write_confusion, write_errors
-    from keras_lm.cli.sources import load_task, open_source, stated_task
+    from keras_lm.cli.sources import load_task, stated_task
 
-    opened = open_source(preset)
+    opened = presets.Source.open(preset)
     cls = stated_task(opened)
     if cls is None:
         raise click.ClickException(

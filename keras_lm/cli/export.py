@@ -91,11 +91,11 @@ def export_command(
     if texts:
         find_format(texts)  # its errors before TensorFlow is there
 
-    from keras_lm import export  # imports TensorFlow
-    from keras_lm.cli.sources import choose_task, load_task, open_source
+    from keras_lm import export, presets  # imports TensorFlow
+    from keras_lm.cli.sources import choose_task, load_task
 
     several = not (texts or do_check)  # which are compared for one task
-    opened = open_source(preset)
+    opened = presets.Source.open(preset)
     loaded = load_task(opened, choose_task(opened, task), several)
     options = {"format": export_as, "weights": weights, "freeze": freeze}
     if texts:

@@ -191,9 +191,9 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     check_data(train, options)
     import keras
 
-    from keras_lm import tasks
+    from keras_lm import presets, tasks
     from keras_lm.cli.seeds import SeveralSeeds, settings_of
-    from keras_lm.cli.sources import load_task, open_source, stated_task
+    from keras_lm.cli.sources import load_task, stated_task
     from keras_lm.training.distribution import workers_of
 
     strategy = strategy_of_workers()
@@ -202,7 +202,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
         raise click.UsageError("--seeds is for one process: start one command for each --seed.")
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
-    opened = open_source(source)
+    opened = presets.Source.open(source)
     name = options["task"] or _task_of(stated_task(opened))
     _check_options(name, options)
     cls = getattr(tasks, TASKS[name])

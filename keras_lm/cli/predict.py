@@ -183,14 +183,14 @@ def answer(load, texts, input_file, format, output, batch_size, columns, lines=F
 
 def load_predictor(source, text_pair, task=None, **options):
     """Return a `Predictor` of a source's task, with options of a FeatureExtractor or a writer."""
-    from keras_lm import tasks
-    from keras_lm.cli.sources import choose_task, load_task, open_source
+    from keras_lm import presets, tasks
+    from keras_lm.cli.sources import choose_task, load_task
 
     vectors = {name: value for name, value in options.items() if name in VECTORS}
     writing = {name: value for name, value in options.items() if name in WRITING}
     if vectors and task is None:
         task = "feature-extractor"
-    source = open_source(source)
+    source = presets.Source.open(source)
     cls = choose_task(source, task)
     if vectors and cls is not tasks.FeatureExtractor:
         raise click.UsageError("--layers, --pooling, --normalize and --prompt are for vectors.")

@@ -137,9 +137,8 @@ def _check(options):
 
 
 def _backbone_class(options):
-    from keras_lm import registry
-    from keras_lm.cli.sources import open_source
+    from keras_lm import presets, registry
 
     if options["size"]:
         return registry.sizes()[options["size"]]
-    return open_source(options["source"]).recognise()[0]
+    return presets.Source.open(options["source"]).recognise()[0]

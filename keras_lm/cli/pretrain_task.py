@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import keras
 
-from keras_lm import models, registry, tasks, training
+from keras_lm import models, presets, registry, tasks, training
 from keras_lm.cli.checkpoints import inspect_checkpoint
 from keras_lm.cli.objective_options import (
     check_objectives,
@@ -16,7 +16,7 @@ from keras_lm.cli.objective_options import (
     replaced_by,
     with_generator,
 )
-from keras_lm.cli.sources import load_task, open_source
+from keras_lm.cli.sources import load_task
 from keras_lm.tokenizers import Tokenizer
 
 # What a model does that an objective is for.
@@ -42,7 +42,7 @@ def make_task(options, words):
 
 
 def _going_on(options, words):
-    source = open_source(options["source"])
+    source = presets.Source.open(options["source"])
     backbone_class, _ = source.recognise()
     cls, arguments = _task_class(backbone_class, options)
     given = _given(options)

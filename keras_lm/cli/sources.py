@@ -4,9 +4,9 @@ from keras_lm import tasks
 from keras_lm.cli.shared_options import TASKS
 from keras_lm.cli.terminal import notes
 from keras_lm.tasks import from_source
-from keras_lm.tasks.from_source import open_source, stated_task
+from keras_lm.tasks.from_source import stated_task
 
-__all__ = ["choose_task", "load_task", "open_source", "stated_task"]
+__all__ = ["choose_task", "load_task", "stated_task"]
 
 # What pretraining leaves ready; heads of other tasks do nothing of use before they are trained.
 PRETRAINED = ("masked-lm", "causal-lm", "seq2seq-lm", "feature-extractor", "pretrainer")

@@ -50,9 +50,12 @@ class Source:
 
         Raises:
             FileNotFoundError, CheckpointError: see `keras_lm.converters.open_checkpoint`.
+            ValueError: if it is the name of a size, which has no weights; says where they are.
         """
         if isinstance(source, cls):
             return source
+        if is_size(source):
+            raise ValueError(_without_weights(str(source)))
         with naming_sizes(source):
             return cls(open_checkpoint(source))
 
@@ -245,10 +248,7 @@ def from_size(name, cls, load_weights, overrides):
     if not issubclass(size_class, cls):
         raise ValueError(f"{name!r} is a size of {size_class.__name__}, not of {cls.__name__}.")
     if load_weights:
-        raise ValueError(
-            f"{name!r} names a size, and no weights come with the package. {where_published(name)} "
-            "Or pass load_weights=False for random weights."
-        )
+        raise ValueError(f"{_without_weights(name)} Or pass load_weights=False for random weights.")
     return size_class(**(sizes()[name].SIZES[name] | overrides))
 
 
@@ -282,8 +282,12 @@ def where_published(name):
     """Return a sentence on where the weights of a size are."""
     place = sizes()[name].PUBLISHED.get(name)
     if place is None:
-        return "Its weights were never published."
+        return "Its weights were never published: train your own, as keras-lm pretrain does."
     return f"Its weights are published at {place}: pass that, or a folder with a copy of it."
+
+
+def _without_weights(name):
+    return f"{name!r} names a size, and no weights come with the package. {where_published(name)}"
 
 
 @contextlib.contextmanager

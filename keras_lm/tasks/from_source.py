@@ -1,24 +1,9 @@
 """The task that a source holds, ready for texts."""
 
-from keras_lm import models, presets
-from keras_lm.registry import sizes
+from keras_lm import presets
+from keras_lm.models import EncoderDecoderBackbone
 from keras_lm.tasks.multi_task import MultiTask
 from keras_lm.tasks.seq2seq_lm import Seq2SeqLM
-
-
-def open_source(source):
-    """Return a `presets.Source`; for the name of a size, say where its weights are."""
-    if source in sizes():
-        place = sizes()[source].PUBLISHED.get(source)
-        raise ValueError(
-            f"{source} names a size, and no weights come with the package. "
-            + (
-                f"They are published at {place}: give that, or a folder with a copy of it."
-                if place
-                else "They were never published: train your own with keras-lm pretrain."
-            )
-        )
-    return presets.Source.open(source)
 
 
 def stated_task(source):
@@ -29,7 +14,7 @@ def stated_task(source):
     if source.task is not None:
         return source.task
     backbone_class, _ = source.recognise()
-    return Seq2SeqLM if issubclass(backbone_class, models.EncoderDecoderBackbone) else None
+    return Seq2SeqLM if issubclass(backbone_class, EncoderDecoderBackbone) else None
 
 
 def load_task(source, cls=None, several=False, **arguments):
@@ -40,7 +25,7 @@ def load_task(source, cls=None, several=False, **arguments):
     Raises:
         ValueError: if the source holds no such task, or no vocabulary.
     """
-    source = open_source(source)
+    source = presets.Source.open(source)
     cls = cls or stated_task(source)
     if cls is MultiTask and not several:
         raise ValueError(
