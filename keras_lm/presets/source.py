@@ -283,7 +283,7 @@ def where_published(name):
     place = sizes()[name].PUBLISHED.get(name)
     if place is None:
         return "Its weights were never published: train your own, as keras-lm pretrain does."
-    return f"Its weights are published at {place}: pass that, or a folder with a copy of it."
+    return f"Its weights are published at {place}: give that, or a folder with a copy of it."
 
 
 def _without_weights(name):

@@ -166,7 +166,7 @@ def _train_wordpiece(corpus, vocabulary_size, lowercase, roles):
     if len(first) > vocabulary_size:
         raise ValueError(
             f"`vocabulary_size` is {vocabulary_size}, but special tokens and the characters of the "
-            f"corpus, at the start of words and within, are {len(first)}: pass at least that."
+            f"corpus, at the start of words and within, are {len(first)}: give more."
         )
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=vocabulary_size,
@@ -187,7 +187,7 @@ def _train_byte_pair(corpus, vocabulary_size, roles):
     if vocabulary_size < len(special) + 256:
         raise ValueError(
             f"`vocabulary_size` is {vocabulary_size}, but special tokens and the 256 bytes are "
-            f"{len(special) + 256}: pass at least that."
+            f"{len(special) + 256}: give more."
         )
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocabulary_size,
