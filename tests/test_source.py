@@ -81,7 +81,7 @@ def test_a_preset_is_a_source_too(goldens, tmp_path):
 
 
 def test_a_size_is_no_source():
-    with pytest.raises(ValueError, match="names a size.*published at hf://google-bert/bert-base"):
+    with pytest.raises(ValueError, match=r"names a size.*published at hf://google-bert/bert-base"):
         Source.open("bert_base_en_uncased")
-    with pytest.raises(ValueError, match="names a size.*never published: train your own"):
+    with pytest.raises(ValueError, match=r"names a size.*never published: train your own"):
         Source.open("gpt3_small")
