@@ -1,4 +1,4 @@
-"""Answers for users' texts, batch by batch."""
+"""Answers to users' texts, batch by batch."""
 
 import collections
 import itertools
@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_lm.elements import check_batch_size, elements
 from keras_lm.feeding import datasets, lengths
 
-# Between its matrix products a batch leaves cores idle, which another one takes.
+# Between its matrix products, a batch leaves cores idle, which another batch can use.
 AT_ONCE = 2
 SILENT_SECONDS = 5
 
@@ -47,10 +47,10 @@ def answer_all(task, x, batch_size, answer, verbose="auto"):
 
 
 def written_for_all(task, columns, write, batch_size, number, verbose="auto"):
-    """Return the text that is written for each row, or lists of `number` texts, if that is not 1.
+    """Return the generated text of each row, or if `number` is not 1, a list of `number` texts.
 
-    `columns` are the texts of the rows; `write` maps the places of some rows, of like lengths, to
-    the list of their texts, `number` for each.
+    `columns` are the texts of the rows; `write` maps the places of some rows of similar lengths to
+    the list of their generated texts, `number` per row.
     """
     texts, order = [], lengths.longest_first(task, columns, batch_size)
     starts = range(0, len(order), batch_size)
@@ -63,7 +63,7 @@ def written_for_all(task, columns, write, batch_size, number, verbose="auto"):
 def _side_by_side(compute, batches):
     """Yield the results of batches in their order, computing `AT_ONCE` of them at a time."""
     batches = iter(batches)
-    for batch in itertools.islice(batches, 1):  # alone: it may trace a graph
+    for batch in itertools.islice(batches, 1):  # the first one alone, as it may trace a graph
         yield compute(batch)
     with ThreadPoolExecutor(AT_ONCE) as threads:
         pending = collections.deque()
@@ -84,16 +84,16 @@ def _joined_batches(dataset):
 
 
 def spec_of_any_size(value):
-    """Return the spec of a string tensor, dense or ragged, in which all sizes are unknown."""
+    """Return the spec of a string tensor, dense or ragged, with all sizes unknown."""
     if isinstance(value, tf.RaggedTensor):
         return tf.RaggedTensorSpec([None] * value.shape.rank, value.dtype)
     return tf.TensorSpec([None] * value.shape.rank, value.dtype)
 
 
 def with_progress(batches, number, verbose):
-    """Yield batches, of which there are `number` (None if unknown), and draw Keras's bar.
+    """Yield batches, and draw Keras's progress bar; `number` is their number, None if unknown.
 
-    `verbose="auto"` draws it once it has taken `SILENT_SECONDS`, if somebody can see it move.
+    `verbose="auto"` draws it after `SILENT_SECONDS`, if the output is interactive.
     """
     is_drawn, begins = verbose != "auto", time.monotonic() + SILENT_SECONDS
     verbose = int(_is_watched()) if verbose == "auto" else verbose
@@ -115,7 +115,7 @@ def _is_watched():
 
 
 def batches_of(columns, batch_size):
-    """Yield columns batch by batch; no dataset, at whose end TensorFlow may lose a Ctrl-C."""
+    """Yield columns batch by batch; at the end of a dataset, TensorFlow might lose a Ctrl-C."""
     rows = next(iter(columns.values())).shape[0]
     for start in range(0, rows, check_batch_size(batch_size)):
         yield {name: column[start : start + batch_size] for name, column in columns.items()}

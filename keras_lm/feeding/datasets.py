@@ -9,7 +9,7 @@ from keras_lm.feeding import generators, lengths, replicas
 from keras_lm.feeding.user_data import check_names, is_stream, labelled, labels_from_user
 from keras_lm.training.distribution import common_seed, gather
 
-# Half of Keras's: few examples teach more in more steps, see the table in docs/tasks.md.
+# Half of Keras's default: with few examples, more steps learn more; see the table in docs/tasks.md.
 TRAINING_BATCH_SIZE = 16
 
 
@@ -24,14 +24,14 @@ def batches(
     whole=False,
     needs_labels=False,
 ):
-    """Return a dataset of packed batches `(inputs[, labels[, weights]])` of what `fit` takes.
+    """Return a dataset of packed batches `(inputs[, labels[, weights]])` from arguments of `fit`.
 
-    With `shuffle` and `group`, rows of like lengths come together; see `lengths`. Under a strategy,
-    batches are in parts, unless they are to be `whole` on every worker; see `replicas`. If it
-    `needs_labels`, data without labels are a ValueError.
+    With `shuffle` and `group`, rows of similar lengths are batched together; see `lengths`. Under a
+    strategy, batches are divided into parts, unless `whole`; see `replicas`. With `needs_labels`,
+    data without labels raise a ValueError.
     """
     if isinstance(x, tf.distribute.DistributedDataset):
-        return x  # Keras's `fit` evaluates what it was given
+        return x  # Keras's `fit` passes the same dataset again to evaluate
     if isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError("x is a tf.data.Dataset: let it yield (x, y, sample_weight).")
@@ -52,12 +52,12 @@ def batches(
 
 
 def has_replicas(task):
-    """Return whether a task is trained by several replicas, of one or more workers."""
+    """Return whether a task has several replicas, on one or more workers."""
     return task.distribute_strategy.num_replicas_in_sync > 1
 
 
 def number_of_batches(batches):
-    """Return the number of batches that Keras is given; None if it is unknown, or no end."""
+    """Return the number of batches for Keras; None if it is unknown or infinite."""
     number = batches.cardinality
     number = int(number() if callable(number) else number)
     return None if number < 0 else number
@@ -66,10 +66,10 @@ def number_of_batches(batches):
 def sorted_batches(
     task, x, y=None, sample_weight=None, batch_size=None, steps=None, needs_labels=False
 ):
-    """As `batches`, the longest rows first; and the place of each row of `x` among them.
+    """Return `batches` with the longest rows first, and the place of each row of `x` in them.
 
-    The order stays as it is, and the places are None, of a dataset or a generator, and where only
-    the first `steps` batches are wanted.
+    For a dataset or a generator, and with `steps`, the order does not change, and the places are
+    None.
     """
     if steps or is_stream(x) or isinstance(x, tf.distribute.DistributedDataset):
         batched = batches(task, x, y, sample_weight, batch_size, needs_labels=needs_labels)
@@ -90,7 +90,7 @@ def sorted_batches(
 
 
 def one_batch(task, x, y=None, sample_weight=None, needs_labels=False):
-    """Return lists or arrays as one packed batch; see `batches`."""
+    """Return lists or arrays as a single packed batch; see `batches`."""
     if needs_labels:
         x, y = labelled(task, x, y)
     return _packed(task, *_arrays(task, x, y, sample_weight, needs_labels))
@@ -137,7 +137,7 @@ def split(x, y, sample_weight, share):
 
 
 def padded_alike(dataset, packer, strategy):
-    """Return the inputs of packed batches, padded to the columns of the widest of all workers."""
+    """Return the inputs of packed batches, padded to the widest batch of all workers."""
     inputs = dataset.cache().map(lambda *batch: packer.with_mask(batch[0]))
     widths = inputs.map(lambda packed: {key: tf.shape(v)[1] for key, v in packed.items()})
     widths, number = widths.reduce(
@@ -153,7 +153,7 @@ def padded_alike(dataset, packer, strategy):
 
 
 def named(task, x):
-    """Return the texts of a dataset's element, a tensor, a tuple of two or a dict, as a dict."""
+    """Return the texts of a dataset's element (a tensor, a pair or a dict) as a dict."""
     names = task.text_names
     if not isinstance(x, dict):
         parts = _as_tuple(x)
@@ -205,7 +205,7 @@ def _packed(task, x, *rest):
         return (task.preprocess(x),)
     packed, labels = task.preprocess_with_labels(x, rest[0])
     weights = rest[1:]
-    if "example" in packed:  # several rows, which weigh what their example does
+    if "example" in packed:  # several rows per example, each with the example's weight
         weights = [tf.gather(weight, packed["example"]) for weight in weights]
     return packed, labels, *weights
 
@@ -226,12 +226,12 @@ def _prepared(task, dataset, whole=False, needs_labels=False, labels_are_ready=F
     if needs_labels and len(_as_tuple(dataset.element_spec)) == 1:
         raise _missing_labels(task, "let the tf.data.Dataset yield (x, y)")
 
-    # Plain graph code: without AutoGraph it is quicker to trace and errors are clearer.
+    # This is plain graph code: without AutoGraph it traces faster, and errors are clearer.
     @tf.autograph.experimental.do_not_convert
     def prepare(*batch):
         x, *rest = batch
         x = x if packed else named(task, x)
-        if not rest and not packed:  # as for predict: later calls need not trace this part again
+        if not rest and not packed:  # as in predict, whose later calls need not trace this again
             return (task.in_graph("preprocess", x),)
         if rest and not labels_are_ready:
             rest[0] = task.prepare_label_tensor(rest[0])

@@ -1,4 +1,4 @@
-"""Texts of like lengths in one batch, so that little of what is computed is padding.
+"""Batches of texts of similar lengths, so that there is little padding.
 
 Shapes: N rows, B rows of a batch.
 """
@@ -10,21 +10,22 @@ import tensorflow as tf
 
 from keras_lm.elements import check_batch_size
 
-# As many batches are sorted together, in training and of a dataset: more have less padding, but
-# leave less to chance, and are in memory together.
+# How many batches are sorted together, in training and for a dataset. More batches have less
+# padding, but are less random, and need more memory.
 BATCHES_SORTED = 50
 WINDOWS = 4  # of a small data set, so that its batches are not the same in every epoch
 COUNTED_TOGETHER = 1024  # texts
-# Of a batch of answers on a CPU. More bring nothing, and what they pass from operation to operation
-# does not stay in the caches of all processors; see benchmarks/README.md.
+# The most tokens in a batch for answers on a CPU. Larger batches are not faster, and their values
+# do not fit into all processors' caches; see benchmarks/README.md.
 MOST_TOKENS = 1024
 
 
 def count_tokens(task, columns, tokenize=None):
-    """Return the tokens of each row, (N,) int64, of string tensors by name: texts, or lists.
+    """Return the number of tokens in each row, (N,) int64, given string tensors by name.
 
-    Where all rows are padded alike anyway, packed already or to a fixed length, they are all 0.
-    `tokenize` maps strings to ragged ids; by default it is `task.tokenize`.
+    It is 0 for all rows if they are padded to the same length anyway, because they are packed
+    already, or to a fixed length. `tokenize` maps strings to ragged ids; the default is
+    `task.tokenize`.
     """
     tokenize = tokenize or task.tokenize
     size = next(iter(columns.values())).shape[0]
@@ -51,7 +52,7 @@ def _sizes(tokenize, text):
 
 
 def longest_first(task, columns, batch_size):
-    """Return the order (N,) of rows by their tokens, the most first, and else as they are."""
+    """Return the order (N,) of rows by their number of tokens, the longest first; it is stable."""
     check_batch_size(batch_size)
     size = next(iter(columns.values())).shape[0]
     if size <= batch_size:
@@ -60,9 +61,9 @@ def longest_first(task, columns, batch_size):
 
 
 def batches_by_length(task, columns, batch_size):
-    """Return the places of the rows of each batch that answers them, the longest rows first.
+    """Return the places of the rows in each batch for answers, the longest rows first.
 
-    A batch has `batch_size` rows or, on a CPU, as few as have `MOST_TOKENS`, and one at least.
+    A batch has `batch_size` rows or, on a CPU, at most `MOST_TOKENS` tokens, but at least one row.
     """
     check_batch_size(batch_size)
     size = next(iter(columns.values())).shape[0]
@@ -86,10 +87,10 @@ def take(data, rows):
 
 
 def shuffled_batches(data, batch_size, lengths=None, seed=None):
-    """Return a dataset of batches of nested columns, shuffled anew in each epoch.
+    """Return a dataset of batches of nested columns, shuffled in each epoch.
 
-    With `lengths` (N,), rows are sorted by them in blocks of some batches, whose order is then
-    shuffled.
+    With `lengths` (N,), blocks of several batches are sorted by length, and the order of their
+    batches is shuffled.
     """
     size = tf.nest.flatten(data)[0].shape[0]
     number = -(-size // batch_size)

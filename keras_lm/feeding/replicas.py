@@ -9,11 +9,11 @@ from keras_lm.training.distribution import check_agreement, workers_of
 
 
 def parts(strategy, batches):
-    """Return a dataset of the parts of batches that this worker's replicas compute, in turn.
+    """Return a dataset of the parts of batches for this worker's replicas, in turn.
 
-    All workers read the same batches. Their parts follow each other, and differ by a row at most,
-    so that whatever the number of replicas, together they compute every row once. Batches that are
-    the worker's own are divided by its replicas alone.
+    All workers read the same batches. A batch is divided into consecutive parts, whose sizes differ
+    by one row at most, so that all replicas together compute every row once. Batches that are the
+    worker's own are divided among its replicas only.
     """
     workers = workers_of(strategy)
     total, index, step = strategy.num_replicas_in_sync, workers.index, workers.number
@@ -45,16 +45,16 @@ def parts(strategy, batches):
 
 
 def _with_rows(part, rows, total):
-    """Set the number of rows where it is known, for TPUs."""
+    """Set the static number of rows if it is known, for TPUs."""
     if rows is not None and rows % total == 0 and not isinstance(part, tf.RaggedTensor):
         part.set_shape([rows // total, *part.shape[1:]])
     return part
 
 
 def check_same_data(strategy, batches):
-    """Raise a ValueError if not all workers read the same first batch of a dataset.
+    """Raise a ValueError if the first batch of a dataset is not the same on all workers.
 
-    If the dataset is each worker's own, it is its length that has to be the same.
+    If each worker has a dataset of its own, only their lengths have to be equal.
     """
     if workers_of(strategy).number == 1:
         return
@@ -79,12 +79,12 @@ def check_same_data(strategy, batches):
 
 
 def number_here(strategy):
-    """Return how many replicas this worker has, and so parts of each batch."""
+    """Return the number of replicas of this worker, which is its number of parts of a batch."""
     return workers_of(strategy).replicas
 
 
 def distributed(strategy, parts):
-    """Return the parts of batches as Keras's `fit`, `evaluate` and `predict` take them."""
+    """Return the parts of batches in the form for Keras's `fit`, `evaluate` and `predict`."""
     if strategy.num_replicas_in_sync == 1 or not isinstance(parts, tf.data.Dataset):
         return parts  # None, or distributed already
     workers = workers_of(strategy)

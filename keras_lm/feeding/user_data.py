@@ -1,4 +1,4 @@
-"""What users pass → equally long arrays by name, or an error that says what to pass."""
+"""Users' data → arrays of equal length by name, or an error that says what to pass."""
 
 import keras
 import numpy as np
@@ -6,13 +6,13 @@ import tensorflow as tf
 
 
 def columns_from_user(x, names, required=None, lists=()):
-    """Return user data as a dict of equally long numpy arrays of `bytes`, or of lists of these.
+    """Return user data as a dict of numpy arrays of equal length, of `bytes` or lists of `bytes`.
 
-    `x` is a list or array of strings, a tuple of two such (a pair), a list of pairs of strings, or
-    a dict keyed by `names`. Of these, the `required` ones, by default the first, come first and may
-    not be missing; rows of those in `lists` may be lists of strings. A table is read by the names
-    of its columns, and may have others. An error (`ValueError`) names the argument, the value and
-    the remedy.
+    `x` is a list or array of strings, a tuple of two of these (pairs), a list of pairs of strings,
+    or a dict keyed by `names`. The `required` names, by default the first, come first and must not
+    be missing; rows of the names in `lists` may be lists of strings. A table is read by the names
+    of its columns, and may have others. A `ValueError` names the argument, the value and the
+    remedy.
     """
     if names_in_table(x) is not None:
         x = columns_of_table(x, names, required)
@@ -45,7 +45,7 @@ def columns_from_user(x, names, required=None, lists=()):
 
 
 def is_stream(x):
-    """Return whether x comes in batches: a dataset, a generator or a `keras.utils.PyDataset`."""
+    """Return whether x yields batches: a dataset, a generator or a `keras.utils.PyDataset`."""
     return isinstance(x, (tf.data.Dataset, keras.utils.PyDataset)) or hasattr(x, "__next__")
 
 
@@ -72,7 +72,7 @@ def names_in_table(x):
 
 
 def columns_of_table(table, names, required=None):
-    """Return the columns of a table that a task takes; others may be labels or ids."""
+    """Return the columns of a table that a task needs; others may be labels or ids."""
     found, kind = names_in_table(table), type(table).__name__
     for name in names[:1] if required is None else required:
         if name not in found:
@@ -90,7 +90,7 @@ def columns_of_table(table, names, required=None):
 
 
 def label_column(task, x):
-    """Return the name of a table's column of labels, None if it has none, or x is no table."""
+    """Return the name of a table's column of labels; None if there is none, or x is not a table."""
     found = names_in_table(x) or ()
     return next((name for name in task.label_columns if name in found), None)
 

@@ -1,4 +1,4 @@
-"""`Sampling`: how texts are written, as arguments of `generate`, checked before anything runs."""
+"""`Sampling`: the arguments of `generate`, checked before anything runs."""
 
 import dataclasses
 
@@ -10,11 +10,11 @@ from keras_lm.generation.options import OPTIONS, check_options
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How texts are written: keyword arguments of `CausalLM.generate` and `Seq2SeqLM.generate`.
+    """The keyword arguments of `CausalLM.generate` and `Seq2SeqLM.generate`.
 
     Args:
-        max_new_tokens: int. By default of a `CausalLM` 50, or half of the window if that is less;
-            of a `Seq2SeqLM` its `target_length`.
+        max_new_tokens: int. The default of a `CausalLM` is 50, or half of the window if that is
+            less; the default of a `Seq2SeqLM` is its `target_length`.
         temperature: float, divides logits before sampling. 0 or None takes the likeliest token.
         top_k: int. Sample from the `top_k` likeliest tokens.
         top_p: float. Sample from the likeliest tokens with this cumulative probability.
@@ -29,7 +29,7 @@ class Sampling:
         seed: int, or a list with one per prompt. Equal prompts with equal seeds have equal texts.
 
     Raises:
-        ValueError: if an argument is out of range or has no effect beside the others.
+        ValueError: if an argument is out of range, or has no effect, given the others.
     """
 
     max_new_tokens: int | None = None
