@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import keras_lm
-from keras_lm.cli.list_models import find_sizes
+from keras_lm.inspection import find_sizes
 from keras_lm.models.sizes import COUNTED, estimate, parameters_of
 from keras_lm.registry import TASKS, sizes
 

@@ -29,6 +29,7 @@ generation
 export
 tasks
 prompting
+evaluation inspection
 serving
 cli pipelines
 """

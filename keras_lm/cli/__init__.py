@@ -30,7 +30,7 @@ SECTIONS = {
         "features": "former_commands",
         "distill": "distill",
         "inspect": "inspect",
-        "models": "list_models",
+        "models": "inspect",
         "vocab": "vocab",
         "prepare": "prepare",
         "pretrain": "pretrain",
@@ -92,8 +92,7 @@ def _example(name):
 
 
 @click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="keras-lm")
 def main():

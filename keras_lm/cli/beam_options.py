@@ -6,6 +6,7 @@ import logging
 import click
 
 from keras_lm import optional
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.standard_error import quiet
 
@@ -70,10 +71,6 @@ def beam(purpose, runner):
         log.setLevel(level)
 
 
-processes_option = click.option(
-    "--processes",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Of the DirectRunner, on this machine.",
+processes_option = opt.option(
+    "--processes", type=click.IntRange(1), default=1, help="Of the DirectRunner, on this machine."
 )

@@ -16,6 +16,10 @@ class Command(click.Command):
     def invoke(self, ctx):
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            if not str(error):
+                raise
+            raise click.ClickException(str(error)) from None  # that it can go on
         except Exception as error:
             message = self._message(error)
             if message is None:

@@ -67,19 +67,19 @@ def read_config(path, command):
     """Return the options of a command in a TOML file: dict of parameter's name → value.
 
     Raises:
-        click.UsageError: if the file is no TOML, or has a key that is no option of the command or
-            whose value is of another type; the message names the file and the key.
+        click.UsageError: if the file is not TOML, or has a key that is not an option of the
+            command, or a value of another type; names the file and the key.
     """
     try:
         table = tomllib.loads(_read(path))
     except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"{path} is no TOML file: {error}") from error
+        raise click.UsageError(f"{path} is not a TOML file: {error}") from error
     params = _params(command)
     for key, value in table.items():
         if key not in params:
             raise click.UsageError(
-                f"{path} has {key[:200]!r}, which is no option of keras-lm {command.name} that a "
-                f"file can hold.{advice(key, params) if len(key) < LONGEST_KEY else ''}"
+                f"{path} has {key[:200]!r}, which is not an option of keras-lm {command.name} "
+                f"that a file can hold.{advice(key, params) if len(key) < LONGEST_KEY else ''}"
             )
         fits, wanted = _type_of(params[key])
         if not fits(value):
@@ -88,7 +88,7 @@ def read_config(path, command):
 
 
 def _read(path):
-    """Return the text of a file, if it is no larger, and its keys no deeper, than options need."""
+    """Return the text of a file; raise an error if it is larger than options can be."""
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES} bytes.")
     text = path.read_text(encoding="utf-8")

@@ -2,21 +2,22 @@
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.shared_options import TASKS, PresetFolder, Source, overwrite_option
 from keras_lm.cli.terminal import megabytes, notes, say_rows
+from keras_lm.cli.types import TASKS, PresetFolder, Source
 
 
 @click.command("convert", cls=Command, short_help="Published weights → a preset folder.")
 @click.argument("source", type=Source())
 @click.argument("preset", type=PresetFolder())
-@click.option(
+@opt.option(
     "--task",
     type=click.Choice([*TASKS]),
     help="Load this head too.  [default: a classification or regression head if there is one, or "
     "the vectors of sentence-transformers, otherwise backbone and tokenizer alone]",
 )
-@overwrite_option
+@opt.overwrite
 def convert_command(source, preset, task, overwrite):
     """Bring published weights, their configuration and their tokenizer into one preset folder.
 

@@ -1,34 +1,21 @@
 """`keras-lm distill`: a trained task and a file of texts → a smaller task that answers alike."""
 
-import sys
-
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.config_file import ConfiguredCommand, config_option, write_config
-from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.fitting import (
-    callbacks,
     check_data,
     check_loss,
     export_too,
+    fit_options,
     held_out_options,
-    naming_memory,
     read_data,
     say_data,
     say_results,
     training_options,
 )
-from keras_lm.cli.shared_options import (
-    INPUT_FILE,
-    TASKS,
-    PresetFolder,
-    Source,
-    choices_option,
-    format_option,
-    labels_options,
-    overwrite_option,
-    text_options,
-)
+from keras_lm.cli.types import INPUT_FILE, TASKS, FloatRange, Source
 
 DISTILLED = ("text-classifier", "text-regressor", "token-classifier", "multiple-choice")
 PAIRS = ("text-classifier", "text-regressor")
@@ -40,42 +27,40 @@ PAIRS = ("text-classifier", "text-regressor")
     short_help="A trained task → a smaller one that answers as it does.",
 )
 @click.argument("train", type=INPUT_FILE)
-@click.option("--teacher", type=Source(), required=True, help="The trained task to learn from.")
-@click.option(
+@opt.option("--teacher", type=Source(), required=True, help="The trained task to learn from.")
+@opt.option(
     "--student",
     type=Source(),
     required=True,
     help="A preset or checkpoint to start from; or the name of a size, for random weights and the "
     "vocabulary of the teacher.",
 )
-@click.option(
+@opt.option(
     "--layers",
     type=click.IntRange(1),
     help="Only so many layers of --student, spread evenly from the first to the last.",
 )
-@click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
+@opt.trained_preset
 @held_out_options
-@format_option
-@text_options
-@labels_options
-@choices_option
-@click.option(
+@opt.format
+@opt.text
+@opt.labels
+@opt.choices
+@opt.option(
     "--temperature",
     type=FloatRange(0, min_open=True),
     default=1.0,
-    show_default=True,
     help="What logits are divided by: more than 1 shows more of how the teacher ranks classes.",
 )
-@click.option(
+@opt.option(
     "--label-weight",
     type=FloatRange(0),
     default=0.5,
-    show_default=True,
     help="How much the loss of labels counts beside the teacher's, if TRAIN has labels.",
 )
 @training_options
 @config_option
-@overwrite_option
+@opt.overwrite
 def distill_command(train, teacher, student, output, export_path, overwrite, **options):
     """Train a small model to answer as a large one does.
 
@@ -143,19 +128,12 @@ def distill_command(train, teacher, student, output, export_path, overwrite, **o
     distiller = tasks.Distiller(pupil, master, options["temperature"], options["label_weight"])
     rate = options["learning_rate"] or pupil.backbone.learning_rate
     distiller.compile(optimizer=training.AdamW(learning_rate=rate))
-    with naming_memory():
-        history = distiller.fit(
-            data.texts,
-            y,
-            batch_size=options["batch_size"],
-            epochs=options["epochs"],
-            validation_data=validation,
-            verbose=1 if sys.stdout.isatty() else 2,
-            callbacks=[
-                *callbacks(options["tensorboard"], options["early_stopping"]),
-                keras.callbacks.TerminateOnNaN(),
-            ],
-        ).history
+    history = distiller.fit(
+        data.texts,
+        y,
+        validation_data=validation,
+        **fit_options(options, keras.callbacks.TerminateOnNaN()),
+    ).history
     check_loss(history, rate)
     pupil.save_to_preset(output)
     write_config(output, learning_rate=rate)

@@ -4,24 +4,12 @@ import json
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.finetune import FINETUNED, SEARCH
 from keras_lm.cli.fitting import read_rows
-from keras_lm.cli.shared_options import (
-    INPUT_FILE,
-    TASKS,
-    OutputFile,
-    Source,
-    batch_size_option,
-    choices_option,
-    format_option,
-    labels_options,
-    overwrite_option,
-    search_options,
-    targets_option,
-    text_options,
-)
 from keras_lm.cli.terminal import say_rows
+from keras_lm.cli.types import INPUT_FILE, TASKS, OutputFile, Source
 from keras_lm.published.examples import check_file
 from keras_lm.published.row_files import check_targets
 
@@ -36,37 +24,37 @@ CLASSIFYING = ("text-classifier", "multiple-choice", "token-classifier")
 )
 @click.argument("preset", type=Source())
 @click.argument("file", type=INPUT_FILE)
-@format_option
-@text_options
-@labels_options
-@choices_option
-@targets_option
-@click.option(
+@opt.format
+@opt.text
+@opt.labels
+@opt.choices
+@opt.targets
+@opt.option(
     "--metric",
     "chosen",
     type=click.Choice(["bleu", "chrf", "rouge"]),
     multiple=True,
     help="For seq2seq-lm, several times for several.  [default: bleu and chrf]",
 )
-@click.option(
+@opt.option(
     "--bleu-tokenizer",
     metavar="NAME",
     help="How sacreBLEU splits words, such as zh, ja-mecab or intl.  [default: 13a]",
 )
-@search_options
-@batch_size_option
-@click.option(
+@opt.search
+@opt.batch_size
+@opt.option(
     "--errors",
     type=OutputFile(),
     help="JSONL file to write: the rows that are answered wrongly, with the label and the answer.",
 )
-@click.option(
+@opt.option(
     "--confusion",
     type=OutputFile(),
     help="CSV file to write: how often which class is found for which.",
 )
-@overwrite_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@opt.overwrite
+@opt.as_json
 def evaluate_command(
     preset,
     file,
@@ -123,9 +111,7 @@ def evaluate_command(
     else:
         check_file(file, format, columns)
 
-    from keras_lm import presets, tasks  # imports TensorFlow
-    from keras_lm.cli.measures import measure
-    from keras_lm.cli.mistakes import right_and_found, write_confusion, write_errors
+    from keras_lm import evaluation, presets, tasks  # imports TensorFlow
     from keras_lm.cli.sources import load_task, stated_task
 
     opened = presets.Source.open(preset)
@@ -155,22 +141,20 @@ def evaluate_command(
     pairs = stated.get("text_pair")
     examples = read_rows(file, name, format, targets, **columns, separator=separator, pairs=pairs)
     if name == "seq2seq-lm":
-        from keras_lm.cli.written_texts import make_metrics, measure_written
-
         chosen = options["chosen"] or ("bleu", "chrf")
-        chosen = make_metrics(chosen, options["bleu_tokenizer"] or "13a")
+        chosen = evaluation.make_metrics(chosen, options["bleu_tokenizer"] or "13a")
         search = {name: options[name] for name in SEARCH}
         task = load_task(opened, cls)
-        results = measure_written(task, examples, batch_size, chosen, search)
+        results = evaluation.measure_written(task, examples, batch_size, chosen, search)
     else:
         task = load_task(opened, cls)
-        results = measure(task, examples, batch_size)
+        results = evaluation.measure(task, examples, batch_size)
     if errors or confusion:
-        right, found = right_and_found(task, examples, batch_size)
+        right, found = evaluation.right_and_found(task, examples, batch_size)
     if errors:
-        results["errors"] = write_errors(errors, examples, right, found)
+        results["errors"] = evaluation.write_errors(errors, examples, right, found)
     if confusion:
-        write_confusion(confusion, right, found)
+        evaluation.write_confusion(confusion, right, found)
     if as_json:
         click.echo(json.dumps(results, ensure_ascii=False))
     else:

@@ -2,16 +2,10 @@
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.finite import FloatRange
-from keras_lm.cli.shared_options import (
-    TASKS,
-    ExportPath,
-    Source,
-    export_format,
-    overwrite_option,
-)
 from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.cli.types import TASKS, ExportPath, FloatRange, Source, export_format
 from keras_lm.published.row_files import batches, choose_columns, find_format, open_rows
 from keras_lm.serving.predictors import TaskPredictor
 
@@ -25,7 +19,7 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
 )
 @click.argument("preset", type=Source())
 @click.argument("path", type=ExportPath())
-@click.option(
+@opt.option(
     "--format",
     "export_as",
     type=click.Choice(["saved_model", "litert"]),
@@ -33,39 +27,38 @@ CHECK_TEXTS = ["A short text.", "", "Ünïcode, 中文 and 123!", "a longer text
     help="saved_model for TensorFlow and TF Serving, litert for phones.  [default: litert if PATH "
     "ends in .tflite, otherwise saved_model]",
 )
-@click.option(
+@opt.option(
     "--weights",
     type=click.Choice(["float32", "float16", "int8"]),
     default="float32",
-    show_default=True,
     help="How matrices are stored: float16 takes half the room, int8 about a quarter.",
 )
-@click.option(
+@opt.option(
     "--freeze",
     is_flag=True,
     help="Fold the weights into the graph: quicker answers to few texts, slower loading. With "
     "--weights int8, multiply in int8, too.",
 )
-@click.option("--task", type=click.Choice([*TASKS]), help="[default: what PRESET has a head for]")
-@click.option(
+@opt.option("--task", type=click.Choice([*TASKS]), help="[default: what PRESET has a head for]")
+@opt.option(
     "--check",
     "do_check",
     is_flag=True,
     help="Ask the export in a fresh process, and compare its answers with the task's.",
 )
-@click.option(
+@opt.option(
     "--texts",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Texts as predict reads them. Nothing is written unless the export answers all of them as "
     "the task does.",
 )
-@click.option(
+@opt.option(
     "--tolerance",
     type=FloatRange(0),
     help="The largest difference of an answer to --texts that passes.  [default: by --weights]",
 )
-@overwrite_option
+@opt.overwrite
 def export_command(
     preset, path, export_as, weights, freeze, task, do_check, texts, tolerance, overwrite
 ):

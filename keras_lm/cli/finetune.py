@@ -1,41 +1,25 @@
 """`keras-lm finetune`: a file of texts and labels → a trained task."""
 
-import sys
+import json
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.config_file import ConfiguredCommand, config_option, write_config
-from keras_lm.cli.finite import FloatRange
 from keras_lm.cli.fitting import (
-    callbacks,
     check_class_weight,
     check_data,
     check_loss,
     export_too,
+    fit_options,
     held_out_options,
-    naming_memory,
     parse_class_weight,
     read_data,
     say_data,
     say_results,
     training_options,
 )
-from keras_lm.cli.shared_options import (
-    INPUT_FILE,
-    TASKS,
-    PresetFolder,
-    Source,
-    TaskChoice,
-    choices_option,
-    format_option,
-    labels_options,
-    overwrite_option,
-    parse_class_names,
-    search_options,
-    targets_option,
-    text_options,
-)
-from keras_lm.cli.workers import strategy_of_workers
+from keras_lm.cli.types import INPUT_FILE, TASKS, FloatRange, Source, TaskChoice
 from keras_lm.published import PUBLISHED
 
 # The first is the default.
@@ -59,81 +43,76 @@ ONLY_FOR = {
 
 
 @click.command(
-    "finetune",
-    cls=ConfiguredCommand,
-    short_help="A file of texts and labels → a trained preset.",
+    "finetune", cls=ConfiguredCommand, short_help="A file of texts and labels → a trained preset."
 )
 @click.argument("source", type=Source())
 @click.argument("train", type=INPUT_FILE)
-@click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
-@click.option(
+@opt.trained_preset
+@opt.option(
     "--task",
     type=TaskChoice(FINETUNED),
     help="[default: that of a published data set, otherwise what SOURCE has a head for, otherwise "
     "text-classifier]",
 )
 @held_out_options
-@format_option
-@text_options
-@labels_options
-@choices_option
-@click.option(
+@opt.format
+@opt.text
+@opt.labels
+@opt.choices
+@opt.option(
     "--class-names",
-    callback=parse_class_names,
+    callback=opt.parse_class_names,
     metavar="NAME,NAME…",
     help="Classes in the order of the scores.  [default: those of SOURCE if they fit the labels, "
     "otherwise the labels in TRAIN, sorted]",
 )
-@click.option("--multi-label", is_flag=True, help="A text may have any number of labels.")
-@click.option(
+@opt.option("--multi-label", is_flag=True, help="A text may have any number of labels.")
+@opt.option(
     "--class-weight",
     callback=parse_class_weight,
     metavar="balanced|NAME=WEIGHT,…",
     help="How much a text of a class counts, or a word if words have labels, 1 if not named; "
     "balanced for classes that count the same, however many texts or words they have.",
 )
-@targets_option
-@click.option(
-    "--validation-targets", type=INPUT_FILE, help="The same for the lines of --validation."
-)
-@click.option(
+@opt.targets
+@opt.option("--validation-targets", type=INPUT_FILE, help="The same for the lines of --validation.")
+@opt.option(
     "--target-length",
     type=click.IntRange(2),
     help="For seq2seq-lm: cut targets to this many tokens, which the preset then writes at most.  "
     "[default: SOURCE's, otherwise the sequence length]",
 )
-@click.option(
+@opt.option(
     "--label-smoothing",
     type=FloatRange(0, 1, max_open=True),
     help="For seq2seq-lm: what share of the probability the loss spreads over all tokens, 0.1 for "
     "translations from random weights.",
 )
-@search_options
-@click.option(
+@opt.search
+@opt.option(
     "--lora",
     type=click.IntRange(1),
     metavar="RANK",
     help="Train the head, and an update of so low a rank of the kernels that make queries, keys "
     "and values, instead of all weights: less memory, and often a rate ten times as high.",
 )
-@click.option(
+@opt.option(
     "--adapters",
     type=click.IntRange(1),
     metavar="WIDTH",
     help="Train the head, the norms, and layers of so many units after each part of a block, "
     "instead of all weights; also at a higher rate, such as 5e-4, and for more epochs.",
 )
-@click.option(
+@opt.option(
     "--seeds",
     type=click.IntRange(1),
     default=1,
-    show_default=True,
     help="Train so many times, with --seed and the numbers after it, and keep the best by the "
     "validation loss; says what each reaches, their mean and deviation.",
 )
 @training_options
 @config_option
-@overwrite_option
+@opt.overwrite
 def finetune_command(source, train, output, export_path, overwrite, **options):
     """Train a pretrained model on a file of texts and their labels.
 
@@ -160,7 +139,7 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     choice1, …, or those of SWAG; a label is a position.
 
     coreference-resolver reads JSONL, {"words": […], "labels": [[[0, 2], [5, 6]]]}: clusters of
-    mentions, of which each is its first word and the one after its last, counted from 0.
+    mentions. A mention is the numbers of its first word and of the word after it, from 0.
 
     question-answerer reads SQuAD's JSON, and JSONL with the columns question, context and answers
     (others are named with --text, --text-pair and --labels), where answers are [{"text": "…",
@@ -192,13 +171,12 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
     import keras
 
     from keras_lm import presets, tasks
-    from keras_lm.cli.seeds import SeveralSeeds, settings_of
     from keras_lm.cli.sources import load_task, stated_task
-    from keras_lm.training.distribution import workers_of
+    from keras_lm.training.distribution import strategy_of_workers, workers_of
 
     strategy = strategy_of_workers()
-    is_chief = workers_of(strategy).is_chief
-    if options["seeds"] > 1 and workers_of(strategy).number > 1:
+    workers = workers_of(strategy)
+    if options["seeds"] > 1 and workers.number > 1:
         raise click.UsageError("--seeds is for one process: start one command for each --seed.")
 
     # First the checkpoint's configuration, then the rows, and only after that its weights.
@@ -215,44 +193,61 @@ def finetune_command(source, train, output, export_path, overwrite, **options):
             f"--class-weight weighs single words, and {source} is trained on whole texts (a CRF)."
         )
     data, held_out = read_data(train, name, options, multi_label)
-    arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
-    if name in ONLY_FOR["text_pair"] or name == "causal-lm":
-        arguments["text_pair"] = "text_pair" in data.texts
+    arguments = _arguments(name, data, options)
     class_names = None
     if name in ONLY_FOR["class_names"]:
-        class_names = _class_names(train, data, options["class_names"], stated, multi_label)
+        class_names = options["class_names"] or data.class_names(stated)
+        if len(class_names) < (1 if multi_label else 2):
+            raise click.ClickException(
+                f"{train} has only the label {class_names[0]!r}: a classifier needs two classes. "
+                "Name those that it lacks with --class-names."
+                if class_names
+                else f"{train} has no label at all: name the classes with --class-names."
+            )
         arguments["class_names"] = class_names
     if name == "text-classifier":
         arguments["multi_label"] = multi_label
-    if "predicate" in data.texts:
-        arguments["predicate"] = True
-    if name == "question-answerer":
-        arguments["null_threshold"] = None if all(data.labels) else 0.0
-    if name == "seq2seq-lm":
-        given = {key: options[key] for key in ("target_length", *SEARCH)}
-        arguments |= {key: value for key, value in given.items() if value is not None}
-    y = data.targets(class_names, multi_label)
-    validation = held_out and (held_out.texts, held_out.targets(class_names, multi_label))
-    weights = options["class_weight"]
-    check_class_weight(weights, class_names)
+    check_class_weight(options["class_weight"], class_names)
+    rows = {
+        "x": data.texts,
+        "y": data.targets(class_names, multi_label),
+        "validation_data": held_out
+        and (held_out.texts, held_out.targets(class_names, multi_label)),
+        "class_weight": options["class_weight"],
+    }
     say_data(data, held_out, class_names)
 
-    def train(seed, output):
+    def train_once(seed, output):
         """Return a task trained with a seed, its history, and its `Run` if it has one."""
         keras.utils.set_random_seed(seed)
         with strategy.scope():
-            task = _compiled(load_task(opened, cls, **arguments), options)
-        rows = {"x": data.texts, "y": y, "validation_data": validation, "class_weight": weights}
-        return task, *_fit(task, seed, output, data, held_out, rows, source, strategy, options)
+            task = load_task(opened, cls, **arguments)
+            rate = _compile(task, options)
+        how = options | {"seed": seed, "learning_rate": rate}
+        if not workers.is_chief:
+            how["tensorboard"] = None
+        elif options["seeds"] > 1 and options["tensorboard"]:
+            how["tensorboard"] = options["tensorboard"] / output.name
+        if name == "causal-lm":
+            return task, *_fit_windows(task, output, data, held_out, source, how, strategy)
+        stop = keras.callbacks.TerminateOnNaN()
+        history = task.fit(**rows, **fit_options(how, stop)).history
+        check_loss(history, rate)
+        return task, history, None
 
     if options["seeds"] > 1:
-        run = SeveralSeeds(output, settings_of(source, data, held_out, options))
+        from keras_lm.training.runs import SeveralSeeds, fingerprint
+
+        digest = fingerprint(json.dumps([each.texts, each.labels]) for each in (data, held_out))
+        same = {key: value for key, value in options.items() if key != "tensorboard"}
+        same |= {"source": source, "rows": digest}
+        run = SeveralSeeds(output, same, say=click.echo)
         seeds = range(options["seed"], options["seed"] + options["seeds"])
-        best, history = run.best(train, seeds, options["early_stopping"])
+        best, history = run.best(train_once, seeds, options["early_stopping"])
         task = load_task(best)
     else:
-        task, history, run = train(options["seed"], output)
-    if not is_chief:
+        task, history, run = train_once(options["seed"], output)
+    if not workers.is_chief:
         return
     if name == "question-answerer" and held_out:
         _tune(task, held_out)
@@ -271,8 +266,28 @@ def _check_options(name, options):
             raise click.UsageError(f"--{option.replace('_', '-')} is not for --task {name}.")
 
 
-def _compiled(task, options):
-    """Return a task, ready to be trained as the options say."""
+def _task_of(stated):
+    names = {name for name in FINETUNED if stated and TASKS[name] == stated.__name__}
+    return names.pop() if names else FINETUNED[0]
+
+
+def _arguments(name, data, options):
+    """Return the arguments of a task that follow from its data and the options."""
+    arguments = {key: options[key] for key in ("sequence_length", "dtype") if options[key]}
+    if name in ONLY_FOR["text_pair"] or name == "causal-lm":
+        arguments["text_pair"] = "text_pair" in data.texts
+    if "predicate" in data.texts:
+        arguments["predicate"] = True
+    if name == "question-answerer":
+        arguments["null_threshold"] = None if all(data.labels) else 0.0
+    if name == "seq2seq-lm":
+        given = {key: options[key] for key in ("target_length", *SEARCH)}
+        arguments |= {key: value for key, value in given.items() if value is not None}
+    return arguments
+
+
+def _compile(task, options):
+    """Make a task ready to be trained as the options say; return the learning rate."""
     from keras_lm import objectives, training
 
     if options["lora"]:
@@ -284,49 +299,21 @@ def _compiled(task, options):
         loss = objectives.MaskedCrossentropy(label_smoothing=options["label_smoothing"])
     rate = options["learning_rate"] or task.backbone.learning_rate
     task.compile(optimizer=training.AdamW(rate), loss=loss)
-    return task
+    return rate
 
 
-def _fit(task, seed, output, data, held_out, rows, source, strategy, options):
-    """Train a task on rows as `fit` takes them; return the history, and the `Run` or None."""
-    import keras
+def _fit_windows(task, output, data, held_out, source, options, strategy):
+    """Train on packed windows, which can be interrupted; return the history and the `Run`."""
+    from keras_lm.training.runs import Run, fingerprint
 
-    from keras_lm import tasks
-    from keras_lm.cli.runs import without_blank
-    from keras_lm.training.distribution import workers_of
-
-    rate = options["learning_rate"] or task.backbone.learning_rate
-    options = options | {"seed": seed, "learning_rate": rate}
-    fitting = {key: options[key] for key in ("batch_size", "epochs")}
-    fitting["verbose"] = 1 if sys.stdout.isatty() else 2
-    tensorboard = options["tensorboard"] if workers_of(strategy).is_chief else None
-    if options["seeds"] > 1:  # of each only what it reaches is told
-        fitting["verbose"] = 0
-        tensorboard = tensorboard and tensorboard / output.name
-    fitting["callbacks"] = callbacks(tensorboard, options["early_stopping"])
-    with naming_memory():
-        if isinstance(task, tasks.CausalLM):
-            run = _start_run(output, data, held_out, options, source, strategy)
-            texts = [part and without_blank(part.texts["text"]) for part in (data, held_out)]
-            return run.fit(task, *texts, seed=seed, **fitting), run
-        fitting["callbacks"].append(keras.callbacks.TerminateOnNaN())
-        history = task.fit(**rows, **fitting).history
-        check_loss(history, rate)
-        return history, None
-
-
-def _start_run(output, data, held_out, options, source, strategy):
-    """Return a `Run` on packed windows, which can be interrupted."""
-    from keras_lm.cli.runs import Run, fingerprint
-
-    names = ("epochs", "batch_size", "learning_rate", "sequence_length", "seed", "dtype")
-    names += tuple(name for name in ("lora", "adapters") if options[name])
-    corpus = {
-        "text": fingerprint(data.texts["text"]),
-        "validation": held_out and fingerprint(held_out.texts["text"]),
-    }
-    settings = {"source": source, **{name: options[name] for name in names}, **corpus}
-    return Run(output, settings, strategy)
+    names = ["epochs", "batch_size", "learning_rate", "sequence_length", "seed", "dtype"]
+    names += [name for name in ("lora", "adapters") if options[name]]
+    texts = {"text": data.texts["text"], "validation": held_out and held_out.texts["text"]}
+    digests = {name: each and fingerprint(each) for name, each in texts.items()}
+    settings = {"source": source, **{name: options[name] for name in names}, **digests}
+    run = Run(output, settings, strategy, say=click.echo)
+    fitting = fit_options(options) | {"seed": options["seed"]}
+    return run.fit(task, texts["text"], texts["validation"], **fitting), run
 
 
 def _tune(task, held_out):
@@ -334,35 +321,3 @@ def _tune(task, held_out):
     if task.null_threshold is not None and any(held_out.labels) and not all(held_out.labels):
         threshold = task.tune_null_threshold(held_out.texts, held_out.labels)
         click.echo(f"null threshold  {threshold:.4f}")
-
-
-def _task_of(stated):
-    names = {name for name in FINETUNED if stated and TASKS[name] == stated.__name__}
-    return names.pop() if names else FINETUNED[0]
-
-
-def _class_names(train, data, given, stated, multi_label):
-    """Return names: the user's, the checkpoint's if they fit, the data set's, those found."""
-    from keras_lm.published.labels import all_names, fits
-
-    if given:
-        return given
-    known = stated.get("class_names")
-    published = list(data.rows.published.class_names) if data.rows.published else []
-    if published and len(published) != len(known or []):
-        return published
-    known = known or [str(i) for i in range(stated.get("num_classes") or 0)]
-    labels = data.class_labels()
-    if known and fits(labels, known):
-        return known
-    if published:
-        return published
-    found = all_names(labels)
-    if len(found) < (1 if multi_label else 2):
-        raise click.ClickException(
-            f"{train} has only the label {found[0]!r}: a classifier needs two classes. "
-            "Name those that it lacks with --class-names."
-            if found
-            else f"{train} has no label at all: name the classes with --class-names."
-        )
-    return found

@@ -1,60 +1,54 @@
 """What `keras-lm finetune` and `keras-lm distill` share: options, files, what they mean and say."""
 
-import contextlib
 import math
+import sys
 
 import click
 
-from keras_lm.cli.finite import FloatRange
-from keras_lm.cli.shared_options import (
-    INPUT_FILE,
-    ExportPath,
-    export_format,
-    tensorboard_option,
-    together,
-)
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.cli.types import INPUT_FILE, ExportPath, FloatRange, export_format
 from keras_lm.published.examples import check_file, read_examples
 from keras_lm.published.row_files import check_targets
 from keras_lm.registry import advice
 
-held_out_options = together(
-    click.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch."),
-    click.option(
+held_out_options = opt.together(
+    opt.option("--validation", type=INPUT_FILE, help="File to measure on after each epoch."),
+    opt.option(
         "--validation-split",
         type=FloatRange(0, 1, min_open=True, max_open=True),
         help="Or hold a random share of TRAIN out for that, such as 0.1.",
     ),
 )
-training_options = together(
-    click.option("--epochs", type=click.IntRange(1), default=3, show_default=True),
-    click.option("--batch-size", type=click.IntRange(1), default=16, show_default=True),
-    click.option(
+training_options = opt.together(
+    opt.option("--epochs", type=click.IntRange(1), default=3),
+    opt.option("--batch-size", type=click.IntRange(1), default=16),
+    opt.option(
         "--early-stopping",
         type=click.IntRange(1),
         metavar="EPOCHS",
         help="Stop after so many epochs without a lower validation loss, and keep the weights of "
         "the best epoch.",
     ),
-    click.option(
+    opt.option(
         "--learning-rate",
         type=FloatRange(0, min_open=True),
         help="At its peak: it warms up over a tenth of the steps, then falls to zero.  [default: "
         "by the model's width, 5e-5 for BERT-base]",
     ),
-    click.option(
+    opt.option(
         "--sequence-length",
         type=click.IntRange(3),
         help="Cut texts to this many tokens.  [default: what the model has positions for]",
     ),
-    click.option("--seed", type=int, default=0, show_default=True),
-    click.option(
+    opt.option("--seed", type=int, default=0),
+    opt.option(
         "--dtype",
         type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
         help="What to compute in.  [default: as what it starts from]",
     ),
-    tensorboard_option,
-    click.option("--export", "export_path", type=ExportPath(), help="Export there, too."),
+    opt.tensorboard,
+    opt.option("--export", "export_path", type=ExportPath(), help="Export there, too."),
 )
 
 
@@ -84,23 +78,23 @@ def check_class_weight(given, class_names):
             )
 
 
-def callbacks(tensorboard=None, early_stopping=None):
-    """Return Keras's callbacks: for TensorBoard's folder, and to stop after so many worse epochs.
-
-    With `early_stopping` the weights after training are those of the best epoch.
-    """
+def fit_options(options, *callbacks):
+    """Return what `fit` takes, of a command's options; with further callbacks."""
     import keras
 
-    found = []
-    if tensorboard:
-        found.append(keras.callbacks.TensorBoard(str(tensorboard)))
-    if early_stopping:
-        found.append(
-            keras.callbacks.EarlyStopping(
-                "val_loss", mode="min", patience=early_stopping, restore_best_weights=True
-            )
-        )
-    return found
+    callbacks = list(callbacks)
+    if options["tensorboard"]:
+        callbacks.append(keras.callbacks.TensorBoard(str(options["tensorboard"])))
+    if options.get("early_stopping"):
+        patience = {"patience": options["early_stopping"], "restore_best_weights": True}
+        callbacks.append(keras.callbacks.EarlyStopping("val_loss", mode="min", **patience))
+    verbose = 1 if sys.stdout.isatty() else 2
+    return {
+        "batch_size": options["batch_size"],
+        "epochs": options["epochs"],
+        "callbacks": callbacks,
+        "verbose": 0 if options.get("seeds", 1) > 1 else verbose,  # what each reaches is told
+    }
 
 
 def check_data(train, options):
@@ -165,19 +159,6 @@ def read_rows(path, *arguments, **options):
     return examples
 
 
-@contextlib.contextmanager
-def naming_memory():
-    """Turn the error of a full memory into a message."""
-    import tensorflow as tf
-
-    try:
-        yield
-    except tf.errors.ResourceExhaustedError as error:
-        raise click.ClickException(
-            "the memory is full: lower --batch-size or --sequence-length. Nothing was written."
-        ) from error
-
-
 def check_loss(history, learning_rate):
     """Raise an error if the last loss is not a number."""
     if not math.isfinite(history["loss"][-1]):
@@ -206,15 +187,11 @@ def say_data(data, held_out, class_names):
     say_rows([("texts", texts), ("labels", labels)])
 
 
-def kept_epoch(history, early_stopping):
-    """Return the place in a history of the epoch whose weights are kept: the best, or the last."""
-    losses = history["val_loss"] if early_stopping else []
-    return losses.index(min(losses)) if losses else -1
-
-
 def say_results(history, early_stopping, output, exported):
     """Print the metrics of the last epoch, or of the best one, and what was written."""
-    best = kept_epoch(history, early_stopping)
+    best = -1
+    if early_stopping:
+        best = history["val_loss"].index(min(history["val_loss"]))
     say_rows(
         [
             ("kept", f"epoch {best + 1} of {len(history['loss'])}" if early_stopping else None),

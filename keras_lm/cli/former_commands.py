@@ -2,43 +2,32 @@
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
 from keras_lm.cli.predict import answer, load_predictor
 from keras_lm.cli.predict_options import VECTORS, WRITING, vector_options, writing_options
-from keras_lm.cli.shared_options import (
-    OutputFile,
-    Source,
-    batch_size_option,
-    format_option,
-    input_option,
-    overwrite_option,
-    text_options,
-)
+from keras_lm.cli.types import OutputFile, Source
 
 
 def _note_removal(name, form):
     click.echo(f"Note: keras-lm {name} will be removed: use keras-lm predict {form}.", err=True)
 
 
-@click.command(
-    "features",
-    cls=Command,
-    short_help="Now predict --task feature-extractor.",
-)
+@click.command("features", cls=Command, short_help="Now predict --task feature-extractor.")
 @click.argument("source", type=Source())
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@input_option
-@format_option
-@text_options
-@click.option(
+@opt.input_file
+@opt.format
+@opt.text
+@opt.option(
     "--output",
     type=OutputFile(allow_dash=True),
     required=True,
     help="A .npz or .jsonl file; - for JSONL on standard output.",
 )
 @vector_options
-@batch_size_option
-@overwrite_option
+@opt.batch_size
+@opt.overwrite
 def features_command(source, texts, input_file, format, output, batch_size, overwrite, **options):
     """Turn texts into vectors. It will be removed: keras-lm predict --task feature-extractor.
 
@@ -58,27 +47,21 @@ def features_command(source, texts, input_file, format, output, batch_size, over
     answer(load, texts, input_file, format, output, batch_size, options)
 
 
-@click.command(
-    "translate",
-    cls=Command,
-    short_help="Now predict --lines.",
-)
+@click.command("translate", cls=Command, short_help="Now predict --lines.")
 @click.argument("preset", type=Source())
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@input_option
-@format_option
-@text_options
+@opt.input_file
+@opt.format
+@opt.text
 @writing_options
-@batch_size_option
-@click.option(
+@opt.batch_size
+@opt.option(
     "--output",
     type=OutputFile(),
     help="File to write; it appears when all is written.  [default: standard output]",
 )
-@overwrite_option
-@click.option(
-    "--json", "as_json", is_flag=True, help="JSONL with the row that came in, as predict."
-)
+@opt.overwrite
+@opt.option("--json", "as_json", is_flag=True, help="JSONL with the row that came in, as predict.")
 def translate_command(
     preset, texts, input_file, format, output, batch_size, overwrite, as_json, **options
 ):

@@ -1,20 +1,21 @@
-"""`keras-lm inspect`: what a folder or a file holds, and how large a model of a size would be."""
+"""`keras-lm inspect`: what a folder, a file or a size holds; `models`: the sizes that there are."""
 
 import json
 from pathlib import Path
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.shared_options import check_artefact
 from keras_lm.cli.terminal import say_rows
+from keras_lm.cli.types import check_artefact
 from keras_lm.files import find_saved_model, find_saved_models
 
 
 @click.command("inspect", cls=Command, short_help="What a preset, a checkpoint or an export holds.")
 @click.argument("path")
-@click.option("--version", type=click.IntRange(0), help="Of an export.  [default: the latest]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@opt.option("--version", type=click.IntRange(0), help="Of an export.  [default: the latest]")
+@opt.as_json
 def inspect_command(path, version, as_json):
     """Say what a preset, a checkpoint or an export holds, without loading its weights.
 
@@ -47,46 +48,22 @@ def inspect_path(path, version=None):
     local = Path(path).expanduser()
     folder = find_saved_model(local, version)
     if folder is not None:
-        from keras_lm.cli.artefacts import inspect_saved_model
+        from keras_lm.export.contents import inspect_saved_model
 
         return inspect_saved_model(folder, [*find_saved_models(local)])
     if version is not None:
         raise click.UsageError(f"{path} has no versions: leave --version out.")
     check_artefact(path)
     if local.suffix == ".tflite":
-        from keras_lm.cli.artefacts import inspect_tflite
+        from keras_lm.export.contents import inspect_tflite
 
         return inspect_tflite(local)
 
-    from keras_lm import registry
-    from keras_lm.cli.checkpoints import inspect_checkpoint
+    from keras_lm import inspection, registry
 
     if path in registry.sizes() and not local.exists():
-        return inspect_size(path)
-    return inspect_checkpoint(path)
-
-
-def inspect_size(name):
-    """Return what a size would need as a dict that JSON can hold; see `keras_lm.models.sizes`."""
-    from keras_lm import registry
-    from keras_lm.models.sizes import estimate
-
-    def count(name):
-        cls = registry.sizes()[name]
-        return estimate(cls, **cls.SIZES[name])
-
-    cls, found = registry.sizes()[name], count(name)
-    if name in cls.PRETRAINED_WITH:  # a step of pretraining takes both
-        beside = count(cls.PRETRAINED_WITH[name])["flops_per_token"]["pretraining"]
-        found["flops_per_token"]["pretraining"] += beside
-    return {
-        "size": name,
-        "what": "size",
-        "model": cls.__name__,
-        "published": cls.PUBLISHED.get(name),
-        "arguments": cls.SIZES[name],
-        **found,
-    }
+        return inspection.inspect_size(path)
+    return inspection.inspect_checkpoint(path)
 
 
 def readable(name, value):
@@ -122,3 +99,36 @@ def _signature_lines(name, signature):
                 default = json.dumps(spec["default"])
                 shape += f", {default} by default" if len(default) < 40 else ", may be left out"
             yield f"  {side.removesuffix('s')} {tensor}: {spec['dtype']} {shape}"
+
+
+@click.command(
+    "models", cls=Command, short_help="The sizes of models, and where their weights are."
+)
+@click.argument("words", metavar="[WORD]...", nargs=-1)
+@opt.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def models_command(words, as_json):
+    """List the sizes of models: name, class, parameters, and where the weights are published.
+
+    \b
+      keras-lm models
+      keras-lm models bert multi
+
+    With WORDs, only names that contain all of them. A size says how large a model is: `inspect`
+    tells what it needs, `pretrain --size` trains one from random weights. Weights are loaded from
+    where they are published, or from a folder with a copy of them.
+    """
+    from keras_lm import inspection
+
+    rows = inspection.find_sizes(words)
+    if not rows:
+        raise click.ClickException(f"No name of a size contains {' and '.join(words)}.")
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    name, model = (max(len(row[key]) for row in rows) for key in ("size", "model"))
+    for row in rows:
+        click.echo(
+            f"{row['size']:<{name}}  {row['model']:<{model}}  {row['parameters']:>15,}  "
+            f"{row['published'] or 'not published'}"
+        )

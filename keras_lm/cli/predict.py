@@ -4,19 +4,11 @@ import contextlib
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.beam_options import PerhapsBeamCommand, beam, beam_flags, processes_option
 from keras_lm.cli.predict_options import VECTORS, WRITING, vector_options, writing_options
-from keras_lm.cli.shared_options import (
-    TASKS,
-    OutputFile,
-    batch_size_option,
-    check_artefact,
-    format_option,
-    input_option,
-    overwrite_option,
-    text_options,
-)
 from keras_lm.cli.terminal import json_lines, notes, open_input, say_rows, with_progress
+from keras_lm.cli.types import TASKS, OutputFile, check_artefact
 from keras_lm.files import replacing
 from keras_lm.plain import plain
 from keras_lm.published.row_files import batches, choose_columns
@@ -46,31 +38,31 @@ class FileOrFolder(OutputFile):
     short_help="Texts → answers, by a preset, an export or a server.",
 )
 @click.argument("model_and_texts", nargs=-1, metavar="MODEL [TEXT]...")
-@input_option
-@format_option
-@text_options
-@click.option(
+@opt.input_file
+@opt.format
+@opt.text
+@opt.option(
     "--runner",
     is_eager=True,
     help="Answer whole files by Apache Beam: DirectRunner, FlinkRunner, … What follows MODEL are "
     "then files or patterns, and Beam's own options may follow after --.",
 )
 @processes_option
-@click.option(
+@opt.option(
     "--output",
     type=FileOrFolder(),
     help="JSONL file to write, or .npz for vectors; it appears when all is answered. With "
     "--runner, the folder.  [default: standard output]",
 )
-@overwrite_option
-@batch_size_option
-@click.option("--server", metavar="URL", help="Ask a server: http://HOST:PORT or grpc://HOST:PORT.")
-@click.option("--model", metavar="NAME", help="What the server calls its model.")
-@click.option("--signature", help="Of an export or a server.  [default: serving_default]")
-@click.option(
+@opt.overwrite
+@opt.batch_size
+@opt.option("--server", metavar="URL", help="Ask a server: http://HOST:PORT or grpc://HOST:PORT.")
+@opt.option("--model", metavar="NAME", help="What the server calls its model.")
+@opt.option("--signature", help="Of an export or a server.  [default: serving_default]")
+@opt.option(
     "--version", type=click.IntRange(0), help="Of an export or a server.  [default: the latest]"
 )
-@click.option(
+@opt.option(
     "--task",
     type=click.Choice([*TASKS]),
     help="Of a preset or a checkpoint: feature-extractor for vectors.  [default: what MODEL has a "
@@ -78,7 +70,7 @@ class FileOrFolder(OutputFile):
 )
 @vector_options
 @writing_options
-@click.option("--lines", is_flag=True, help="Print the text of each answer alone, one a line.")
+@opt.option("--lines", is_flag=True, help="Print the text of each answer alone, one a line.")
 def predict_command(
     model_and_texts, input_file, format, output, batch_size, overwrite, runner, processes, **options
 ):

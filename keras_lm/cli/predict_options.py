@@ -2,8 +2,8 @@
 
 import click
 
-from keras_lm.cli.finite import FloatRange
-from keras_lm.cli.shared_options import search_options, together
+from keras_lm.cli import shared_options as opt
+from keras_lm.cli.types import FloatRange
 
 VECTORS = ("layers", "pooling", "normalize", "prompt")
 WRITING = (
@@ -27,8 +27,8 @@ class Layers(click.ParamType):
         return numbers if "," in value else numbers[0]
 
 
-vector_options = together(
-    click.option(
+vector_options = opt.together(
+    opt.option(
         "--layers",
         type=Layers(),
         help="embedding, first, second_to_last, last, sum_all, sum_last_four, concat_last_four, "
@@ -36,7 +36,7 @@ vector_options = together(
         "-1 the last), or several numbers, such as 0,-1. all and several numbers give a vector for "
         "each.  [default: last]",
     ),
-    click.option(
+    opt.option(
         "--pooling",
         type=click.Choice(
             ["first", "last", "mean", "mean_sqrt_len", "weighted_mean", "max", "none"]
@@ -44,51 +44,51 @@ vector_options = together(
         help="Over the tokens of a text; none gives a vector a token.  [default: what SOURCE "
         "states, else mean]",
     ),
-    click.option(
+    opt.option(
         "--normalize/--no-normalize",
         default=None,
         help="Scale each vector to length 1.  [default: what SOURCE states, else not]",
     ),
-    click.option(
+    opt.option(
         "--prompt",
         help="What is put before each text, such as 'query: '.  [default: what SOURCE states]",
     ),
 )
-writing_options = together(
-    search_options,
-    click.option(
+writing_options = opt.together(
+    opt.search,
+    opt.option(
         "--max-new-tokens",
         type=click.IntRange(1),
         help="The longest text.  [default: the target length of PRESET]",
     ),
-    click.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
-    click.option(
+    opt.option("--temperature", type=FloatRange(0, min_open=True), help="Draw tokens at random."),
+    opt.option(
         "--top-k", type=click.IntRange(1), help="Of the likeliest so many; with --temperature."
     ),
-    click.option(
+    opt.option(
         "--top-p",
         type=FloatRange(0, 1, min_open=True),
         help="Of the likeliest that have this probability together; with --temperature.",
     ),
-    click.option("--seed", type=click.IntRange(0), help="For the same draw again."),
-    click.option(
+    opt.option("--seed", type=click.IntRange(0), help="For the same draw again."),
+    opt.option(
         "--repetition-penalty",
         type=FloatRange(0, min_open=True),
         help="Above 1, tokens that have occurred are less likely.",
     ),
-    click.option(
+    opt.option(
         "--no-repeat-ngram-size",
         type=click.IntRange(0),
         help="Write no sequence of so many tokens twice, such as 3 for summaries.",
     ),
-    click.option("--prefix", help="What every text begins with."),
-    click.option(
+    opt.option("--prefix", help="What every text begins with."),
+    opt.option(
         "--forbidden",
         multiple=True,
         metavar="TEXT",
         help="What no text has; several times for several.",
     ),
-    click.option(
+    opt.option(
         "--num-return-sequences",
         type=click.IntRange(1),
         help="So many texts for each, the best first; with --json.",

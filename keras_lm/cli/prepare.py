@@ -2,59 +2,54 @@
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.beam_options import BeamCommand, beam, beam_flags, processes_option
 from keras_lm.cli.objective_options import GENERATOR, OBJECTIVES
 from keras_lm.cli.pretrain_options import document_options, objective_option
-from keras_lm.cli.shared_options import Source, overwrite_option
-from keras_lm.cli.size_names import size_names
 from keras_lm.cli.terminal import say_rows
-from keras_lm.registry import advice
+from keras_lm.cli.types import Source, check_size
 
 
 @click.command("prepare", cls=BeamCommand, short_help="A corpus of any size → shards of tokens.")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--output", "folder", required=True, help="Folder for the shards.")
-@click.option(
+@opt.option("--output", "folder", required=True, help="Folder for the shards.")
+@opt.option(
     "--from",
     "source",
     metavar="SOURCE",
     type=Source(),
     help="Preset or checkpoint to pretrain: its tokenizer and its form of rows.",
 )
-@click.option(
+@opt.option(
     "--vocabulary",
     metavar="SOURCE",
     type=Source(),
     help="Without --from: preset or checkpoint whose tokenizer to take.",
 )
-@click.option("--size", help="Without --from: name of a size, whose form of rows to take.")
-@click.option(
-    "--sequence-length", type=click.IntRange(2), required=True, help="Tokens read at once."
-)
+@opt.option("--size", help="Without --from: name of a size, whose form of rows to take.")
+@opt.option("--sequence-length", type=click.IntRange(2), required=True, help="Tokens read at once.")
 @objective_option
 @document_options
-@click.option(
+@opt.option(
     "--duplicates",
     type=click.Choice(["keep", "exact", "near"]),
     default="near",
-    show_default=True,
     help="What to leave out: documents equal to another, also those that are nearly the same.",
 )
-@click.option(
+@opt.option(
     "--shards",
     "num_shards",
     type=click.IntRange(1),
     help="How many files to write.  [default: one for 64 MB of text files, 8 at least]",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option(
+@opt.option("--seed", type=click.IntRange(0), default=0)
+@opt.option(
     "--runner",
     default="DirectRunner",
-    show_default=True,
     help="Of Beam's: FlinkRunner, SparkRunner, DataflowRunner, … with their options after --.",
 )
 @processes_option
-@overwrite_option
+@opt.overwrite
 def prepare_command(files, folder, runner, processes, **options):
     """Write a corpus as tokens, without duplicates and in random order, by Apache Beam.
 
@@ -108,10 +103,7 @@ def prepare_command(files, folder, runner, processes, **options):
         [
             *((name, f"{count:,}") for name, count in documents.items()),
             ("for", ", ".join(names)),
-            (
-                "rows" if settings else "windows",
-                f"{number:,} of {length} tokens",
-            ),
+            ("rows" if settings else "windows", f"{number:,} of {length} tokens"),
             ("shards", f"{folder} ({len(index['shards'])} files)"),
         ]
     )
@@ -124,11 +116,7 @@ def _check(options):
         )
     if not options["source"] and not (options["vocabulary"] and options["size"]):
         raise click.UsageError("--vocabulary SOURCE and --size NAME go together.")
-    if options["size"] not in (None, *size_names()):
-        raise click.UsageError(
-            f"--size {options['size']} is no size.{advice(options['size'], size_names())} All are "
-            "listed by keras-lm models."
-        )
+    check_size(options["size"])
     # Options of objectives that only matter in training.
     arguments = (option for _, arguments in OBJECTIVES.values() for option in arguments.values())
     options |= dict.fromkeys([*arguments, *GENERATOR])

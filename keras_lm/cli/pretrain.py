@@ -1,10 +1,9 @@
 """`keras-lm pretrain`: text files → a language model, from published weights or random ones."""
 
-import sys
-
 import click
 from click.core import ParameterSource
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.config_file import (
     ConfiguredCommand,
     Files,
@@ -12,7 +11,7 @@ from keras_lm.cli.config_file import (
     recipes_option,
     write_config,
 )
-from keras_lm.cli.fitting import callbacks
+from keras_lm.cli.fitting import fit_options
 from keras_lm.cli.objective_options import check_objectives
 from keras_lm.cli.prepared_folder import check_shards, files_of, find_shards, take_over
 from keras_lm.cli.pretrain_options import (
@@ -21,12 +20,9 @@ from keras_lm.cli.pretrain_options import (
     model_options,
     training_options,
 )
-from keras_lm.cli.shared_options import PresetFolder, overwrite_option
-from keras_lm.cli.size_names import size_names
 from keras_lm.cli.terminal import megabytes, say_rows
-from keras_lm.cli.workers import strategy_of_workers
+from keras_lm.cli.types import check_size
 from keras_lm.files import find_files
-from keras_lm.registry import advice
 
 # Options that do not change what a run ends in.
 NOT_DECISIVE = ("validation", "minutes", "tensorboard")
@@ -44,13 +40,13 @@ NOT_FOR_STUDENTS = ("vocabulary", "num_heads", "add_words")
     short_help="Text files → a language model, published or of its own.",
 )
 @click.argument("files", nargs=-1, required=True, cls=Files)
-@click.option("--output", type=PresetFolder(), required=True, help="Folder for the trained preset.")
+@opt.trained_preset
 @model_options
 @data_options
 @training_options
 @config_option
 @recipes_option
-@overwrite_option
+@opt.overwrite
 def pretrain_command(files, output, overwrite, **options):
     """Train a language model on plain text: go on from published weights, or begin anew.
 
@@ -113,8 +109,8 @@ def pretrain_command(files, output, overwrite, **options):
 
     from keras_lm import training
     from keras_lm.cli.pretrain_task import make_task
-    from keras_lm.cli.runs import Run, fingerprint
-    from keras_lm.training.distribution import workers_of
+    from keras_lm.training.distribution import strategy_of_workers, workers_of
+    from keras_lm.training.runs import Run, fingerprint
 
     strategy = strategy_of_workers()
     is_chief = workers_of(strategy).is_chief
@@ -135,8 +131,11 @@ def pretrain_command(files, output, overwrite, **options):
     )
     contents = {name: fingerprint(_contents(files_of(at))) for name, at in corpus.items()}
     decisive = {key: value for key, value in options.items() if key not in NOT_DECISIVE}
-    run = Run(output, decisive | contents | {"add_words": words}, strategy)
+    run = Run(output, decisive | contents | {"add_words": words}, strategy, say=click.echo)
     documents = {name: _documents(paths, options) for name, paths in corpus.items()}
+    how = options | {"epochs": options["epochs"] or 1}
+    how |= {} if is_chief else {"tensorboard": None}
+    speed = training.TokensPerSecond(options["batch_size"] * task.packing["sequence_length"])
     history = run.fit(
         task,
         documents["text"],
@@ -144,15 +143,9 @@ def pretrain_command(files, output, overwrite, **options):
         rows=_rows(options),
         minutes=options["minutes"],
         own_shards=options["own_shards"],
-        callbacks=[
-            training.TokensPerSecond(options["batch_size"] * task.packing["sequence_length"]),
-            *callbacks(options["tensorboard"] if is_chief else None),
-        ],
-        batch_size=options["batch_size"],
-        epochs=options["epochs"] or 1,
         steps=options["steps"],
         seed=options["seed"],
-        verbose=1 if sys.stdout.isatty() else 2,
+        **fit_options(how, speed),
     )
     if not is_chief:
         return
@@ -209,11 +202,7 @@ def _check(options):
     else:
         if not options["teacher"]:
             options["size"] = options["size"] or DEFAULT_SIZE
-        if options["size"] not in (None, *size_names()):
-            raise click.UsageError(
-                f"--size {options['size']} is no size.{advice(options['size'], size_names())} All "
-                "are listed by keras-lm models."
-            )
+        check_size(options["size"])
     check_objectives(options["objectives"], options)
     if not options["add_words"]:
         return []

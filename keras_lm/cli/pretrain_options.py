@@ -2,43 +2,41 @@
 
 import click
 
-from keras_lm.cli.finite import FloatRange
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.objective_options import ALL_FORMS, OBJECTIVES
-from keras_lm.cli.shared_options import INPUT_FILE, Source, tensorboard_option, together
+from keras_lm.cli.types import INPUT_FILE, FloatRange, Source
 
 DEFAULT_SIZE = "gpt2_base_en"
 
-model_options = together(
-    click.option(
+model_options = opt.together(
+    opt.option(
         "--from",
         "source",
         metavar="SOURCE",
         type=Source(),
         help="Preset or checkpoint whose training to go on with: its network, tokenizer and heads.",
     ),
-    click.option(
+    opt.option(
         "--add-words",
         type=INPUT_FILE,
         help="File of words, one a line, for the vocabulary of --from: each becomes one token, "
         "whose embedding starts as the mean of its pieces'.",
     ),
-    click.option(
+    opt.option(
         "--vocabulary",
         metavar="SOURCE",
         type=Source(),
         help="Without --from: preset or checkpoint whose tokenizer to take, such as one of "
         "keras-lm vocab.",
     ),
-    click.option(
+    opt.option(
         "--size", help=f"Without --from: name of a size, to vary.  [default: {DEFAULT_SIZE}]"
     ),
-    click.option("--num-layers", type=click.IntRange(1), help="That of the size if omitted."),
-    click.option("--hidden-dim", type=click.IntRange(1), help="The same; inner layers scale."),
-    click.option("--num-heads", type=click.IntRange(1), help="The same."),
-    click.option(
-        "--sequence-length", type=click.IntRange(2), help="Tokens read at once; the same."
-    ),
-    click.option(
+    opt.option("--num-layers", type=click.IntRange(1), help="That of the size if omitted."),
+    opt.option("--hidden-dim", type=click.IntRange(1), help="The same; inner layers scale."),
+    opt.option("--num-heads", type=click.IntRange(1), help="The same."),
+    opt.option("--sequence-length", type=click.IntRange(2), help="Tokens read at once; the same."),
+    opt.option(
         "--dropout",
         type=FloatRange(0, 1, max_open=True),
         help="Helps where the same text is read in many epochs.  [default: the model's own, but 0 "
@@ -46,7 +44,7 @@ model_options = together(
     ),
 )
 
-objective_option = click.option(
+objective_option = opt.option(
     "--objective",
     "objectives",
     multiple=True,
@@ -54,76 +52,73 @@ objective_option = click.option(
     help="What to train on; several times for several at once.  [default: what the model was "
     "pretrained with, but nothing on pairs of sentences if documents are single lines]",
 )
-document_options = together(
-    click.option(
+document_options = opt.together(
+    opt.option(
         "--document",
         type=click.Choice(["line", "block", "file"]),
         default="line",
-        show_default=True,
         help="What is one document: a line, the lines between blank ones, a file.",
     ),
-    click.option(
+    opt.option(
         "--split-sentences",
         is_flag=True,
         help="A sentence also ends by rule, at .!? before a capital letter; otherwise with its "
         "line.",
     ),
-    click.option(
+    opt.option(
         "--form",
         type=click.Choice(ALL_FORMS),
         help="How an encoder's rows are filled.  [default: as the objectives need, otherwise "
         "full-sentences]",
     ),
-    click.option(
+    opt.option(
         "--short-share",
         type=FloatRange(0, 1),
         default=0.0,
-        show_default=True,
         help="Share of an encoder's rows that get a random shorter length; BERT's is 0.1.",
     ),
-    click.option(
+    opt.option(
         "--single-share",
         type=FloatRange(0, 1),
         default=0.0,
-        show_default=True,
         help="Share of segment pairs that become one segment; ELECTRA's is 0.1.",
     ),
 )
 
-data_options = together(
+data_options = opt.together(
     objective_option,
-    click.option(
+    opt.option(
         "--mask-rate",
         type=FloatRange(0, 1, min_open=True),
         help="Share of the tokens that are masked.  [default: 0.15]",
     ),
-    click.option(
+    opt.option(
         "--whole-words", is_flag=True, help="For masked-lm: mask all tokens of a word, or none."
     ),
-    click.option(
+    opt.option(
         "--masks-per-text",
         type=click.IntRange(1),
         help="Static masking: so many masks of each text, the same in every epoch.  [default: new "
         "masks in every step]",
     ),
-    click.option(
+    opt.option(
         "--mean-span",
         type=FloatRange(1),
         help="For span-corruption: tokens of a span on average.  [default: 3]",
     ),
-    click.option(
+    opt.option(
         "--generator",
         metavar="SOURCE",
         type=Source(),
         help="For replaced-tokens, with --from: the generator to go on with.  [default: that in "
         "the folder generator of --from, otherwise a new one]",
     ),
-    click.option(
+    opt.option(
         "--generator-size",
         type=FloatRange(0, min_open=True),
         help="For replaced-tokens: a new generator's width beside the model's.  [default: 0.25]",
     ),
-    click.option(
+    opt.option(
         "--teacher",
         metavar="SOURCE",
         type=Source(),
@@ -131,89 +126,82 @@ data_options = together(
         "student begins with half of its layers, or the kind and number of --size.",
     ),
     document_options,
-    click.option(
+    opt.option(
         "--own-shards",
         is_flag=True,
         help="Of several processes, each reads windows of its own from a folder of shards, and "
         "opens no others; otherwise all read everything.",
     ),
-    click.option(
+    opt.option(
         "--validation", multiple=True, metavar="FILE", help="To measure on after each epoch."
     ),
 )
 
-training_options = together(
-    click.option("--epochs", type=click.IntRange(1), default=1, show_default=True),
-    click.option(
+training_options = opt.together(
+    opt.option("--epochs", type=click.IntRange(1), default=1),
+    opt.option(
         "--steps",
         type=click.IntRange(1),
         help="Length of the run in steps, as papers state it, instead of --epochs.",
     ),
-    click.option("--batch-size", type=click.IntRange(1), default=16, show_default=True),
-    click.option(
+    opt.option("--batch-size", type=click.IntRange(1), default=16),
+    opt.option(
         "--micro-batch-size",
         type=click.IntRange(1),
         help="Rows computed at a time, if a batch exceeds the memory; the steps are the same.",
     ),
-    click.option(
+    opt.option(
         "--optimizer",
         type=click.Choice(["adamw", "lamb", "adafactor"]),
         default="adamw",
-        show_default=True,
         help="adafactor has T5's schedule: the rate stays until one over the root of the steps is "
         "lower.",
     ),
-    click.option(
+    opt.option(
         "--learning-rate",
         type=FloatRange(0, min_open=True),
         help="At its peak.  [default: with --from by the model's width, 5e-5 for BERT-base; else "
         "1e-3 for a causal model, and for another by its width, 1e-4 for BERT-base; 0.01 for "
         "adafactor]",
     ),
-    click.option(
+    opt.option(
         "--warmup",
         type=FloatRange(0, 1, max_open=True),
         default=0.1,
-        show_default=True,
         help="Share of the steps in which the learning rate rises; then it falls to zero.",
     ),
-    click.option(
+    opt.option(
         "--weight-decay",
         type=FloatRange(0),
         help="[default: 0.01; 0.1 for a causal model from random weights]",
     ),
-    click.option(
+    opt.option(
         "--beta-2",
         type=FloatRange(0, 1, max_open=True),
         help="[default: 0.999; 0.99 for such a one]",
     ),
-    click.option(
-        "--epsilon",
-        type=FloatRange(0, min_open=True),
-        help="[default: 1e-6; 1e-8 for such a one]",
+    opt.option(
+        "--epsilon", type=FloatRange(0, min_open=True), help="[default: 1e-6; 1e-8 for such a one]"
     ),
-    click.option(
+    opt.option(
         "--bias-correction/--no-bias-correction",
         default=True,
-        show_default=True,
         help="Whether the optimizer's moments are corrected for their start at zero; not in the "
         "code of BERT, ALBERT and ELECTRA.",
     ),
-    click.option("--seed", type=int, default=0, show_default=True),
-    click.option(
+    opt.option("--seed", type=int, default=0),
+    opt.option(
         "--dtype",
         type=click.Choice(["float32", "mixed_bfloat16", "mixed_float16"]),
         default="float32",
-        show_default=True,
         help="What to compute in.",
     ),
-    tensorboard_option,
-    click.option(
+    opt.tensorboard,
+    opt.option(
         "--save-every",
         "minutes",
         type=FloatRange(0),
         default=5.0,
-        show_default=True,
         metavar="MINUTES",
         help="How often to save where the run is, besides after each epoch.",
     ),

@@ -6,7 +6,6 @@ import click
 import keras
 
 from keras_lm import models, presets, registry, tasks, training
-from keras_lm.cli.checkpoints import inspect_checkpoint
 from keras_lm.cli.objective_options import (
     check_objectives,
     default_objectives,
@@ -17,6 +16,7 @@ from keras_lm.cli.objective_options import (
     with_generator,
 )
 from keras_lm.cli.sources import load_task
+from keras_lm.inspection import inspect_checkpoint
 from keras_lm.tokenizers import Tokenizer
 
 # What a model does that an objective is for.

@@ -6,54 +6,54 @@ import signal
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.finite import FloatRange
+from keras_lm.cli.types import FloatRange
 
 PORT = click.IntRange(0, 65535)
 
 
 @click.command("serve", cls=Command)
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True)
-@click.option(
+@opt.option(
     "--name",
     "names",
     multiple=True,
     help="What a model is called, once for each DIR.  [default: as its folder]",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--rest-port", type=PORT, default=8501, show_default=True, help="0 is a free one.")
-@click.option("--grpc-port", type=PORT, default=8500, show_default=True, help="0 is a free one.")
-@click.option(
+@opt.option("--host", default="127.0.0.1", help="Address to listen at.")
+@opt.option("--rest-port", type=PORT, default=8501, help="0 is a free one.")
+@opt.option("--grpc-port", type=PORT, default=8500, help="0 is a free one.")
+@opt.option(
     "--engine",
     type=click.Choice(["auto", "binary", "docker", "embedded"]),
     default="auto",
-    show_default=True,
     help="What serves: tensorflow_model_server on PATH, its container, or keras_lm itself; auto "
     "takes the first of them that is there.",
 )
-@click.option(
+@opt.option(
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
     help="A further name in the Host header of requests; * stands for any characters.",
 )
-@click.option("--max-request-bytes", type=click.IntRange(1), help="Largest request.  [64 MiB]")
-@click.option(
+@opt.option("--max-request-bytes", type=click.IntRange(1), help="Largest request.  [64 MiB]")
+@opt.option(
     "--max-connections",
     type=click.IntRange(1),
     help="Over REST, and as many over gRPC.  [a quarter of the files it may open, 1000 at most]",
 )
-@click.option(
+@opt.option(
     "--request-timeout",
     type=FloatRange(0, min_open=True),
     help="Seconds that a client has to send a request.  [60]",
 )
-@click.option(
+@opt.option(
     "--max-total-bytes",
     type=click.IntRange(1),
     help="Of all requests that are being answered.  [twice the largest request]",
 )
-@click.option("--max-rows", type=click.IntRange(1), help="Of a request.  [1024]")
+@opt.option("--max-rows", type=click.IntRange(1), help="Of a request.  [1024]")
 def serve_command(folders, names, host, rest_port, grpc_port, engine, **limits):
     """Serve exported models over REST and gRPC.
 

@@ -1,172 +1,21 @@
-"""Arguments and options that several commands share."""
+"""Options that several commands share; a command names those that it takes."""
 
-import os
 from pathlib import Path
 
 import click
 
-from keras_lm.cli.finite import Float, FloatRange
-from keras_lm.cli.size_names import size_names
+from keras_lm.cli.types import INPUT_FILE, Float, FloatRange, PresetFolder
 from keras_lm.published import PUBLISHED
 from keras_lm.published.row_files import PLAIN
-from keras_lm.registry import advice
 
-# As options name them → the classes in `keras_lm.tasks`.
-TASKS = {
-    "text-classifier": "TextClassifier",
-    "text-regressor": "TextRegressor",
-    "multiple-choice": "MultipleChoice",
-    "token-classifier": "TokenClassifier",
-    "constituency-parser": "ConstituencyParser",
-    "question-answerer": "QuestionAnswerer",
-    "masked-lm": "MaskedLM",
-    "causal-lm": "CausalLM",
-    "seq2seq-lm": "Seq2SeqLM",
-    "coreference-resolver": "CoreferenceResolver",
-    "feature-extractor": "FeatureExtractor",
-    "pretrainer": "Pretrainer",
-}
+POSITIVE = click.IntRange(1)
 
 
-class TaskChoice(click.Choice):
-    """One of some tasks; `causal_lm` is `causal-lm`."""
-
-    def convert(self, value, param, ctx):
-        return super().convert(str(value).replace("_", "-"), param, ctx)
-
-
-class Source(click.ParamType):
-    """A folder with a preset or a checkpoint, hf://OWNER/NAME, or the name of a size.
-
-    What is none of these is refused before TensorFlow is imported, which takes seconds.
-    """
-
-    name = "source"
-
-    def convert(self, value, param, ctx):
-        """Return the source as it was given, or fail with advice."""
-        path = Path(value).expanduser()
-        if path.is_dir() or value in size_names():
-            return value
-        if value.startswith("hf://"):
-            if value.count("/") < 3:
-                self.fail(f"{value} is not of the form hf://OWNER/NAME.", param, ctx)
-            return value
-        if path.is_file():
-            remedy = (
-                "an export, for keras-lm predict: give the preset that it was made of."
-                if path.suffix == ".tflite"
-                else "a file: give the folder that it lies in."
-            )
-            self.fail(f"{value} is {remedy}", param, ctx)
-        folders = [str(other) for other in _entries(path.parent) if other.is_dir()]
-        self.fail(
-            f"There is no folder {value!r}.{advice(value, [*size_names(), *folders])} Give the "
-            "folder of a preset or a checkpoint, or hf://OWNER/NAME; keras-lm models lists what is "
-            "published.",
-            param,
-            ctx,
-        )
-
-
-def check_artefact(path):
-    """Raise an error, before TensorFlow is imported, if there is no source or .tflite at a path."""
-    if Path(path).suffix != ".tflite":
-        Source().convert(path, None, None)
-    elif not Path(path).expanduser().exists():
-        raise click.UsageError(f"No such file: {path!r}.")
-
-
-def _entries(folder):
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
-
-
-class PresetFolder(click.Path):
-    """A folder to write a preset to; refuses, before anything is loaded, what cannot be.
-
-    A preset is only replaced if the command has the option `--overwrite` (`overwrite_option`).
-    """
-
-    def __init__(self):
-        super().__init__(path_type=Path)
-
-    def convert(self, value, param, ctx):
-        """Return the `Path` if there is nothing or an empty folder, or a preset to replace."""
-        folder = Path(value).expanduser()
-        if folder.is_file():
-            self.fail(f"{folder} is a file: choose another name for the preset.", param, ctx)
-        if folder.is_dir() and any(folder.iterdir()):
-            if not (folder / "keras_lm.json").is_file():
-                self.fail(
-                    f"{folder} exists and is not a preset: choose another folder. Nothing was "
-                    "written.",
-                    param,
-                    ctx,
-                )
-            _require_overwrite(self, folder, "is a preset already", param, ctx)
-        _require_writable(self, folder, param, ctx)
-        return folder
-
-
-class OutputFile(click.Path):
-    """A file to write; one that exists is only replaced with `--overwrite` (`overwrite_option`).
-
-    `-` is standard output, if `allow_dash`.
-    """
-
-    def __init__(self, allow_dash=False):
-        super().__init__(path_type=Path, allow_dash=allow_dash)
-
-    def convert(self, value, param, ctx):
-        """Return the `Path` if it can be written."""
-        path = Path(value).expanduser()
-        if str(value) == "-" and self.allow_dash:
-            return path
-        if path.is_dir():
-            self.fail(f"{path} is a folder: name a file.", param, ctx)
-        if path.exists():
-            _require_overwrite(self, path, "exists", param, ctx)
-        _require_writable(self, path, param, ctx)
-        return path
-
-
-class ExportPath(click.Path):
-    """A `.tflite` file as `OutputFile`, or the folder of all versions, to which one is added."""
-
-    def __init__(self):
-        super().__init__(path_type=Path)
-
-    def convert(self, value, param, ctx):
-        """Return the `Path` if it can be written."""
-        path = Path(value).expanduser()
-        given = ctx.params.get("export_as")  # click's own sign for nothing is no string
-        if export_format(path, given if isinstance(given, str) else None) == "litert":
-            return OutputFile().convert(value, param, ctx)
-        if path.is_file():
-            self.fail(f"{path} is a file: name a folder, for numbered versions.", param, ctx)
-        _require_writable(self, path, param, ctx)
-        return path
-
-
-def export_format(path, format=None):
-    """Return the format to export in: the given one, otherwise by the suffix."""
-    return format or ("litert" if path.suffix == ".tflite" else "saved_model")
-
-
-def _require_overwrite(kind, path, what, param, ctx):
-    if ctx is None or not ctx.params.get("overwrite"):
-        kind.fail(
-            f"{path} {what}: choose another name, or replace it with --overwrite.", param, ctx
-        )
-
-
-def _require_writable(kind, path, param, ctx):
-    parent = next(parent for parent in path.absolute().parents if parent.exists())
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        kind.fail(f"{path} cannot be made: {parent} is not a writable folder.", param, ctx)
+def option(*names, default=None, **settings):
+    """Return a `click.option` whose help shows its default, if it has one."""
+    if default is not None:
+        settings = {"show_default": True, **settings, "default": default}
+    return click.option(*names, **settings)
 
 
 def together(*decorators):
@@ -181,28 +30,17 @@ def together(*decorators):
     return decorate
 
 
-class InputFile(click.Path):
-    """A file, `-` for standard input, or a folder of files with `--format race` and the like."""
-
-    def __init__(self):
-        super().__init__(exists=True, allow_dash=True)
-
-    def convert(self, value, param, ctx):
-        """Return the path as it was given, or fail."""
-        published = ctx and PUBLISHED.get(ctx.params.get("format"))
-        self.dir_okay = bool(published and published.in_folder)
-        return super().convert(value, param, ctx)
-
-
-INPUT_FILE = InputFile()
-
 # Read before paths are checked.
-overwrite_option = click.option(
-    "--overwrite", is_flag=True, is_eager=True, help="Replace what exists."
-)
+overwrite = option("--overwrite", is_flag=True, is_eager=True, help="Replace what exists.")
 
+trained_preset = option(
+    "--output", type=PresetFolder(), required=True, help="Folder for the trained preset."
+)
+as_json = option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object instead of a table."
+)
 # Read before paths are checked, of which one may be a folder.
-format_option = click.option(
+format = option(
     "--format",
     type=click.Choice([*PLAIN, *PUBLISHED]),
     metavar="NAME",
@@ -211,69 +49,62 @@ format_option = click.option(
     f"{', '.join(PUBLISHED)}.  [default: by its suffix, .csv .tsv .jsonl .txt .conll .json, "
     "perhaps with .gz; .json is squad, and for a tagger, .txt is conll]",
 )
-text_options = together(
-    click.option(
-        "--text",
-        metavar="COLUMN",
-        help="Column of the texts.  [default: text or sentence]",
-    ),
-    click.option(
+text = together(
+    option("--text", metavar="COLUMN", help="Column of the texts.  [default: text or sentence]"),
+    option(
         "--text-pair",
         metavar="COLUMN",
         help="Column of the second texts, for pairs.  [default: text_pair or sentence2]",
     ),
 )
-labels_options = together(
-    click.option(
-        "--labels", metavar="COLUMN", help="Column of the labels.  [default: labels or label]"
-    ),
-    click.option(
+labels = together(
+    option("--labels", metavar="COLUMN", help="Column of the labels.  [default: labels or label]"),
+    option(
         "--label-separator",
         default=",",
-        show_default=True,
         help="What stands between the labels of one text, where a text has several. In JSONL they "
         "may be lists instead.",
     ),
 )
-choices_option = click.option(
+choices = option(
     "--choices",
     metavar="COLUMN",
     help="For multiple choice: column of the lists of choices, or what the names of numbered "
     "columns begin with.  [default: choices, choice or ending]",
 )
-targets_option = click.option(
+targets = option(
     "--targets",
     type=INPUT_FILE,
     help="For seq2seq-lm: a text file with the target of each line, if the other has lines, too; "
     "with --format wmt, of each segment.",
 )
-input_option = click.option(
+input_file = option(
     "--input",
     "input_file",
     type=INPUT_FILE,
     help="Read texts from a file: .txt one a line, .csv, .tsv or .jsonl by column; - for standard "
     "input, lines unless --format says otherwise.",
 )
-tensorboard_option = click.option(
+tensorboard = option(
     "--tensorboard",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write the metrics there, for tensorboard --logdir DIR.",
 )
 # How a `Seq2SeqLM` writes; where nothing is said, as the model's preset says.
-search_options = together(
-    click.option(
+search = together(
+    option(
         "--num-beams",
         type=click.IntRange(1),
         help="More than 1 is beam search.  [default: the model's]",
     ),
-    click.option(
+    option(
         "--length-penalty",
         type=Float(),
         help="Beam search divides log-likelihoods by the number of tokens to this power.  "
         "[default: the model's]",
     ),
-    click.option(
+    option(
         "--coverage-penalty",
         type=FloatRange(0),
         metavar="BETA",
@@ -281,9 +112,7 @@ search_options = together(
         "then GNMT's alpha. Its authors take 0.2 for both.  [default: the model's, else none]",
     ),
 )
-batch_size_option = click.option(
-    "--batch-size", type=click.IntRange(1), default=32, show_default=True
-)
+batch_size = option("--batch-size", type=click.IntRange(1), default=32)
 
 
 def parse_class_names(ctx, param, value):

@@ -1,8 +1,8 @@
 """The source of a command: its task, with what the library notes of it. Imports TensorFlow."""
 
 from keras_lm import tasks
-from keras_lm.cli.shared_options import TASKS
 from keras_lm.cli.terminal import notes
+from keras_lm.cli.types import TASKS
 from keras_lm.tasks import from_source
 from keras_lm.tasks.from_source import stated_task
 

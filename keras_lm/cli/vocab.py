@@ -2,9 +2,10 @@
 
 import click
 
+from keras_lm.cli import shared_options as opt
 from keras_lm.cli.command import Command
-from keras_lm.cli.shared_options import PresetFolder, overwrite_option
 from keras_lm.cli.terminal import megabytes, say_rows
+from keras_lm.cli.types import PresetFolder
 from keras_lm.files import find_files
 from keras_lm.standard_error import quiet
 
@@ -16,13 +17,7 @@ KINDS = {
     "sentencepiece-bpe": "sentencepiece_bpe",
 }
 # Special tokens of a family, by role, where they are not those of the kind.
-BERT = {
-    "pad": "[PAD]",
-    "unknown": "[UNK]",
-    "cls": "[CLS]",
-    "sep": "[SEP]",
-    "mask": "[MASK]",
-}
+BERT = {"pad": "[PAD]", "unknown": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA = {
     "cls": "<s>",
     "pad": "<pad>",
@@ -41,25 +36,22 @@ NUM_SENTINELS = 100
     "vocab", cls=Command, short_help="A corpus → a tokenizer with a vocabulary of its own."
 )
 @click.argument("files", nargs=-1, required=True)
-@click.option("--output", required=True, type=PresetFolder(), help="The folder to write.")
-@click.option(
+@opt.option("--output", required=True, type=PresetFolder(), help="The folder to write.")
+@opt.option(
     "--kind",
     type=click.Choice([*KINDS]),
     default="wordpiece",
-    show_default=True,
     help="wordpiece as BERT, byte-pair as GPT-2, unigram as ALBERT, T5 and XLNet.",
 )
-@click.option(
-    "--size", "vocabulary_size", type=click.IntRange(1), default=30_000, show_default=True
-)
-@click.option("--lowercase", is_flag=True, help="Lower-case text first; not for byte-pair.")
-@click.option(
+@opt.option("--size", "vocabulary_size", type=click.IntRange(1), default=30_000)
+@opt.option("--lowercase", is_flag=True, help="Lower-case text first; not for byte-pair.")
+@opt.option(
     "--special-tokens",
     type=click.Choice(["bert", "roberta", "t5"]),
     help="Whose special tokens, to pretrain such a model; t5 adds 100 sentinels.  [default: BERT's "
     "for wordpiece, GPT-2's for byte-pair, T5's without sentinels for the others]",
 )
-@overwrite_option
+@opt.overwrite
 def vocab_command(files, output, kind, vocabulary_size, lowercase, special_tokens, overwrite):
     """Learn a vocabulary from text files, one text a line, and write its tokenizer.
 

@@ -1,4 +1,4 @@
-"""`keras-lm launch`: a command in several processes of this machine, and what they are to it."""
+"""`keras-lm launch`: a command in several processes of this machine."""
 
 import json
 import os
@@ -15,19 +15,6 @@ from keras_lm.cli.command import Command
 
 LAUNCHED = ("finetune", "pretrain")
 PATIENCE = 10.0  # seconds for a process to end by itself before it is killed
-
-
-def strategy_of_workers():
-    """Return the strategy of the processes that TF_CONFIG names; without any, the default one.
-
-    To be called before TensorFlow has computed anything, and to be entered by its `scope()`.
-    """
-    import tensorflow as tf
-
-    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-    if sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1:
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    return tf.distribute.get_strategy()
 
 
 @click.command("launch", cls=Command, context_settings={"ignore_unknown_options": True})

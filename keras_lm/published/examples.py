@@ -4,7 +4,7 @@ import dataclasses
 import random
 
 from keras_lm.published import PUBLISHED
-from keras_lm.published.labels import class_indices, read_labels, read_number
+from keras_lm.published.labels import all_names, class_indices, fits, read_labels, read_number
 from keras_lm.published.mentions import check_place, mentions_of
 from keras_lm.published.row_files import GUESSES, Rows, find_format, open_rows
 from keras_lm.published.trees import labels_of_trees, read_tree
@@ -34,6 +34,27 @@ class Examples:
     def class_labels(self):
         """Return a class name, or a list of them, for each row."""
         return self.labels
+
+    def class_names(self, stated=None):
+        """Return the names of the classes.
+
+        Args:
+            stated: dict that may have the `class_names` or `num_classes` of a checkpoint, which are
+                taken if the labels are among them.
+
+        Returns:
+            A list: the checkpoint's, those of the published set, or the different labels, sorted.
+        """
+        stated = stated or {}
+        known = stated.get("class_names")
+        published = list(self.rows.published.class_names) if self.rows.published else []
+        if published and len(published) != len(known or []):
+            return published
+        known = known or [str(i) for i in range(stated.get("num_classes") or 0)]
+        labels = self.class_labels()
+        if known and fits(labels, known):
+            return known
+        return published or all_names(labels)
 
     def targets(self, class_names=None, multi_label=False):
         """Return `y` for `fit`: positions in `class_names`, or the labels unchanged.

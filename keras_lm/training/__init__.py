@@ -8,6 +8,7 @@ from keras_lm.training.lora import enable_lora, load_lora, save_lora
 from keras_lm.training.optimizers import AdamW, Lamb
 from keras_lm.training.progress import EvaluateEvery, GenerateEachEpoch, TokensPerSecond
 from keras_lm.training.rematerialization import enable_rematerialization
+from keras_lm.training.runs import Run
 from keras_lm.training.schedules import (
     InverseSquareRoot,
     SlantedTriangular,
@@ -28,6 +29,7 @@ __all__ = [
     "GradualUnfreezing",
     "InverseSquareRoot",
     "Lamb",
+    "Run",
     "SlantedTriangular",
     "TokensPerSecond",
     "TrainingCheckpoint",

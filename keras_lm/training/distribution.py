@@ -5,6 +5,8 @@ computes a part of every batch. Without a strategy there is one worker with one 
 """
 
 import dataclasses
+import json
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +23,17 @@ class Workers:
     @property
     def is_chief(self):
         return self.index == 0
+
+
+def strategy_of_workers():
+    """Return the strategy of the processes that TF_CONFIG names; without any, the default one.
+
+    To be called before TensorFlow has computed anything, and to be entered by its `scope()`.
+    """
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    if sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    return tf.distribute.get_strategy()
 
 
 def workers_of(strategy):

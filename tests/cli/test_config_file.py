@@ -39,22 +39,22 @@ def test_a_run_is_repeated_by_its_file(run, tiny, rows, write, tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("epoch = 3", "'epoch', which is no option of keras-lm finetune that a file can hold. Did"),
+        ("epoch = 3", "is not an option of keras-lm finetune that a file can hold. Did you mean"),
         ("learning_rate = 1e-4", "Did you mean learning-rate?"),
-        ("overwrite = true", "'overwrite', which is no option"),
+        ("overwrite = true", "'overwrite', which is not an option"),
         ('epochs = "3"', 'epochs = "3": it must be a whole number'),
         ("epochs = true", "it must be a whole number"),
         ("learning-rate = [1e-4]", "it must be a number"),
         ("learning-rate = inf", "learning-rate = Infinity: it must be a number, and finite"),
         ("epochs = 0x" + "f" * 100, "it must be a whole number"),
-        ("epochs = " + "[" * 10_000, "is no TOML file"),
-        ("a" + ".a" * 20 + " = 1", "is no TOML file: it has a key of many parts"),
-        ('x = {"a" . b' + ".'a'" * 20 + " = 1}", "is no TOML file: it has a key of many parts"),
-        ("#" * (2**20 + 1), "is no TOML file: it has more than 1048576 bytes"),
+        ("epochs = " + "[" * 10_000, "is not a TOML file"),
+        ("a" + ".a" * 20 + " = 1", "is not a TOML file: it has a key of many parts"),
+        ('x = {"a" . b' + ".'a'" * 20 + " = 1}", "is not a TOML file: it has a key of many parts"),
+        ("#" * (2**20 + 1), "is not a TOML file: it has more than 1048576 bytes"),
         ("multi-label = 1", "it must be true or false"),
         ("labels = 0", 'it must be a text, in "quotes"'),
         ("epochs = 0", "--epochs': 0 is not in the range x>=1. (It stands in"),
-        ("epochs 3", "is no TOML file"),
+        ("epochs 3", "is not a TOML file"),
     ],
 )
 def test_mistakes_in_a_file_name_it(fail, tiny, rows, write, tmp_path, content, message):
@@ -80,7 +80,7 @@ def test_recipes(run, fail):
     assert "Did you mean electra-small" in shown
     for name in recipe_names():
         path = RECIPES / f"{name}.toml"
-        options = read_config(path, main.commands["pretrain"])
+        options = read_config(path, main.get_command(None, "pretrain"))
         assert {"objectives", "learning_rate", "batch_size"} <= set(options)
         lines = path.read_text(encoding="utf-8").splitlines()
         figures = [line for line in lines if line and not line.startswith("#")]

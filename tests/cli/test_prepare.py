@@ -79,7 +79,7 @@ def test_mistakes_are_sentences(fail, prepare, tiny, write, tmp_path):
     assert "Say what to prepare for" in refused("--vocabulary", tiny)
     bare = ["prepare", "texts.txt", "--output", tmp_path / "new", "--sequence-length", 16]
     assert "go together" in fail(*bare, "--vocabulary", tiny)
-    assert "is no size" in fail(*bare, "--vocabulary", tiny, "--size", "bert_bass")
+    assert "is not a size" in fail(*bare, "--vocabulary", tiny, "--size", "bert_bass")
     assert "--processes is for --runner DirectRunner" in refused(
         "--runner", "FlinkRunner", "--processes", 2
     )

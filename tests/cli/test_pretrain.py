@@ -78,7 +78,7 @@ def test_pretrain_interrupted_and_not(run, fail, pretrain, interrupt, corpus, tm
     assert "The same command goes on" in fail(*arguments)
     assert not parts.exists()
     # Neither another run nor another preset gets into its way.
-    assert "another batch_size" in fail(*arguments, "--batch-size", 4)
+    assert "another --batch-size" in fail(*arguments, "--batch-size", 4)
     assert "another text" in fail(*[arguments[0], __file__, *arguments[2:]])
     interrupt(None)
     assert "Going on with the run" in run(*arguments)
@@ -155,7 +155,7 @@ def test_mistakes_leave_nothing(fail, pretrain, tiny, corpus, tmp_path):
         *pretrain(new, "--learning-rate", 1e30, "--batch-size", 4)
     )
     (tmp_path / "new.unfinished").mkdir()
-    assert "is no unfinished run" in fail(*pretrain(new))
+    assert "is not an unfinished run" in fail(*pretrain(new))
     (tmp_path / "new.unfinished").rmdir()
     assert not list(tmp_path.iterdir())
 

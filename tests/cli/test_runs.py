@@ -1,17 +1,16 @@
 """A run on rows, with masks and next sentences: killed and begun again, it ends the same."""
 
-import click
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_lm import data, training
-from keras_lm.cli.runs import Run
 from keras_lm.data.own_part import is_own
 from keras_lm.models import BertBackbone
 from keras_lm.tasks import MaskedLM, Pretrainer
 from keras_lm.training.distribution import Workers
+from keras_lm.training.runs import Run
 
 WORDS = ["the film was good", "a loud song", "bad , bad song !", "is a song a film ."]
 DOCUMENTS = ["\n".join(WORDS[i % 4 :] + WORDS[: i % 3 + 1]) for i in range(7)]
@@ -58,7 +57,7 @@ def test_killed_run_on_rows_ends_in_the_same_weights(make, tmp_path, capsys, int
     steps = int(output.split("tokens: ")[1].split(" rows of 16")[0]) // 4
     assert steps > 2
 
-    with pytest.raises(click.ClickException, match="The same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="The same command goes on"):
         fit(Run(tmp_path / "killed", {}), make(seed=1), callbacks=[interrupt_before(steps + 1)])
     again = make(seed=100)  # by another seed: what is restored is not made again by luck
     fit(Run(tmp_path / "killed", {}), again)
@@ -87,12 +86,12 @@ def test_each_worker_may_read_shards_of_its_own(make, tmp_path, monkeypatch):
         read.append(([row["token_ids"].numpy().tolist() for row in windows], is_own(windows)))
         return {}
 
-    monkeypatch.setattr(training, "fit_windows", fit_windows)
+    monkeypatch.setattr("keras_lm.training.runs.fit_windows", fit_windows)
     shards, run = tmp_path / "shards", Run(tmp_path / "preset", {})
     run.fit(task, shards, validation=shards, rows={})
     for index in range(2):
         workers = Workers(2, index, 1)
-        monkeypatch.setattr("keras_lm.cli.runs.workers_of", lambda strategy, is_=workers: is_)
+        monkeypatch.setattr("keras_lm.training.runs.workers_of", lambda strategy, is_=workers: is_)
         run.fit(task, shards, validation=shards, rows={}, own_shards=True)
     (everything, all_is_own), (first, first_is_own), (second, _) = read
     assert first_is_own and not all_is_own

@@ -38,7 +38,7 @@ def test_the_best_seed_is_kept(run, fail, arguments, tmp_path, monkeypatch):
     monkeypatch.setattr(tasks.Task, "fit", interrupted)
     assert "The same command goes on" in fail(*several)
     assert not (tmp_path / "several").exists()
-    assert "with another batch_size" in fail(*several, "--batch-size", 2)
+    assert "with another --batch-size" in fail(*several, "--batch-size", 2)
     said = run(*several)
     assert len(seeds) == 3  # the first is not trained again
     assert not (tmp_path / "several.unfinished").exists()

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import files, models, tasks
-from keras_lm.cli.artefacts import inspect_saved_model
 from keras_lm.export import ExportCheckError
+from keras_lm.export.contents import inspect_saved_model
 from keras_lm.layers.tensorflow import int8_products
 from keras_lm.tasks import signatures
 from keras_lm.tokenizers import BytePairTokenizer

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from keras_lm import tasks
-from keras_lm.cli.inspect import inspect_size
 from keras_lm.converters import CheckpointError, open_checkpoint
+from keras_lm.inspection import inspect_size
 from keras_lm.models import Backbone, ElectraBackbone, ElectraGeneratorBackbone
 from keras_lm.models.sizes import estimate
 from keras_lm.objectives import IGNORED

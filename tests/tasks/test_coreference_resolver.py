@@ -126,7 +126,7 @@ def test_validation_data_has_its_scores(task, monkeypatch):
             r"labels\[0\]: the mention \(7, 9\) is not within the text of 8",
         ),
         ([[(-1, 2)]], r"the mention \(-1, 2\) is not within"),
-        ([[(3, 3)]], "is not within"),
+        ([[(3, 3)]], "is not within the text"),
     ],
 )
 def test_bad_labels(task, labels, message):

@@ -1,15 +1,20 @@
-"""What `keras-lm evaluate` measures, by Keras's metrics. Importing this imports TensorFlow."""
+"""How well a task does on the rows of a file: its measures, its mistakes and its confusions."""
+
+import collections
+import csv
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm import data, metrics, prompting, tasks
-from keras_lm.cli.runs import without_blank
+from keras_lm import data, files, metrics, prompting, tasks
 from keras_lm.objectives import IGNORED
+from keras_lm.plain import json_line
 from keras_lm.prompting.zero_shot import first_word
 from keras_lm.published.tag_schemes import entity_spans
 from keras_lm.tasks.scored_answers import ScoredAnswers
+
+ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 def measure(task, examples, batch_size):
@@ -57,7 +62,7 @@ def measure(task, examples, batch_size):
 
 def _measure_language_model(task, texts, batch_size):
     """On windows of tokens as `finetune` and `pretrain` train on, with none left out."""
-    texts = without_blank(texts)
+    texts = [text for text in texts if text.strip()]
     windows = data.token_windows(
         texts, task.tokenizer, task.packing["sequence_length"], drop_remainder=False
     )
@@ -143,3 +148,107 @@ def _value(metric, y, answers):
     metric.update_state(y, answers)
     value = np.asarray(metric.result())
     return value if value.ndim and value.size > 1 else float(value.reshape(()))
+
+
+# === Texts that a Seq2SeqLM writes ===
+
+
+def make_metrics(names, bleu_tokenizer):
+    """Return the metrics that `names` choose, by the name of their column in the results."""
+    chosen = {
+        "bleu": lambda: [metrics.Bleu(bleu_tokenizer)],
+        "chrf": lambda: [metrics.ChrF()],
+        "rouge": lambda: [metrics.Rouge(kind) for kind in ROUGE],
+    }
+    return [metric for name in dict.fromkeys(names) for metric in chosen[name]()]
+
+
+def measure_written(task, examples, batch_size, chosen, search):
+    """Return a dict of measures of a `Seq2SeqLM`, by `chosen` metrics of what it writes.
+
+    `search` are arguments of `generate`. With ROUGE there is `lead3_…`, too: the scores of the
+    first three sentences of each source, which summaries of news hardly surpass (Nallapati et al.
+    2017, https://arxiv.org/abs/1611.04230, section 4).
+    """
+    texts, targets = examples.texts, examples.labels
+    values = task.evaluate(texts, targets, batch_size=batch_size, verbose=0, return_dict=True)
+    results = {"texts": len(targets)} | {name: float(value) for name, value in values.items()}
+    written = task.generate(texts, batch_size=batch_size, **search)
+    for metric in chosen:
+        if isinstance(metric, metrics.Rouge):
+            continue
+        results[metric.name] = _score(metric, targets, written)
+        results[f"{metric.name}_signature"] = metric.signature
+    rouge = [metric for metric in chosen if isinstance(metric, metrics.Rouge)]
+    if not rouge:
+        return results
+    # Each sentence on a line, as rougeLsum has it; the others take a line's end for a space.
+    targets, written, sources = map(_sentences, (targets, written, texts["text"]))
+    lead = ["\n".join(text.split("\n")[:3]) for text in sources]
+    for prefix, summaries in (("", written), ("lead3_", lead)):
+        results |= {prefix + metric.name: _score(metric, targets, summaries) for metric in rouge}
+    return results
+
+
+def _score(metric, targets, written):
+    metric.reset_state()
+    metric.update_state(targets, written)
+    return float(metric.result())
+
+
+def _sentences(texts):
+    return [
+        text.decode("utf-8", "replace") for text in data.split_sentences(texts).as_numpy_iterator()
+    ]
+
+
+# === Mistakes ===
+
+
+def right_and_found(task, examples, batch_size):
+    """Return the right labels of rows and those that a task finds: lists of str, or of lists."""
+    if isinstance(task, tasks.MultipleChoice):
+        found = task.choose(examples.texts, batch_size)["labels"].tolist()
+        return [str(label) for label in examples.labels], [str(label) for label in found]
+    names = task.class_names or [str(i) for i in range(task.num_classes)]
+    multi_label = getattr(task, "multi_label", False)
+    y = examples.targets(names, multi_label)
+    if isinstance(task, tasks.TokenClassifier):
+        return [[names[i] for i in row] for row in y], task.tag(examples.texts, batch_size)[
+            "labels"
+        ]
+    found = list(task.classify(examples.texts, batch_size)["labels"])
+    if multi_label:
+        right = [sorted(names[i] for i in row.nonzero()[0]) for row in y]
+        return right, [sorted(labels) for labels in found]
+    return [names[i] for i in y], found
+
+
+def write_errors(path, examples, right, found):
+    """Write the rows that are answered wrongly as JSONL; return how many there are."""
+    wrong = [n for n, pair in enumerate(zip(right, found, strict=True)) if pair[0] != pair[1]]
+    with files.replacing(path) as new, open(new, "wb") as file:
+        for n in wrong:
+            row = {
+                examples.rows.unit: examples.lines[n],
+                "input": {name: column[n] for name, column in examples.texts.items()},
+                "label": right[n],
+                "answer": found[n],
+            }
+            file.write(json_line(row))
+    return len(wrong)
+
+
+def write_confusion(path, right, found):
+    """Write how often which class is found for which, as CSV: a row for each right class.
+
+    Of words with labels, these are counted.
+    """
+    if right and isinstance(right[0], list):
+        right, found = ([label for row in rows for label in row] for rows in (right, found))
+    counts = collections.Counter(zip(right, found, strict=True))
+    names = sorted({*right, *found})
+    with files.replacing(path) as new, open(new, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["right / found", *names])
+        table.writerows([name, *(counts[name, other] for other in names)] for name in names)

@@ -1,10 +1,12 @@
-"""What a preset or a published checkpoint holds. Importing this module imports TensorFlow."""
+"""What a preset, a published checkpoint or a size holds. Importing this imports TensorFlow."""
 
 import math
 import re
 
-from keras_lm import files, presets, tokenizers
+from keras_lm import files, presets, registry, tokenizers
 from keras_lm.converters import CheckpointError
+from keras_lm.models import Backbone
+from keras_lm.models.sizes import estimate, parameters_of
 
 # The layers of heads, as models call them, and what they are.
 HEADS = {
@@ -83,3 +85,41 @@ def _tokenizer(opened):
         return None
     config = {"class": type(tokenizer).__name__, "vocabulary_size": tokenizer.vocabulary_size}
     return config | tokenizer.get_config()
+
+
+# === Sizes ===
+
+
+def inspect_size(name):
+    """Return what a size would need as a dict that JSON can hold; see `keras_lm.models.sizes`."""
+
+    def count(name):
+        cls = registry.sizes()[name]
+        return estimate(cls, **cls.SIZES[name])
+
+    cls, found = registry.sizes()[name], count(name)
+    if name in cls.PRETRAINED_WITH:  # a step of pretraining takes both
+        beside = count(cls.PRETRAINED_WITH[name])["flops_per_token"]["pretraining"]
+        found["flops_per_token"]["pretraining"] += beside
+    return {
+        "size": name,
+        "what": "size",
+        "model": cls.__name__,
+        "published": cls.PUBLISHED.get(name),
+        "arguments": cls.SIZES[name],
+        **found,
+    }
+
+
+def find_sizes(words=()):
+    """Return a dict for each size whose name contains all of some words."""
+    return [
+        {
+            "size": name,
+            "model": cls.__name__.removesuffix(Backbone.__name__),
+            "parameters": parameters_of(name),
+            "published": cls.PUBLISHED.get(name),
+        }
+        for name, cls in registry.sizes().items()
+        if all(word.lower() in name for word in words)
+    ]

@@ -1,6 +1,5 @@
-"""The contents of an exported model, from its files. Importing this module imports TensorFlow."""
+"""What an exported model holds, from its files. Importing this module imports TensorFlow."""
 
-import click
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
@@ -23,7 +22,7 @@ def inspect_saved_model(folder, versions):
         reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
         shapes = reader.get_variable_to_shape_map()
     except Exception as error:  # protobuf and TensorFlow raise a dozen unrelated classes
-        raise click.ClickException(
+        raise ValueError(
             f"{folder} is incomplete or damaged: {first_line(error)} Export it again."
         ) from error
     dtypes = reader.get_variable_to_dtype_map()
@@ -64,7 +63,7 @@ def _number_of_weights(graph, shapes):
 
 
 def _constants(graph, dtype):
-    """Return the shapes of a graph's constants of a type that are no scalars."""
+    """Return the shapes of a graph's constants of a type, without the scalars."""
     tensors = (
         node.attr["value"].tensor
         for function in graph.graph_def.library.function
@@ -82,7 +81,7 @@ def inspect_tflite(path):
     """Return what a `.tflite` holds; no interpreter is needed."""
     data = path.read_bytes()
     if len(data) < 8 or not schema.Model.ModelBufferHasIdentifier(data, 0):
-        raise click.ClickException(f"{path} is not a .tflite: export or copy it again.")
+        raise ValueError(f"{path} is not a .tflite: export or copy it again.")
     try:
         model = schema.Model.GetRootAs(data, 0)
         signatures = {}
@@ -94,7 +93,7 @@ def inspect_tflite(path):
             }
         weights = [_weights(model, model.Subgraphs(i)) for i in range(model.SubgraphsLength())]
     except Exception as error:  # of a file that is cut off, offsets lead anywhere
-        raise click.ClickException(f"{path} is damaged: {first_line(error)}") from error
+        raise ValueError(f"{path} is damaged: {first_line(error)}") from error
     return {
         "path": str(path),
         "what": "LiteRT model",

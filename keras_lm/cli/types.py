@@ -1,0 +1,222 @@
+"""What options and arguments take: sources, files to read and to write, finite numbers."""
+
+import ast
+import math
+import os
+from pathlib import Path
+
+import click
+
+from keras_lm.published import PUBLISHED
+from keras_lm.registry import advice
+
+MODELS = Path(__file__).parents[1] / "models"
+# As options name them → the classes in `keras_lm.tasks`.
+TASKS = {
+    "text-classifier": "TextClassifier",
+    "text-regressor": "TextRegressor",
+    "multiple-choice": "MultipleChoice",
+    "token-classifier": "TokenClassifier",
+    "constituency-parser": "ConstituencyParser",
+    "question-answerer": "QuestionAnswerer",
+    "masked-lm": "MaskedLM",
+    "causal-lm": "CausalLM",
+    "seq2seq-lm": "Seq2SeqLM",
+    "coreference-resolver": "CoreferenceResolver",
+    "feature-extractor": "FeatureExtractor",
+    "pretrainer": "Pretrainer",
+}
+
+
+def size_names():
+    """Return the names of all sizes, in the order of files and tables."""
+    assigned = [
+        node.value
+        for path in sorted(MODELS.glob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == "SIZES"
+    ]
+    return [key.value for table in assigned for key in table.keys]
+
+
+def check_size(name):
+    """Raise an error, with advice, if there is no size of this name; None is none."""
+    if name not in (None, *size_names()):
+        raise click.UsageError(
+            f"--size {name} is not a size.{advice(name, size_names())} All are listed by keras-lm "
+            "models."
+        )
+
+
+class _Finite:
+    def convert(self, value, param, ctx):
+        """Return the number, or fail."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+class Float(_Finite, click.types.FloatParamType):
+    """Any finite number."""
+
+
+class FloatRange(_Finite, click.FloatRange):
+    """A finite number of a range; see `click.FloatRange`."""
+
+
+class TaskChoice(click.Choice):
+    """One of some tasks; `causal_lm` is `causal-lm`."""
+
+    def convert(self, value, param, ctx):
+        return super().convert(str(value).replace("_", "-"), param, ctx)
+
+
+class Source(click.ParamType):
+    """A folder with a preset or a checkpoint, hf://OWNER/NAME, or the name of a size.
+
+    What is none of these is refused before TensorFlow is imported, which takes seconds.
+    """
+
+    name = "source"
+
+    def convert(self, value, param, ctx):
+        """Return the source as it was given, or fail with advice."""
+        path = Path(value).expanduser()
+        if path.is_dir() or value in size_names():
+            return value
+        if value.startswith("hf://"):
+            if value.count("/") < 3:
+                self.fail(f"{value} is not of the form hf://OWNER/NAME.", param, ctx)
+            return value
+        if path.is_file():
+            remedy = (
+                "an export, for keras-lm predict: give the preset that it was made of."
+                if path.suffix == ".tflite"
+                else "a file: give the folder that it lies in."
+            )
+            self.fail(f"{value} is {remedy}", param, ctx)
+        folders = [str(other) for other in _entries(path.parent) if other.is_dir()]
+        self.fail(
+            f"There is no folder {value!r}.{advice(value, [*size_names(), *folders])} Give the "
+            "folder of a preset or a checkpoint, or hf://OWNER/NAME; keras-lm models lists what is "
+            "published.",
+            param,
+            ctx,
+        )
+
+
+def check_artefact(path):
+    """Raise an error if there is neither a source nor a .tflite; TensorFlow is not imported."""
+    if Path(path).suffix != ".tflite":
+        Source().convert(path, None, None)
+    elif not Path(path).expanduser().exists():
+        raise click.UsageError(f"No such file: {path!r}.")
+
+
+def _entries(folder):
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+class PresetFolder(click.Path):
+    """A folder to write a preset to; refuses, before anything is loaded, what cannot be.
+
+    A preset is only replaced if the command has the option `--overwrite` (`overwrite_option`).
+    """
+
+    def __init__(self):
+        super().__init__(path_type=Path)
+
+    def convert(self, value, param, ctx):
+        """Return the `Path` if there is nothing or an empty folder, or a preset to replace."""
+        folder = Path(value).expanduser()
+        if folder.is_file():
+            self.fail(f"{folder} is a file: choose another name for the preset.", param, ctx)
+        if folder.is_dir() and any(folder.iterdir()):
+            if not (folder / "keras_lm.json").is_file():
+                self.fail(
+                    f"{folder} exists and is not a preset: choose another folder. Nothing was "
+                    "written.",
+                    param,
+                    ctx,
+                )
+            _require_overwrite(self, folder, "is a preset already", param, ctx)
+        _require_writable(self, folder, param, ctx)
+        return folder
+
+
+class OutputFile(click.Path):
+    """A file to write; one that exists is only replaced with `--overwrite` (`overwrite_option`).
+
+    `-` is standard output, if `allow_dash`.
+    """
+
+    def __init__(self, allow_dash=False):
+        super().__init__(path_type=Path, allow_dash=allow_dash)
+
+    def convert(self, value, param, ctx):
+        """Return the `Path` if it can be written."""
+        path = Path(value).expanduser()
+        if str(value) == "-" and self.allow_dash:
+            return path
+        if path.is_dir():
+            self.fail(f"{path} is a folder: name a file.", param, ctx)
+        if path.exists():
+            _require_overwrite(self, path, "exists", param, ctx)
+        _require_writable(self, path, param, ctx)
+        return path
+
+
+class ExportPath(click.Path):
+    """A `.tflite` file as `OutputFile`, or the folder of all versions, to which one is added."""
+
+    def __init__(self):
+        super().__init__(path_type=Path)
+
+    def convert(self, value, param, ctx):
+        """Return the `Path` if it can be written."""
+        path = Path(value).expanduser()
+        given = ctx.params.get("export_as")  # not a string if it is not given
+        if export_format(path, given if isinstance(given, str) else None) == "litert":
+            return OutputFile().convert(value, param, ctx)
+        if path.is_file():
+            self.fail(f"{path} is a file: name a folder, for numbered versions.", param, ctx)
+        _require_writable(self, path, param, ctx)
+        return path
+
+
+def export_format(path, format=None):
+    """Return the format to export in: the given one, otherwise by the suffix."""
+    return format or ("litert" if path.suffix == ".tflite" else "saved_model")
+
+
+def _require_overwrite(kind, path, what, param, ctx):
+    if ctx is None or not ctx.params.get("overwrite"):
+        kind.fail(
+            f"{path} {what}: choose another name, or replace it with --overwrite.", param, ctx
+        )
+
+
+def _require_writable(kind, path, param, ctx):
+    parent = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        kind.fail(f"{path} cannot be made: {parent} is not a writable folder.", param, ctx)
+
+
+class InputFile(click.Path):
+    """A file, `-` for standard input, or a folder of files with `--format race` and the like."""
+
+    def __init__(self):
+        super().__init__(exists=True, allow_dash=True)
+
+    def convert(self, value, param, ctx):
+        """Return the path as it was given, or fail."""
+        published = ctx and PUBLISHED.get(ctx.params.get("format"))
+        self.dir_okay = bool(published and published.in_folder)
+        return super().convert(value, param, ctx)
+
+
+INPUT_FILE = InputFile()

@@ -1,0 +1,241 @@
+"""Training in a folder of its own, which an interrupted run goes on from.
+
+While a run goes on, `OUTPUT.unfinished` holds what it is (`run.json`), its tokens, and how far it
+has come; the same call goes on from there, and removes the folder at the end.
+"""
+
+import hashlib
+import json
+import math
+import shutil
+import statistics
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from keras_lm import data
+from keras_lm.files import replacing
+from keras_lm.training.distribution import chief_first, workers_of
+from keras_lm.training.windows import fit_windows
+
+
+class Run:
+    """A run that can be interrupted at any time, and continued with the same `settings` only.
+
+    Of the workers of a strategy, the chief writes, and all see the folder.
+
+    Args:
+        output: `Path` of the preset to be written at the end; the run's folder lies beside it.
+        settings: dict of what has to be the same for a run to go on.
+        strategy: `tf.distribute.Strategy`. Default: the one in whose scope this is called.
+        say: function of a str, for what a user wants to know.
+
+    Raises:
+        ValueError: if the folder holds another run, or something else.
+
+    Example:
+
+        run = keras_lm.training.Run(Path("my-gpt2"), {"corpus": "reports", "epochs": 3})
+        run.fit(task, keras_lm.data.read_documents("reports/*.txt"), epochs=3)
+        task.save_to_preset("my-gpt2")
+        run.remove()
+    """
+
+    def __init__(self, output, settings, strategy=None, say=print):
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.folder = output.with_name(f"{output.name}.unfinished")
+        self.say = say
+        about = self.folder / "run.json"
+        settings = json.loads(json.dumps(settings, default=str))
+        chief_first(self.strategy, lambda: self._begin(about, settings))
+
+    def _begin(self, about, settings):
+        if about.is_file():
+            stored = json.loads(about.read_text(encoding="utf-8"))
+            changed = sorted(
+                name for name in {*stored, *settings} if stored.get(name) != settings.get(name)
+            )
+            if changed:
+                raise ValueError(
+                    f"{self.folder} holds an unfinished run with another {', '.join(changed)}. "
+                    "Repeat its command to go on, or remove the folder to begin anew."
+                )
+            if workers_of(self.strategy).is_chief:  # others find what the chief has just begun
+                self.say(f"Going on with the run in {self.folder}.")
+        elif self.folder.exists():
+            raise ValueError(
+                f"{self.folder} exists and is not an unfinished run: rename it, or choose another "
+                "output=FOLDER."
+            )
+        else:
+            with replacing(about) as new:
+                new.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+    def fit(
+        self,
+        task,
+        documents,
+        validation=None,
+        rows=None,
+        minutes=5.0,
+        callbacks=(),
+        own_shards=False,
+        **options,
+    ):
+        """Train from where an earlier call was interrupted; return a dict of metric → values.
+
+        Args:
+            task: a compiled task.
+            documents: see `keras_lm.data.token_windows`, or with `rows`
+                `keras_lm.data.pretraining_rows`; or the path of a folder of their shards.
+            validation: the same, to measure on after each epoch.
+            rows: dict of the settings of `pretraining_rows`; None for windows.
+            minutes: float, how often to save where the run is.
+            callbacks: list of Keras's callbacks.
+            own_shards: bool. Whether each worker reads a part of its own of the shards.
+            **options: arguments of `keras_lm.training.fit_windows`.
+
+        Raises:
+            KeyboardInterrupt: if it is interrupted; says that it can go on.
+            ValueError: if the loss is no longer a number. Then, and if training fails before
+                anything was saved, the folder of the run is removed.
+        """
+        state = self.folder / "state.safetensors"
+        try:
+            if validation is not None:
+                validation = self._windows(task, validation, "validation", rows)
+            history = fit_windows(
+                task,
+                self._windows(task, documents, "tokens", rows, own_shards),
+                validation_windows=validation,
+                checkpoint=state,
+                minutes=minutes,
+                callbacks=[keras.callbacks.TerminateOnNaN(), *callbacks],
+                **options,
+            )
+        except BaseException as error:
+            if not state.is_file():
+                self.remove()
+            elif isinstance(error, KeyboardInterrupt):
+                raise self._interrupted() from None
+            raise
+        if history and not math.isfinite(history["loss"][-1]):
+            self.remove()
+            raise ValueError(
+                "the loss is no longer a number: try a lower learning_rate. Nothing was written."
+            )
+        return history
+
+    def _interrupted(self):
+        return KeyboardInterrupt(
+            f"interrupted. The same command goes on from what {self.folder} holds."
+        )
+
+    def _windows(self, task, documents, name, rows, own_shards=False):
+        if isinstance(documents, (str, Path)):
+            workers = workers_of(self.strategy)
+            part = {"worker": workers.index, "num_workers": workers.number} if own_shards else {}
+            return data.read_token_shards(documents, task.tokenizer, **part)
+        return chief_first(self.strategy, lambda: self._written(task, documents, name, rows))
+
+    def _written(self, task, documents, name, rows):
+        folder = self.folder / name
+        length = task.packing["sequence_length"]
+        if not folder.exists() and rows is None:
+            number = data.write_token_shards(documents, task.tokenizer, length, folder)
+            self.say(f"{name}: {number:,} windows of {length} tokens")
+        elif not folder.exists():
+            template = task.packer.template
+            number = data.write_row_shards(
+                documents, task.tokenizer, template, length, folder, **rows
+            )
+            self.say(f"{name}: {number:,} rows of {length} tokens")
+        return data.read_token_shards(folder, task.tokenizer)
+
+    def remove(self):
+        """Remove the folder of the run."""
+        if workers_of(self.strategy).is_chief:
+            shutil.rmtree(self.folder)
+
+
+class SeveralSeeds(Run):
+    """A run for each of some seeds; `seeds.json` in its folder has the histories of those done.
+
+    Beside it lies the preset of the best so far, the one with the lowest validation loss. After an
+    interruption the seeds that are done are not trained again. Arguments: as `Run`.
+    """
+
+    def best(self, train, seeds, early_stopping=None):
+        """Train with each seed, say what each reaches, and return the best's preset and history.
+
+        Args:
+            train: function from a seed and the `Path` of an output to a task, its history and the
+                `Run` at that output, or None.
+            seeds: list of int.
+            early_stopping: see `kept_epoch`.
+        """
+        path = self.folder / "seeds.json"
+        done = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+        def value(seed, metric="val_loss"):
+            return done[seed][metric][kept_epoch(done[seed], early_stopping)]
+
+        for seed in map(str, seeds):
+            if seed not in done:
+                task, history, run = self._train(train, seed)
+                done[seed] = {name: [*map(float, values)] for name, values in history.items()}
+                best = min(done, key=value)
+                if best == seed:
+                    task.save_to_preset(self.folder / f"best-{seed}")
+                with replacing(path) as new:
+                    new.write_text(json.dumps(done) + "\n", encoding="utf-8")
+                for old in self.folder.glob("best-*"):
+                    if old.name != f"best-{best}":
+                        shutil.rmtree(old)
+                if run:
+                    run.remove()
+            metrics = [metric for metric in done[seed] if metric.startswith("val_")]
+            self._say_values(
+                f"seed {seed}", {metric: f"{value(seed, metric):.4f}" for metric in metrics}
+            )
+        found = {metric: [value(seed, metric) for seed in done] for metric in metrics}
+        self._say_values(
+            "mean",
+            {
+                metric: f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
+                for metric, values in found.items()
+            },
+        )
+        best = min(done, key=value)
+        self.say(f"kept    seed {best}, of the lowest validation loss")
+        return self.folder / f"best-{best}", done[best]
+
+    def _train(self, train, seed):
+        try:
+            return train(int(seed), self.folder / f"seed-{seed}")
+        except BaseException as error:
+            if [file.name for file in self.folder.iterdir()] == ["run.json"]:
+                self.remove()
+            elif isinstance(error, KeyboardInterrupt):
+                raise self._interrupted() from None
+            raise
+
+    def _say_values(self, name, values):
+        shown = (f"{metric.removeprefix('val_')} {value}" for metric, value in values.items())
+        self.say(f"{name:<8}{', '.join(shown)}".replace("_", " "))
+
+
+def kept_epoch(history, early_stopping):
+    """Return the place in a history of the epoch whose weights are kept: the best, or the last."""
+    losses = history["val_loss"] if early_stopping else []
+    return losses.index(min(losses)) if losses else -1
+
+
+def fingerprint(texts):
+    """Return what tells a corpus from another: a digest of its texts, str or bytes."""
+    digest = hashlib.sha256()
+    for text in texts:
+        text = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        digest.update(len(text).to_bytes(8, "little") + text)
+    return digest.hexdigest()
