@@ -11,11 +11,10 @@ from keras_lm.published.row_files import PLAIN
 POSITIVE = click.IntRange(1)
 
 
-def option(*names, default=None, **settings):
+def option(*names, **settings):
     """Return a `click.option` whose help shows its default, if it has one."""
-    if default is not None:
-        settings = {"show_default": True, **settings, "default": default}
-    return click.option(*names, **settings)
+    has_default = settings.get("default") is not None
+    return click.option(*names, **({"show_default": True} | settings if has_default else settings))
 
 
 def together(*decorators):
