@@ -105,7 +105,7 @@ def test_signature_and_version_choose(run, fail, answers, exported, critic):
     message = fail("predict", exported, "--signature", "nonsense", "a film")
     assert "has no signature 'nonsense', only" in message
     assert "serving_default" in message
-    assert "has strings only" in fail("predict", exported, "--signature", "tokens", "a film")
+    assert "only has strings" in fail("predict", exported, "--signature", "tokens", "a film")
     assert "cannot answer" in fail("predict", exported, "--signature", "classify", "a film")
     assert answers(run("predict", exported, "--version", 1, "a film"))
     assert "has no version 7; it has 1." in fail("predict", exported, "--version", 7, "a film")
