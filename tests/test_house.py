@@ -128,6 +128,18 @@ def test_tensorflow_has_its_place(part):
     assert not found
 
 
+# Where a context changes what layers do: while a graph is traced for LiteRT, in int8, or to decode.
+TRACED_OTHERWISE = {
+    "layers.tensorflow.attention_ops",
+    "layers.tensorflow.int8_products",
+    "layers.tensorflow.lite_tracing",
+}
+
+
+def test_what_layers_do_follows_from_their_arguments():
+    assert {name for name, others in IMPORTS.items() if "contextvars" in others} == TRACED_OTHERWISE
+
+
 def depth(cls):
     """Return how many of our classes the longest line of inheritance from a class has."""
     ours = cls.__module__.startswith("keras_lm")
