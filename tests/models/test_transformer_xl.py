@@ -225,3 +225,21 @@ def test_a_language_model_learns_from_streams_and_generates(tokenizer_of):
     assert both == alone
     beams = task.generate(prompts, max_new_tokens=4, num_beams=3, verbose=0)
     assert len(beams) == 2
+
+
+@pytest.mark.thorough
+def test_a_server_takes_the_memory_and_returns_it(tokenizer_of, tmp_path):
+    tokenizer = tokenizer_of("words")
+    backbone = make(vocabulary_size=tokenizer.vocabulary_size, cutoffs=[4, 9])
+    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    step = tf.saved_model.load(str(task.export(tmp_path))).signatures["next_token"]
+    memory = keras.ops.zeros((2, 2, 5, 16))
+    for column in range(3):
+        ids = IDS[:, column : column + 1] % tokenizer.vocabulary_size
+        outputs = backbone({"token_ids": ids, "memory": memory})
+        served = step(
+            token_ids=tf.constant(ids), padding_mask=tf.ones_like(ids), memory=tf.constant(memory)
+        )
+        np.testing.assert_allclose(served["logits"], task.head(outputs)[:, -1], atol=1e-5)
+        np.testing.assert_allclose(served["memory"], outputs["memory"], atol=1e-5)
+        memory = outputs["memory"]
