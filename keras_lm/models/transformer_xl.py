@@ -85,6 +85,7 @@ class TransformerXLBackbone(Backbone):
     }
     RANGES = {"memory_length": Whole(0), "clamp_length": Whole(1, is_optional=True)}
     is_causal = True
+    forward_flops = None  # they depend on the segments that a text is read in
     tokenizer_class = WordTokenizer
 
     def __init__(
