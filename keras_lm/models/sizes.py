@@ -103,7 +103,7 @@ def _estimate(cls, arguments):
         "weights_bfloat16": 2 * parameters,
         "training_float32": TRAINING_BYTES * parameters,
     }
-    if backbone.is_causal and backbone.state_name == "cache":
+    if backbone.is_causal and backbone.state_name and not backbone.carries_state:
         layers, heads, width = backbone.cache_sizes()
         slots = backbone.max_sequence_length
         memory["cache_float32"] = 4 * 2 * layers * heads * slots * width
