@@ -17,8 +17,9 @@ def register(cls, classes):
 
 
 def sizes():
-    """Return a dict of the names of published sizes → backbone classes."""
-    return {name: cls for cls in BACKBONES.values() for name in vars(cls).get("SIZES", {})}
+    """Return a dict of the names of published sizes → backbone classes, in the classes' order."""
+    classes = [BACKBONES[name] for name in sorted(BACKBONES)]
+    return {name: cls for cls in classes for name in vars(cls).get("SIZES", {})}
 
 
 def advice(name, known):

@@ -41,6 +41,9 @@ TOKENIZERS = {
     "sentencepiece-t5": lambda: SentencePieceTokenizer.from_files(
         GOLDENS / "tokenizers/sentencepiece-t5"
     ),
+    "sentencepiece-xlnet": lambda: SentencePieceTokenizer.from_files(
+        GOLDENS / "tokenizers/sentencepiece-xlnet"
+    ),
     "words": lambda: WordTokenizer(
         SPECIAL_WORDS + WORDS, "<unk>", "<pad>", additional_special_tokens=SPECIAL_WORDS[2:]
     ),
@@ -87,6 +90,10 @@ MODELS = {
         lambda n: models.TransformerXLBackbone(
             n, 2, 2, 16, 24, cutoffs=[4, 9], div_val=2, memory_length=5, dropout=0.0
         ),
+    ),
+    "XLNetBackbone": (
+        "sentencepiece-xlnet",
+        lambda n: models.XLNetBackbone(n, 1, memory_length=4, attention_dropout=0.0, **SIZE),
     ),
     "LSTMBackbone": ("words", lambda n: models.LSTMBackbone(n, 1, hidden_dim=12, dropout=0.0)),
     "AWDLSTMBackbone": (

@@ -30,6 +30,7 @@ from keras_lm.models.transformer import TransformerBackbone, TransformerEncoderB
 from keras_lm.models.transformer_xl import TransformerXLBackbone
 from keras_lm.models.ulmfit import AWDLSTMBackbone
 from keras_lm.models.word_vectors import WordVectorBackbone
+from keras_lm.models.xlnet import XLNetBackbone
 
 __all__ = [
     "AWDLSTMBackbone",
@@ -68,4 +69,5 @@ __all__ = [
     "TransformerEncoderBackbone",
     "TransformerXLBackbone",
     "WordVectorBackbone",
+    "XLNetBackbone",
 ]

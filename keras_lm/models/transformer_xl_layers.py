@@ -199,28 +199,25 @@ class SegmentPositions(keras.layers.Layer):
 
     def call(self, padding_mask, memory):
         before, new = ops.shape(memory)[1], ops.shape(padding_mask)[1]
+        order, last = column_order(padding_mask, before)
         columns = ops.arange(before + new, dtype="int32")
-        # How many columns of padding are before the first token, and how many until the last.
-        first = ops.cast(ops.equal(ops.cumsum(padding_mask, axis=1), 0), "int32")
-        first = ops.sum(first, axis=1, keepdims=True)  # (B, 1)
-        last = ops.max(padding_mask * ops.arange(1, new + 1, dtype="int32"), axis=1, keepdims=True)
-        order = ops.where(columns < first + before, columns - first, columns)
-        order = ops.where(columns < first, columns + before, order)  # (B, T)
         mask = ops.concatenate([ops.ones_like(order[:, :before]), padding_mask], axis=1)
-        distance = ops.cast(ops.flip(columns), "float32")
-        if self.clamp_length is not None:
-            distance = ops.minimum(distance, float(self.clamp_length))
-        angles = ops.expand_dims(distance, 1) * self.frequencies
-        distances = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=1)  # (T, D)
+        distances = self.vectors(ops.flip(columns))
         return {
             "order": order,
             "padding_mask": ops.take_along_axis(mask, order, axis=1),
             "slots": ops.zeros_like(padding_mask) + columns[before:],
-            "distances": ops.cast(ops.expand_dims(distances, 0), self.compute_dtype),
-            "kept": ops.take_along_axis(
-                order, ops.maximum(first, last) + ops.arange(before, dtype="int32"), axis=1
-            ),
+            "distances": ops.expand_dims(distances, 0),
+            "kept": ops.take_along_axis(order, last, axis=1),
         }
+
+    def vectors(self, distance):
+        """Return the vectors (P, D) of distances (P,) int32, sines first."""
+        distance = ops.cast(distance, "float32")
+        if self.clamp_length is not None:
+            distance = ops.clip(distance, -float(self.clamp_length), float(self.clamp_length))
+        angles = ops.expand_dims(distance, 1) * self.frequencies
+        return ops.cast(ops.concatenate([ops.sin(angles), ops.cos(angles)], 1), self.compute_dtype)
 
     def compute_output_spec(self, padding_mask, memory):
         (batch, new), before = padding_mask.shape, memory.shape[1]
@@ -229,6 +226,23 @@ class SegmentPositions(keras.layers.Layer):
         spec = {name: keras.KerasTensor((batch, n), "int32") for name, n in sizes.items()}
         distances = keras.KerasTensor((1, total, self.hidden_dim), self.compute_dtype)
         return spec | {"distances": distances}
+
+
+def column_order(padding_mask, before):
+    """Return in which order attention takes the columns of a memory of `before`, and of a segment.
+
+    That is the number of each column, (B, T) int32, where padding before the segment goes before
+    the memory; and in this order, the places (B, M) of the last columns that are not padding.
+    """
+    new = ops.shape(padding_mask)[1]
+    columns = ops.arange(before + new, dtype="int32")
+    # How many columns of padding are before the first token, and how many until the last.
+    first = ops.cast(ops.equal(ops.cumsum(padding_mask, axis=1), 0), "int32")
+    first = ops.sum(first, axis=1, keepdims=True)  # (B, 1)
+    last = ops.max(padding_mask * ops.arange(1, new + 1, dtype="int32"), axis=1, keepdims=True)
+    order = ops.where(columns < first + before, columns - first, columns)
+    order = ops.where(columns < first, columns + before, order)  # (B, T)
+    return order, ops.maximum(first, last) + ops.arange(before, dtype="int32")
 
 
 class RelativeBiases(keras.layers.Layer):
@@ -287,12 +301,23 @@ class RelativeAttention(SelfAttention):
         context = context._replace(memory=x[:, :before])
         query, key, value = super().project(x[:, before:], context)
         (distances,) = self.split_heads(self.position(positions["distances"]), 1)  # (1, N, T, H)
+        return self.queries(query, context), (key, distances), value
+
+    def queries(self, query, context):
+        """Return what `raw_scores` takes of queries (B, N, S, H): for content, and for distance.
+
+        With them is how many rows come after each, (1, 1, S, 1) int32: which ones a block has.
+        """
         content, position = (
             query + ops.expand_dims(ops.cast(bias, query.dtype), 1)
             for bias in (self.biases.content, self.biases.position)
         )
-        after = ops.flip(ops.arange(ops.shape(query)[2], dtype="int32"))  # the query, until the end
-        return (content, position, ops.reshape(after, (1, 1, -1, 1))), (key, distances), value
+        after = ops.flip(ops.arange(ops.shape(query)[2], dtype="int32"))
+        return content, position, ops.reshape(after, (1, 1, -1, 1))
+
+    def products(self, query, key):
+        """Return the scaled products (B, N, S, any) of queries and keys."""
+        return super().raw_scores(query, key)
 
     def raw_scores(self, query, key):
         (content, position, after), (key, distances) = query, key
@@ -300,13 +325,13 @@ class RelativeAttention(SelfAttention):
         # The distances from the last of these queries; what is after a query is never read.
         places = ops.arange(columns, dtype="int32") + (after[0, 0, 0, 0] - rows + 1)
         distances = ops.take(distances, ops.clip(places, 0, columns - 1), axis=2)
-        scores = super().raw_scores(position, distances)  # (B, N, S, T)
+        scores = self.products(position, distances)  # (B, N, S, T)
         # Each row goes one more to the left than the next: after a zero for each, rows run on.
         batch, heads = ops.shape(scores)[:2]
         scores = ops.pad(scores, [(0, 0), (0, 0), (0, 0), (1, 0)])
         scores = ops.reshape(scores, (batch, heads, columns + 1, rows))[:, :, 1:]
         scores = ops.reshape(scores, (batch, heads, rows, columns))
-        return super().raw_scores(content, key) + scores
+        return self.products(content, key) + scores
 
 
 def in_order(memory, x, order):

@@ -1,0 +1,379 @@
+"""XLNet: an encoder that is pretrained by predicting tokens in random orders.
+
+Differs from Transformer-XL: tokens see both sides; scores also depend on whether two tokens are in
+one segment; words have one table. In pretraining a second stream runs beside the tokens, of targets
+that do not see themselves, over the same weights. A memory that is not given is empty.
+
+Shapes: B batch, S sequence, M memory, R targets, D hidden, V vocabulary.
+"""
+
+import functools
+
+import keras
+from keras import ops
+
+from keras_lm.converters.converter import ACTIVATIONS, Converter, own_activation, signs
+from keras_lm.converters.names import (
+    GOOGLE_LEAVES,
+    INDEX,
+    PYTORCH_LEAVES,
+    NameTable,
+    transpose_kernels,
+)
+from keras_lm.converters.published_labels import huggingface_labels
+from keras_lm.layers import AttentionContext, EachTokenClassifier, SpanHead, truncated_normal
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.checked_arguments import Whole
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.transformer_xl_layers import in_order
+from keras_lm.models.xlnet_layers import (
+    LastTokenPooledClassifier,
+    XLNetBlock,
+    XLNetLMHead,
+    XLNetPositions,
+)
+from keras_lm.packers import Template
+from keras_lm.tokenizers import SentencePieceTokenizer
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class XLNetBackbone(Backbone):
+    """The network of XLNet.
+
+    Args:
+        vocabulary_size, num_layers, hidden_dim: int. V, the number of blocks, and D.
+        num_heads, head_dim: int. Attention heads per block, and their width, or None for D / N.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        memory_length: int, M. How many tokens before a text are remembered; 0 for none.
+        causal: bool. Whether a token sees none after it (`attn_type="uni"`).
+        clamp_length: int, or None. Distances beyond it count as so many.
+        dropout: float. Fraction dropped in training of embeddings, distances, of what each part of
+            a block adds, inside of feed-forward networks, and of the output.
+        attention_dropout: float. Fraction dropped of the attention probabilities.
+        activation: str. See `keras_lm.layers.get_activation`.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+
+    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …, "memory": …})`, the first
+    three (B, S) int32, of which all but the first are optional. Segments are only compared with
+    each other; the memory's is 0. Returns `sequence_output` (B, S, D), and the `memory` for the
+    text that follows: a dict of `states` (B, L, M, D), what each of L blocks read of the last M
+    tokens, and their `padding_mask` (B, M). It takes in no padding, and passes on no gradients.
+
+    For pretraining there are two more inputs. `permutation_mask` (B, S, S) is 1 where a token does
+    not see another; `target_mapping` (B, R, S) has a row for each of R tokens to predict, with 1 at
+    its place. With the latter, `sequence_output` (B, R, D) is that of the query stream, whose
+    tokens do not see themselves.
+
+    Example:
+
+        backbone = keras_lm.models.XLNetBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[5, 9, 4, 3]]})["sequence_output"].shape  # (1, 4, 16)
+
+    Source: Yang et al. 2019, https://arxiv.org/abs/1906.08237, section 2; zihangdai/xlnet.
+    """
+
+    TEMPLATE = Template(
+        single="$A:0 <sep>:0 <cls>:2",
+        pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
+        padding_side="left",
+        padding_segment=3,
+    )
+    HEADS = {
+        "classification": Head(LastTokenPooledClassifier, "classifier", dropout=own("dropout")),
+        "multiple_choice": Head(
+            LastTokenPooledClassifier, "classifier", num_classes=1, dropout=own("dropout")
+        ),
+        "token_classification": Head(
+            EachTokenClassifier, "token_classifier", dropout=own("dropout")
+        ),
+        "question_answering": Head(SpanHead, "span_head"),
+        "token": Head(XLNetLMHead, "token_head", token_embedding=own("token_embedding")),
+    }
+    RANGES = {"memory_length": Whole(0), "clamp_length": Whole(1, is_optional=True)}
+    INNER = (*Backbone.INNER, "query_hidden_states")
+    tokenizer_class = SentencePieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        head_dim=None,
+        memory_length=0,
+        causal=False,
+        clamp_length=None,
+        dropout=0.1,
+        attention_dropout=0.1,
+        activation="gelu",
+        layer_norm_epsilon=1e-12,
+        dtype=None,
+        name="xlnet_backbone",
+    ):
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+                "memory": Input(is_state=True),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.target_embedding = keras.layers.Embedding(
+            1, hidden_dim, truncated_normal(), dtype=dtype, name="target_embedding"
+        )
+        self.target_embedding.build()
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.positions = XLNetPositions(
+            hidden_dim, causal, clamp_length, dtype=dtype, name="positions"
+        )
+        self.blocks = [
+            XLNetBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                head_dim=head_dim,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        self.finish()
+
+    def fields_of(self, inputs):
+        pretraining = {
+            "permutation_mask": Input((None, None)),
+            "target_mapping": Input((None, None), dtype="float32"),
+        }
+        return self.input_fields | {n: f for n, f in pretraining.items() if n in inputs}
+
+    def forward(
+        self,
+        token_ids,
+        segment_ids,
+        padding_mask,
+        memory=None,
+        permutation_mask=None,
+        target_mapping=None,
+        training=None,
+    ):
+        x = self.dropout(self.token_embedding(token_ids), training=training)
+        memory = self.empty_memory(x) if memory is None else memory
+        positions = self.positions(
+            padding_mask, segment_ids, memory["padding_mask"], permutation_mask
+        )
+        distances = self.dropout(positions["distances"], training=training)
+        shared = AttentionContext(
+            bias=positions["content_bias"],
+            positions=positions | {"distances": distances},
+            segments=positions["other_segment"],
+        )
+        y, targets = None, target_mapping
+        if targets is not None:
+            targets = ops.cast(targets, self.compute_dtype)
+            y = self.target_embedding(ops.zeros_like(targets[:, :, 0], dtype="int32"))
+            y = self.dropout(y, training=training)  # (B, R, D)
+        hidden_states, query_states, contexts, states = [x], [y], [], []
+        for block, before in zip(self.blocks, memory["states"], strict=True):
+            states.append(ops.stop_gradient(in_order(before, x, positions["kept"])))
+            contexts.append(shared._replace(memory=before))
+            x, kept = block(x, contexts[-1], training=training)
+            if y is not None:
+                unseen = positions["query_bias"]
+                y, _ = block(
+                    y, shared._replace(bias=unseen, past=kept, source=targets), training=training
+                )
+            hidden_states.append(x)
+            query_states.append(y)
+        outputs = {
+            "sequence_output": self.dropout(x if y is None else y, training=training),
+            "memory": {"states": states, "padding_mask": positions["kept_mask"]},
+            "hidden_states": hidden_states,
+            "attention_contexts": contexts,
+        }
+        return outputs if y is None else outputs | {"query_hidden_states": query_states}
+
+    def attended_tokens(self):
+        return 512 * len(self.blocks)  # as in pretraining
+
+    # === State ===
+
+    def empty_memory(self, x):
+        """Return the memory before a first text, for as many rows as `x` (B, S, D) has."""
+        length = self.config["memory_length"]
+        empty = ops.tile(ops.zeros_like(ops.expand_dims(x[:, 0], 1)), (1, length, 1))  # (B, M, D)
+        mask = ops.zeros_like(empty[:, :, 0], dtype="int32")
+        return {"states": [empty] * len(self.blocks), "padding_mask": mask}
+
+    def initial_state(self, batch_size, length=0):
+        return self.empty_memory(
+            ops.zeros((batch_size, 1, self.config["hidden_dim"]), self.compute_dtype)
+        )
+
+    def pack_state(self, state):
+        return state | {"states": ops.stack(state["states"], axis=1)}
+
+    def unpack_state(self, state):
+        return state | {"states": ops.unstack(state["states"], len(self.blocks), axis=1)}
+
+
+_SIZE = {"vocabulary_size": 32000, "num_heads": 12, "hidden_dim": 768, "intermediate_dim": 3072}
+XLNetBackbone.SIZES = {
+    "xlnet_base_en": {**_SIZE, "num_layers": 12},
+    "xlnet_large_en": {
+        **_SIZE,
+        "num_layers": 24,
+        "num_heads": 16,
+        "hidden_dim": 1024,
+        "intermediate_dim": 4096,
+    },
+}
+XLNetBackbone.PUBLISHED = {
+    "xlnet_base_en": "hf://xlnet/xlnet-base-cased",
+    "xlnet_large_en": "hf://xlnet/xlnet-large-cased",
+}
+
+# === Checkpoints ===
+
+# Ours → Hugging Face's, and google's, which has those of all blocks in one tensor.
+_OF_LAYERS = {"segments": "seg_embed", "segment_bias": "r_s_bias"}
+_OF_LAYERS |= {"biases/content": "r_w_bias", "biases/position": "r_r_bias"}
+
+
+def _layout(path, array):
+    """Kernels of attention are (D, N, H), that of its output too."""
+    if path == "target_embedding/embeddings":
+        return array.reshape(1, -1)
+    if "/attention/" in path and path.endswith("/kernel"):
+        array = array.reshape(array.shape[0], -1)
+        return array.T if path.endswith("/output/kernel") else array
+    return array
+
+
+def _huggingface_layout(path, array):
+    return transpose_kernels(path, array) if array.ndim == 2 else _layout(path, array)
+
+
+def _google_layout(path, array):
+    names = [f"/attention/{name}" for name in _OF_LAYERS]
+    if path.endswith(tuple(names)):
+        is_shared = array.ndim == (3 if path.endswith("/segments") else 2)  # `untie_r` is False
+        return array if is_shared else array[int(INDEX.search(path)[1])]
+    return _layout(path, array)
+
+
+_LAYER = "layer.{i}.rel_attn"
+HUGGINGFACE_NAMES = NameTable(
+    {
+        "token_embedding": "word_embedding",
+        "target_embedding/embeddings": "mask_emb",
+        "block_{i}/attention/query_key_value/kernel": tuple(f"{_LAYER}.{part}" for part in "qkv"),
+        "block_{i}/attention/position/kernel": f"{_LAYER}.r",
+        "block_{i}/attention/output/kernel": f"{_LAYER}.o",
+        **{f"block_{{i}}/attention/{n}": f"{_LAYER}.{their}" for n, their in _OF_LAYERS.items()},
+        "block_{i}/attention_norm": f"{_LAYER}.layer_norm",
+        "block_{i}/feedforward/intermediate": "layer.{i}.ff.layer_1",
+        "block_{i}/feedforward/output": "layer.{i}.ff.layer_2",
+        "block_{i}/feedforward_norm": "layer.{i}.ff.layer_norm",
+        "token_head/bias": "lm_loss.bias",
+        "classifier/pooler": "sequence_summary.summary",
+        "classifier/logits": "logits_proj",
+        "token_classifier/logits": "classifier",
+        "span_head/logits": "qa_outputs",
+    },
+    leaves=PYTORCH_LEAVES,
+    layout=_huggingface_layout,
+    prefix=r"transformer\.",
+    copies={"lm_loss.weight": "word_embedding.weight"},
+)
+GOOGLE_NAMES = NameTable(
+    {
+        "token_embedding": "transformer/word_embedding/lookup_table",
+        "target_embedding/embeddings": "transformer/mask_emb/mask_emb",
+        "block_{i}/attention/query_key_value": tuple(
+            f"transformer/layer_{{i}}/rel_attn/{part}" for part in "qkv"
+        ),
+        "block_{i}/attention/position": "transformer/layer_{i}/rel_attn/r",
+        "block_{i}/attention/output": "transformer/layer_{i}/rel_attn/o",
+        **{f"block_{{i}}/attention/{n}": f"transformer/{their}" for n, their in _OF_LAYERS.items()},
+        "block_{i}/attention_norm": "transformer/layer_{i}/rel_attn/LayerNorm",
+        "block_{i}/feedforward/intermediate": "transformer/layer_{i}/ff/layer_1",
+        "block_{i}/feedforward/output": "transformer/layer_{i}/ff/layer_2",
+        "block_{i}/feedforward_norm": "transformer/layer_{i}/ff/LayerNorm",
+        "token_head/bias": "lm_loss/bias",
+    },
+    leaves=GOOGLE_LEAVES,
+    layout=_google_layout,
+    prefix="model/",
+)
+
+
+def _sizes(config):
+    """Translate the keys that both formats share."""
+    return {
+        "num_layers": config["n_layer"],
+        "num_heads": config["n_head"],
+        "hidden_dim": config["d_model"],
+        "intermediate_dim": config["d_inner"],
+        "head_dim": config.get("d_head"),
+    }
+
+
+def _huggingface_config(checkpoint):
+    config = checkpoint.config
+    clamp_length = config.get("clamp_len", -1)
+    dropout = config.get("dropout", 0.1)
+    return _sizes(config) | {
+        "vocabulary_size": config["vocab_size"],
+        "memory_length": config.get("mem_len") or 0,
+        "causal": config.get("attn_type", "bi") == "uni",
+        "clamp_length": clamp_length if clamp_length > 0 else None,
+        "dropout": dropout,
+        "attention_dropout": dropout,
+        "activation": own_activation(config.get("ff_activation", "gelu"), ACTIVATIONS),
+        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+    }
+
+
+def _google_config(checkpoint):
+    config = checkpoint.config
+    # "gelu" is the tanh form in this code.
+    activation = own_activation(config["ff_activation"], {"gelu": "gelu_tanh"})
+    return _sizes(config) | {"vocabulary_size": config["n_token"], "activation": activation}
+
+
+XLNetBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        functools.partial(
+            signs,
+            model_type="xlnet",
+            tensors=["mask_emb", "layer.0.rel_attn.r_s_bias"],
+            prefix="transformer.",
+        ),
+        _huggingface_config,
+        HUGGINGFACE_NAMES,
+        lambda checkpoint: huggingface_labels(
+            checkpoint, "logits_proj.weight", "classifier.weight"
+        ),
+    ),
+    "google": Converter(
+        lambda checkpoint: "model/transformer/mask_emb/mask_emb" in checkpoint.tensors,
+        _google_config,
+        GOOGLE_NAMES,
+    ),
+}

@@ -1,0 +1,221 @@
+"""The layers of XLNet.
+
+Shapes: B batch, S sequence, M memory, T = M + S, P distances, R targets, D hidden, N heads, H per
+head, V vocabulary.
+"""
+
+import keras
+from keras import ops
+
+from keras_lm.layers import CausalLMHead, PooledClassifier, PostNormBlock, truncated_normal
+from keras_lm.layers.causal_heads import last_real_token
+from keras_lm.models.transformer_xl_layers import (
+    DroppedFeedForward,
+    RelativeAttention,
+    SegmentPositions,
+    column_order,
+)
+
+# Far below `keras_lm.layers.masks.MASKED`: a target that sees nothing attends to all tokens alike.
+UNSEEN = -1e30
+
+
+class XLNetPositions(SegmentPositions):
+    """Where the columns of a memory and a text are, and which of them a token sees.
+
+    The dict has what that of `SegmentPositions` has, except `slots`, and
+    - `distances` (1, P, D): from M + S, one more than the last token is from the first column, down
+      to −S + 1;
+    - `content_bias`, `query_bias` (B, 1, S, T) float32: what is added to the scores, for tokens
+      that see themselves and for those that do not;
+    - `other_segment` (B, 1, S, T) int32: 1 where two tokens are in different segments.
+
+    Args:
+        is_causal: bool. Whether a token sees none after it.
+        hidden_dim, clamp_length: see `SegmentPositions`.
+
+    Call: `layer(padding_mask, segment_ids, memory_mask, permutation_mask=None)`, (B, S), (B, S),
+    (B, M) and (B, S, S) int32; in the last, 1 is for a column that a row does not see.
+
+    Source: XLNet, https://arxiv.org/abs/1906.08237, sections 2.3 to 2.5; zihangdai/xlnet.
+    """
+
+    def __init__(self, hidden_dim, is_causal=False, clamp_length=None, **kwargs):
+        super().__init__(hidden_dim, clamp_length, **kwargs)
+        self.is_causal = is_causal
+
+    def call(self, padding_mask, segment_ids, memory_mask, permutation_mask=None):
+        before, new = ops.shape(memory_mask)[1], ops.shape(padding_mask)[1]
+        order, last = column_order(padding_mask, before)
+
+        def ordered(of_memory, of_text):  # (B, T)
+            return ops.take_along_axis(ops.concatenate([of_memory, of_text], axis=1), order, axis=1)
+
+        mask = ordered(memory_mask, padding_mask)
+        segments = ordered(ops.zeros_like(memory_mask), segment_ids)  # the memory's is 0
+        other_segment = ops.not_equal(ops.expand_dims(segment_ids, 2), ops.expand_dims(segments, 1))
+        columns = ops.arange(before + new, dtype="int32")
+        rows = ops.expand_dims(columns[before:], 1)  # (S, 1)
+        unseen = ops.expand_dims(ops.less(mask, 1), 1)  # (B, 1, T)
+        unseen = ops.logical_or(unseen, ops.zeros_like(other_segment))  # (B, S, T)
+        if self.is_causal:
+            unseen = ops.logical_or(unseen, ops.greater(columns, rows))
+        if permutation_mask is not None:
+            memory = ops.repeat(ops.zeros_like(permutation_mask[:, :, :1]), before, axis=2)
+            hidden = ops.concatenate([memory, permutation_mask], axis=2)  # (B, S, T)
+            places = ops.expand_dims(order, 1) + ops.zeros_like(hidden)
+            hidden = ops.take_along_axis(hidden, places, axis=2)
+            unseen = ops.logical_or(unseen, ops.greater(hidden, 0))
+        is_other = ops.not_equal(columns, rows)
+        return {
+            "order": order,
+            "padding_mask": mask,
+            "distances": ops.expand_dims(
+                self.vectors(before + new - ops.arange(before + 2 * new, dtype="int32")), 0
+            ),
+            "content_bias": _bias(ops.logical_and(unseen, is_other)),
+            "query_bias": _bias(unseen),
+            "other_segment": ops.expand_dims(ops.cast(other_segment, "int32"), 1),
+            "kept": ops.take_along_axis(order, last, axis=1),
+            "kept_mask": ops.take_along_axis(mask, last, axis=1),
+        }
+
+    def compute_output_spec(self, padding_mask, segment_ids, memory_mask, permutation_mask=None):
+        spec = super().compute_output_spec(padding_mask, ops.expand_dims(memory_mask, 2))
+        slots, (batch, total) = spec.pop("slots"), spec["order"].shape
+
+        def square(dtype):
+            return keras.KerasTensor((batch, 1, slots.shape[1], total), dtype)
+
+        return spec | {
+            "distances": keras.KerasTensor((1, None, self.hidden_dim), self.compute_dtype),
+            "content_bias": square("float32"),
+            "query_bias": square("float32"),
+            "other_segment": square("int32"),
+            "kept_mask": spec["kept"],
+        }
+
+
+def _bias(unseen):
+    return ops.expand_dims(ops.cast(unseen, "float32") * UNSEEN, 1)
+
+
+class XLNetAttention(RelativeAttention):
+    """Attention whose scores depend on content, distance to either side, and segments.
+
+    Its context has as `positions` what `XLNetPositions` returns, and as `segments` its
+    `other_segment`. With a `past`, tokens attend to these keys and values, which another call has
+    kept, as the query stream does to the content stream's. With a `source`, which targets are where
+    (B, R, S), `x` (B, R, D) are the targets.
+
+    Source: XLNet, https://arxiv.org/abs/1906.08237, section 2.5; zihangdai/xlnet, `modeling.py`.
+    """
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        heads = self.num_heads, self.head_dim
+
+        def weight(name, *shape):
+            return self.add_weight(name=name, shape=shape, initializer=truncated_normal())
+
+        self.segment_bias, self.segments = (
+            weight("segment_bias", *heads),
+            weight("segments", 2, *heads),
+        )
+
+    def project(self, x, context):
+        if context.past is None:
+            return super().project(x, context)
+        query, _, _ = self.split_heads(self.query_key_value(x), 3)
+        return self.queries(query, context), *context.past
+
+    def queries(self, query, context):
+        content, position, after = super().queries(query, context)
+        query = query + ops.expand_dims(ops.cast(self.segment_bias, query.dtype), 1)
+        of_segments = ops.einsum("bnsh,znh->bnsz", query, ops.cast(self.segments, query.dtype))
+        return content, position, of_segments, context.segments, after
+
+    def raw_scores(self, query, key):
+        (content, position, of_segments, other_segment, after), (key, distances) = query, key
+        batch, heads, rows = ops.shape(content)[:3]
+        columns = ops.shape(key)[2]
+        width = columns + rows - 1
+        # The last of these queries begins at the distance `after + 1`; each other one place later.
+        places = after[0, 0, 0, 0] - rows + 2 + ops.arange(width, dtype="int32")
+        scores = self.products(position, ops.take(distances, places, axis=2))  # (B, N, S, width)
+        # Each row goes one place less to the left than the row before: rows of one more run on.
+        scores = ops.pad(scores, [(0, 0), (0, 0), (0, 0), (0, 1)])
+        scores = ops.reshape(scores, (batch, heads, rows * (width + 1)))
+        scores = scores[:, :, rows - 1 : rows - 1 + rows * width]
+        scores = ops.reshape(scores, (batch, heads, rows, width))[..., :columns]
+        same, other = of_segments[..., :1], of_segments[..., 1:]
+        other_segment = ops.cast(other_segment, same.dtype)
+        segments = same + other_segment * (other - same)  # (B, N, S, T)
+        return self.products(content, key) + scores + segments * self.scale
+
+    def forward(self, x, context, training=None):
+        if context.source is None:
+            return super().forward(x, context, training)
+        # Targets go to their places, and what is attended there back: both maps are linear.
+        x = ops.matmul(ops.transpose(context.source, (0, 2, 1)), x)  # (B, S, D)
+        x, kept = super().forward(x, context, training)
+        return ops.matmul(context.source, x), kept
+
+    def kept_spec(self, x, context):
+        key, value = super().kept_spec(x, context)
+        distances = keras.KerasTensor((1, self.num_heads, None, key.shape[-1]), key.dtype)
+        return (key, distances), value
+
+
+class XLNetBlock(PostNormBlock):
+    """A block of XLNet."""
+
+    attention_class = XLNetAttention
+
+    def make_feedforward(self):
+        return DroppedFeedForward(
+            self.intermediate_dim,
+            self.activation,
+            self.output_stddev,
+            dropout=self.dropout_rate,
+            name="feedforward",
+            dtype=self.dtype_policy,
+        )
+
+
+# === Heads ===
+
+
+class XLNetLMHead(CausalLMHead):
+    """The logits (B, S, V) of the tokens, (B, R, V) of targets: the token embedding and a bias.
+
+    With `mask_positions` (B, R) in the inputs, those of these positions.
+    """
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build(outputs_shape, inputs_shape)
+        self.bias = self.add_weight(
+            name="bias", shape=(self.token_embedding.input_dim,), initializer="zeros"
+        )
+
+    def call(self, outputs, inputs=None, training=None):
+        x = outputs["sequence_output"]
+        if inputs is not None and "mask_positions" in inputs:
+            x = ops.take_along_axis(x, inputs["mask_positions"][:, :, None], axis=1)
+        return super().call({"sequence_output": x}) + ops.cast(self.bias, "float32")
+
+
+class LastTokenPooledClassifier(PooledClassifier):
+    """Dense, tanh, dropout and logits on the last real token, where XLNet has `<cls>`."""
+
+    uses_pooler = False
+
+    def build(self, outputs_shape, inputs_shape=None):
+        super().build({"sequence_output": outputs_shape["sequence_output"]})
+
+    def call(self, outputs, inputs=None, training=None):
+        x = outputs["sequence_output"]
+        mask = (inputs or {}).get("padding_mask", ops.ones_like(x[:, :, 0], dtype="int32"))
+        last = ops.reshape(last_real_token(mask), (-1, 1, 1))
+        x = ops.take_along_axis(x, last, axis=1)  # (B, 1, D)
+        return super().call({"sequence_output": x}, training=training)

@@ -1,0 +1,197 @@
+"""XLNet against Hugging Face's port and the authors' code, and its memory."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_lm import tasks
+from keras_lm.models import Backbone, XLNetBackbone
+
+TINY = {
+    "vocabulary_size": 40,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+    "memory_length": 12,
+    "causal": True,
+}
+IDS = np.random.default_rng(1).integers(0, 40, (2, 9)).astype("int32")
+
+
+def make(**arguments):
+    backbone = XLNetBackbone(**TINY | arguments)
+    rng = np.random.default_rng(0)
+    for weight in backbone.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    return backbone
+
+
+# === The references ===
+
+
+def inputs_of(arrays):
+    names = {
+        "token_ids": "input_ids",
+        "segment_ids": "token_type_ids",
+        "padding_mask": "attention_mask",
+        "permutation_mask": "perm_mask",
+        "target_mapping": "target_mapping",
+    }
+    return {ours: arrays[f"in.{n}"] for ours, n in names.items() if f"in.{n}" in arrays}
+
+
+@pytest.fixture
+def load(goldens):
+    def load(name):
+        with pytest.warns(UserWarning, match="there is no vocabulary"):
+            task = tasks.MaskedLM.from_preset(goldens(name))
+        assert type(task.backbone) is XLNetBackbone
+        return task, np.load(goldens(name) / "expected.npz")
+
+    return load
+
+
+def test_content(load, assert_equal):
+    task, arrays = load("xlnet")
+    inputs = inputs_of(arrays)
+    computed = task.backbone.compute(inputs)
+    assert_equal(np.stack(computed["hidden_states"]), arrays["out.hidden_states"])
+    assert_equal(task(inputs), arrays["out.logits"])
+    probabilities = np.stack(task.backbone.attention_probabilities(inputs))
+    assert_equal(probabilities, arrays["out.attentions"])
+
+
+def test_two_streams(load, assert_equal):
+    task, arrays = load("xlnet-twostream")
+    computed = task.backbone.compute(inputs_of(arrays))
+    both = zip(computed["hidden_states"], computed["query_hidden_states"], strict=True)
+    for i, state in enumerate(state for pair in both for state in pair):
+        assert_equal(state, arrays[f"out.hidden_states.{i}"])
+    assert_equal(task.head(computed), arrays["out.logits"])
+
+
+@pytest.mark.parametrize("name", ["xlnet-mems", "xlnet-mems-uni"])
+def test_three_segments(load, name, assert_equal):
+    task, arrays = load(name)
+    memory = {}
+    for number, ids in enumerate(arrays["in.segments"].astype("int32")):
+        computed = task.backbone.compute({"token_ids": ids} | memory)
+        expected = {
+            "hidden_states": np.stack(computed["hidden_states"]),
+            "mems": np.transpose(computed["memory"]["states"], (1, 2, 0, 3)),
+            "logits": np.asarray(task.head(computed)),
+        }
+        for output, found in expected.items():
+            if output != "mems":
+                assert_equal(found, arrays[f"out.seg{number}.{output}"])
+            else:  # layers and columns first
+                assert_equal(found, np.asarray(arrays[f"out.seg{number}.mems"]))
+        memory = {"memory": computed["memory"]}
+
+
+def test_the_authors_code(goldens, assert_equal):
+    backbone = Backbone.from_preset(goldens("tf1-xlnet"), memory_length=5)
+    assert type(backbone) is XLNetBackbone
+    arrays = np.load(goldens("tf1-xlnet") / "expected.npz")
+    mask = 1 - arrays["in.input_mask"].T.astype("int32")
+    inputs = {
+        "token_ids": arrays["in.input_ids"].T,
+        "segment_ids": arrays["in.seg_ids"].T,
+        "padding_mask": mask,
+    }
+    memory = {
+        "memory": {
+            "states": arrays["in.mems"].transpose(2, 0, 1, 3),
+            "padding_mask": np.ones((2, 5), "int32"),
+        }
+    }
+
+    def assert_same(found, name):
+        expected = arrays[f"out.{name}"].swapaxes(0, 1)
+        if len(mask[0]) == expected.shape[1]:  # of padding it is no use
+            found, expected = (x * mask[:, :, None] for x in (np.asarray(found), expected))
+        assert_equal(found, expected)
+
+    assert_same(backbone(inputs)["sequence_output"], "content_output_no_mems")
+    assert_same(backbone(inputs | memory)["sequence_output"], "content_output")
+    two = {
+        "permutation_mask": arrays["in.perm_mask"].transpose(2, 0, 1).astype("int32"),
+        "target_mapping": arrays["in.target_mapping"].transpose(2, 0, 1),
+    }
+    outputs = backbone(inputs | memory | two)
+    assert_same(outputs["sequence_output"], "two_stream_output")
+    # Of the row without padding, which the reference takes in.
+    assert_equal(outputs["memory"]["states"][0], arrays["out.new_mems"][:, :, 0])
+
+
+def test_preset(goldens, tmp_path):
+    backbone = Backbone.from_preset(goldens("xlnet-mems-uni"))
+    backbone.save_to_preset(tmp_path)
+    again = Backbone.from_preset(tmp_path)
+    assert again.get_config() == backbone.get_config()
+    for found, expected in zip(
+        keras.tree.flatten(again({"token_ids": IDS})),
+        keras.tree.flatten(backbone({"token_ids": IDS})),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+# === Memory ===
+
+
+def test_a_text_in_segments_is_as_it_is_in_one():
+    backbone = make()
+    whole = backbone({"token_ids": IDS})
+    first = backbone({"token_ids": IDS[:, :4]})
+    second = backbone({"token_ids": IDS[:, 4:], "memory": first["memory"]})
+    joined = np.concatenate([first["sequence_output"], second["sequence_output"]], axis=1)
+    np.testing.assert_allclose(joined, whole["sequence_output"], atol=1e-5)
+    for found, expected in zip(
+        keras.tree.flatten(second["memory"]), keras.tree.flatten(whole["memory"]), strict=True
+    ):
+        mask = np.asarray(whole["memory"]["padding_mask"])
+        mask = mask if found.ndim == 2 else mask[:, None, :, None]
+        np.testing.assert_allclose(found * mask, expected * mask, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("before, after", [(3, 0), (0, 2), (2, 2)])
+def test_padding_beside_a_memory(before, after, causal):
+    backbone = make(causal=causal)
+    memory = backbone({"token_ids": IDS[:, :4]})["memory"]
+    alone = backbone({"token_ids": IDS[:, 4:], "memory": memory})
+    width = [(0, 0), (before, after)]
+    padded = backbone(
+        {
+            "token_ids": np.pad(IDS[:, 4:], width, constant_values=7),
+            "segment_ids": np.pad(np.zeros_like(IDS[:, 4:]), width, constant_values=3),
+            "padding_mask": np.pad(np.ones_like(IDS[:, 4:]), width),
+            "memory": memory,
+        }
+    )
+    found = padded["sequence_output"][:, before : before + 5]
+    np.testing.assert_allclose(found, alone["sequence_output"], atol=1e-5)
+    np.testing.assert_array_equal(padded["memory"]["padding_mask"], [[0] * 3 + [1] * 9] * 2)
+    found, expected = (x["memory"]["states"][:, :, 3:] for x in (padded, alone))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_target_sees_neither_itself_nor_what_its_order_hides():
+    backbone = make(causal=False)
+    order = np.array([3, 0, 5, 8, 1, 7, 2, 6, 4])  # which token is how early
+    hidden = order[:, None] <= order
+    inputs = {
+        "permutation_mask": np.repeat(hidden[None], 2, axis=0).astype("int32"),
+        "target_mapping": np.repeat(np.eye(9, dtype="float32")[None, [2, 6]], 2, axis=0),
+    }
+    out = backbone({"token_ids": IDS} | inputs)["sequence_output"]
+    assert out.shape == (2, 2, 16)
+    for column in range(9):
+        other = IDS.copy()
+        other[:, column] = (other[:, column] + 1) % 40
+        moved = np.ptp(
+            backbone({"token_ids": other} | inputs)["sequence_output"] - out, axis=(0, 2)
+        )
+        assert [*(moved > 1e-4)] == [order[column] < order[2], order[column] < order[6]]
