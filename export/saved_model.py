@@ -55,7 +55,7 @@ def export_saved_model(task, path, weights, freeze, verify):
       (B, L, N, T, H), float32, `cache_padding_mask` (B, T) and `cache_length` (B,), int32; or the
       `states_…` of a recurrent model. It returns the `logits` (B, V) after the last real token of
       each row, and the cache with the new tokens, grown if it had no free slots. By default there
-      is no padding, and the cache is empty.
+      is not any padding, and the cache is empty.
     - `tokenize` takes `prompt` and returns `tokens`, `token_ids` and `padding_mask` (B, S), the
       model's input; `detokenize` takes the last two and returns `text` (B,).
 

@@ -125,7 +125,7 @@ class LazyTensors(Mapping):
         # V are bfloat16 and the like, or records.
         if value.dtype.kind not in "fiubV" or value.dtype.names:
             raise CheckpointError(
-                f"{name!r} holds values of the type {value.dtype}, which are no weights. The "
+                f"{name!r} holds values of the type {value.dtype}, which cannot be weights. The "
                 "checkpoint is damaged: copy or download it again."
             )
         return value

@@ -109,7 +109,7 @@ def _check_shapes(folder, entries) -> None:
         if len(shape) > MOST_AXES or math.prod(size for size in shape if size) > MOST_VALUES:
             raise CheckpointError(
                 f"{folder}: {name[:80]!r} has {len(shape)} axes and begins with "
-                f"{shape[:4]}, which is no tensor's shape. It is damaged: copy or download it "
+                f"{shape[:4]}, which no tensor can have. It is damaged: copy or download it "
                 "again."
             )
 

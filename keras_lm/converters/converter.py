@@ -81,7 +81,7 @@ ACTIVATIONS = {
 
 
 def own_activation(name, names=ACTIVATIONS):
-    """Return our name for an activation; what is no name stays as it is."""
+    """Return our name for an activation; an unknown one stays as it is."""
     return names.get(name, name) if isinstance(name, str) else name
 
 

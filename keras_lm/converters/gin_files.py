@@ -14,7 +14,7 @@ BINDING = re.compile(r"^([\w./]+)[^\S\n]*=\s*(.+)$", re.MULTILINE)
 def read_gin(path: pathlib.Path) -> dict:
     """Return what a gin file binds: `{"num_heads": 8, "decoder/SelfAttention.num_heads": 8}`.
 
-    Macros, `%num_heads`, are replaced; what is no literal, such as `@SelfAttention`, stays text.
+    Macros, `%num_heads`, are replaced; what is not a literal, such as `@SelfAttention`, stays text.
     """
     require_file(path)
     if path.stat().st_size > MOST_BYTES:

@@ -38,7 +38,7 @@ def fetch(source: str) -> pathlib.Path:
     # A revision is looked up as a file in the cache, and what that holds names a folder.
     if not NAME.fullmatch(name) or not REVISION.fullmatch(revision) or ".." in source:
         raise CheckpointError(
-            f"{source[:200]!r} could not be fetched, as it is no name of a repository: give "
+            f"{source[:200]!r} could not be fetched, as it is not the name of a repository: give "
             "hf://owner/name, or hf://owner/name@revision with a branch, a tag or a commit."
         )
     try:

@@ -66,7 +66,7 @@ def _read_shapes(path: pathlib.Path) -> list[tuple[int, ...]]:
         shapes = [tuple(shape) for shape in json.loads(path.read_text())]
         wrong = [s for shape in shapes for s in shape if type(s) is not int or s < 1]
         if wrong:
-            raise ValueError(f"{wrong[0]!r} is no size")
+            raise ValueError(f"{wrong[0]!r} is not a size")
         return shapes
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(

@@ -187,8 +187,8 @@ def _check(tensor: Tensor, places: Places, name: str, path: pathlib.Path) -> tup
         raise CheckpointError(f"{path}: {name!r} is not a well-formed tensor. The file is damaged.")
     if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
         raise CheckpointError(
-            f"{path}: {name!r} has an offset, a shape or strides that are no tensor's. The file is "
-            "damaged."
+            f"{path}: {name!r} has an offset, a shape or strides that no tensor can have. The "
+            "file is damaged."
         )
     if storage.key not in places:
         raise CheckpointError(
@@ -204,7 +204,7 @@ def _check(tensor: Tensor, places: Places, name: str, path: pathlib.Path) -> tup
                 f"{path}: {name!r} reaches beyond its storage ({last + 1} values where there are "
                 f"{max(available, 0)}). The file is damaged."
             )
-        # Strides of 0 repeat a value, so a few bytes can claim any shape: that is no checkpoint.
+        # Strides of 0 repeat a value, so a few bytes can claim any shape: a checkpoint has none.
         if math.prod(tensor.shape) > max(2 * available, 2**20):
             raise CheckpointError(
                 f"{path}: {name!r} claims the shape {tensor.shape} of {available} values. The file "

@@ -13,7 +13,7 @@ def window_batches(batches, batch_size, packer, shuffle=False, group=True, seed=
         batch_size: int.
         packer: the `Packer` of these windows.
         shuffle: bool. Whether windows of an example come apart.
-        group: bool. Whether, if shuffled, windows of like lengths come together.
+        group: bool. Whether windows of similar length share a batch when they are shuffled.
         seed: int, of the order; None for any.
     """
 

@@ -243,7 +243,7 @@ class ElectraBackbone(Backbone):
                 segments, as all published ones.
 
         Raises:
-            ValueError: if its width is no multiple of its number of heads.
+            ValueError: if its width is not a multiple of its number of heads.
 
         Example:
 

@@ -18,7 +18,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Part(NamedTuple):
-    """The documents of a file that start from byte `start` on and before `end`; None is no end."""
+    """The documents of a file that start from byte `start` on, before `end` if it is not None."""
 
     path: str
     start: int = 0

@@ -73,7 +73,7 @@ def prepare_shards(
         FileNotFoundError: if there is no such file.
         FileExistsError: if `folder` exists.
         ValueError: if an argument is out of range, a file cannot be read or is not UTF-8, or there
-            is no text.
+            is not a text.
 
     Example:
 

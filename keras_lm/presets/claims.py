@@ -23,7 +23,7 @@ SLACK = 2
 SHORTEST_AXIS, SHORTEST_LIST, SMALL_NUMBER = 1024, 8192, 2**20
 # Layers that share all parameters need no tensors, but time.
 MOST_SHARED_LAYERS = 256
-# Fewer parameters than these, whoever claims them, are no matter.
+# A model with fewer parameters than these does no harm, whatever its checkpoint holds.
 NEGLIGIBLE = 2**20
 
 

@@ -30,7 +30,7 @@ def type_name(data_type):
 class SavedModel:
     """A SavedModel in memory; the name of its folder is the version number.
 
-    `max_rows` is the maximum number of rows in a request; None is no limit.
+    `max_rows` is the maximum number of rows in a request; None for no limit.
     """
 
     def __init__(self, folder, max_rows=None):

@@ -72,7 +72,7 @@ class Models:
     """All models of a server. Every method may be called from any thread.
 
     Args:
-        max_rows: int, the maximum number of rows in a request; None is no limit.
+        max_rows: int, the maximum number of rows in a request; None for no limit.
     """
 
     def __init__(self, max_rows=None):

@@ -198,8 +198,8 @@ def labels_of_windows(packed, context, text, start):
     Args:
         packed: the windows, as `keras_lm.packers.Windows` packs them.
         context: (B,) strings.
-        text, start: (B,) strings and int32: the answers, and where they begin, in characters; empty
-            and anything for none.
+        text, start: (B,) strings and int32: the answers, and where they begin, in characters. An
+            empty text is no answer, whatever its start.
     """
     context, text = strings.valid_utf8(context), strings.valid_utf8(text)
     size = tf.strings.length(text, unit="UTF8_CHAR")

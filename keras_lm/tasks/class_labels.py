@@ -108,11 +108,11 @@ def without_last_axis(labels, num_classes=None):
 def check_probabilities(labels, loss, place=lambda row: f"[{row}]", gaps=False):
     """Return labels (N, C) as a loss takes them: float32, or numbers (N,) int32.
 
-    Rows of zeros are no label where `gaps` may be; their number is `IGNORED`.
+    Rows of zeros mean no label where `gaps` may be; their number is `IGNORED`.
 
     Raises:
-        ValueError: if a row is no probabilities, or none of its classes is certain and the loss
-            takes numbers.
+        ValueError: if a row does not hold probabilities, or none of its classes is certain and the
+            loss takes numbers.
     """
     try:
         labels = labels.astype("float32")
@@ -134,7 +134,7 @@ def check_probabilities(labels, loss, place=lambda row: f"[{row}]", gaps=False):
 
 
 def check_number_tensor(labels, num_classes=None, gaps=False):
-    """Return numbers as int32, which fails in the graph if one of them is no class."""
+    """Return numbers as int32, which fails in the graph if one of them is not a class."""
     numbers = tf.cast(labels, tf.int32)
     is_right = (tf.cast(numbers, labels.dtype) == labels) & (numbers >= 0)
     if num_classes is not None:
@@ -142,7 +142,9 @@ def check_number_tensor(labels, num_classes=None, gaps=False):
     last = "" if num_classes is None else f" to {num_classes - 1}"
     if gaps:
         is_right |= numbers == IGNORED
-    return _if(is_right, numbers, f"labels hold a number that is no class: they count from 0{last}")
+    return _if(
+        is_right, numbers, f"labels hold a number that is not a class: they count from 0{last}"
+    )
 
 
 def check_probability_tensor(labels, loss, gaps=False):

@@ -28,7 +28,7 @@ def mentions_of_rows(labels):
 
 
 def check_mentions(mentions, text, words, places):
-    """Raise a ValueError for a mention that is no span of words of its text.
+    """Raise a ValueError for a mention that is not a span of words of its text.
 
     `mentions` are ragged (B, M, 3), in words, or in characters if there are `places`, of the
     `words`, ragged (B, W), in the strings `text`.

@@ -43,7 +43,7 @@ class ConstituencyParser(ScoredAnswers):
     `class_names` count as if they lacked this constituent, with a warning.
 
     Call: `task(inputs)` returns scores (B, F, F, 1 + classes) float32, of label i + 1 for the words
-    from one place to another; label 0 is no constituent. Packed inputs need `word_positions`,
+    from one place to another; label 0 means no constituent. Packed inputs need `word_positions`,
     (B, W) int32, 1 + the column of each word's last piece, 0 after the last word, and labels are
     (B, F, F) numbers; see `keras_lm.objectives.TreeHinge`.
 
@@ -164,7 +164,7 @@ class ConstituencyParser(ScoredAnswers):
         if unknown:
             warnings.warn(
                 f"{len(unknown)} of {len(spans)} constituents have a label that is none of "
-                f"class_names, such as {unknown[0]!r}: to the loss they are no constituents.",
+                f"class_names, such as {unknown[0]!r}: the loss does not count them.",
                 stacklevel=2,
             )
         found = [(start, end, numbers.get(label, 0)) for label, start, end in spans]
@@ -286,4 +286,4 @@ def _tree(label, row):
     try:
         return read_tree(text or "()")
     except ValueError as error:
-        raise ValueError(f"labels[{row}]={text[:60]!r} is no tree: {error}") from error
+        raise ValueError(f"labels[{row}]={text[:60]!r} is not a tree: {error}") from error

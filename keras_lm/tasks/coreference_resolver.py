@@ -17,7 +17,7 @@ from keras_lm.tokenizers import splitting, strings
 
 @keras.saving.register_keras_serializable("keras_lm")
 class CoreferenceResolver(ScoredAnswers):
-    """Find which parts of a document speak of the same: clusters of names, nouns and pronouns.
+    """Find clusters of names, nouns and pronouns in a document that refer to the same thing.
 
     All spans of at most `max_span_width` words are candidates, and the best become mentions, each
     of which goes back to an earlier one or to none. A word's vector is that of its first piece. A

@@ -63,7 +63,7 @@ class MaskedLM(PretrainingTask):
         """
         is_mask = tf.equal(packed["token_ids"], self.tokenizer.special_id("mask"))  # (B, S)
         number = tf.reduce_max(tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1, keepdims=True))
-        # Columns of masks first, in order: a stable sort of "is no mask".
+        # Columns of masks first, in order: a stable sort of "is not a mask".
         columns = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :number]  # (B, M)
         known = tf.gather(is_mask, columns, batch_dims=1)  # (B, M)
         logits = self({**packed, "mask_positions": columns}, training=False)  # (B, M, V)

@@ -224,7 +224,7 @@ class QuestionAnswerer(ScoredAnswers):
                 are answered in the graph: `text`, `scores`, `start` and `end`, (B, num_answers)
                 each, which is what an export returns.
             tokenize: replaces the tokenizer, in the graph.
-            top_k: int. At most so many answers to a question, none of which overlaps a better one.
+            top_k: int. The most answers to a question; none overlaps a better one.
                 None for all that were compared, which mostly overlap: the n-best list of SQuAD.
             batch_size, verbose: see `Task.answer_all`.
 

@@ -49,7 +49,7 @@ class Seq2SeqLM(Task):
     `keras_lm.packers.Seq2SeqPacker`.
 
     Raises:
-        ValueError: if the backbone is no encoder-decoder, or an argument is out of range.
+        ValueError: if the backbone is not an encoder-decoder, or an argument is out of range.
 
     Example:
 
@@ -380,7 +380,7 @@ class Seq2SeqLM(Task):
 
         Returns:
             A list with a dict for each target: `attention` (target words, source words) float32,
-            the mean over heads, of which each row sums to 1; and the words, lists of str, `source`
+            the mean over heads, whose rows sum to 1; and the words, lists of str, `source`
             and `target`, special tokens among them.
         """
         columns, targets = self._pairs(x, targets)

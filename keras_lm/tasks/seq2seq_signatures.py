@@ -126,7 +126,7 @@ class Seq2SeqSignatures(GenerationSignatures):
     # === Token by token ===
 
     def encode(self, tokenize, slots=1):
-        """Return the function of `encode`: texts → the decoder's state, with so many free slots."""
+        """Return the function of `encode`: texts → the decoder's state, with free slots."""
 
         def encode(**columns):
             backbone = self.task.backbone

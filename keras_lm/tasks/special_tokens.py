@@ -20,11 +20,11 @@ def checked(parse_special, task):
 
 
 def check_known(parse_special, tokenizer):
-    """Raise a ValueError if a list names what is no special token of a tokenizer."""
+    """Raise a ValueError if a list names a token that is not a special token of the tokenizer."""
     for token in parse_special if isinstance(parse_special, list) else ():
         if token not in tokenizer.all_special_tokens:
             raise ValueError(
-                f"parse_special names {token!r}, which is no special token of the "
+                f"parse_special names {token!r}, which is not a special token of the "
                 f"{type(tokenizer).__name__}: see tokenizer.with_special_tokens."
             )
 

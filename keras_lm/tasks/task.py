@@ -149,7 +149,7 @@ class Task(TextModel):
         return special_tokens.with_missing_tokens(self)
 
     def with_words(self, words):
-        """Return a copy of the task to whose tokenizer each of some words is one token.
+        """Return a copy of the task in which each of some words is a single token.
 
         A new row of an embedding, and what a head has for each token, is the mean of those of the
         pieces that the word was made of until now. Train on: the copy is compiled with defaults.
@@ -319,8 +319,8 @@ class Task(TextModel):
             raise ValueError(
                 f"inputs is a {type(inputs).__name__}: calling {type(self).__name__} takes the "
                 "dict that preprocess(['a text']) returns. Raw strings go to fit, predict and "
-                "export, so it needs no keras.Input and is no layer of a keras.Sequential. To add "
-                "layers, make a keras.Model of its backbone.input and of layers on its "
+                "export, so it needs no keras.Input and cannot be a layer of a "
+                "keras.Sequential. To add layers, make a keras.Model of its backbone.input and of layers on its "
                 "backbone.output."
             )
         inputs = {

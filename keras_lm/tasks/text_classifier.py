@@ -47,7 +47,7 @@ class TextClassifier(Task):
 
     Raises:
         ValueError: if neither `num_classes` nor `class_names` is given, or they disagree; if
-            `lm_loss_weight` is negative, or the backbone is no language model.
+            `lm_loss_weight` is negative, or the backbone is not a language model.
 
     Example:
 
@@ -255,7 +255,7 @@ class TextClassifier(Task):
         Args:
             x: the texts.
             batch_size: int.
-            top_k: int. Only so many classes in `scores` and `class_names`, from best to worst.
+            top_k: int. How many classes `scores` and `class_names` have, from best to worst.
             verbose: see `Task.answer_all`.
 
         Returns:

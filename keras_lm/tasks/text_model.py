@@ -109,7 +109,7 @@ class TextModel(keras.Model):
         """Set what a new head begins with, from the labels of `fit`; None if x is a dataset."""
 
     def row_lengths(self, columns, labels=None):
-        """Return numbers (N,) by which rows of like lengths are sorted together in `fit`."""
+        """Return the lengths (N,) by which `fit` sorts rows, so that similar ones share a batch."""
         return lengths.count_tokens(self, columns)
 
     def preprocess_with_labels(self, columns, labels):
@@ -167,8 +167,8 @@ class TextModel(keras.Model):
         `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length:
         use it with `padding="fixed"`.
 
-        With `micro_batch_size`, an int, a step computes its batch in parts of so many rows of each
-        replica, which takes the memory of one, and adds their gradients. The step is that of the
+        With `micro_batch_size`, an int, a step computes its batch in parts of this many rows of
+        each replica, which takes the memory of one, and adds their gradients. The step is that of the
         whole batch: losses are divided by its labels, however these are distributed, then
         gradients are clipped once. Keras's `gradient_accumulation_steps` takes the mean of the
         means of several batches instead, and its schedules count these batches. Losses that layers
@@ -252,7 +252,7 @@ class TextModel(keras.Model):
         column `labels` or `label` has the labels. `class_weight` may have class names as keys; a
         tagger's weighs each word by its own class. It is `"balanced"`, of labels in memory, for
         classes that count the same, however many labels they have. Where lists or arrays of texts
-        are shuffled, `group_by_length` has those of like lengths come in one batch, which saves the
+        are shuffled, `group_by_length` puts texts of similar length into one batch, to save the
         time of padding: rows are shuffled, sorted in blocks of up to 50 batches, and the batches
         shuffled again.
 
@@ -404,7 +404,7 @@ class TextModel(keras.Model):
         return terms
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """As `keras.Model.compute_loss`: the mean of a batch that is no part of a larger one."""
+        """As `keras.Model.compute_loss`: the mean of a batch that is not a part of a larger one."""
         terms = self.loss_terms(Batch(x), Computed(y, y_pred, sample_weight), training)
         return sum(term.weight * ops.divide_no_nan(term.total, term.count) for term in terms)
 

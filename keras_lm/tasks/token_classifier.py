@@ -222,7 +222,7 @@ class TokenClassifier(Task):
             if not str(place).isdecimal() or int(place) >= size:
                 what = "characters" if places else "words"
                 raise ValueError(
-                    f"predicate[{row}]={place!r} is no place in text[{row}], of {size} {what}."
+                    f"predicate[{row}]={place!r} is not a place in text[{row}], of {size} {what}."
                 )
         return columns
 

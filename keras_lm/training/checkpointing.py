@@ -87,8 +87,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
                     variable.assign(file.get_tensor(name))
         except (SafetensorError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{self.path} is no whole checkpoint of a training run ({error}): remove it to "
-                "begin anew."
+                f"{self.path} is not a complete checkpoint of a training run ({error}): remove "
+                "it to begin anew."
             ) from error
         self.step = self._step_before_epoch = about["step"]
         schedule, _ = schedule_and_steps(model)

@@ -72,8 +72,8 @@ def fit_windows(
         workers = workers_of(strategy).number
     if batch_size % workers:
         raise ValueError(
-            f"batch_size={batch_size} is that of {workers} workers, of which each reads its own "
-            "part of the windows: pass a multiple."
+            f"batch_size={batch_size} is shared by {workers} workers, and each reads its own part "
+            "of the windows: pass a multiple."
         )
     of_worker = batch_size // workers
     steps_per_epoch = number // of_worker

@@ -433,7 +433,7 @@ def test_hub_errors(monkeypatch):
 def test_names_that_lead_elsewhere(monkeypatch, name):
     """huggingface_hub would look up a revision as a file of its cache, wherever that is."""
     monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
-    with pytest.raises(CheckpointError, match="is no name of a repository"):
+    with pytest.raises(CheckpointError, match="is not the name of a repository"):
         open_checkpoint(f"hf://{name}")
 
 

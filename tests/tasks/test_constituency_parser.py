@@ -256,7 +256,11 @@ def test_unknown_labels_count_as_none(parser):
     [
         ([["a", "b"]], ["(S (NN a) (NN c))"], r"word 1 of text\[0\] is 'b', .* labels\[0\] 'c'"),
         (["a b c"], ["(S (NN a) (NN b))"], r"word 2 of text\[0\] is 'c', .* labels\[0\] None"),
-        (["a"], ["(S (NN a)"], r"labels\[0\]='\(S \(NN a\)' is no tree: a bracket is not closed"),
+        (
+            ["a"],
+            ["(S (NN a)"],
+            r"labels\[0\]='\(S \(NN a\)' is not a tree: a bracket is not closed",
+        ),
         (["a"], ["(S (NN a))"] * 2, "labels has 2 rows for 1 examples"),
         ({"token_ids": [[2]], "word_positions": [[1]]}, ["(S (NN a))"], "x is packed"),
         ({"token_ids": [[2]]}, None, "inputs lacks word_positions"),

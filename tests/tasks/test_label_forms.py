@@ -169,7 +169,7 @@ def test_what_is_no_label(classifier, labels, message):
     [
         (np.ones((2, 4)), ValueError, r"shape \(2, 4\).*num_classes=3"),
         (np.ones((2, 3)), tf.errors.InvalidArgumentError, "neither one-hot nor soft"),
-        ([0, 3], tf.errors.InvalidArgumentError, "no class: they count from 0 to 2"),
+        ([0, 3], tf.errors.InvalidArgumentError, "not a class: they count from 0 to 2"),
         ([0, -1], tf.errors.InvalidArgumentError, "no class"),
         ([0.0, 0.5], tf.errors.InvalidArgumentError, "no class"),
     ],
@@ -458,7 +458,7 @@ def test_numbers_of_words_in_a_dataset(make):
     task = make(TokenClassifier, num_classes=3)
     numbers = task.prepare_label_tensor(tf.ragged.constant(OF_WORDS, tf.int64))
     assert numbers.to_list() == OF_WORDS and numbers.dtype == tf.int32
-    with pytest.raises(tf.errors.InvalidArgumentError, match="no class: they count from 0 to 2"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not a class: they count from 0 to 2"):
         task.prepare_label_tensor(tf.ragged.constant([[0, 3]]))
     with pytest.raises(ValueError, match=r"labels has shape \(1, 2, 4\), but num_classes=3"):
         task.prepare_label_tensor(tf.ones((1, 2, 4)))

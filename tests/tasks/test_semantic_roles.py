@@ -91,7 +91,7 @@ def test_files_of_roles(tmp_path):
         ({"text": [WORDS]}, "x has no predicates"),
         (
             {"text": [WORDS], "predicate": [5]},
-            r"predicate\[0\]=5 is no place in text\[0\], of 5 words",
+            r"predicate\[0\]=5 is not a place in text\[0\], of 5 words",
         ),
         ({"text": ["a film"], "predicate": [6]}, "of 6 characters"),
         ({"text": [WORDS], "predicate": [-1]}, r"predicate\[0\]=-1"),

@@ -91,7 +91,7 @@ def test_masks_are_always_read(bert):
 
 
 def test_bad_arguments(bert):
-    with pytest.raises(ValueError, match=r"parse_special names '\[E1\]', which is no special"):
+    with pytest.raises(ValueError, match=r"parse_special names '\[E1\]', which is not a special"):
         bert(tasks.TextClassifier, num_classes=2, parse_special=["[E1]"])
     with pytest.raises(ValueError, match=r"`parse_special` is '\[MASK\]'"):
         bert(tasks.TextClassifier, num_classes=2, parse_special="[MASK]")

@@ -176,7 +176,7 @@ def test_other_runs_are_refused(windows, tmp_path, interrupt_before):
     with pytest.raises(ValueError, match="another model"):
         fit(other, windows, checkpoint=file)
     file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(ValueError, match="no whole checkpoint"):
+    with pytest.raises(ValueError, match="not a complete checkpoint"):
         fit(make(seed=1), windows, checkpoint=file)
 
 
