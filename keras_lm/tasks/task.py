@@ -320,8 +320,8 @@ class Task(TextModel):
                 f"inputs is a {type(inputs).__name__}: calling {type(self).__name__} takes the "
                 "dict that preprocess(['a text']) returns. Raw strings go to fit, predict and "
                 "export, so it needs no keras.Input and cannot be a layer of a "
-                "keras.Sequential. To add layers, make a keras.Model of its backbone.input and of layers on its "
-                "backbone.output."
+                "keras.Sequential. To add layers, make a keras.Model of its backbone.input and of "
+                "layers on its backbone.output."
             )
         inputs = {
             name: np.asarray(value) if isinstance(value, list) else value

@@ -168,8 +168,8 @@ class TextModel(keras.Model):
         use it with `padding="fixed"`.
 
         With `micro_batch_size`, an int, a step computes its batch in parts of this many rows of
-        each replica, which takes the memory of one, and adds their gradients. The step is that of the
-        whole batch: losses are divided by its labels, however these are distributed, then
+        each replica, which takes the memory of one, and adds their gradients. The step is that of
+        the whole batch: losses are divided by its labels, however these are distributed, then
         gradients are clipped once. Keras's `gradient_accumulation_steps` takes the mean of the
         means of several batches instead, and its schedules count these batches. Losses that layers
         add are means over the parts.

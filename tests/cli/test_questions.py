@@ -65,9 +65,9 @@ def test_files(write, name, content, columns):
     "name, content, message",
     [
         ("a.json", SQUAD[:-2], "a.json: not JSON, or cut off"),
-        ("a.jsonl", lines([COLUMNS[0] | {"answers": "good"}]), "line 1: an answer is"),
+        ("a.jsonl", lines([COLUMNS[0] | {"answers": "good"}]), "line 1: write an answer as"),
         ("a.jsonl", lines([COLUMNS[0] | {"answers": {"text": ["a"]}}]), "as many starts as texts"),
-        ("a.jsonl", lines([COLUMNS[0] | {"question": None}]), "line 1: no 'question'"),
+        ("a.jsonl", lines([COLUMNS[0] | {"question": None}]), "line 1: there is no 'question'"),
         ("a.jsonl", lines([COLUMNS[0]])[:-9], "line 1: not JSON"),
         ("a.jsonl", lines([{"question": "?"}]), "no column 'context'.*text_pair="),
     ],
