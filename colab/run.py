@@ -25,6 +25,11 @@ def digest(notebook):
     return hashlib.sha256(json.dumps(code).encode()).hexdigest()
 
 
+def is_worth_reading(output):
+    """Tell warnings, which hold paths of this machine, and progress bars from other outputs."""
+    return output.get("name") != "stderr" and "\b" not in output.get("text", "")
+
+
 def run(path):
     """Run the notebook at `path` in an empty folder, and write it with its outputs."""
     notebook = nbformat.read(path, as_version=4)
@@ -34,8 +39,7 @@ def run(path):
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it ran
         if cell.cell_type == "code":
-            # Warnings hold paths of this machine, and nobody reads them.
-            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+            cell.outputs = [out for out in cell.outputs if is_worth_reading(out)]
     notebook.metadata.keras_lm = {"outputs_of": digest(notebook)}
     notebook.metadata.language_info = {"name": "python"}
     text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"

@@ -202,5 +202,5 @@ class MeanOfRows(MeanLoss):
 
 class _OfFunction(keras.losses.Loss):
     def __init__(self, function):
-        super().__init__()
+        super().__init__("loss")  # a name scope: a function's own name may not be one
         self.call = function

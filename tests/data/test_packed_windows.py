@@ -129,7 +129,11 @@ def test_documents_without_end(tmp_path, monkeypatch, document):
     monkeypatch.setattr("keras_lm.data.documents.LARGEST_DOCUMENT", 1500)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress((b"x" * 900 + b"\n") * 2))
-    where = {"line": "line 4: longer", "block": "line 2: the block is longer", "file": "holds more"}
+    where = {
+        "line": "line 4: longer",
+        "block": "line 2: the block is longer",
+        "file": "has more than",
+    }
     if document == "line":
         assert lists(data.read_documents(path)) == [b"x" * 900] * 2
         path.write_bytes(gzip.compress((b"x" * 900 + b"\r\n") * 3 + b"x" * 1001))

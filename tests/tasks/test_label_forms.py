@@ -170,8 +170,8 @@ def test_what_is_no_label(classifier, labels, message):
         (np.ones((2, 4)), ValueError, r"shape \(2, 4\).*num_classes=3"),
         (np.ones((2, 3)), tf.errors.InvalidArgumentError, "neither one-hot nor soft"),
         ([0, 3], tf.errors.InvalidArgumentError, "not a class: they count from 0 to 2"),
-        ([0, -1], tf.errors.InvalidArgumentError, "no class"),
-        ([0.0, 0.5], tf.errors.InvalidArgumentError, "no class"),
+        ([0, -1], tf.errors.InvalidArgumentError, "not a class"),
+        ([0.0, 0.5], tf.errors.InvalidArgumentError, "not a class"),
     ],
 )
 def test_what_is_no_label_in_a_dataset(classifier, labels, error, message):
