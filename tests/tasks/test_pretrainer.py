@@ -124,7 +124,9 @@ def test_objectives_that_cannot_be(make, make_backbone, tokenizer):
         intermediate_dim=8,
         max_sequence_length=16,
     )
-    with pytest.raises(ValueError, match=r"GPT2Backbone has no pretraining objectives.*pass objectives="):
+    with pytest.raises(
+        ValueError, match=r"GPT2Backbone has no pretraining objectives.*pass objectives="
+    ):
         make(Pretrainer, gpt2)
     with pytest.raises(ValueError, match="no head for kind='token'"):
         make(Pretrainer, gpt2, objectives=[MaskedLanguageModel()])
