@@ -45,7 +45,8 @@ def python_blocks(text):
 
 def without(text):
     """Return the optional packages that a page does not say to install."""
-    stated = re.findall(r"pip install '(?:\.|keras-lm)\[([a-z,]+)\]'|the extra `([a-z]+)`", text)
+    install, extra = r"pip install '(?:\.|keras-lm)\[([a-z,]+)\]'", r"the\s+extra\s+`([a-z]+)`"
+    stated = re.findall(f"{install}|{extra}", text)
     named = {extra for pair in stated for extra in ",".join(pair).split(",")}
     return [package for package, extra in EXTRAS.items() if extra not in named]
 
