@@ -449,10 +449,13 @@ def test_stream_gives_the_pieces_of_generate(task, options):
 @pytest.mark.eager
 def test_stream_keeps_characters_and_stop_strings_whole(task, tokenizer):
     plain = CausalLM(task.backbone, tokenizer=tokenizer)  # its random bytes are seldom characters
-    whole = "".join(plain.stream("€ ☃", 20, 4.0, seed=1))
+    whole = "".join(plain.stream("€ ☃", 20, temperature=4.0, seed=1))
     assert plain.generate("€ ☃", max_new_tokens=20, temperature=4.0, seed=1) == [whole]
     stop = whole[9:14]  # of several tokens
-    assert "".join(plain.stream("€ ☃", 20, 4.0, seed=1, stop=stop)) == whole[: whole.index(stop)]
+    assert (
+        "".join(plain.stream("€ ☃", 20, temperature=4.0, seed=1, stop=stop))
+        == whole[: whole.index(stop)]
+    )
 
 
 def test_stream_checks_its_arguments_before_the_first_piece(task):
