@@ -163,7 +163,7 @@ def test_one_artefact(tasks, texts, tmp_path):
     [
         ({"format": "litert"}, "one by one"),
         ({"freeze": True}, "once for each task"),
-        ({"texts": ["a"]}, "a dict with texts for each task"),
+        ({"texts": ["a"]}, "a dict with texts for each of the tasks"),
     ],
 )
 @pytest.mark.slow
