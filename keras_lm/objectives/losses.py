@@ -136,10 +136,10 @@ class CompiledLosses:
             return dict.fromkeys(labels, self.by_output[None])
         return self.by_output
 
-    def note(self, name, mean):
-        """Note the loss of one of several outputs for the logs."""
+    def note(self, name, mean, rows):
+        """Note the loss of one of several outputs for the logs, which weigh it by its rows."""
         if name in self.means:
-            self.means[name].update_state(mean)
+            self.means[name].update_state(mean, sample_weight=rows)
 
 
 def label_terms(losses, labels, outputs, sample_weight=None):

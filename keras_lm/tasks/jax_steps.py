@@ -62,12 +62,12 @@ def _forward(model, trained, others, metrics, data, optimizer=None):
     with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
         batch = model.prepare_batch(data, training)
         computed = model.compute_batch(batch, training)
+        rows = keras.tree.flatten(batch.inputs)[0].shape[0]
         loss = 0.0
         for term in model.loss_terms(batch, computed, training):
             mean = ops.divide_no_nan(term.total, term.count)
-            model.compiled_losses.note(term.name, mean)
+            model.compiled_losses.note(term.name, mean, rows)
             loss += term.weight * mean
-        rows = keras.tree.flatten(batch.inputs)[0].shape[0]
         model._loss_tracker.update_state(loss, sample_weight=rows)
         labels, outputs, weights, _ = computed
         logs = model.compute_metrics(batch.inputs, labels, outputs, weights)

@@ -46,14 +46,14 @@ def test_step(model, data):
     """Return the logs of a step of evaluation."""
     batch = model.prepare_batch(data, training=False)
     computed = model.compute_batch(batch, training=False)
-    loss = _total(model, model.loss_terms(batch, computed, training=False))
+    loss = _total(model, batch, model.loss_terms(batch, computed, training=False))
     return _logs(model, batch, loss, _metrics(model, batch, computed))
 
 
 def _train(model, optimizer, batch):
     with tf.GradientTape() as tape:
         computed = model.compute_batch(batch, training=True)
-        loss = _total(model, model.loss_terms(batch, computed, training=True))
+        loss = _total(model, batch, model.loss_terms(batch, computed, training=True))
         scaled = optimizer.scale_loss(loss)
     weights = model.trainable_weights
     optimizer.apply_gradients(zip(tape.gradient(scaled, weights), weights, strict=True))
@@ -76,7 +76,8 @@ def _train_in_parts(model, optimizer, whole):
     def add_part(start, loss, *sums):
         end = tf.minimum(start + model.micro_batch_size, rows)
         part = tf.nest.map_structure(lambda x: None if x is None else x[start:end], whole)
-        share = tf.math.divide_no_nan(tf.cast(end - start, "float32"), all_rows)
+        of_part = tf.cast(end - start, "float32")
+        share = tf.math.divide_no_nan(of_part, all_rows)
 
         def divisor(term):
             return counts[term.name] if term.name in counts else term.count / share
@@ -84,7 +85,7 @@ def _train_in_parts(model, optimizer, whole):
         with tf.GradientTape() as tape:
             computed = model.compute_batch(part, training=True)
             terms = model.loss_terms(part, computed, training=True)
-            own = _sum(model, terms, divisor, 1.0 / share)
+            own = _sum(model, terms, divisor, of_part, all_rows)
             scaled = optimizer.scale_loss(own)
         gradients = tape.gradient(scaled, weights)
         reached.update(i for i, gradient in enumerate(gradients) if gradient is not None)
@@ -101,20 +102,24 @@ def _train_in_parts(model, optimizer, whole):
     return loss, model.get_metrics_result()
 
 
-def _total(model, terms):
+def _total(model, batch, terms):
     """Return a replica's part of the loss of a batch: the parts of all replicas add up to it."""
-    return _sum(model, terms, lambda term: sum_over_replicas(term.count), num_replicas())
+    rows = tf.cast(_rows(batch), "float32")
+    all_rows = sum_over_replicas(rows) if model.compiled_losses.means else rows
+    return _sum(model, terms, lambda term: sum_over_replicas(term.count), rows, all_rows)
 
 
-def _sum(model, terms, divisor, parts):
+def _sum(model, terms, divisor, rows, all_rows):
     """Return the weighted sum of terms, each divided by `divisor(term)`, and note them in the logs.
 
-    `parts` is how many times as large as this part the whole batch is.
+    `rows` is the number of rows in this part, `all_rows` that in the whole batch.
     """
     loss = 0.0
     for term in terms:
         mean = tf.math.divide_no_nan(term.total, divisor(term))
-        model.compiled_losses.note(term.name, parts * mean)
+        # The mean of the parts, by their rows, is the sum of what each adds to the loss.
+        whole = mean * tf.math.divide_no_nan(all_rows, rows)
+        model.compiled_losses.note(term.name, whole, rows)
         loss += term.weight * mean
     return loss
 

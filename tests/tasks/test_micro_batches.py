@@ -72,10 +72,7 @@ def compare(one, other, atol=1e-5):
     (task, history), (again, other_history) = one, other
     assert history.keys() == other_history.keys()
     for name, values in history.items():
-        if name.endswith("_logits_loss"):  # Keras's mean over batches, whatever their sizes
-            continue
-        rtol = 0.1 if name.endswith("_losses_loss") else 1e-4  # logs: means of parts
-        np.testing.assert_allclose(values, other_history[name], rtol=rtol, err_msg=name)
+        np.testing.assert_allclose(values, other_history[name], rtol=1e-4, err_msg=name)
     for a, b in zip(task.weights, again.weights, strict=True):
         np.testing.assert_allclose(a, b, atol=atol, err_msg=a.path)
 
