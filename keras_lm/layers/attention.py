@@ -59,9 +59,9 @@ class Attention(ContextLayer):
     """Multi-head scaled dot-product attention; a subclass defines `project`.
 
     Causal masks, padding and relative-position biases are all part of one additive bias. A variant
-    overrides a small method: `make_scale`, `make_projection` and `make_output` for other weights,
-    `raw_scores` for scores other than the product of query and key, and `project` for further
-    inputs of the scores.
+    sets `has_biases` or `has_output_bias` to False, or overrides a small method: `make_scale`,
+    `make_projection` and `make_output` for other weights, `raw_scores` for scores other than the
+    product of query and key, and `project` for further inputs of the scores.
 
     Call: see `ContextLayer`. `layer.scores` and `layer.probabilities` have the same call, and
     return (B, N, S, T) float32, before and after the softmax.
@@ -72,6 +72,9 @@ class Attention(ContextLayer):
         output_stddev: float. Standard deviation of the output kernel's initial values.
         head_dim: int, H, or None for D / N.
     """
+
+    # Whether the projections to queries, keys and values have biases, and that of the output.
+    has_biases = has_output_bias = True
 
     def __init__(self, num_heads, dropout=0.0, output_stddev=0.02, head_dim=None, **kwargs):
         super().__init__(**kwargs)
@@ -101,12 +104,17 @@ class Attention(ContextLayer):
 
     def make_projection(self, units, name):
         return Dense(
-            units, kernel_initializer=truncated_normal(), dtype=self.dtype_policy, name=name
+            units,
+            use_bias=self.has_biases,
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def make_output(self, units):
         return Dense(
             units,
+            use_bias=self.has_output_bias,
             kernel_initializer=truncated_normal(self.output_stddev),
             dtype=self.dtype_policy,
             name="output",

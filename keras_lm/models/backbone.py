@@ -142,7 +142,7 @@ class Backbone(keras.Model):
         self.built = True
 
     def forward(self, **inputs):
-        raise NotImplementedError(f"{type(self).__name__} does not say what it computes.")
+        raise NotImplementedError(f"{type(self).__name__} must define forward.")
 
     def compute(self, inputs, training=None):
         """Return all that `forward` computes for the inputs of a call, hidden states too."""

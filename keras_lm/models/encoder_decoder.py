@@ -73,7 +73,7 @@ class EncoderDecoderBackbone(Backbone):
         return {name: field for name, field in fields if not name.startswith("encoder_")}
 
     def encode(self, token_ids, padding_mask, training=None):
-        raise NotImplementedError(f"{type(self).__name__} does not say how it encodes.")
+        raise NotImplementedError(f"{type(self).__name__} must define encode.")
 
     def state_after(self, token_ids, padding_mask, length):
         """Return the state before any target token, for sources (B, S).

@@ -12,10 +12,8 @@ from keras_lm.converters.converter import Converter, dropouts, own_activation, r
 from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
-    Dense,
     PreNormBlock,
     SelfAttention,
-    truncated_normal,
 )
 from keras_lm.models.gpt import HUGGINGFACE_IGNORED
 from keras_lm.models.gpt3 import GPT3Backbone
@@ -26,17 +24,10 @@ from keras_lm.models.sizes import transformer_size
 class GPTNeoAttention(SelfAttention):
     """Causal self-attention without scaling, and without biases of query, key and value."""
 
+    has_biases = False
+
     def make_scale(self):
         return 1.0
-
-    def make_projection(self, units, name):
-        return Dense(
-            units,
-            use_bias=False,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
 
 @keras.saving.register_keras_serializable("keras_lm")

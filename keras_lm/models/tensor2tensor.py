@@ -24,14 +24,12 @@ from keras_lm.layers import (
     CrossAttention,
     DecoderPostNormBlock,
     DecoderPreNormBlock,
-    Dense,
     LayerNormalization,
     PaddingBias,
     PostNormBlock,
     PreNormBlock,
     SelfAttention,
     SinusoidalPositionEmbedding,
-    truncated_normal,
 )
 from keras_lm.models.encoder_decoder import CachedEncoderDecoderBackbone, EncoderHalf
 from keras_lm.models.head_table import Head, own
@@ -44,17 +42,7 @@ NUM_SPACES = 32
 class WithoutBiases:
     """A mixin before attention: no biases."""
 
-    def make_projection(self, units, name):
-        return Dense(
-            units,
-            use_bias=False,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def make_output(self, units):
-        return self.make_projection(units, "output")
+    has_biases = has_output_bias = False
 
 
 class UnbiasedSelfAttention(WithoutBiases, SelfAttention):

@@ -271,19 +271,8 @@ class RelativeAttention(SelfAttention):
     Source: Transformer-XL, https://arxiv.org/abs/1901.02860, section 3.3.
     """
 
+    has_biases = has_output_bias = False
     biases = None
-
-    def make_projection(self, units, name):
-        return Dense(
-            units,
-            use_bias=False,
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def make_output(self, units):
-        return self.make_projection(units, "output")
 
     def build(self, input_shape):
         super().build(input_shape)

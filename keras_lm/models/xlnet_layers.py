@@ -7,11 +7,11 @@ head, V vocabulary.
 import keras
 from keras import ops
 
-from keras_lm.layers import CausalLMHead, PooledClassifier, PostNormBlock, truncated_normal
+from keras_lm.layers import CausalLMHead, PooledClassifier, truncated_normal
 from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.models.transformer_xl_layers import (
-    DroppedFeedForward,
     RelativeAttention,
+    RelativePostNormBlock,
     SegmentPositions,
     column_order,
 )
@@ -118,10 +118,8 @@ class XLNetAttention(RelativeAttention):
         def weight(name, *shape):
             return self.add_weight(name=name, shape=shape, initializer=truncated_normal())
 
-        self.segment_bias, self.segments = (
-            weight("segment_bias", *heads),
-            weight("segments", 2, *heads),
-        )
+        self.segment_bias = weight("segment_bias", *heads)
+        self.segments = weight("segments", 2, *heads)
 
     def project(self, x, context):
         if context.past is None:
@@ -167,20 +165,10 @@ class XLNetAttention(RelativeAttention):
         return (key, distances), value
 
 
-class XLNetBlock(PostNormBlock):
+class XLNetBlock(RelativePostNormBlock):
     """A block of XLNet."""
 
     attention_class = XLNetAttention
-
-    def make_feedforward(self):
-        return DroppedFeedForward(
-            self.intermediate_dim,
-            self.activation,
-            self.output_stddev,
-            dropout=self.dropout_rate,
-            name="feedforward",
-            dtype=self.dtype_policy,
-        )
 
 
 # === Heads ===

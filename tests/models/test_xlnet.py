@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_lm import tasks
+from keras_lm.layers.tensorflow import attention_ops
 from keras_lm.models import Backbone, XLNetBackbone
 
 TINY = {
@@ -77,16 +79,14 @@ def test_three_segments(load, name, assert_equal):
     memory = {}
     for number, ids in enumerate(arrays["in.segments"].astype("int32")):
         computed = task.backbone.compute({"token_ids": ids} | memory)
-        expected = {
+        found = {
             "hidden_states": np.stack(computed["hidden_states"]),
+            # Layers and columns first.
             "mems": np.transpose(computed["memory"]["states"], (1, 2, 0, 3)),
-            "logits": np.asarray(task.head(computed)),
+            "logits": task.head(computed),
         }
-        for output, found in expected.items():
-            if output != "mems":
-                assert_equal(found, arrays[f"out.seg{number}.{output}"])
-            else:  # layers and columns first
-                assert_equal(found, np.asarray(arrays[f"out.seg{number}.mems"]))
+        for output, value in found.items():
+            assert_equal(value, arrays[f"out.seg{number}.{output}"])
         memory = {"memory": computed["memory"]}
 
 
@@ -195,3 +195,29 @@ def test_a_target_sees_neither_itself_nor_what_its_order_hides():
             backbone({"token_ids": other} | inputs)["sequence_output"] - out, axis=(0, 2)
         )
         assert [*(moved > 1e-4)] == [order[column] < order[2], order[column] < order[6]]
+
+
+def test_long_texts_in_blocks(monkeypatch):
+    """Both streams, beside a memory: a block has distances and segments of its own rows."""
+    backbone = make(causal=False, attention_dropout=0.0, dropout=0.0)
+    inputs = {
+        "token_ids": IDS,
+        "segment_ids": np.repeat([[0, 1, 0], [1, 1, 0]], 3, axis=1).astype("int32"),
+        "permutation_mask": np.triu(np.ones((2, 9, 9), "int32")),
+        "target_mapping": np.repeat(np.eye(9, dtype="float32")[None], 2, axis=0),
+        "memory": backbone({"token_ids": IDS[:, ::-1]})["memory"],
+    }
+
+    def compute():
+        with tf.GradientTape() as tape:
+            computed = backbone.compute(inputs)
+            loss = tf.reduce_sum(computed["sequence_output"] ** 3)
+        states = [computed[name] for name in ("hidden_states", "query_hidden_states")]
+        return tf.nest.flatten([states, tape.gradient(loss, backbone.trainable_variables)])
+
+    whole = compute()
+    monkeypatch.setattr(attention_ops, "BLOCK", 4)  # the last is shorter
+    monkeypatch.setattr(attention_ops, "MANY_SCORES", 0)
+    for one, other in zip(compute(), whole, strict=True):
+        one, other = (tf.convert_to_tensor(part).numpy() for part in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
