@@ -35,6 +35,7 @@ FORMATS = {
     "keras_hub": "KerasHub",
     "model_garden": "Model Garden",
     "openai": "OpenAI",
+    "transformer_xl": "its authors' (PyTorch)",
     "word_vectors": "word2vec, GloVe, fastText",
 }
 # A format that is another's for one model.
@@ -42,6 +43,7 @@ OTHER_FORMATS = {
     ("GPT2Backbone", "google"): "OpenAI (TF1)",
     ("T5Backbone", "google"): "mesh_tensorflow (TF1)",
     ("T5EncoderBackbone", "google"): "mesh_tensorflow (TF1)",
+    ("TransformerXLBackbone", "google"): "its authors' (TF1)",
     ("Tensor2TensorBackbone", "google"): "tensor2tensor (TF1)",
     ("Tensor2TensorEncoderBackbone", "google"): "tensor2tensor (TF1)",
 }

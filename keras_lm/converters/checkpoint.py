@@ -35,7 +35,7 @@ class Checkpoint:
         source, folder: what the user gave, for messages, and the local folder of the network.
         format: "keras_lm", "huggingface", "google" (variable names of TensorFlow 1, OpenAI's GPT-2
             too), "model_garden", "openai" (GPT's shards), "allennlp" (ELMo), "keras_hub", "fastai",
-            "fairseq", "cove" or "word_vectors".
+            "fairseq", "transformer_xl" (its authors' PyTorch code), "cove" or "word_vectors".
         config: the parsed configuration file; `{}` if there is none.
         tensors: names → arrays, each read on access; `tensors.shape(name)` reads nothing.
             KerasHub's task weights are `task/…`.
@@ -246,6 +246,12 @@ FORMATS = (
         "itos*.pkl",
         "*",
         formats.open_fastai,
+    ),
+    (
+        "Transformer-XL: model.pt as its authors' PyTorch code saves it, or a state dict in "
+        "another .pt, alone or with config.json",
+        "*.pt",
+        formats.open_transformer_xl,
     ),
     (
         "TensorFlow: bert_config.json or the like, GPT-2's hparams.json, or T5's "

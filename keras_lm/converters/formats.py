@@ -27,6 +27,7 @@ from keras_lm.converters.tf_checkpoint import (
 )
 from keras_lm.converters.tf_h5_files import read_tf_model, read_tf_shards
 from keras_lm.converters.torch_pickle import is_torch, read_torch
+from keras_lm.converters.transformer_xl_files import read_transformer_xl
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 
 SAFETENSORS: Readers = {
@@ -115,6 +116,12 @@ def open_fairseq(folder: pathlib.Path):
     """Open a checkpoint of fairseq, which holds its configuration."""
     path = find_fairseq(folder)
     return None if path is None else ("fairseq", *read_fairseq(path))
+
+
+def open_transformer_xl(folder: pathlib.Path):
+    """Open a model that Transformer-XL's authors trained in PyTorch."""
+    found = read_transformer_xl(folder)
+    return None if found is None else ("transformer_xl", *found)
 
 
 def open_cove(folder: pathlib.Path):

@@ -13,6 +13,7 @@ Files of big-endian machines, TorchScript archives and sparse or quantized tenso
 
 import functools
 import io
+import itertools
 import math
 import pathlib
 import struct
@@ -21,10 +22,11 @@ import zipfile
 import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError, Entry, require_file
-from keras_lm.converters.torch_unpickler import RestrictedUnpickler, Storage, Tensor
+from keras_lm.converters.torch_unpickler import Options, RestrictedUnpickler, Storage, Tensor
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_START = b"\x80\x02\x8a\x0a" + LEGACY_MAGIC.to_bytes(10, "little") + b"."
+MOST_MODULES = 10_000  # many times what the largest model has
 WRAPPERS = ("state_dict", "model_state_dict", "model")
 # A storage's place in the file: its first byte and its length in bytes.
 Places = dict[str, tuple[int, int]]
@@ -33,8 +35,9 @@ Places = dict[str, tuple[int, int]]
 def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
     """Open a PyTorch file: the flat names of its state dict, to shapes and readers.
 
-    `{"state_dict": …}` and `{"model": …}` are unwrapped, and a `module.` before every name
-    (DataParallel's) is dropped. Entries that are not tensors are ignored.
+    `{"state_dict": …}` and `{"model": …}` are unwrapped, a module that was saved as a whole gives
+    its parameters, and a `module.` before every name (DataParallel's) is dropped. Entries that are
+    not tensors are ignored.
     """
     root, places = open_torch(path, named_by)
     return entries_of(root, places, path)
@@ -165,6 +168,7 @@ def _flat_names(root, path: pathlib.Path) -> dict[str, Tensor]:
         if not inner or not isinstance(inner[0], dict):
             break
         root = inner[0]
+    root = tensors_of_module(root) if isinstance(root, Options) else root
     items = root.items() if isinstance(root, dict) else ()
     tensors = {
         name: value for name, value in items if type(name) is str and isinstance(value, Tensor)
@@ -178,6 +182,27 @@ def _flat_names(root, path: pathlib.Path) -> dict[str, Tensor]:
     if all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
     return tensors
+
+
+def tensors_of_module(module: Options) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a module, by the names of its state dict."""
+    found, left = {}, [("", module)]
+    for number in itertools.count():
+        if number > MOST_MODULES:
+            raise CheckpointError(f"it has more than {MOST_MODULES} modules, or one in itself.")
+        if not left:
+            return found
+        prefix, part = left.pop()
+        for kind in ("_parameters", "_buffers"):
+            found |= {prefix + name: value for name, value in _named(part, kind).items()}
+        parts = _named(part, "_modules").items()
+        left += [(f"{prefix}{name}.", value) for name, value in parts if isinstance(value, Options)]
+
+
+def _named(module: Options, kind: str) -> dict:
+    values = module.values.get(kind)
+    named = values.items() if isinstance(values, dict) else ()
+    return {name: value for name, value in named if type(name) is str and value is not None}
 
 
 def _check(tensor: Tensor, places: Places, name: str, path: pathlib.Path) -> tuple[int, ...]:

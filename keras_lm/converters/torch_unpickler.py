@@ -4,6 +4,8 @@ Whatever a pickle can reach is plain data or an object of this file. None of the
 that a pickle could set or replace, and none is shared between two files.
 """
 
+import re
+
 import ml_dtypes
 import numpy as np
 
@@ -75,7 +77,10 @@ class _StateDict(dict):
 
 
 class Options(_Sealed):
-    """What training programs save beside the weights: `values`, a dict of its state."""
+    """An instance of a class of the program that saved it: `values`, a dict of its state.
+
+    That is what it saves beside the weights, or a module that it saves as a whole.
+    """
 
     __slots__ = ("values",)
 
@@ -153,9 +158,14 @@ FUNCTIONS = {
     ("numpy._core.multiarray", "scalar"): _dropped,
     ("numpy", "dtype"): _dropped,
     ("_codecs", "encode"): _dropped,
+    # What modules of before PyTorch 1.2 refer to.
+    ("torch.nn.backends.thnn", "_get_thnn_function_backend"): _dropped,
 }
 # Classes of the programs that save a checkpoint: plain containers.
 OPTIONS = {("argparse", "Namespace"), ("fastcore.foundation", "L")}
+# The files whose classes are modules, in models that were saved as a whole: PyTorch's own, and
+# those of Transformer-XL's authors.
+MODULES = re.compile(r"torch\.nn\.modules\.\w+|mem_transformer|(utils\.)?proj_adaptive_softmax")
 
 CONTAINERS = (str, bytes, list, tuple, dict, set, frozenset)
 MOST_COPIED = 2**18
@@ -187,9 +197,9 @@ class RestrictedUnpickler(PlainUnpickler):
         module = {"__builtin__": "builtins"}.get(module, module)
         if (module, name) in FUNCTIONS:
             return _Function(FUNCTIONS[module, name], self)
-        if (module, name) in OPTIONS:
+        if (module, name) in OPTIONS or MODULES.fullmatch(module):
             # A class, for the instruction that makes instances: the type itself has no state.
-            return type("Options", (Options,), {"__slots__": ()})
+            return type(name[:100], (Options,), {"__slots__": ()})
         if module == "torch" and name in DTYPES:
             return _Type(DTYPES[name])
         parts = module.split(".")
@@ -202,6 +212,8 @@ class RestrictedUnpickler(PlainUnpickler):
         )
 
     def persistent_load(self, saved_id):
+        if isinstance(saved_id, tuple) and len(saved_id) == 4 and saved_id[0] == "module":
+            return saved_id[1]  # a class, beside which older files have its source code
         if not isinstance(saved_id, tuple) or len(saved_id) < 5 or saved_id[0] != "storage":
             raise CheckpointError("it refers to something that is not a storage.")
         _, kind, key, _, _, *view = saved_id

@@ -120,7 +120,6 @@ def scores(task, context_ids, context_mask, token_ids, padding_mask, of_context)
     # Logits are large, so they are not computed for padding.
     places = tf.where(padding_mask[:, 1:] > 0)
     hidden = tf.gather_nd(outputs["sequence_output"], places)
-    logits = tf.cast(task.head({"sequence_output": hidden[tf.newaxis]})[0], tf.float32)
     targets = tf.gather_nd(token_ids[:, 1:], places)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    losses = task.target_losses(hidden[tf.newaxis], targets[tf.newaxis])[0]
     return tf.math.unsorted_segment_sum(-losses, places[:, 0], tf.shape(token_ids)[0])

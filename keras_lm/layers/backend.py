@@ -14,6 +14,7 @@ if keras.backend.backend() == "tensorflow":
         softmax,
         write_slots,
     )
+    from keras_lm.layers.tensorflow.chosen_rows import in_some_rows
     from keras_lm.layers.tensorflow.graph_checks import require
     from keras_lm.layers.tensorflow.int8_products import int8_product, is_in_int8
     from keras_lm.layers.tensorflow.loops import scan
@@ -32,6 +33,10 @@ else:
     def draw_seed(generator):
         """Return the seed argument of `dropout`, which here is the generator itself."""
         return generator
+
+    def in_some_rows(function, is_chosen, *tensors):
+        """See `keras_lm.layers.tensorflow.chosen_rows`; computes all, as shapes are static."""
+        return ops.where(is_chosen, function(*tensors), 0.0)
 
     def is_in_int8(dense):
         """Return False, since only TensorFlow exports models."""
@@ -70,6 +75,7 @@ __all__ = [
     "draw_seed",
     "dropout",
     "in_blocks",
+    "in_some_rows",
     "int8_product",
     "is_in_int8",
     "is_long",

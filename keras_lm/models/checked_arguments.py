@@ -81,6 +81,16 @@ def bind_arguments(cls, args, kwargs):
     return arguments
 
 
+def check_arguments(cls, arguments):
+    """Raise a ValueError if a dict has a value that an argument of a class cannot have.
+
+    Args:
+        cls: class of backbone.
+        arguments: dict of some of its arguments.
+    """
+    _check(arguments, inspect.signature(cls.__init__), cls.RANGES)
+
+
 def _with_lists(value):
     return [_with_lists(each) for each in value] if isinstance(value, (list, tuple)) else value
 

@@ -6,27 +6,38 @@ distances, and rare words have narrow vectors.
 Shapes: B batch, S sequence, M memory, L blocks, D hidden, V vocabulary.
 """
 
+import dataclasses
 import functools
+import itertools
+import math
+import re
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, require_only, signs
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.names import (
+    GOOGLE_LEAVES,
+    PYTORCH_LEAVES,
+    NameTable,
+    transpose_kernels,
+)
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import AttentionContext, CausalBias
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.causal import CausalBackbone
-from keras_lm.models.checked_arguments import Whole
+from keras_lm.models.checked_arguments import Whole, check_arguments
+from keras_lm.models.sizes import kernels
 from keras_lm.models.transformer_xl_layers import (
-    AdaptiveEmbedding,
-    AdaptiveSoftmax,
     RelativeBiases,
     RelativePostNormBlock,
     RelativePreNormBlock,
     SegmentPositions,
     in_order,
 )
+from keras_lm.models.transformer_xl_words import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_lm.packers import Template
 from keras_lm.tokenizers.words import WordTokenizer
 
@@ -39,11 +50,17 @@ class TransformerXLBackbone(Backbone):
         vocabulary_size, num_layers, hidden_dim: int. V, the number of blocks, and D.
         num_heads, head_dim: int. N; and H, or None for D / N.
         intermediate_dim: int. Width inside a block's feed-forward network.
-        embedding_dim, cutoffs, div_val: see `AdaptiveEmbedding`; the width is D if it is None.
-        tie_projections: list of bool, or None; see `AdaptiveSoftmax`.
+        embedding_dim, cutoffs, div_val, project_all: see `AdaptiveEmbedding`; the width is D if it
+            is None.
+        tie_projections, tie_embeddings: see `AdaptiveSoftmax`; bool, whether it has the vectors of
+            the embedding.
         memory_length: int, M. How many tokens before a segment are remembered.
         clamp_length: int, or None. See `SegmentPositions`.
         same_length: bool. Each token attends to as many, M with itself; False for all before it.
+        counts_itself: bool. False with `same_length` is for M tokens beside itself, as in the
+            authors' TensorFlow code.
+        starts_empty: bool. Whether there is nothing to attend to before a text, as in the authors'
+            PyTorch code; else zeros are, as in their TensorFlow code and Hugging Face's.
         pre_norm: bool. Normalise before each part of a block, and not after it.
         untie_biases: bool. Whether each block has `RelativeBiases` of its own.
         dropout: float. Fraction dropped in training of embeddings, distances, of what each part of
@@ -55,7 +72,7 @@ class TransformerXLBackbone(Backbone):
     Call: `backbone({"token_ids": …, "padding_mask": …, "memory": …})`, the first two (B, S) int32;
     the mask and the memory are optional. Returns `sequence_output` (B, S, D) and the `memory`
     (B, L, M, D) of the next segment: what each of L blocks read of the last M tokens. At the start
-    it is zero, and is attended to. It does not take in padding, and passes on no gradients.
+    it is zero. It does not take in padding, and passes on no gradients.
 
     Example:
 
@@ -81,11 +98,11 @@ class TransformerXLBackbone(Backbone):
             "token_head",
             token_embedding=own("token_embedding"),
             tie_projections=own("tie_projections"),
+            tied=own("tie_embeddings"),
         ),
     }
     RANGES = {"memory_length": Whole(0), "clamp_length": Whole(1, is_optional=True)}
     is_causal = True
-    forward_flops = None  # they depend on the segments that a text is read in
     tokenizer_class = WordTokenizer
 
     def __init__(
@@ -99,10 +116,14 @@ class TransformerXLBackbone(Backbone):
         embedding_dim=None,
         cutoffs=(),
         div_val=1,
+        project_all=True,
         tie_projections=None,
+        tie_embeddings=True,
         memory_length=512,
         clamp_length=None,
         same_length=False,
+        counts_itself=True,
+        starts_empty=False,
         pre_norm=False,
         untie_biases=True,
         dropout=0.1,
@@ -126,12 +147,14 @@ class TransformerXLBackbone(Backbone):
             embedding_dim or hidden_dim,
             cutoffs,
             div_val,
+            project_all,
             dtype=dtype,
             name="token_embedding",
         )
         self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.positions = SegmentPositions(hidden_dim, clamp_length, dtype=dtype, name="positions")
-        self.attention_bias = CausalBias(max(memory_length, 1) if same_length else None)
+        self.attention_bias = CausalBias()
+        self._set_lengths()
         block = RelativePreNormBlock if pre_norm else RelativePostNormBlock
         self.blocks = [
             block(
@@ -156,13 +179,50 @@ class TransformerXLBackbone(Backbone):
                 block.biases = self.biases
         self.finish()
 
+    def set_lengths(self, **lengths):
+        """Change `memory_length`, `clamp_length` or `same_length`, which no weight depends on.
+
+        Models are evaluated with longer memories than they were trained with. A memory of an
+        earlier call has the earlier length: begin without one. Of a task that has been called, call
+        `forget_graphs` afterwards.
+
+        Raises:
+            ValueError: if another argument is passed, or a value is out of range.
+
+        Example:
+
+            task.backbone.set_lengths(memory_length=1600, clamp_length=1000, same_length=True)
+            task.forget_graphs()
+            task.score(texts)["perplexity"]
+
+        Source: Transformer-XL, https://arxiv.org/abs/1901.02860, section 4.1.
+        """
+        unknown = sorted(lengths.keys() - {"memory_length", "clamp_length", "same_length"})
+        if unknown:
+            raise ValueError(
+                f"set_lengths got {unknown}: it takes memory_length, clamp_length and same_length."
+            )
+        check_arguments(type(self), lengths)
+        self._arguments |= lengths
+        self._set_lengths()
+        self.finish()
+
+    def _set_lengths(self):
+        config = self.config
+        self.positions.clamp_length = config["clamp_length"]
+        window = config["memory_length"] + (not config["counts_itself"])
+        self.attention_bias.window = max(window, 1) if config["same_length"] else None
+
     def forward(self, token_ids, padding_mask, memory=None, training=None):
         x = self.dropout(self.token_embedding(token_ids), training=training)
         if memory is None:
             empty = ops.zeros_like(ops.expand_dims(x[:, 0], 1))
             empty = ops.tile(empty, (1, self.config["memory_length"], 1))
             memory = [empty] * len(self.blocks)  # (B, M, D) each
-        positions = self.positions(padding_mask, memory[0])
+        is_read = ops.ones_like(memory[0][:, :, 0], dtype="int32")
+        if self.config["starts_empty"]:  # no vector is zero in all of its numbers
+            is_read = ops.cast(ops.any(ops.not_equal(memory[0], 0), axis=2), "int32")
+        positions = self.positions(padding_mask, is_read)
         distances = self.dropout(positions["distances"], training=training)
         shared = AttentionContext(
             bias=self.attention_bias(positions["padding_mask"], positions["slots"]),
@@ -182,6 +242,29 @@ class TransformerXLBackbone(Backbone):
             "attention_contexts": contexts,
         }
 
+    def forward_flops(self):
+        """See `Backbone.forward_flops`: of a segment as long as the memory, the last word of it.
+
+        What a segment projects of the memory and of its distances counts for its tokens, and so do
+        the words of all clusters.
+        """
+        again = 0  # keys, values and distances of as many columns of memory as there are tokens
+        for block in self.blocks:
+            width = block.attention.num_heads * block.attention.head_dim
+            again += 3 * width * self.config["hidden_dim"]
+        words = sum(
+            math.prod(shape)
+            for cluster in self.token_embedding.clusters
+            for shape in (cluster.shapes["embeddings"], cluster.shapes["projection"])
+            if shape
+        )
+        scores = 6 * self.attended_tokens() * width
+        return 2 * (kernels(self.blocks) + again + words) + scores
+
+    def attended_tokens(self):
+        memory_length = self.config["memory_length"]
+        return len(self.blocks) * memory_length * (1 if self.config["same_length"] else 2)
+
     # === State ===
 
     def initial_state(self, batch_size, length=0):
@@ -195,6 +278,36 @@ class TransformerXLBackbone(Backbone):
         return ops.unstack(state, len(self.blocks), axis=1)
 
 
+def _size(vocabulary_size, num_layers, hidden_dim, num_heads, intermediate_dim, length, **others):
+    return {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": num_layers,
+        "hidden_dim": hidden_dim,
+        "num_heads": num_heads,
+        "intermediate_dim": intermediate_dim,
+        "memory_length": length,
+    } | others
+
+
+_CLUSTERS = {"cutoffs": [20000, 40000, 200000], "div_val": 4}
+# The first two are those of the scripts for WikiText-103, of which the second was published; the
+# others those for the characters of enwik8, without line ends. Lengths are those of training.
+TransformerXLBackbone.SIZES = {
+    "transformer_xl_base_wt103_en": _size(
+        267735, 16, 410, 10, 2100, 150, cutoffs=_CLUSTERS["cutoffs"]
+    ),
+    "transformer_xl_large_wt103_en": _size(
+        267735, 18, 1024, 16, 4096, 384, dropout=0.2, attention_dropout=0.2, **_CLUSTERS
+    ),
+    "transformer_xl_12_layers_enwik8": _size(204, 12, 512, 8, 2048, 512),
+    "transformer_xl_24_layers_enwik8": _size(
+        204, 24, 1024, 8, 3072, 768, dropout=0.15, attention_dropout=0.15
+    ),
+}
+TransformerXLBackbone.PUBLISHED = {
+    "transformer_xl_large_wt103_en": "hf://transfo-xl/transfo-xl-wt103",
+}
+
 # === Checkpoints ===
 
 _MOST_CLUSTERS, _MOST_LAYERS = 16, 64  # of which copies are known
@@ -203,6 +316,7 @@ NAMES = NameTable(
         "token_embedding/cluster_{i}/embeddings": "word_emb.emb_layers.{i}.weight",
         "token_embedding/cluster_{i}/projection": "word_emb.emb_projs.{i}",
         "token_head/cluster_{i}/projection": "crit.out_projs.{i}",
+        "token_head/cluster_{i}/embeddings": "crit.out_layers.{i}.weight",
         "token_head/cluster_{i}/bias": "crit.out_layers.{i}.bias",
         "token_head/others/kernel": "crit.cluster_weight",
         "token_head/others/bias": "crit.cluster_bias",
@@ -239,10 +353,111 @@ NAMES = NameTable(
 )
 
 
+def _reversed_clusters(path, array):
+    """The layout of the authors' PyTorch code, which counts clusters from the last column."""
+    array = transpose_kernels(path, array)
+    return array[..., ::-1] if path.startswith("token_head/others/") else array
+
+
+AUTHORS_NAMES = dataclasses.replace(NAMES, layout=_reversed_clusters)
+
+
+class _TensorFlowNames(NameTable):
+    """The names of the authors' TensorFlow code, where each cluster has a bias of its own."""
+
+    def load(self, variables, tensors):
+        names, resolved = self.names, self.resolve(tensors)
+        if "adaptive_embed/cutoff_1/lookup_table" not in resolved:  # they share one table
+            biases = sorted(
+                (name for name in resolved if re.fullmatch(r"adaptive_softmax/cutoff_\d+/b", name)),
+                key=lambda name: int(re.search(r"\d+", name)[0]),
+            )
+            names = names | {"token_head/cluster_{i}/bias": tuple(biases)}
+        return NameTable.load(dataclasses.replace(self, names=names), variables, tensors)
+
+
+def _tensorflow_layout(path, array):
+    if path.endswith(("/projection", "/others/kernel")):
+        return array.T
+    number = re.match(r"block_(\d+)/attention/biases/", path)
+    return array[int(number[1])] if number and array.ndim == 3 else array
+
+
+TENSORFLOW_NAMES = _TensorFlowNames(
+    {
+        "token_embedding/cluster_{i}/embeddings": "adaptive_embed/cutoff_{i}/lookup_table",
+        "token_embedding/cluster_{i}/projection": "adaptive_embed/cutoff_{i}/proj_W",
+        "token_head/cluster_{i}/projection": "adaptive_softmax/cutoff_{i}/proj",
+        "token_head/cluster_{i}/bias": "adaptive_softmax/cutoff_{i}/b",
+        "token_head/others/kernel": "adaptive_softmax/cutoff_0/cluster_W",
+        "token_head/others/bias": "adaptive_softmax/cutoff_0/cluster_b",
+        "biases/content": "r_w_bias",
+        "biases/position": "r_r_bias",
+        "block_{i}/attention/biases/content": "r_w_bias",
+        "block_{i}/attention/biases/position": "r_r_bias",
+        "block_{i}/attention/query_key_value": "layer_{i}/rel_attn/qkv",
+        "block_{i}/attention/position": "layer_{i}/rel_attn/r",
+        "block_{i}/attention/output": "layer_{i}/rel_attn/o",
+        "block_{i}/attention_norm": "layer_{i}/rel_attn/LayerNorm",
+        "block_{i}/feedforward/intermediate": "layer_{i}/ff/layer_1",
+        "block_{i}/feedforward/output": "layer_{i}/ff/layer_2",
+        "block_{i}/feedforward_norm": "layer_{i}/ff/LayerNorm",
+    },
+    leaves=GOOGLE_LEAVES,
+    layout=_tensorflow_layout,
+    prefix="transformer/",
+    spellings={
+        "adaptive_embed/lookup_table": "adaptive_embed/cutoff_0/lookup_table",
+        "adaptive_embed/proj_W": "adaptive_embed/cutoff_0/proj_W",
+        "adaptive_softmax/bias": "adaptive_softmax/cutoff_0/b",
+    },
+)
+
+
+def _settings(config):
+    """Return the arguments that no tensor shows; our defaults for what is not stated."""
+    clamp_length = config.get("clamp_len", -1)
+    return {
+        **({"memory_length": config["mem_len"]} if "mem_len" in config else {}),
+        "clamp_length": clamp_length if clamp_length > 0 else None,
+        "same_length": config.get("same_length", False),
+        "pre_norm": bool(config.get("pre_lnorm", False)),
+        "dropout": config.get("dropout", 0.1),
+        "attention_dropout": config.get("dropatt", 0.0),
+    }
+
+
+# Sizes in the authors' configurations, which their tensors have to agree with.
+_SIZES = {
+    "n_token": "vocabulary_size",
+    "n_layer": "num_layers",
+    "n_head": "num_heads",
+    "d_model": "hidden_dim",
+    "d_inner": "intermediate_dim",
+    "d_head": "head_dim",
+    "d_embed": "embedding_dim",
+    "cutoffs": "cutoffs",
+}
+
+
+def _as_stated(checkpoint, arguments):
+    """Return arguments by tensors; raise a CheckpointError if the configuration has others."""
+    for theirs, ours in _SIZES.items():
+        stated = checkpoint.config.get(theirs)
+        if stated is not None and stated != arguments[ours]:
+            raise CheckpointError(
+                f"{checkpoint.source}: its configuration has {theirs}={stated}, and its tensors "
+                f"{arguments[ours]}: it is another checkpoint's. Copy or download it again."
+            )
+    return arguments
+
+
 def _huggingface_config(checkpoint):
     require_only(checkpoint, TransformerXLBackbone, {"attn_type": 0, "adaptive": True})
-    config = checkpoint.config
-    clamp_length = config.get("clamp_len", 1000)
+    config = {"mem_len": 1600, "clamp_len": 1000, "same_length": True} | checkpoint.config
+    tied = config.get("tie_projs")
+    if tied is None and not config.get("proj_share_all_but_first", True):
+        tied = []
     return {
         "vocabulary_size": config["vocab_size"],
         "num_layers": config["n_layer"],
@@ -253,15 +468,121 @@ def _huggingface_config(checkpoint):
         "embedding_dim": config["d_embed"],
         "cutoffs": config["cutoffs"],
         "div_val": config.get("div_val", 4),
-        "tie_projections": config.get("tie_projs"),
-        "memory_length": config.get("mem_len", 1600),
-        "clamp_length": clamp_length if clamp_length > 0 else None,
-        "same_length": config.get("same_length", True),
-        "pre_norm": config.get("pre_lnorm", False),
+        "tie_projections": _of_clusters(tied, len(config["cutoffs"]) + 1),
+        "tie_embeddings": config.get("tie_word_embeddings", config.get("tie_weight", True)),
         "untie_biases": config.get("untie_r", True),
-        "dropout": config.get("dropout", 0.1),
-        "attention_dropout": config.get("dropatt", 0.0),
         "layer_norm_epsilon": config.get("layer_norm_epsilon", 1e-5),
+        **_settings(config),
+    }
+
+
+def _of_clusters(tied, number):
+    """Return a bool for each cluster: those beyond a list are not tied, as there."""
+    return None if tied is None else [*tied, *[False] * number][:number]
+
+
+def _authors_config(checkpoint):
+    """Return the arguments of a model of the authors' PyTorch code: sizes by its tensors."""
+    known = {"attn_type": 0, "ext_len": 0}
+    require_only(checkpoint, TransformerXLBackbone, known)
+    tensors, names = checkpoint.tensors, NAMES.resolve(checkpoint.tensors)
+    if "r_emb" in names:
+        raise CheckpointError(
+            f"{checkpoint.source} has a table of positions, {names['r_emb']} (attn_type 1 or 3), "
+            "and only relative positions without one (attn_type 0) are known."
+        )
+
+    def equal(name, *others):
+        """Whether a tensor is a copy of another; one that is not there is."""
+        found = [names[other] for other in (name, *others) if other in names]
+        return len(found) < 2 or np.array_equal(tensors[found[0]], tensors[found[1]])
+
+    def shape(name):
+        return tensors.shape(names[name])
+
+    tables = _numbered(names, "word_emb.emb_layers.{}.weight", shape)
+    number = 1 + (shape("crit.cluster_bias")[0] if "crit.cluster_bias" in names else 0)
+    is_untied = "r_w_bias" not in names
+    bias = "layers.0.dec_attn.r_w_bias" if is_untied else "r_w_bias"
+    intermediate_dim, hidden_dim = shape("layers.0.pos_ff.CoreNet.0.weight")
+    num_heads, head_dim = shape(bias)
+    arguments = _with_clusters(checkpoint, tables, number) | {
+        "num_layers": len(_numbered(names, "layers.{}.dec_attn.qkv_net.weight", shape)),
+        "num_heads": num_heads,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": intermediate_dim,
+        "head_dim": head_dim,
+        "tie_projections": [
+            equal(f"crit.out_projs.{i}", f"word_emb.emb_projs.{min(i, len(tables) - 1)}")
+            for i in range(number)
+        ],
+        "tie_embeddings": all(
+            equal(f"crit.out_layers.{i}.weight", f"word_emb.emb_layers.{i}.weight")
+            for i in range(len(tables))
+        ),
+        "starts_empty": True,
+        "untie_biases": is_untied,
+        "layer_norm_epsilon": 1e-5,
+        **_settings(checkpoint.config),
+    }
+    return _as_stated(checkpoint, arguments)
+
+
+def _tensorflow_config(checkpoint):
+    """Return the arguments of a model of the authors' TensorFlow code: sizes by its tensors."""
+    tensors, names = checkpoint.tensors, TENSORFLOW_NAMES.resolve(checkpoint.tensors)
+
+    def shape(name):
+        return tensors.shape(names[name])
+
+    tables = _numbered(names, "adaptive_embed/cutoff_{}/lookup_table", shape)
+    biases = _numbered(names, "adaptive_softmax/cutoff_{}/b", shape)
+    hidden_dim, intermediate_dim = shape("layer_0/ff/layer_1/kernel")
+    *layers, num_heads, head_dim = shape("r_w_bias")
+    clusters = _with_clusters(checkpoint, tables, len(biases), [rows for (rows,) in biases])
+    arguments = clusters | {
+        "num_layers": len(_numbered(names, "layer_{}/rel_attn/qkv/kernel", shape)),
+        "num_heads": num_heads,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": intermediate_dim,
+        "head_dim": head_dim,
+        "project_all": "adaptive_embed/cutoff_0/proj_W" in names,
+        "tie_projections": [
+            f"adaptive_softmax/cutoff_{i}/proj" not in names for i in range(len(biases))
+        ],
+        "counts_itself": False,
+        "untie_biases": bool(layers),
+        "layer_norm_epsilon": 1e-12,
+        **_settings(checkpoint.config),
+    }
+    return _as_stated(checkpoint, arguments)
+
+
+def _numbered(names, pattern, shape):
+    """Return the shapes of the tensors with the numbers 0, 1, … in a pattern."""
+    found = (pattern.format(i) for i in itertools.count())
+    return [shape(name) for name in itertools.takewhile(names.__contains__, found)]
+
+
+def _with_clusters(checkpoint, tables, number, rows=None):
+    """Return the arguments of words in `number` clusters, by the shapes of their tables."""
+    rows = [size for size, _ in tables] if rows is None else rows
+    if len(rows) < number:  # in one table
+        rows = np.diff([0, *checkpoint.config["cutoffs"], rows[0]]).tolist()
+    widths = [width for _, width in tables]
+    divisors = range(1 if len(widths) == 1 else 2, widths[0] + 1)
+    divisors = [n for n in divisors if [widths[0] // n**i for i in range(len(widths))] == widths]
+    stated = checkpoint.config.get("div_val")
+    if not divisors or (stated is not None and len(widths) > 1 and stated not in divisors):
+        raise CheckpointError(
+            f"{checkpoint.source}: its tables of words are {widths} wide, which does not follow "
+            f"from div_val={stated}: it is damaged, or its configuration is another's."
+        )
+    return {
+        "vocabulary_size": sum(rows),
+        "embedding_dim": widths[0],
+        "cutoffs": np.cumsum(rows)[:-1].tolist(),
+        "div_val": stated if stated in divisors else divisors[0],
     }
 
 
@@ -271,5 +592,11 @@ TransformerXLBackbone.CONVERTERS = {
         _huggingface_config,
         NAMES,
         lambda checkpoint: huggingface_labels(checkpoint, "score.weight"),
+    ),
+    "transformer_xl": Converter(lambda checkpoint: True, _authors_config, AUTHORS_NAMES),
+    "google": Converter(
+        lambda checkpoint: any("adaptive_softmax/" in name for name in checkpoint.tensors),
+        _tensorflow_config,
+        TENSORFLOW_NAMES,
     ),
 }

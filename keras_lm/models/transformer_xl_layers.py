@@ -1,6 +1,6 @@
-"""The layers of Transformer-XL: words in clusters, and attention by distance.
+"""The layers of Transformer-XL: attention by distance, to a memory and a segment.
 
-Shapes: B batch, S sequence, M memory, T = M + S, D hidden, N heads, H per head, V vocabulary.
+Shapes: B batch, S sequence, M memory, T = M + S, D hidden, N heads, H per head.
 """
 
 import keras
@@ -8,169 +8,12 @@ import numpy as np
 from keras import ops
 
 from keras_lm.layers import (
-    Dense,
     FeedForward,
     PostNormBlock,
     PreNormBlock,
     SelfAttention,
     truncated_normal,
 )
-
-# === Words ===
-
-
-class Cluster(keras.layers.Layer):
-    """Words of similar frequency: their vectors (V, E), projected to D; or what a softmax adds.
-
-    Args:
-        embeddings, projection: shapes (V, E) and (D, E), or None for none.
-        bias: int, or None for none. V.
-    """
-
-    def __init__(self, embeddings=None, projection=None, bias=None, **kwargs):
-        super().__init__(**kwargs)
-        self.shapes = {"embeddings": embeddings, "projection": projection}
-        self.shapes["bias"] = None if bias is None else (bias,)
-
-    def build(self, input_shape=None):
-        for name, shape in self.shapes.items():
-            weight = None
-            if shape is not None:
-                initializer = "zeros" if name == "bias" else truncated_normal()
-                weight = self.add_weight(name=name, shape=shape, initializer=initializer)
-            setattr(self, name, weight)
-
-    def call(self, word_ids):
-        x = ops.take(self.embeddings, word_ids, axis=0)  # (B, S, E)
-        return x if self.projection is None else ops.matmul(x, ops.transpose(self.projection))
-
-
-class AdaptiveEmbedding(keras.layers.Layer):
-    """Vectors (B, S, D) of words, for rare ones from narrower tables; times √D.
-
-    Args:
-        vocabulary_size, hidden_dim: int. V and D.
-        embedding_dim: int. Width of the vectors of the most frequent words.
-        cutoffs: list of int. Where the next cluster of words begins, by id.
-        div_val: int. Each cluster's vectors are so many times narrower than those of the one
-            before; with 1, all words are in one table.
-
-    Source: Grave et al. 2016, https://arxiv.org/abs/1609.04309, section 4; Baevski and Auli 2018,
-    https://arxiv.org/abs/1809.10853, section 3.1.
-    """
-
-    def __init__(self, vocabulary_size, hidden_dim, embedding_dim, cutoffs, div_val, **kwargs):
-        super().__init__(**kwargs)
-        self.input_dim, self.output_dim = vocabulary_size, hidden_dim
-        self.starts, self.ends = [0, *cutoffs], [*cutoffs, vocabulary_size]
-        tables = [(0, vocabulary_size)] if div_val == 1 else list(zip(self.starts, self.ends))
-        self.tables = tables
-        self.widths = [embedding_dim // div_val**i for i in range(len(tables))]
-        is_projected = div_val != 1 or embedding_dim != hidden_dim
-        self.clusters = [
-            Cluster(
-                (end - start, width),
-                (hidden_dim, width) if is_projected else None,
-                dtype=self.dtype_policy,
-                name=f"cluster_{i}",
-            )
-            for i, ((start, end), width) in enumerate(zip(tables, self.widths, strict=True))
-        ]
-
-    def build(self, input_shape):
-        for cluster in self.clusters:
-            cluster.build()
-
-    def call(self, token_ids):
-        x = 0.0
-        for (start, end), cluster in zip(self.tables, self.clusters, strict=True):
-            is_here = ops.logical_and(token_ids >= start, token_ids < end)
-            vectors = cluster(ops.clip(token_ids - start, 0, end - start - 1))
-            x = x + ops.where(ops.expand_dims(is_here, 2), vectors, ops.zeros_like(vectors))
-        return x * self.output_dim**0.5
-
-    def compute_output_spec(self, token_ids):
-        return keras.KerasTensor((*token_ids.shape, self.output_dim), self.compute_dtype)
-
-
-class AdaptiveSoftmax(keras.layers.Layer):
-    """The next token's log-probabilities: that of its cluster, and that of it in its cluster.
-
-    The matrices are those of the embedding.
-
-    Args:
-        token_embedding: `AdaptiveEmbedding` of the backbone.
-        tie_projections: list of bool, one a cluster. Whether states are projected by the matrix of
-            the embedding's cluster, and not by one of its own. None ties all but the first.
-
-    Call: `head(outputs, inputs)` → (B, S, V) float32, at each place for the next token.
-
-    Source: Grave et al. 2016, https://arxiv.org/abs/1609.04309, section 4.
-    """
-
-    def __init__(self, token_embedding, tie_projections, **kwargs):
-        super().__init__(**kwargs)
-        self.token_embedding = token_embedding
-        tails = len(token_embedding.ends) - 1
-        self.tie_projections = tie_projections or [False] + [True] * tails
-
-    def build(self, outputs_shape, inputs_shape=None):
-        words = self.token_embedding
-        self.clusters = []
-        for i, _ in enumerate(words.ends):
-            table = min(i, len(words.tables) - 1)
-            is_own = words.clusters[table].projection is not None and not self.tie_projections[i]
-            start, end = words.tables[table]
-            cluster = Cluster(
-                projection=(words.output_dim, words.widths[table]) if is_own else None,
-                bias=end - start if i == table else None,
-                dtype=self.dtype_policy,
-                name=f"cluster_{i}",
-            )
-            cluster.build()
-            self.clusters.append(cluster)
-        self.others = None
-        if len(words.ends) > 1:  # the clusters after the first, as if each were a word of it
-            number = len(words.ends) - 1
-            self.others = Dense(
-                number,
-                kernel_initializer=truncated_normal(),
-                dtype=self.dtype_policy,
-                name="others",
-            )
-            self.others.build((None, None, words.widths[0]))
-
-    def call(self, outputs, inputs=None, training=None):
-        x = outputs["sequence_output"]
-        # (B, S, words of the first cluster and the other clusters)
-        head = ops.log_softmax(self.logits(x, 0))
-        number = self.token_embedding.ends[0]
-        found = [head[..., :number]]
-        for i in range(1, len(self.clusters)):
-            of_cluster = head[..., number + i - 1 : number + i]  # (B, S, 1)
-            found.append(of_cluster + ops.log_softmax(self.logits(x, i)))
-        return ops.concatenate(found, axis=-1)
-
-    def logits(self, x, i):
-        """Return the logits of a cluster's words for states (B, S, D), float32."""
-        words = self.token_embedding
-        table = min(i, len(words.tables) - 1)
-        cluster, (first, _) = words.clusters[table], words.tables[table]
-        projection = self.clusters[i].projection
-        projection = cluster.projection if projection is None else projection
-        if projection is not None:
-            x = ops.matmul(x, ops.cast(projection, x.dtype))  # (B, S, E)
-        here = slice(words.starts[i] - first, words.ends[i] - first)
-        rows = ops.cast(cluster.embeddings[here], x.dtype)
-        bias = self.clusters[table].bias[here]
-        logits = ops.cast(ops.matmul(x, ops.transpose(rows)), "float32")
-        logits = logits + ops.cast(bias, "float32")
-        if i == 0 and self.others is not None:
-            logits = ops.concatenate([logits, ops.cast(self.others(x), "float32")], axis=-1)
-        return logits
-
-
-# === Attention ===
 
 
 class SegmentPositions(keras.layers.Layer):
@@ -186,7 +29,7 @@ class SegmentPositions(keras.layers.Layer):
         hidden_dim: int, D.
         clamp_length: int. Distances beyond it count as so many, or None for all as they are.
 
-    Call: `layer(padding_mask, memory)`, (B, S) int32 and (B, M, D).
+    Call: `layer(padding_mask, memory_mask)`, (B, S) and (B, M) int32.
 
     Source: Transformer-XL, https://arxiv.org/abs/1901.02860, section 3.3 and appendix B.
     """
@@ -197,11 +40,11 @@ class SegmentPositions(keras.layers.Layer):
         self.clamp_length = clamp_length
         self.frequencies = 10000.0 ** -(np.arange(0, hidden_dim, 2, dtype="float32") / hidden_dim)
 
-    def call(self, padding_mask, memory):
-        before, new = ops.shape(memory)[1], ops.shape(padding_mask)[1]
+    def call(self, padding_mask, memory_mask):
+        before, new = ops.shape(memory_mask)[1], ops.shape(padding_mask)[1]
         order, last = column_order(padding_mask, before)
         columns = ops.arange(before + new, dtype="int32")
-        mask = ops.concatenate([ops.ones_like(order[:, :before]), padding_mask], axis=1)
+        mask = ops.concatenate([memory_mask, padding_mask], axis=1)
         distances = self.vectors(ops.flip(columns))
         return {
             "order": order,
@@ -219,8 +62,8 @@ class SegmentPositions(keras.layers.Layer):
         angles = ops.expand_dims(distance, 1) * self.frequencies
         return ops.cast(ops.concatenate([ops.sin(angles), ops.cos(angles)], 1), self.compute_dtype)
 
-    def compute_output_spec(self, padding_mask, memory):
-        (batch, new), before = padding_mask.shape, memory.shape[1]
+    def compute_output_spec(self, padding_mask, memory_mask):
+        (batch, new), before = padding_mask.shape, memory_mask.shape[1]
         total = None if None in (new, before) else new + before
         sizes = {"order": total, "padding_mask": total, "slots": new, "kept": before}
         spec = {name: keras.KerasTensor((batch, n), "int32") for name, n in sizes.items()}

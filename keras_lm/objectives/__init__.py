@@ -1,19 +1,20 @@
 """Pretraining objectives, one class each."""
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.bidirectional_lm import (
-    BidirectionalLanguageModel,
-    DirectionPerplexity,
-    MeanOfKnown,
+from keras_lm.objectives.bidirectional_lm import BidirectionalLanguageModel, DirectionPerplexity
+from keras_lm.objectives.causal_lm import (
+    BitsPerToken,
+    CausalLanguageModel,
+    Perplexity,
+    PerplexityOfLosses,
 )
-from keras_lm.objectives.causal_lm import CausalLanguageModel, Perplexity
 from keras_lm.objectives.distillation import (
     LayerDistillation,
     MaskedLMDistillation,
     SoftCrossentropy,
     TeacherMeanSquares,
 )
-from keras_lm.objectives.losses import MaskedCrossentropy, MeanLoss
+from keras_lm.objectives.losses import MaskedCrossentropy, MeanLoss, MeanOfKnown
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.masked_n_grams import MaskedNGrams
 from keras_lm.objectives.masked_spans import MaskedSpans
@@ -41,6 +42,7 @@ from keras_lm.objectives.tree_hinge import TreeHinge
 __all__ = [
     "IGNORED",
     "BidirectionalLanguageModel",
+    "BitsPerToken",
     "CausalLanguageModel",
     "DirectionPerplexity",
     "LayerDistillation",
@@ -56,6 +58,7 @@ __all__ = [
     "NextSentence",
     "Objective",
     "Perplexity",
+    "PerplexityOfLosses",
     "ReplacedAccuracy",
     "ReplacedByGenerator",
     "ReplacedPrecision",

@@ -4,24 +4,8 @@ import keras
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MeanLoss, label_weights
+from keras_lm.objectives.losses import MeanOfKnown
 from keras_lm.objectives.objective import Objective
-
-
-@keras.saving.register_keras_serializable("keras_lm")
-class MeanOfKnown(MeanLoss):
-    """Mean of precomputed losses over the labels that are not `IGNORED`.
-
-    Call: `loss(labels, losses, sample_weight=None)`, (B, 2, T) int and float; a weight for each
-    row, (B,), makes it a weighted mean.
-    """
-
-    def __init__(self, name="mean_of_known"):
-        super().__init__(name)
-
-    def sum_and_count(self, labels, losses, sample_weight=None):
-        weight = label_weights(labels, sample_weight)
-        return ops.sum(ops.convert_to_tensor(losses, "float32") * weight), ops.sum(weight)
 
 
 @keras.saving.register_keras_serializable("keras_lm")

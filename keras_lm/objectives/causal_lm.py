@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.losses import MaskedCrossentropy
+from keras_lm.objectives.losses import MaskedCrossentropy, MeanOfKnown
 from keras_lm.objectives.objective import MaskedAccuracy, Objective, register_objective
 
 
@@ -16,15 +16,44 @@ class Perplexity(keras.metrics.Mean):
     `MaskedCrossentropy`.
     """
 
+    loss_class = MaskedCrossentropy
+
     def __init__(self, name="perplexity", **kwargs):
         super().__init__(name=name, **kwargs)
 
-    def update_state(self, labels, logits, sample_weight=None):
-        total, count = MaskedCrossentropy().sum_and_count(labels, logits, sample_weight)
+    def update_state(self, labels, outputs, sample_weight=None):
+        total, count = self.loss_class().sum_and_count(labels, outputs, sample_weight)
         return super().update_state(ops.divide_no_nan(total, count), sample_weight=count)
 
     def result(self):
         return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class PerplexityOfLosses(Perplexity):
+    """`Perplexity` of the losses that a head has computed. Call: see `MeanOfKnown`."""
+
+    loss_class = MeanOfKnown
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class BitsPerToken(Perplexity):
+    """Mean cross-entropy in bits over all labels that are not `IGNORED`.
+
+    If tokens are characters, as in enwik8, these are bits per character. Call: `metric(labels,
+    outputs, sample_weight=None)` with logits (B, S, V), or the losses (B, S) of a head.
+    """
+
+    def __init__(self, name="bits_per_token", **kwargs):
+        super().__init__(name=name, **kwargs)
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        is_loss = len(outputs.shape) == len(labels.shape)
+        self.loss_class = MeanOfKnown if is_loss else MaskedCrossentropy
+        return super().update_state(labels, outputs, sample_weight)
+
+    def result(self):
+        return ops.log2(super().result())
 
 
 @register_objective
@@ -44,6 +73,12 @@ class CausalLanguageModel(Objective):
     """
 
     heads = {"token_logits": "causal_lm"}
+    # Whether the head computes the losses of labels, without the logits of all tokens.
+    of_losses = False
+
+    def set_backbone(self, backbone):
+        head = backbone.HEADS.get(self.heads["token_logits"])
+        self.of_losses = getattr(getattr(head, "layer", None), "computes_losses", False)
 
     def corrupt(self, inputs, training=True):
         """Make the labels (B, S); nothing is masked, as the network cannot look ahead."""
@@ -56,7 +91,7 @@ class CausalLanguageModel(Objective):
         return inputs, labels
 
     def loss(self):
-        return MaskedCrossentropy()
+        return MeanOfKnown() if self.of_losses else MaskedCrossentropy()
 
     def metrics(self):
-        return [Perplexity(), MaskedAccuracy()]
+        return [PerplexityOfLosses()] if self.of_losses else [Perplexity(), MaskedAccuracy()]

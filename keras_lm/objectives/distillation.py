@@ -9,8 +9,7 @@ from keras import ops
 
 from keras_lm.layers import Dense
 from keras_lm.layers.masks import IGNORED
-from keras_lm.objectives.bidirectional_lm import MeanOfKnown
-from keras_lm.objectives.losses import MeanLoss
+from keras_lm.objectives.losses import MeanLoss, MeanOfKnown
 from keras_lm.objectives.masked_lm import MaskedLanguageModel
 from keras_lm.objectives.objective import Objective
 from keras_lm.packers.rows import LOWEST

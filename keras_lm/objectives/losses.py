@@ -103,6 +103,22 @@ class MaskedCrossentropy(MeanLoss):
         return super().get_config() | {"label_smoothing": self.label_smoothing}
 
 
+@keras.saving.register_keras_serializable("keras_lm")
+class MeanOfKnown(MeanLoss):
+    """Mean of losses that a head has computed over the labels that are not `IGNORED`.
+
+    Call: `loss(labels, losses, sample_weight=None)`, (B, …) int and float of one shape; a weight
+    for each row, (B,), makes it a weighted mean.
+    """
+
+    def __init__(self, name="mean_of_known"):
+        super().__init__(name)
+
+    def sum_and_count(self, labels, losses, sample_weight=None):
+        weight = label_weights(labels, sample_weight)
+        return ops.sum(ops.convert_to_tensor(losses, "float32") * weight), ops.sum(weight)
+
+
 # === What `compile` was given ===
 
 

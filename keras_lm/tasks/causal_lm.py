@@ -14,7 +14,7 @@ from keras_lm.generation.sampling import Sampling, check_lookup
 from keras_lm.generation.streaming import Stream
 from keras_lm.layers.tensorflow.attention_ops import writing_in_place
 from keras_lm.layers.tensorflow.graph_checks import require
-from keras_lm.objectives import CausalLanguageModel
+from keras_lm.objectives import CausalLanguageModel, MeanOfKnown
 from keras_lm.packers import Template, Texts
 from keras_lm.tasks.backend_steps import require_tensorflow
 from keras_lm.tasks.generation_signatures import GenerationSignatures
@@ -39,7 +39,9 @@ class CausalLM(PretrainingTask):
         backbone: one that reads from left to right, such as `keras_lm.models.GPT2Backbone`.
         **arguments: see `Task`.
 
-    Call: `task(inputs)` returns the next tokens' logits (B, S, V), float32.
+    Call: `task(inputs)` returns the next tokens' logits (B, S, V), float32: log-probabilities from
+    an adaptive softmax. Such a head computes the losses of `fit` and `score` itself, without the
+    logits of all tokens; for metrics that need these, compile with `MaskedCrossentropy`.
 
     Raises:
         ValueError: if the backbone has no head for causal language modelling.
@@ -403,8 +405,23 @@ class CausalLM(PretrainingTask):
         }
 
     def _log_likelihood(self, token_ids, padding_mask, targets):
-        logits = self({"token_ids": token_ids, "padding_mask": padding_mask}, training=False)
-        return -tf.nn.sparse_softmax_cross_entropy_with_logits(targets, tf.cast(logits, tf.float32))
+        inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
+        outputs = self._encode(inputs, training=False)
+        return -self.target_losses(outputs["sequence_output"], targets)
+
+    def target_losses(self, states, targets):
+        """Return the cross-entropies (B, S) float32 of targets (B, S) after states (B, S, D)."""
+        outputs = {"sequence_output": states}
+        if getattr(self.head, "computes_losses", False):
+            return self.head(outputs, {"labels": targets})
+        logits = tf.cast(self.head(outputs), tf.float32)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+
+    def compute_batch(self, batch, training):
+        _, loss = self.compiled_losses.by_output.get(None, (1.0, None))
+        if isinstance(loss, MeanOfKnown):  # the head computes the losses
+            batch = batch._replace(inputs=batch.inputs | {"labels": batch.labels})
+        return super().compute_batch(batch, training)
 
     @property
     def answer_names(self):

@@ -1,4 +1,7 @@
-"""Transformer-XL against Hugging Face's port, and its memory."""
+"""Transformer-XL against its authors' code and Hugging Face's port, and its memory."""
+
+import json
+import shutil
 
 import keras
 import numpy as np
@@ -6,8 +9,10 @@ import pytest
 import tensorflow as tf
 
 from keras_lm import tasks
+from keras_lm.converters import CheckpointError
 from keras_lm.layers.tensorflow import attention_ops
 from keras_lm.models import Backbone, TransformerXLBackbone
+from keras_lm.objectives import IGNORED, MaskedCrossentropy
 from keras_lm.training import fit_streams
 
 TINY = {
@@ -60,6 +65,41 @@ def test_three_segments(goldens, name, assert_equal):
         memory = {"memory": computed["memory"]}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tf1-transfo-xl-same-length",  # sees one token more than the others do
+        "tf1-transfo-xl-tie_r-div1",
+        "transfo-xl-authors",  # a model saved as a whole
+        "transfo-xl-authors-state",  # untied biases' and lengths by a config.json
+    ],
+)
+def test_segments_of_the_authors_code(goldens, name, assert_equal):
+    arrays = np.load(goldens(name) / "expected.npz")
+    task = tasks.CausalLM.from_preset(goldens(name), tokenizer=None)
+    data = arrays["in.data"].astype("int32").T
+    number = sum(key.endswith("token_losses") for key in arrays)
+    length, memory = data.shape[1] // number, {}
+    for segment in range(number):
+        start = segment * length
+        ids, labels = (data[:, start + i : start + i + length] for i in (0, 1))
+        computed = task.backbone.compute({"token_ids": ids} | memory)
+        losses = task.head(computed, {"labels": labels})
+        assert_equal(np.transpose(losses), arrays[f"out.seg{segment}.token_losses"])
+        expected = arrays[f"out.seg{segment}.mems"]
+        found = np.transpose(computed["memory"], (1, 2, 0, 3))
+        assert_equal(found[:, -expected.shape[1] :], expected)  # the authors' grows to its length
+        memory = {"memory": computed["memory"]}
+
+
+def test_sizes_that_the_tensors_contradict(goldens, tmp_path):
+    shutil.copytree(goldens("tf1-transfo-xl-tie_r-div1"), tmp_path / "copy")
+    config = json.loads((tmp_path / "copy/config.json").read_text())
+    (tmp_path / "copy/config.json").write_text(json.dumps(config | {"n_layer": 4}))
+    with pytest.raises(CheckpointError, match="n_layer=4, and its tensors 3"):
+        Backbone.from_preset(tmp_path / "copy")
+
+
 def test_preset(goldens, tmp_path):
     backbone = Backbone.from_preset(goldens("transfo-xl-clamp"))
     backbone.save_to_preset(tmp_path)
@@ -84,6 +124,9 @@ def test_preset(goldens, tmp_path):
         {"div_val": 1, "embedding_dim": 8},
         {"cutoffs": []},
         {"tie_projections": [True, False, False]},
+        {"tie_embeddings": False},
+        {"tie_embeddings": False, "div_val": 1, "embedding_dim": 8},
+        {"project_all": False, "div_val": 4},
         {"untie_biases": False, "head_dim": 6},
         {"memory_length": 0},
     ],
@@ -101,6 +144,63 @@ def test_log_probabilities_of_all_words(arguments):
     assert found.shape == (2, 9, 40)
     np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
     assert np.std(found[..., 30:]) > 1e-4
+
+
+@pytest.mark.parametrize("arguments", [{}, {"div_val": 1}, {"cutoffs": [10, 20, 20]}], ids=str)
+@pytest.mark.parametrize("labels", ["all", "frequent"])
+def test_losses_without_other_words(arguments, labels):
+    """They and their gradients are those of the log-probabilities of all words."""
+    backbone = make(**arguments)
+    head = backbone.make_head("causal_lm")
+    states = backbone({"token_ids": IDS})["sequence_output"]
+    head({"sequence_output": states})
+    rng = np.random.default_rng(2)
+    for weight in head.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    targets = rng.integers(0, 40 if labels == "all" else 10, IDS.shape).astype("int32")
+    targets[0, :2] = IGNORED
+    weights = [states, *(v.value for v in head.trainable_weights + backbone.trainable_weights)]
+
+    def gathered(states):
+        found = head({"sequence_output": states})
+        known = tf.cast(targets != IGNORED, "float32")
+        return -known * tf.gather(found, np.maximum(targets, 0), batch_dims=2)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None, 16]), tf.TensorSpec([None, None], tf.int32)]
+    )
+    def computed(states, targets):
+        return head({"sequence_output": states}, {"labels": targets})
+
+    results = []
+    for losses in (gathered, lambda states: computed(states, targets)):
+        with tf.GradientTape() as tape:
+            tape.watch(states)
+            found = losses(states)
+            total = tf.reduce_sum(found * np.arange(18.0, dtype="float32").reshape(2, 9))
+        gradients = tape.gradient(total, weights, unconnected_gradients="zero")
+        results.append([found, *gradients])
+    for one, other in zip(*results, strict=True):
+        one, other = (tf.convert_to_tensor(part).numpy() for part in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"cutoffs": [20, 10]}, "pass rising ids"),
+        ({"cutoffs": [10, 50]}, "at most vocabulary_size=40"),
+        ({"div_val": 8}, "pass a smaller div_val"),
+    ],
+)
+def test_clusters_that_cannot_be(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerXLBackbone(**TINY | arguments)
+
+
+def test_one_bool_for_each_cluster():
+    with pytest.raises(ValueError, match="one bool for each of the 3 clusters"):
+        make(tie_projections=[True]).make_head("causal_lm")
 
 
 # === Memory ===
@@ -126,6 +226,36 @@ def test_as_many_tokens_for_each():
     joined = np.concatenate([first["sequence_output"], second["sequence_output"]], axis=1)
     np.testing.assert_allclose(joined, whole["sequence_output"], atol=1e-5)
     np.testing.assert_allclose(second["memory"], whole["memory"], atol=1e-5)
+
+
+def test_without_a_memory_at_the_start():
+    backbone = make(starts_empty=True, memory_length=9)
+    first = backbone({"token_ids": IDS[:, :4]})
+    second = backbone({"token_ids": IDS[:, 4:], "memory": first["memory"]})
+    whole = backbone({"token_ids": IDS})
+    joined = np.concatenate([first["sequence_output"], second["sequence_output"]], axis=1)
+    np.testing.assert_allclose(joined, whole["sequence_output"], atol=1e-5)
+    np.testing.assert_allclose(second["memory"], whole["memory"], atol=1e-5)
+    shorter = make(starts_empty=True, memory_length=0)
+    alone = shorter({"token_ids": IDS})["sequence_output"]
+    np.testing.assert_allclose(whole["sequence_output"], alone, atol=1e-5)
+
+
+def test_lengths_between_calls():
+    backbone, lengths = make(), {"memory_length": 7, "clamp_length": 3, "same_length": True}
+    before = backbone({"token_ids": IDS})
+    backbone.set_lengths(**lengths)
+    for found in (backbone, TransformerXLBackbone.from_config(backbone.get_config())):
+        assert {name: found.config[name] for name in lengths} == lengths
+    other = make(**lengths)
+    for name, expected in other({"token_ids": IDS}).items():
+        np.testing.assert_allclose(backbone({"token_ids": IDS})[name], expected, atol=1e-6)
+    with pytest.raises(ValueError, match=r"needs \('rows', 2, 7, 16\)"):
+        backbone({"token_ids": IDS, "memory": before["memory"]})
+    with pytest.raises(ValueError, match="it takes memory_length, clamp_length"):
+        backbone.set_lengths(num_layers=3)
+    with pytest.raises(ValueError, match="memory_length=-1: pass"):
+        backbone.set_lengths(memory_length=-1)
 
 
 @pytest.mark.parametrize("before, after", [(3, 0), (0, 2), (2, 2)])
@@ -225,6 +355,24 @@ def test_a_language_model_learns_from_streams_and_generates(tokenizer_of):
     assert both == alone
     beams = task.generate(prompts, max_new_tokens=4, num_beams=3, verbose=0)
     assert len(beams) == 2
+
+
+def test_losses_by_the_head_or_by_logits(tokenizer_of):
+    """`fit` and `score` ask the head for losses; other losses and metrics get logits."""
+    tokenizer = tokenizer_of("words")
+    backbone = make(vocabulary_size=tokenizer.vocabulary_size, cutoffs=[4, 9], dropout=0.0)
+    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    texts = ["the film was good", "great story", "it"]
+    found = task.evaluate(texts, batch_size=2, verbose=0, return_dict=True)
+    scores = task.score(texts)
+    total, number = scores["scores"].sum(), scores["num_tokens"].sum()
+    assert found["perplexity"] == pytest.approx(np.exp(-total / number), rel=1e-4)
+    task.compile(loss=MaskedCrossentropy(), metrics=task.default_metrics()[:0])
+    by_logits = task.evaluate(texts, batch_size=2, verbose=0, return_dict=True)
+    assert by_logits["loss"] == pytest.approx(found["loss"], rel=1e-5)
+    choices = task.score_continuations(["the film"], [[" was good", " bad"]])
+    whole = task.score(["the film was good", "the film"])["scores"]
+    assert choices["scores"][0, 0] == pytest.approx(whole[0] - whole[1], rel=1e-3)
 
 
 @pytest.mark.thorough
