@@ -20,6 +20,15 @@ OBJECTIVES = {
     "distillation": ("MaskedLMDistillation", MASKED_LM | {"teacher": "teacher"}),
     "causal-lm": ("CausalLanguageModel", {}),
     "span-corruption": ("SpanCorruption", {"rate": "mask_rate", "mean_span": "mean_span"}),
+    "permutation-lm": ("PermutationLanguageModel", {}),
+}
+# What goes with no other objective.
+ALONE = ("causal-lm", "replaced-tokens", "distillation", "span-corruption", "permutation-lm")
+# What an objective needs of a vocabulary, if not a mask.
+NEEDED = {
+    "causal-lm": "in the role of eos",
+    "span-corruption": "<extra_id_0>",
+    "permutation-lm": "in the role of cls",
 }
 # Options of the generator of replaced tokens.
 GENERATOR = ("mask_rate", "generator", "generator_size")
@@ -34,7 +43,7 @@ def check_objectives(names, options):
     """Refuse objectives and options that do not go together; imports no TensorFlow."""
     if len(names) > len(set(names)):
         raise click.UsageError("--objective names one twice.")
-    for alone in ("causal-lm", "replaced-tokens", "distillation", "span-corruption"):
+    for alone in ALONE:
         if alone in names and len(names) > 1:
             raise click.UsageError(f"--objective {alone} goes with no other.")
     if "distillation" in names and not options["teacher"]:
@@ -95,6 +104,20 @@ def default_objectives(backbone_class, options):
         for name in names
         if name not in FORMS or (_has_sentences(options) and form in (None, FORMS[name]))
     )
+
+
+def vocabulary_for(backbone_class, names):
+    """Return what objectives need of a vocabulary, and the option of `keras-lm vocab` for one."""
+    needed = next((NEEDED[name] for name in names if name in NEEDED), "in the role of mask")
+    if "causal-lm" in names:
+        return needed, "byte-pair"
+    if "span-corruption" in names:
+        return needed, "unigram --special-tokens t5"
+    kinds = {
+        "BytePairTokenizer": "byte-pair --special-tokens roberta",
+        "SentencePieceTokenizer": "unigram --special-tokens bert",
+    }
+    return needed, kinds.get(backbone_class.tokenizer_class.__name__, "wordpiece")
 
 
 def form_of(names, form):

@@ -1,11 +1,12 @@
 """What `keras-lm pretrain` trains, and how: its task and its optimizer, of the options."""
 
+import inspect
 from pathlib import Path
 
 import click
 import keras
 
-from keras_lm import models, presets, registry, tasks, training
+from keras_lm import models, objectives, presets, registry, tasks, training
 from keras_lm.cli.objective_options import (
     check_objectives,
     default_objectives,
@@ -13,6 +14,7 @@ from keras_lm.cli.objective_options import (
     form_of,
     make_objectives,
     replaced_by,
+    vocabulary_for,
     with_generator,
 )
 from keras_lm.cli.sources import load_task
@@ -134,13 +136,7 @@ def _from_scratch(options):
     backbone_class = registry.sizes()[options["size"]]
     size = backbone_class.SIZES[options["size"]]
     cls, arguments = _task_class(backbone_class, options)
-    needed, kind = "in the role of mask", "wordpiece"
-    if backbone_class.is_causal:
-        needed, kind = "in the role of eos", "byte-pair"
-    elif issubclass(backbone_class, models.RobertaBackbone):
-        kind = "byte-pair --special-tokens roberta"
-    elif issubclass(backbone_class, models.EncoderDecoderBackbone):
-        needed, kind = "<extra_id_0>", "unigram --special-tokens t5"
+    needed, kind = vocabulary_for(backbone_class, options["objectives"])
     tokenizer = Tokenizer.from_preset(options["vocabulary"])
     roles = [f"in the role of {role}" for role in tokenizer.special_tokens]
     if needed not in {*roles, *tokenizer.vocabulary}:
@@ -149,10 +145,10 @@ def _from_scratch(options):
             f"{options['size']} needs: make one with keras-lm vocab --kind {kind}."
         )
     given = {name: options[name] for name in ("num_layers", "hidden_dim", "num_heads", "dropout")}
-    if issubclass(backbone_class, models.T5Backbone):  # whose texts may have any length
-        arguments["sequence_length"] = options["sequence_length"]
-    else:
+    if "max_sequence_length" in inspect.signature(backbone_class).parameters:
         given["max_sequence_length"] = options["sequence_length"]
+    else:  # its texts may have any length
+        arguments["sequence_length"] = options["sequence_length"]
     if options["hidden_dim"]:
         given["intermediate_dim"] = (
             options["hidden_dim"] * size["intermediate_dim"] // size["hidden_dim"]
@@ -195,7 +191,7 @@ def _task_class(backbone_class, options):
     if backbone_class.is_causal:
         return tasks.CausalLM, {}
     made = make_objectives(names, options)
-    if len(made) == 1 and made[0].heads == {"token_logits": "token"}:
+    if len(made) == 1 and isinstance(made[0], objectives.MaskedLanguageModel):
         return tasks.MaskedLM, {"objective": made[0]}
     return tasks.Pretrainer, {"objectives": made}
 

@@ -428,6 +428,11 @@ class Backbone(keras.Model):
         """Return the inputs that a call with these takes: name → `Input`."""
         return self.input_fields
 
+    def taken(self, inputs):
+        """Return those of `inputs` that a call takes, without a state and what is for heads."""
+        fields = self.fields_of(inputs).items()
+        return {n: inputs[n] for n, field in fields if n in inputs and not field.is_state}
+
     def template_for(self, tokenizer):
         """Return the `Template` of special tokens around a tokenizer's texts.
 

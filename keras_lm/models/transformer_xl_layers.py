@@ -71,11 +71,12 @@ class SegmentPositions(keras.layers.Layer):
         return spec | {"distances": distances}
 
 
-def column_order(padding_mask, before):
+def column_order(padding_mask, before, reuse_length=None):
     """Return in which order attention takes the columns of a memory of `before`, and of a segment.
 
     That is the number of each column, (B, T) int32, where padding before the segment goes before
-    the memory; and in this order, the places (B, M) of the last columns that are not padding.
+    the memory; and in this order, the places (B, M) of the last columns that are not padding, of
+    those until the segment's first `reuse_length` tokens.
     """
     new = ops.shape(padding_mask)[1]
     columns = ops.arange(before + new, dtype="int32")
@@ -83,6 +84,8 @@ def column_order(padding_mask, before):
     first = ops.cast(ops.equal(ops.cumsum(padding_mask, axis=1), 0), "int32")
     first = ops.sum(first, axis=1, keepdims=True)  # (B, 1)
     last = ops.max(padding_mask * ops.arange(1, new + 1, dtype="int32"), axis=1, keepdims=True)
+    if reuse_length is not None:
+        last = ops.minimum(last, first + reuse_length)
     order = ops.where(columns < first + before, columns - first, columns)
     order = ops.where(columns < first, columns + before, order)  # (B, T)
     return order, ops.maximum(first, last) + ops.arange(before, dtype="int32")

@@ -12,7 +12,13 @@ import functools
 import keras
 from keras import ops
 
-from keras_lm.converters.converter import ACTIVATIONS, Converter, own_activation, signs
+from keras_lm.converters.converter import (
+    ACTIVATIONS,
+    Converter,
+    own_activation,
+    require_only,
+    signs,
+)
 from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     INDEX,
@@ -45,6 +51,8 @@ class XLNetBackbone(Backbone):
         num_heads, head_dim: int. Attention heads per block, and their width, or None for D / N.
         intermediate_dim: int. Width inside a block's feed-forward network.
         memory_length: int, M. How many tokens before a text are remembered; 0 for none.
+        reuse_length: int. Of each text, the memory takes in the first this many tokens, or with
+            None all. In pretraining, the next text begins after them.
         causal: bool. Whether a token sees none after it (`attn_type="uni"`).
         clamp_length: int, or None. Distances beyond it count as so many.
         dropout: float. Fraction dropped in training of embeddings, distances, of what each part of
@@ -60,10 +68,11 @@ class XLNetBackbone(Backbone):
     text that follows: a dict of `states` (B, L, M, D), what each of L blocks read of the last M
     tokens, and their `padding_mask` (B, M). It takes in no padding, and passes on no gradients.
 
-    For pretraining there are two more inputs. `permutation_mask` (B, S, S) is 1 where a token does
-    not see another; `target_mapping` (B, R, S) has a row for each of R tokens to predict, with 1 at
-    its place. With the latter, `sequence_output` (B, R, D) is that of the query stream, whose
-    tokens do not see themselves.
+    For pretraining there are three more inputs. `permutation_mask` (B, S, S) is 1 where a token
+    does not see another; `target_mapping` (B, R, S) has a row for each of R tokens to predict, with
+    1 at its place. With the latter, `sequence_output` (B, R, D) is that of the query stream, whose
+    tokens do not see themselves. `is_reversed` (B,) is 1 for texts whose tokens come from right to
+    left, so that the memory is of what follows: their distances have the other sign.
 
     Example:
 
@@ -92,7 +101,13 @@ class XLNetBackbone(Backbone):
         "question_answering": Head(SpanHead, "span_head"),
         "token": Head(XLNetLMHead, "token_head", token_embedding=own("token_embedding")),
     }
-    RANGES = {"memory_length": Whole(0), "clamp_length": Whole(1, is_optional=True)}
+    PRETRAINING_HEADS = {"token_logits": "token"}
+    PRETRAINING_OBJECTIVES = {"token": "PermutationLanguageModel"}
+    RANGES = {
+        "memory_length": Whole(0),
+        "reuse_length": Whole(1, is_optional=True),
+        "clamp_length": Whole(1, is_optional=True),
+    }
     INNER = (*Backbone.INNER, "query_hidden_states")
     tokenizer_class = SentencePieceTokenizer
 
@@ -105,6 +120,7 @@ class XLNetBackbone(Backbone):
         intermediate_dim,
         head_dim=None,
         memory_length=0,
+        reuse_length=None,
         causal=False,
         clamp_length=None,
         dropout=0.1,
@@ -137,7 +153,7 @@ class XLNetBackbone(Backbone):
         self.target_embedding.build()
         self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.positions = XLNetPositions(
-            hidden_dim, causal, clamp_length, dtype=dtype, name="positions"
+            hidden_dim, causal, clamp_length, reuse_length, dtype=dtype, name="positions"
         )
         self.blocks = [
             XLNetBlock(
@@ -159,6 +175,7 @@ class XLNetBackbone(Backbone):
         pretraining = {
             "permutation_mask": Input((None, None)),
             "target_mapping": Input((None, None), dtype="float32"),
+            "is_reversed": Input((), default=0, like="token_ids"),
         }
         return self.input_fields | {n: f for n, f in pretraining.items() if n in inputs}
 
@@ -170,12 +187,13 @@ class XLNetBackbone(Backbone):
         memory=None,
         permutation_mask=None,
         target_mapping=None,
+        is_reversed=None,
         training=None,
     ):
         x = self.dropout(self.token_embedding(token_ids), training=training)
         memory = self.empty_memory(x) if memory is None else memory
         positions = self.positions(
-            padding_mask, segment_ids, memory["padding_mask"], permutation_mask
+            padding_mask, segment_ids, memory["padding_mask"], permutation_mask, is_reversed
         )
         distances = self.dropout(positions["distances"], training=training)
         shared = AttentionContext(
@@ -336,12 +354,20 @@ def _sizes(config):
 
 def _huggingface_config(checkpoint):
     config = checkpoint.config
+    is_causal = config.get("attn_type", "bi") == "uni"
+    known = {"bi_data": False}  # see the input `is_reversed`
+    if is_causal:  # else it has no effect
+        known |= {"same_length": False}
+    if "logits_proj.weight" in checkpoint.tensors:
+        known |= {"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"}
+    require_only(checkpoint, XLNetBackbone, known)
     clamp_length = config.get("clamp_len", -1)
     dropout = config.get("dropout", 0.1)
     return _sizes(config) | {
         "vocabulary_size": config["vocab_size"],
         "memory_length": config.get("mem_len") or 0,
-        "causal": config.get("attn_type", "bi") == "uni",
+        "reuse_length": config.get("reuse_len") or None,
+        "causal": is_causal,
         "clamp_length": clamp_length if clamp_length > 0 else None,
         "dropout": dropout,
         "attention_dropout": dropout,

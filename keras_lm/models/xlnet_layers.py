@@ -25,28 +25,31 @@ class XLNetPositions(SegmentPositions):
 
     The dict has what that of `SegmentPositions` has, except `slots`, and
     - `distances` (1, P, D): from M + S, one more than the last token is from the first column, down
-      to −S + 1;
+      to −S + 1; with an `is_reversed`, which is there too, (2, P, D), the second with other signs;
     - `content_bias`, `query_bias` (B, 1, S, T) float32: what is added to the scores, for tokens
       that see themselves and for those that do not;
     - `other_segment` (B, 1, S, T) int32: 1 where two tokens are in different segments.
 
     Args:
         is_causal: bool. Whether a token sees none after it.
+        reuse_length: int. How many tokens of a text the memory takes in, or None for all.
         hidden_dim, clamp_length: see `SegmentPositions`.
 
-    Call: `layer(padding_mask, segment_ids, memory_mask, permutation_mask=None)`, (B, S), (B, S),
-    (B, M) and (B, S, S) int32; in the last, 1 is for a column that a row does not see.
+    Call: `layer(padding_mask, segment_ids, memory_mask, permutation_mask=None, is_reversed=None)`,
+    (B, S), (B, S), (B, M), (B, S, S) and (B,) int32; in the fourth, 1 is for a column that a row
+    does not see, in the last for texts from right to left.
 
     Source: XLNet, https://arxiv.org/abs/1906.08237, sections 2.3 to 2.5; zihangdai/xlnet.
     """
 
-    def __init__(self, hidden_dim, is_causal=False, clamp_length=None, **kwargs):
+    def __init__(self, hidden_dim, is_causal=False, clamp_length=None, reuse_length=None, **kwargs):
         super().__init__(hidden_dim, clamp_length, **kwargs)
         self.is_causal = is_causal
+        self.reuse_length = reuse_length
 
-    def call(self, padding_mask, segment_ids, memory_mask, permutation_mask=None):
+    def call(self, padding_mask, segment_ids, memory_mask, permutation_mask=None, is_reversed=None):
         before, new = ops.shape(memory_mask)[1], ops.shape(padding_mask)[1]
-        order, last = column_order(padding_mask, before)
+        order, last = column_order(padding_mask, before, self.reuse_length)
 
         def ordered(of_memory, of_text):  # (B, T)
             return ops.take_along_axis(ops.concatenate([of_memory, of_text], axis=1), order, axis=1)
@@ -67,12 +70,14 @@ class XLNetPositions(SegmentPositions):
             hidden = ops.take_along_axis(hidden, places, axis=2)
             unseen = ops.logical_or(unseen, ops.greater(hidden, 0))
         is_other = ops.not_equal(columns, rows)
-        return {
+        distance = before + new - ops.arange(before + 2 * new, dtype="int32")
+        distances, more = [self.vectors(distance)], {}
+        if is_reversed is not None:
+            distances, more = [*distances, self.vectors(-distance)], {"is_reversed": is_reversed}
+        return more | {
             "order": order,
             "padding_mask": mask,
-            "distances": ops.expand_dims(
-                self.vectors(before + new - ops.arange(before + 2 * new, dtype="int32")), 0
-            ),
+            "distances": ops.stack(distances),
             "content_bias": _bias(ops.logical_and(unseen, is_other)),
             "query_bias": _bias(unseen),
             "other_segment": ops.expand_dims(ops.cast(other_segment, "int32"), 1),
@@ -80,7 +85,9 @@ class XLNetPositions(SegmentPositions):
             "kept_mask": ops.take_along_axis(mask, last, axis=1),
         }
 
-    def compute_output_spec(self, padding_mask, segment_ids, memory_mask, permutation_mask=None):
+    def compute_output_spec(
+        self, padding_mask, segment_ids, memory_mask, permutation_mask=None, is_reversed=None
+    ):
         spec = super().compute_output_spec(padding_mask, ops.expand_dims(memory_mask, 2))
         slots, (batch, total) = spec.pop("slots"), spec["order"].shape
 
@@ -123,7 +130,10 @@ class XLNetAttention(RelativeAttention):
 
     def project(self, x, context):
         if context.past is None:
-            return super().project(x, context)
+            query, (key, distances), value = super().project(x, context)
+            if "is_reversed" in context.positions:  # a text's own, (B, N, P, H)
+                distances = ops.take(distances, context.positions["is_reversed"], axis=0)
+            return query, (key, distances), value
         query, _, _ = self.split_heads(self.query_key_value(x), 3)
         return self.queries(query, context), *context.past
 

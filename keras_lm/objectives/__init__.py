@@ -25,6 +25,7 @@ from keras_lm.objectives.objective import (
     pretraining_objectives,
     register_objective,
 )
+from keras_lm.objectives.permutation_lm import PermutationLanguageModel
 from keras_lm.objectives.replaced_by_generator import ReplacedByGenerator
 from keras_lm.objectives.replaced_tokens import (
     MaskedBinaryCrossentropy,
@@ -57,6 +58,7 @@ __all__ = [
     "MeanOfKnown",
     "NextSentence",
     "Objective",
+    "PermutationLanguageModel",
     "Perplexity",
     "PerplexityOfLosses",
     "ReplacedAccuracy",

@@ -363,19 +363,14 @@ def divergence(wanted, logits, temperature):
     return ops.sum(ops.exp(wanted) * (wanted - logits), axis=-1) * temperature**2
 
 
-def _taken(backbone, inputs):
-    """Return the inputs that a backbone takes; a student may have no segments."""
-    return {name: inputs[name] for name in backbone.input_names if name in inputs}
-
-
 def _states_and_logits(backbone, head, inputs, training):
-    outputs = backbone(_taken(backbone, inputs), training=training)
+    outputs = backbone(backbone.taken(inputs), training=training)
     return outputs["sequence_output"], head(outputs, inputs, training=training)
 
 
 def _states_and_scores(backbone, layers, inputs, training):
     """Return the states of the embeddings and of some layers, and these layers' scores."""
-    computed = backbone.compute(_taken(backbone, inputs), training=training)
+    computed = backbone.compute(backbone.taken(inputs), training=training)
     states, contexts = computed["hidden_states"], computed["attention_contexts"]
     scores = [backbone.blocks[i].attention_scores(states[i], contexts[i]) for i in layers]
     # Teacher and student may have different biases for padding, so its scores become 0.

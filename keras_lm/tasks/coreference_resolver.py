@@ -111,7 +111,7 @@ class CoreferenceResolver(ScoredAnswers):
         if "word_positions" not in inputs:
             raise ValueError("inputs has no word_positions: pass what preprocess(texts) returns.")
         positions = ops.cast(inputs["word_positions"], "int32")  # (B, W)
-        rows = self.packer.flatten(self._backbone_inputs(inputs))  # (B · C, S)
+        rows = self.packer.flatten(self.backbone.taken(inputs))  # (B · C, S)
         x = self._encode(self.backbone.complete(rows), training)["sequence_output"]
         x = ops.reshape(x, (ops.shape(positions)[0], -1, x.shape[-1]))  # (B, C · S, D)
         mask = ops.cast(positions > 0, "int32")

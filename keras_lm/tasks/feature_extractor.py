@@ -151,7 +151,7 @@ class FeatureExtractor(Task):
         return self.loss is not None
 
     def call(self, inputs, training=None):
-        (vectors,) = self.features(self._backbone_inputs(inputs), training=training).values()
+        (vectors,) = self.features(self.backbone.taken(inputs), training=training).values()
         return vectors
 
     def embed(self, x, batch_size=32, verbose="auto"):

@@ -74,7 +74,7 @@ class PretrainingTask(Task):
         return self._read(self.backbone, inputs, training)
 
     def _read(self, compute, inputs, training):
-        inputs = self._backbone_inputs(inputs)
+        inputs = self.backbone.taken(inputs)
         if self._carried is None:
             return compute(inputs, training=training)
         outputs = compute(inputs | self._carried.inputs(training), training=training)

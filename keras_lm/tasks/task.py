@@ -331,7 +331,7 @@ class Task(TextModel):
 
     def call(self, inputs, training=None, with_terms=False):
         rows = self.packer.flatten(inputs)
-        rows = rows | self.backbone.complete(self._backbone_inputs(rows))  # heads need the mask
+        rows = rows | self.backbone.complete(self.backbone.taken(rows))  # heads need the mask
         outputs, terms = self._encode(rows, training), []
         if with_terms and self.recipe:
             terms += self.recipe.terms(self, outputs, rows)
@@ -353,11 +353,7 @@ class Task(TextModel):
         return is_beside or getattr(self.head, "has_terms", False)
 
     def _encode(self, inputs, training):
-        return self.backbone(self._backbone_inputs(inputs), training=training)
-
-    def _backbone_inputs(self, inputs):
-        """Return the inputs without those of a head, such as `mask_positions`."""
-        return {name: inputs[name] for name in self.backbone.input_names if name in inputs}
+        return self.backbone(self.backbone.taken(inputs), training=training)
 
     def is_packed(self, x):
         return isinstance(x, dict) and not set(x).isdisjoint(self.backbone.input_names)

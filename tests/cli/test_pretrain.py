@@ -210,6 +210,7 @@ def test_going_on_with_further_words(run, going_on, tiny, write, tmp_path):
         (models.ElectraBackbone, ["replaced-tokens"], ["replaced-tokens"]),
         (models.ElectraGeneratorBackbone, ["masked-lm"], ["masked-lm"]),
         (models.T5Backbone, ["span-corruption"], ["span-corruption"]),
+        (models.XLNetBackbone, ["permutation-lm"], ["permutation-lm"]),
     ],
 )
 def test_default_objectives(cls, of_lines, of_blocks):
@@ -232,6 +233,7 @@ def test_what_does_not_go_together(fail, going_on, tiny, tmp_path):
         (["--objective", "spans", "--whole-words"], "--whole-words is for --objective masked-lm"),
         (["--objective", "sentence-order", "--document", "block"], "no head for kind"),
         (["--objective", "replaced-tokens"], "BertBackbone has no head"),
+        (["--objective", "permutation-lm"], "BertBackbone has no second stream"),
         (["--sequence-length", 99], "positions for 24"),
         (["--steps", 3, "--epochs", 3], "--steps and --epochs both say how long"),
         (["--objective", "distillation"], "learns from a --teacher: give one"),
@@ -251,6 +253,7 @@ HEADS = {
     "span-bert-large": {"token_head", "span_boundary_head"},
     "roberta-base": {"token_head"},
     "gpt3-small": {"position_embedding"},
+    "xlnet-large": {"target_embedding", "token_head"},
 }
 
 
@@ -263,6 +266,7 @@ HEADS = {
         pytest.param("span-bert-large", "spans, span-boundary", marks=pytest.mark.thorough),
         pytest.param("roberta-base", "masked-lm", marks=pytest.mark.thorough),
         pytest.param("gpt3-small", "causal-lm", marks=pytest.mark.thorough),
+        pytest.param("xlnet-large", "permutation-lm", marks=pytest.mark.slow),
     ],
 )
 def test_a_recipe_scaled_down_trains(run, tiny, write, tmp_path, monkeypatch, recipe, shown):

@@ -1,5 +1,8 @@
 """XLNet against Hugging Face's port and the authors' code, and its memory."""
 
+import json
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -154,6 +157,56 @@ def test_a_text_in_segments_is_as_it_is_in_one():
         mask = np.asarray(whole["memory"]["padding_mask"])
         mask = mask if found.ndim == 2 else mask[:, None, :, None]
         np.testing.assert_allclose(found * mask, expected * mask, atol=1e-5)
+
+
+def test_a_memory_takes_in_what_is_reused():
+    """As Hugging Face's `cache_mem` cuts; the next text begins where the memory ends."""
+    backbone, whole = make(reuse_length=5), make()
+    first = backbone({"token_ids": IDS})["memory"]
+    expected = whole({"token_ids": IDS[:, :5]})["memory"]  # causal: what follows changes nothing
+    np.testing.assert_array_equal(first["padding_mask"], expected["padding_mask"])
+    mask = np.asarray(first["padding_mask"])[:, None, :, None]
+    np.testing.assert_allclose(first["states"] * mask, expected["states"] * mask, atol=1e-5)
+    padded = {
+        "token_ids": np.pad(IDS, [(0, 0), (3, 0)]),
+        "padding_mask": np.pad(np.ones_like(IDS), [(0, 0), (3, 0)]),
+    }
+    found = backbone(padded)["memory"]
+    np.testing.assert_array_equal(found["padding_mask"], expected["padding_mask"])
+    np.testing.assert_allclose(found["states"] * mask, expected["states"] * mask, atol=1e-5)
+
+
+def test_a_text_from_right_to_left():
+    """With other signs of the distances it is the same text, and its memory what follows it."""
+    backbone = make(causal=False)
+    targets = np.repeat(np.eye(9, dtype="float32")[None, [2, 6]], 2, axis=0)
+    plain = {"token_ids": IDS, "target_mapping": targets}
+    turned = {"token_ids": IDS[:, ::-1], "target_mapping": targets[:, :, ::-1]}
+    turned |= {"is_reversed": [1, 0]}
+    found, expected = (backbone.compute(x) for x in (turned, plain))
+    np.testing.assert_allclose(
+        found["sequence_output"][0], expected["sequence_output"][0], atol=1e-5
+    )
+    assert np.abs(found["sequence_output"] - expected["sequence_output"])[1].max() > 0.01
+    (*_, last), (*_, other) = found["hidden_states"], expected["hidden_states"]
+    np.testing.assert_allclose(last[0], other[0, ::-1], atol=1e-5)
+    # What is left of a text and what is right of it change places.
+    inputs = {"token_ids": IDS[:, ::-1], "memory": backbone({"token_ids": IDS})["memory"]}
+    found = backbone(inputs | {"is_reversed": [1, 1]})["sequence_output"]
+    assert np.abs(found - backbone(inputs)["sequence_output"]).max() > 0.01
+
+
+def test_what_a_configuration_has_that_is_not_known(goldens, tmp_path):
+    shutil.copytree(goldens("xlnet"), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for more in ({"bi_data": True}, {"same_length": True, "attn_type": "uni"}):
+        (tmp_path / "config.json").write_text(json.dumps(config | more))
+        (name, value), *_ = more.items()
+        with pytest.raises(ValueError, match=f"has {name}={value}, and XLNetBackbone knows only"):
+            Backbone.from_preset(tmp_path)
+    more = {"reuse_len": 3, "mem_len": 6, "same_length": True, "summary_type": "first"}
+    (tmp_path / "config.json").write_text(json.dumps(config | more))
+    assert Backbone.from_preset(tmp_path).config["reuse_length"] == 3
 
 
 @pytest.mark.parametrize("causal", [True, False])
