@@ -180,10 +180,15 @@ def read_shard_index(path: pathlib.Path) -> dict:
 
 
 def read_shards(
-    index: pathlib.Path, read_file: Callable[..., dict[str, Entry]]
+    index: pathlib.Path,
+    read_file: Callable[..., dict[str, Entry]],
+    stored_name: Callable[[str], str] = lambda name: name,
 ) -> dict[str, Entry]:
-    """Open the shards that an index names, each with `read_file(path, named_by=index)`."""
-    weight_map = read_shard_index(index)
+    """Open the shards that an index names, each with `read_file(path, named_by=index)`.
+
+    `stored_name` returns the name in the shard of a name in the index.
+    """
+    weight_map = {stored_name(name): shard for name, shard in read_shard_index(index).items()}
     shards = {
         shard: read_file(index.parent / shard, named_by=str(index))
         for shard in sorted(set(weight_map.values()))

@@ -19,6 +19,7 @@ from keras_lm.converters.hdf5_files import read_hdf5
 from keras_lm.converters.openai_shards import SHAPES
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
 from keras_lm.converters.tf_checkpoint import find_checkpoints
+from keras_lm.converters.tf_h5_files import with_pytorch_names
 
 PRESET_CONFIG = "keras_lm.json"
 MOST_PARTS = 8
@@ -209,7 +210,7 @@ def _open_hugging_face(folder):
             return None
     elif not config:
         config = read_config(folder, name_of_config(folder))
-    return "huggingface", config, read_first(folder, weights)
+    return "huggingface", config, with_pytorch_names(read_first(folder, weights))
 
 
 # (What a folder of the format holds, a pattern that one of its files matches, and the function

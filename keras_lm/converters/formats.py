@@ -25,14 +25,14 @@ from keras_lm.converters.tf_checkpoint import (
     find_checkpoints,
     read_tf_checkpoint,
 )
-from keras_lm.converters.tf_h5_files import read_tf_model, read_tf_shards
+from keras_lm.converters.tf_h5_files import read_tf_model, read_tf_shards, without_class
 from keras_lm.converters.torch_pickle import is_torch, read_torch
 from keras_lm.converters.transformer_xl_files import read_transformer_xl
 from keras_lm.converters.word_vector_files import find_word_vectors, open_word_vectors
 
 SAFETENSORS: Readers = {
     "model.safetensors": read_safetensors,
-    "model.safetensors.index.json": lambda path: read_shards(path, read_safetensors),
+    "model.safetensors.index.json": lambda path: read_shards(path, read_safetensors, without_class),
 }
 TORCH: Readers = {
     "pytorch_model.bin": read_torch,

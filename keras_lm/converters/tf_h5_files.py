@@ -1,7 +1,8 @@
-"""`tf_model.h5`: what Hugging Face's TensorFlow models saved, as the tensors of its PyTorch ones.
+"""What Hugging Face's TensorFlow models saved, as the tensors of its PyTorch ones.
 
-A tensor there is `LAYER/CLASS/bert/encoder/layer_._0/…/kernel:0`: `_._` stands for a step into a
-list, `OLD___NEW` for NEW, and kernels are stored (in, out).
+A weight there is named `CLASS/bert/encoder/layer_._0/…/kernel:0`: `_._` stands for a step into a
+list, `OLD___NEW` for NEW, and kernels are stored (in, out). `tf_model.h5` has it in a group for its
+layer; shards and safetensors leave out the class.
 """
 
 import pathlib
@@ -9,42 +10,51 @@ import re
 
 import numpy as np
 
-from keras_lm.converters.checked_files import CheckpointError, Entry, read_shard_index
+from keras_lm.converters.checked_files import Entry, read_shards
 from keras_lm.converters.hdf5_files import read_hdf5
 
 LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+MATRICES = ("emb_projs", "out_projs")  # lists of Transformer-XL's, stored like kernels
+TENSORFLOW = ":0"  # how names of TensorFlow's weights end
 
 
 def read_tf_model(path: pathlib.Path) -> dict[str, Entry]:
     """Open a `tf_model.h5`; tensors are keyed by their names in PyTorch's files."""
-    # Each lies in a group for its layer, under a name that begins with the model's class.
-    found = read_hdf5(path).items()
-    return dict(_renamed(name.partition("/")[2] or name, entry) for name, entry in found)
+    found = {}
+    for name, entry in read_hdf5(path).items():
+        found[without_class(name.partition("/")[2] or name)] = entry
+    return dict(_renamed(name, entry) for name, entry in found.items())
 
 
 def read_tf_shards(index: pathlib.Path) -> dict[str, Entry]:
-    """Open the shards of a `tf_model.h5.index.json`, whose tensors lie in no group of a layer."""
-    entries = {}
-    for name, shard in read_shard_index(index).items():
-        found = read_hdf5(index.parent / shard, named_by=str(index))
-        if name not in found:
-            raise CheckpointError(
-                f"{index} places {name!r} in {shard}, which has no such tensor. The files are of "
-                "different checkpoints or versions: copy or download them together."
-            )
-        entries |= [_renamed(name, found[name])]
-    return entries
+    """Open the shards of a `tf_model.h5.index.json`; the same keys."""
+    return dict(_renamed(*item) for item in read_shards(index, read_hdf5, without_class).items())
+
+
+def with_pytorch_names(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Return the entries of safetensors, whichever of Hugging Face's models saved them."""
+    if not any(name.endswith(TENSORFLOW) for name in entries):
+        return entries
+    return dict(_renamed(name, entry) for name, entry in entries.items())
+
+
+def without_class(name: str) -> str:
+    """Return the name under which a shard has the weight of a name, PyTorch's as they are."""
+    is_whole = "model." in name or not name.endswith(TENSORFLOW)
+    return name if is_whole else name.partition("/")[2] or name
 
 
 def _renamed(name: str, entry: Entry) -> tuple[str, Entry]:
     """Return a tensor's name and entry in the form of PyTorch's files."""
-    name = re.sub(r"/[^/]*___([^/]*)/", r"/\1/", name.removesuffix(":0")).replace("_._", "/")
-    parts = [part for part in name.split("/") if part]
-    parts = parts[1:] or parts  # without the class of the model
+    path = "/" + name.removesuffix(TENSORFLOW)
+    path = re.sub(r"/[^/]*___([^/]*)/", r"/\1/", path).replace("_._", "/")
+    parts = [part for part in path.split("/") if part]
+    if "model." in name:  # which has its class still
+        parts = parts[1:] or parts
     leaf = parts[-1]
     parts[-1] = LEAVES.get(leaf, leaf)
-    (shape, read), is_kernel = entry, leaf == "kernel"
-    if is_kernel:
+    shape, read = entry
+    if leaf == "kernel" or any(part in MATRICES for part in parts):
         entry = shape[::-1], lambda: read().T
     elif leaf == "bias" and len(shape) == 2 and shape[0] == 1:  # of a GPT's layers
         entry = shape[1:], lambda: np.squeeze(read(), axis=0)
