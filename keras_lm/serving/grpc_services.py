@@ -2,8 +2,11 @@
 
 import functools
 import logging
+import threading
+import time
 from pathlib import Path
 
+import grpc
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     model_management_pb2,
@@ -35,6 +38,52 @@ def add_services(server, models, folders, body_memory):
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(
         ModelService(models, body_memory, folders), server
     )
+
+
+class Arrivals(grpc.ServerInterceptor):
+    """Ends calls whose message is not there in time, so that slow clients do not hold all threads.
+
+    gRPC itself waits for a message as long as its client wants.
+
+    Args:
+        seconds: float. How long a message may take.
+    """
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+        self._waiting = {}  # a call's context → until when
+        self._lock = threading.Lock()
+
+    def intercept_service(self, continuation, handler_call_details):
+        handler = continuation(handler_call_details)
+        if handler is None:
+            return None
+        # On the wire the same; here, a stream's handler is called before its message has arrived.
+        return grpc.stream_unary_rpc_method_handler(
+            functools.partial(self._receive, handler.unary_unary),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    def _receive(self, answer, requests, context):
+        with self._lock:
+            self._waiting[context] = time.monotonic() + self._seconds
+        try:
+            request = next(requests, None)
+        finally:
+            with self._lock:
+                del self._waiting[context]
+        if request is None:
+            context.abort(StatusCode.INVALID_ARGUMENT, "The call has no message.")
+        return answer(request, context)
+
+    def end_late(self):
+        """Cancel the calls whose message is late."""
+        now = time.monotonic()
+        with self._lock:
+            late = [context for context, end in self._waiting.items() if end < now]
+        for context in late:
+            context.cancel()
 
 
 def _answering(method):

@@ -13,7 +13,7 @@ import grpc
 
 from keras_lm.serving.body_memory import BodyMemory
 from keras_lm.serving.errors import ServingError
-from keras_lm.serving.grpc_services import add_services
+from keras_lm.serving.grpc_services import Arrivals, add_services
 from keras_lm.serving.hosts import Hosts
 from keras_lm.serving.http_server import HttpServer
 from keras_lm.serving.model_names import check_name
@@ -58,10 +58,12 @@ class Server:
             the largest gRPC message. Larger ones are answered with 413 or `RESOURCE_EXHAUSTED`.
         max_connections: int, for REST and for gRPC each. Above it, REST closes the connection that
             has been idle for the longest, and answers 503 if none is idle; gRPC accepts no new
-            connections, but closes those without a handshake after 5 seconds. None is a quarter of
+            connections, but closes those without a handshake after 5 seconds; it runs as many
+            calls, and answers further ones `RESOURCE_EXHAUSTED`. None is a quarter of
             the files that the process may open, at most 1,000.
         request_timeout: float, seconds that a client has to send a whole request, and to read the
-            answer. Idle connections are closed after the same time.
+            answer. Idle connections are closed after the same time. A gRPC call whose message
+            takes longer is cancelled.
         max_total_bytes: int, the most bytes of all request bodies together, unzipped, while they
             are answered; the first 64 KiB of each do not count. A request that exceeds it is
             answered with 429, or `RESOURCE_EXHAUSTED`. None is twice `max_request_bytes`.
@@ -129,6 +131,7 @@ class Server:
         self._max_connections = max_connections
         self._request_timeout = request_timeout
         self._body_memory = BodyMemory(max_total_bytes)
+        self._arrivals = Arrivals(request_timeout)
         self._models = Models(max_rows)
         self._is_running = False
         self._stopping = threading.Event()
@@ -247,6 +250,8 @@ class Server:
     def _bind_grpc(self):
         server = grpc.server(
             ThreadPoolExecutor(GRPC_THREADS, "keras-lm-grpc"),
+            interceptors=[self._arrivals],
+            maximum_concurrent_rpcs=self._max_connections,
             options=[
                 ("grpc.max_send_message_length", -1),  # no limit
                 ("grpc.max_receive_message_length", self._max_request_bytes),
@@ -273,6 +278,7 @@ class Server:
 
     def _poll(self):
         while not self._stopping.wait(self._poll_seconds):
+            self._arrivals.end_late()
             try:
                 self._models.poll()
             except Exception:

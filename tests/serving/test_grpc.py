@@ -1,5 +1,8 @@
 """gRPC: both services by TF Serving's own stubs, their answers field by field."""
 
+import socket
+import time
+
 import grpc
 import numpy as np
 import pytest
@@ -366,3 +369,66 @@ def test_reload_config(saved_models, grpc_of):
         assert [s.version for s in states if s.state == available] == [4, 3, 2, 1]
         fails(grpc.StatusCode.UNKNOWN, reload, config(name="new", versions=[9]), "did not become")
         stubs.channel.close()
+
+
+def begin_call(address, method, size):
+    """Return a connection with a call whose message of `size` bytes has only begun."""
+
+    def frame(kind, flags, stream, payload):
+        head = len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4)
+        return head + payload
+
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/tensorflow.serving.PredictionService/{method}",
+        ":authority": "localhost",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    pairs = [text.encode() for pair in headers.items() for text in pair]
+    packed = b"".join(
+        b"\0" * (i % 2 == 0) + bytes([len(text)]) + text for i, text in enumerate(pairs)
+    )
+    host, port = address.split(":")
+    client = socket.create_connection((host, int(port)), timeout=60)
+    client.sendall(
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        + frame(4, 0, 0, b"")  # settings
+        + frame(1, 4, 1, packed)  # headers, all of them
+        + frame(0, 0, 1, b"\0" + size.to_bytes(4) + b"\x0a")  # data
+    )
+    return client
+
+
+def test_messages_that_never_arrive(saved_models, monkeypatch, grpc_of):
+    """They would hold all threads as long as their clients want."""
+    monkeypatch.setattr("keras_lm.serving.server.GRPC_THREADS", 2)
+    with Server(saved_models / "kinds", request_timeout=0.5, poll_seconds=0.1) as server:
+        slow = [begin_call(server.grpc_address, "Predict", 10_000) for _ in range(4)]
+        stubs = grpc_of(server)
+        request = predict_request(x=np.float32([1]))
+        assert stubs.prediction.Predict(request, timeout=60).outputs["y"].float_val == [2.5]
+        assert not server._arrivals._waiting
+        for client in slow:
+            client.close()
+
+
+def test_calls_at_a_time(saved_models, grpc_of):
+    with Server(saved_models / "kinds", max_connections=2) as server:
+        stubs = grpc_of(server)
+        slow = predict_request("slow", seconds=np.float64(0.6))
+        running = [stubs.prediction.Predict.future(slow, timeout=60) for _ in range(2)]
+        time.sleep(0.2)
+        quick = predict_request(x=np.float32([1]))
+        fails(grpc.StatusCode.RESOURCE_EXHAUSTED, stubs.prediction.Predict, quick, "limit exceeded")
+        assert all(call.result() for call in running)
+        assert stubs.prediction.Predict(quick, timeout=60)
+
+
+def test_call_without_a_message(stubs):
+    call = stubs.channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+    with pytest.raises(grpc.RpcError) as caught:
+        call(iter([]), timeout=60)
+    assert caught.value.code() == INVALID
+    assert "has no message" in caught.value.details()
