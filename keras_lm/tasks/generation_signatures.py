@@ -15,7 +15,7 @@ from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.layers.state import named_tensors, nested_tensors
 from keras_lm.layers.tensorflow.graph_checks import required
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
-from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace
+from keras_lm.tasks.signatures import TextSignatures, plain_floats, trace, with_few_pairs
 
 PROMPT = {"prompt": tf.TensorSpec([None], tf.string, "prompt")}
 TEXT = {"text": tf.TensorSpec([None], tf.string, "text")}
@@ -29,6 +29,7 @@ class GenerationSignatures(TextSignatures):
     """The signatures of a `keras_lm.tasks.CausalLM` with a tokenizer."""
 
     answers_in_lite = False
+    reads_whole_texts = True  # else they are truncated
 
     def texts(self):
         super().texts()
@@ -56,6 +57,8 @@ class GenerationSignatures(TextSignatures):
             ids = self.task.tokenize(text)
             longest = tf.reduce_max(tf.concat([ids.row_lengths(), [0]], axis=0))
             cells = ids.nrows() * longest
+            if self.reads_whole_texts and self.attends_without_end:
+                ids = ids.with_values(with_few_pairs(ids.values, ids.nrows(), longest))
             message = f"texts, each as long as the longest, may have {MOST_CELLS} tokens, but have"
             return ids.with_values(required(ids.values, cells <= MOST_CELLS, message, cells))
 
@@ -92,6 +95,12 @@ class GenerationSignatures(TextSignatures):
 
     def files(self):
         return {"generation.json": json.dumps(self.task.limits._asdict())}
+
+    @property
+    def attends_without_end(self):
+        """Whether tokens attend to all before them, however many these are."""
+        backbone = self.task.backbone
+        return backbone.max_sequence_length is None and "attention_contexts" in backbone.symbolic
 
     # === Text → text ===
 
@@ -165,6 +174,8 @@ class GenerationSignatures(TextSignatures):
         slots that it lacks. Padding may be on either side.
         """
         rows = tf.shape(token_ids)[0]
+        if self.attends_without_end:
+            token_ids = with_few_pairs(token_ids, rows, tf.shape(token_ids)[1])
         padding_mask = tf.broadcast_to(padding_mask, tf.shape(token_ids))
         state = {name: _for_rows(part, rows) for name, part in state.items()}
         backbone = self.task.backbone

@@ -6,10 +6,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_lm.layers.tensorflow.graph_checks import require
+from keras_lm.layers.tensorflow.graph_checks import require, required
 from keras_lm.layers.tensorflow.int8_products import multiplying_in_int8
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
 
+# Rows times their columns squared, of a request to a model that has no longest sequence: attention
+# has a number for each, for every head. One row may have 4,096 columns, or 64 rows 512.
+MOST_PAIRS = 2**24
 LARGEST_GRAPH = 2_000_000_000  # bytes of weights; a protocol buffer holds 2**31 in all
 
 
@@ -30,6 +33,14 @@ def _with_as_many_rows(columns):
     message = f"{', '.join(columns)} have different numbers of rows: pass as many of each. Here:"
     with tf.control_dependencies([require(rows == rows[0], message, rows)]):
         return {name: tf.identity(column) for name, column in columns.items()}
+
+
+def with_few_pairs(tensor, rows, columns):
+    """Return a tensor that is available once there are few enough `rows` of so many `columns`."""
+    rows, columns = tf.cast(rows, tf.float32), tf.cast(columns, tf.float32)
+    message = f"rows times their columns squared may be {MOST_PAIRS} at most, but is"
+    pairs = rows * columns**2
+    return required(tensor, pairs <= MOST_PAIRS, message, pairs)
 
 
 def plain_floats(outputs):
@@ -153,7 +164,15 @@ class TextSignatures:
         """Return the `ConcreteFunction` of `tokens`: packed inputs → raw outputs."""
         task = self.task
 
+        axis = 1 if task.packer.rows.several_for is None else 2
+
+        def bounded(x):
+            shape = tf.shape(x)
+            return with_few_pairs(x, tf.reduce_prod(shape[:axis]), shape[axis])
+
         def raw(**packed):
+            if task.backbone.max_sequence_length is None:
+                packed = {name: bounded(x) for name, x in packed.items()}
             outputs = task(packed, training=False)
             outputs = outputs if isinstance(outputs, dict) else {task.output_name: outputs}
             return plain_floats(outputs)

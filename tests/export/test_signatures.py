@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_lm import tasks
 from keras_lm.serving import Client, Server
 from keras_lm.serving.client import ServerError
 
@@ -152,3 +154,46 @@ def test_columns_of_different_lengths_are_an_error_of_the_client(exported_as):
             ):
                 client.predict({"text": ["a", "b"], "text_pair": ["c"]})
             assert error.value.code == "INVALID_ARGUMENT"
+
+
+# Without a longest sequence, so that only their own checks bound what a request takes.
+ENDLESS = ("TransformerXLBackbone", "XLNetBackbone", "PairLSTMBackbone", "T5EncoderBackbone")
+OTHERS = ("ElmoBackbone", "LSTMBackbone", "AWDLSTMBackbone", "CoveBackbone", "EsimBackbone")
+
+
+@pytest.mark.parametrize(
+    "name", [*ENDLESS, "BertBackbone", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)]
+)
+def test_packed_rows_have_a_longest_length(name, backbone_of, tokenizer_of):
+    tokenizer = tokenizer_of(tiny.MODELS[name][0])
+    raw = tasks.TextClassifier(backbone_of(name), tokenizer=tokenizer, num_classes=2)
+    raw = raw.signatures.raw()
+
+    def call(columns, rows=1):
+        specs = raw.structured_input_signature[1].values()
+        sizes = {s.name: [rows, columns, *s.shape[2:]] for s in specs}
+        return raw(**{s.name: tf.ones(sizes[s.name], s.dtype) for s in specs})
+
+    assert np.isfinite(call(12)["logits"]).all()
+    said = "rows times their columns squared" if name != "BertBackbone" else ""
+    for size in ((10_000, 1), (2_000, 5)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+            call(*size)
+
+
+def test_prompts_of_a_model_without_a_longest_sequence(backbone_of, tokenizer_of):
+    """AWD-LSTM takes any, as it reads them word by word."""
+    words = tokenizer_of("words")
+    long = tf.constant(["the film " * 2_500])
+    functions = tasks.CausalLM(backbone_of("AWDLSTMBackbone"), tokenizer=words).signatures
+    assert functions.tokenize()(text=long).shape[0] == 1
+    functions = tasks.CausalLM(backbone_of("TransformerXLBackbone"), tokenizer=words).signatures
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows times their columns squared"):
+        functions.tokenize()(text=long)
+    step = functions.functions()["next_token"]
+    state = functions.initial_state()
+    tokens = {"token_ids": tf.ones([2, 3_000], tf.int32), "padding_mask": tf.ones([1, 1], tf.int32)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows times their columns squared"):
+        step(**tokens, **state)
+    few = tokens | {"token_ids": tf.ones([2, 30], tf.int32)}
+    assert step(**few, **state)["logits"].shape[0] == 2
