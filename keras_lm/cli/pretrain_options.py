@@ -160,9 +160,8 @@ training_options = opt.together(
     opt.option(
         "--learning-rate",
         type=FloatRange(0, min_open=True),
-        help="At its peak.  [default: with --from by the model's width, 5e-5 for BERT-base; else "
-        "1e-3 for a causal model, and for another by its width, 1e-4 for BERT-base; 0.01 for "
-        "adafactor]",
+        help="At its peak.  [default: by the model's width, with --from 5e-5 for BERT-base, else "
+        "1e-4 for BERT-base and 6e-4 for GPT-2; 0.01 for adafactor]",
     ),
     opt.option(
         "--warmup",

@@ -203,16 +203,12 @@ def _optimizer(backbone, options):
         # schedule of T5, https://arxiv.org/abs/1910.10683, section 3.1.2.
         options["learning_rate"] = options["learning_rate"] or 0.01
         return keras.optimizers.Adafactor(options["learning_rate"], name="adafactor")
-    rate = backbone.learning_rate
     numbers = {"weight_decay": 0.01, "beta_2": 0.999, "epsilon": 1e-6}  # BERT's
     if not options["source"] and backbone.is_causal:
         # As GPT-3 was trained (https://arxiv.org/abs/2005.14165, appendix B), but for beta_2, which
         # is 0.95 for its batches of half a million tokens and more: small ones are noisier.
-        rate, numbers = 1e-3, {"weight_decay": 0.1, "beta_2": 0.99, "epsilon": 1e-8}
-    elif not options["source"]:
-        # BERT-base's 1e-4; this power of the width also comes to ELECTRA-small's 5e-4.
-        rate = min(1e-4 * (768 / backbone.config["hidden_dim"]) ** 1.5, 1e-3)
-    options["learning_rate"] = options["learning_rate"] or rate
+        numbers = {"weight_decay": 0.1, "beta_2": 0.99, "epsilon": 1e-8}
+    options["learning_rate"] = options["learning_rate"] or backbone.learning_rate
     for name, number in numbers.items():
         options[name] = number if options[name] is None else options[name]
     schedule = training.WarmupLinearDecay(options["learning_rate"], warmup=options["warmup"])

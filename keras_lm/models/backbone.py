@@ -10,6 +10,7 @@ from keras_lm import presets
 from keras_lm.layers import Dense, EachTokenClassifier, MeanPooledClassifier, SpanHead
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import bind_arguments
+from keras_lm.models.default_rate import default_rate
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import kernels
 from keras_lm.models.students import chosen_layers, copy_layers
@@ -95,6 +96,9 @@ class Backbone(keras.Model):
     PRETRAINING_OBJECTIVES = {}
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
+    # The peak learning rate of random weights with 768 units, and the power of the width by which
+    # it falls: those of BERT-base and ELECTRA-small.
+    SCRATCH_RATE = (1e-4, 1.5)
     # The key of the mask of the tokens that a state takes in.
     mask_name = "padding_mask"
     # The class that packs a tokenizer's ids into rows.
@@ -458,11 +462,11 @@ class Backbone(keras.Model):
     def learning_rate(self):
         """The peak learning rate of a task that is compiled with its defaults.
 
-        5e-5 for 768 units, as BERT-base has; by the inverse square of the width for others, but
-        3e-4 at most. It is for fine-tuning: random weights want more, such as 1e-3.
-        `docs/tasks.md` shows what was measured.
+        To fine-tune, 5e-5 for 768 units, as BERT-base has; by the inverse square of the width for
+        others, but 3e-4 at most. Weights that are still random get more, by `SCRATCH_RATE` up to
+        1e-3.
         """
-        return min(5e-5 * (768 / self.config.get("hidden_dim", 768)) ** 2, 3e-4)
+        return default_rate(self)
 
     # === Cost ===
 

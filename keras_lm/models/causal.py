@@ -109,6 +109,7 @@ class CausalBackbone(CachedBackbone):
         ),
     }
     is_causal = True
+    SCRATCH_RATE = (6e-4, 1.0)  # GPT-3, table 2.1
 
     def __init__(self, dtype=None, name=None):
         inputs = {

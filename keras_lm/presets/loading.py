@@ -64,6 +64,7 @@ def load_task(source, cls, load_weights=True, **arguments):
         fresh += [f"the embedding of {token}" for token in task.missing_tokens()] if grows else []
         dense = read_projections(checkpoint) if has_files else {}
         source.load_weights(converter.names, task, fresh, dense)
+        task.compile()  # again, since random weights have another default rate
     return task.with_fine_tuning_tokens() if grows else task
 
 

@@ -14,6 +14,7 @@ from keras_lm import tasks
 from keras_lm.export import tflite
 from keras_lm.export.fresh_process import load_tflite
 from keras_lm.models import Backbone
+from keras_lm.models.default_rate import has_random_weights
 from keras_lm.models.sizes import estimate
 from keras_lm.registry import BACKBONES
 
@@ -91,6 +92,14 @@ def test_every_model_is_listed():
     bases |= {"PairBackbone"}
     listed = {name.split(" ")[0] for name in tiny.ENCODER_DECODERS}
     assert ours - bases == {*MODELS, *tiny.PARTS} | listed
+
+
+def test_random_weights_are_told_from_others(name, tokenizer, backbone):
+    new = tiny.make_backbone(name, tokenizer.vocabulary_size, spread=False)
+    has_own_rate = type(new).learning_rate is not Backbone.learning_rate
+    assert has_random_weights(new) or has_own_rate
+    assert not has_random_weights(backbone) or has_own_rate
+    assert (new.learning_rate > backbone.learning_rate) == (not has_own_rate)
 
 
 def test_padding_changes_nothing_on_either_side(backbone, tokenizer, outputs):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_lm.models.default_rate import has_random_weights
 from keras_lm.tasks import FeatureExtractor, MaskedLM, TextClassifier, TextRegressor
 from keras_lm.training import AdamW, WarmupLinearDecay
 
@@ -342,7 +343,7 @@ def rates(task, *data, **options):
 
 @pytest.mark.eager
 def test_fit_lays_the_schedule_over_its_steps(learner):
-    expected = [float(WarmupLinearDecay(3e-4, total_steps=6)(step)) for step in range(6)]
+    expected = [float(WarmupLinearDecay(1e-3, total_steps=6)(step)) for step in range(6)]
     for _ in range(2):  # a second fit starts anew
         actual = rates(learner, TEXTS, LABELS, batch_size=2, epochs=3)
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
@@ -375,7 +376,7 @@ def test_the_weights_follow_the_planned_rate_in_each_fit(make):
 def test_an_unknown_length_holds_the_peak(classifier):
     classifier.fit(TEXTS, LABELS, verbose=0)
     generator = ((TEXTS[i : i + 1], LABELS[i : i + 1]) for i in range(3))
-    np.testing.assert_allclose(rates(classifier, generator)[:3], [3e-4] * 3)
+    np.testing.assert_allclose(rates(classifier, generator)[:3], [1e-3] * 3)
     classifier.fit(TEXTS, LABELS, verbose=0)
     before = classifier.backbone.get_weights()[0]
     classifier.train_on_batch(TEXTS, LABELS)  # after the end of the schedule it would not learn
@@ -504,12 +505,36 @@ def test_keras_metrics_fit_the_outputs(make, tmp_path):
     assert again == pytest.approx(found, abs=1e-5)
 
 
-@pytest.mark.parametrize(("width", "rate"), [(16, 3e-4), (384, 2e-4), (768, 5e-5)])
-def test_default_rate_follows_the_width(make, make_backbone, width, rate):
+@pytest.mark.parametrize(
+    ("width", "of_random", "rate"),
+    [(16, 1e-3, 3e-4), (384, 2.83e-4, 2e-4), (768, 1e-4, 5e-5)],
+)
+def test_default_rate_follows_the_width(make, make_backbone, width, of_random, rate):
     backbone = make_backbone(hidden_dim=width)
-    assert make(
-        TextClassifier, backbone, num_classes=2
-    ).optimizer._learning_rate.peak == pytest.approx(rate)
+
+    def peak():
+        return make(TextClassifier, backbone, num_classes=2).optimizer._learning_rate.peak
+
+    assert peak() == pytest.approx(of_random, rel=1e-3)
+    backbone.set_weights([weight + 0.01 for weight in backbone.get_weights()])
+    assert peak() == pytest.approx(rate)
+
+
+def test_default_rate_is_that_of_the_weights(make, texts, labels, tmp_path):
+    """Chosen after they are loaded; training makes them others, and nothing else does."""
+    task = make(TextClassifier, num_classes=2)
+    assert has_random_weights(task.backbone)
+    task.save_to_preset(tmp_path / "random")
+    again = TextClassifier.from_preset(tmp_path / "random")
+    assert again.optimizer._learning_rate.peak == task.optimizer._learning_rate.peak == 1e-3
+    task.fit(texts, labels, epochs=1, verbose=0)
+    assert not has_random_weights(task.backbone)
+    task.save_to_preset(tmp_path / "trained")
+    again = TextClassifier.from_preset(tmp_path / "trained")
+    assert again.optimizer._learning_rate.peak == 3e-4
+    task.save(tmp_path / "task.keras")
+    again = keras.saving.load_model(tmp_path / "task.keras")
+    assert again.optimizer._learning_rate.peak == 1e-3  # as it was compiled
 
 
 def test_callbacks_set_the_learning_rate_of_a_default_task(make, texts, labels):
