@@ -43,16 +43,21 @@ def read_torch(path: pathlib.Path, named_by: str = "") -> dict[str, Entry]:
     return entries_of(root, places, path)
 
 
-def open_torch(path: pathlib.Path, named_by: str = "") -> tuple[object, Places]:
-    """Return what was pickled, tensors as `Tensor`, and where their storages lie in the file."""
+def open_torch(
+    path: pathlib.Path, named_by: str = "", unpickler: type = RestrictedUnpickler
+) -> tuple[object, Places]:
+    """Return what was pickled, tensors as `Tensor`, and where their storages lie in the file.
+
+    `unpickler` is the class that reads its pickles, a `RestrictedUnpickler`.
+    """
     require_file(path, named_by)
     with path.open("rb") as file:
         start = file.read(len(LEGACY_START))
     try:
         if start.startswith(b"PK"):
-            return _open_zip(path)
+            return _open_zip(path, unpickler)
         if start == LEGACY_START:
-            return _open_legacy(path)
+            return _open_legacy(path, unpickler)
         raise CheckpointError(
             "not a PyTorch file: it is neither a zip archive nor does it start with PyTorch's "
             "magic number. It is damaged or of another format: copy or download it again."
@@ -82,7 +87,7 @@ def is_torch(path: pathlib.Path) -> bool:
     return start.startswith(b"PK") or start == LEGACY_START
 
 
-def _open_zip(path: pathlib.Path) -> tuple[object, Places]:
+def _open_zip(path: pathlib.Path, unpickler: type) -> tuple[object, Places]:
     places = {}
     size = path.stat().st_size
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
@@ -112,7 +117,7 @@ def _open_zip(path: pathlib.Path) -> tuple[object, Places]:
                 places[entry.filename.removeprefix(top + "data/")] = (start, entry.file_size)
         if top + "byteorder" in archive.namelist():
             _require_little_endian(archive.read(top + "byteorder") == b"little")
-        root = RestrictedUnpickler(io.BytesIO(archive.read(pickles[0]))).load()
+        root = unpickler(io.BytesIO(archive.read(pickles[0]))).load()
     return root, places
 
 
@@ -126,7 +131,7 @@ def _payload_start(file, entry: zipfile.ZipInfo) -> int:
     return entry.header_offset + 30 + name_length + extra_length
 
 
-def _open_legacy(path: pathlib.Path) -> tuple[object, Places]:
+def _open_legacy(path: pathlib.Path, unpickler: type) -> tuple[object, Places]:
     places = {}
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -134,10 +139,10 @@ def _open_legacy(path: pathlib.Path) -> tuple[object, Places]:
         RestrictedUnpickler(file).load()  # The protocol version: 1001 ever since.
         system = RestrictedUnpickler(file).load()
         _require_little_endian(not isinstance(system, dict) or system.get("little_endian", True))
-        unpickler = RestrictedUnpickler(file)
-        root = unpickler.load()
+        reader = unpickler(file)
+        root = reader.load()
         keys = RestrictedUnpickler(file).load()
-        itemsizes = {storage.key: storage.dtype.itemsize for storage in unpickler.storages}
+        itemsizes = {storage.key: storage.dtype.itemsize for storage in reader.storages}
         for key in keys:
             if type(key) is not str:
                 raise CheckpointError("the key of one of its storages is not a string.")

@@ -84,7 +84,7 @@ class Options(_Sealed):
 
     __slots__ = ("values",)
 
-    def __new__(cls):
+    def __new__(cls, *_):
         self = super().__new__(cls)
         self.values = {}
         return self
@@ -171,6 +171,14 @@ CONTAINERS = (str, bytes, list, tuple, dict, set, frozenset)
 MOST_COPIED = 2**18
 
 
+def options_class(name):
+    """Return a class with a name whose instances are `Options`.
+
+    It is a class, for the instruction that makes instances: the type itself has no state.
+    """
+    return type(name[:100], (Options,), {"__slots__": ()})
+
+
 class RestrictedUnpickler(PlainUnpickler):
     """Loads one pickle of a PyTorch file; `storages` lists what it refers to."""
 
@@ -198,8 +206,7 @@ class RestrictedUnpickler(PlainUnpickler):
         if (module, name) in FUNCTIONS:
             return _Function(FUNCTIONS[module, name], self)
         if (module, name) in OPTIONS or MODULES.fullmatch(module):
-            # A class, for the instruction that makes instances: the type itself has no state.
-            return type(name[:100], (Options,), {"__slots__": ()})
+            return options_class(name)
         if module == "torch" and name in DTYPES:
             return _Type(DTYPES[name])
         parts = module.split(".")

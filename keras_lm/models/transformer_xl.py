@@ -39,7 +39,7 @@ from keras_lm.models.transformer_xl_layers import (
 )
 from keras_lm.models.transformer_xl_words import AdaptiveEmbedding, AdaptiveSoftmax
 from keras_lm.packers import Template
-from keras_lm.tokenizers.words import WordTokenizer
+from keras_lm.tokenizers import TransformerXLTokenizer
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -103,7 +103,7 @@ class TransformerXLBackbone(Backbone):
     }
     RANGES = {"memory_length": Whole(0), "clamp_length": Whole(1, is_optional=True)}
     is_causal = True
-    tokenizer_class = WordTokenizer
+    tokenizer_class = TransformerXLTokenizer
 
     def __init__(
         self,

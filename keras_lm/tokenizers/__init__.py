@@ -4,6 +4,7 @@ from keras_lm.tokenizers.byte_pair import BytePairTokenizer
 from keras_lm.tokenizers.characters import CharacterTokenizer
 from keras_lm.tokenizers.gpt import GPTTokenizer
 from keras_lm.tokenizers.marian import MarianTokenizer
+from keras_lm.tokenizers.moses_words import TransformerXLTokenizer
 from keras_lm.tokenizers.sentence_piece import SentencePieceTokenizer
 from keras_lm.tokenizers.subwords import SubwordTokenizer
 from keras_lm.tokenizers.tokenizer import Tokenizer
@@ -19,6 +20,7 @@ __all__ = [
     "SentencePieceTokenizer",
     "SubwordTokenizer",
     "Tokenizer",
+    "TransformerXLTokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",
     "learn_words",

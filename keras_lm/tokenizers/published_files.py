@@ -28,6 +28,7 @@ CLASSES = {
     "XLNetTokenizer": ("SentencePieceTokenizer", None),
     "OpenAIGPTTokenizer": ("GPTTokenizer", None),
     "MarianTokenizer": ("MarianTokenizer", None),
+    "TransfoXLTokenizer": ("TransformerXLTokenizer", None),
 }
 UNUSED = re.compile(r"<unused id \d+>")
 MOST_IDS = 2**20

@@ -11,6 +11,7 @@ from keras_lm.tokenizers import (
     MarianTokenizer,
     SentencePieceTokenizer,
     SubwordTokenizer,
+    TransformerXLTokenizer,
     WordPieceTokenizer,
     WordTokenizer,
 )
@@ -74,6 +75,7 @@ MADE = {
     "subwords": make_subwords,
     "characters": lambda folder: CharacterTokenizer(20),
     "marian": make_marian,
+    "transformer-xl": lambda folder: TransformerXLTokenizer.from_files(folder / "transformer-xl"),
 }
 
 

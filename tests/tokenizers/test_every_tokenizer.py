@@ -16,9 +16,9 @@ WITH_OFFSETS = (
     *("wordpiece-uncased", "wordpiece-cased", "bytebpe-gpt2", "bytebpe-roberta", "bpe-gpt1"),
     *("sentencepiece-albert", "sentencepiece-t5", "sentencepiece-xlnet", "marian"),
 )
-KINDS = (*WITH_OFFSETS, "words", "subwords", "characters")
+KINDS = (*WITH_OFFSETS, "words", "subwords", "transformer-xl", "characters")
 SMALL = ("wordpiece-uncased", "bytebpe-gpt2", "bpe-gpt1", "sentencepiece-albert", "marian")
-DIFFERENT = (*SMALL, "words", "subwords", "characters")  # one of each kind
+DIFFERENT = (*SMALL, "words", "subwords", "transformer-xl", "characters")  # one of each kind
 
 TEXTS = [
     *(
@@ -247,7 +247,7 @@ def test_entries_that_are_no_strings(tokenizer_of, kind, tmp_path):
     config = tokenizer.get_config()
     tokens = [name for name in config if name.endswith("_token")]
     lists = [name for name in config if name.endswith("_tokens")]
-    assert "pad_token" in tokens and "additional_special_tokens" in lists
+    assert {"pad_token", "unknown_token"} & {*tokens} and "additional_special_tokens" in lists
     bad = [(name, value) for name in tokens for value in (5, ["a"], {"a": 1}, b"a", "\ud800")]
     for name, value in [*bad, *((name, value) for name in lists for value in NO_LISTS)]:
         with pytest.raises(ValueError, match=f"^`{name}` (is|names) "):
