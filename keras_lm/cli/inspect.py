@@ -71,7 +71,7 @@ def readable(name, value):
     if name == "bytes":
         return f"{value / 1e6:.1f} MB"
     if name == "memory":
-        return [f"{key}: {item / 1e9:,.2f} GB" for key, item in value.items()]
+        return [f"{key}: {_size(item)}" for key, item in value.items()]
     if name == "flops_per_token":
         return [f"{key}: {item / 1e9:,.2f} GFLOP" for key, item in value.items()]
     if name == "signatures":
@@ -85,6 +85,10 @@ def readable(name, value):
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return value
+
+
+def _size(number):
+    return f"{number / 1e9:,.2f} GB" if number >= 1e7 else f"{number / 1e6:,.2f} MB"
 
 
 def _signature_lines(name, signature):

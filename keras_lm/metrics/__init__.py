@@ -1,6 +1,7 @@
 """Metrics that Keras lacks: for entities, coreference, answers, labels and generated text."""
 
 from keras_lm.metrics.constituent_f1 import ConstituentF1
+from keras_lm.metrics.context_length import context_losses, relative_effective_context_length
 from keras_lm.metrics.coreference_f1 import CoreferenceF1
 from keras_lm.metrics.entity_f1 import EntityF1
 from keras_lm.metrics.label_metrics import (
@@ -30,4 +31,6 @@ __all__ = [
     "PearsonCorrelation",
     "Rouge",
     "SpearmanCorrelation",
+    "context_losses",
+    "relative_effective_context_length",
 ]

@@ -21,13 +21,14 @@ def estimate(cls, **arguments):
 
     The dict has `parameters`, an exact int; `memory`, a dict of bytes: the weights in float32 and
     in bfloat16, training in float32 (weights, gradients and Adam's two moments, without
-    activations), and the cache of one full sequence in float32 for models that have one; and
-    `flops_per_token`, a dict: `forward`, two per weight of the blocks (and of the output matrix of
-    a causal model) and four per channel and attended token, for the last token of a full sequence;
-    and `training`, three times as many; for models that were pretrained by masking or by replaced
-    tokens also `pretraining`, with the heads for this, at the published rate of 15 %. A token of
-    ELMo is a word with all of its characters: each filter counts at each position. One of an
-    encoder-decoder is a token of a source and one of a target, for T5 of 512 each, for RNNs of 50.
+    activations), and for models that have one the cache of one full sequence, or the state that is
+    carried from text to text, in float32; and `flops_per_token`, a dict: `forward`, two per weight
+    of the blocks (and of the output matrix of a causal model) and four per channel and attended
+    token, for the last token of a full sequence; and `training`, three times as many; for models
+    that were pretrained by masking or by replaced tokens also `pretraining`, with the heads for
+    this, at the published rate of 15 %. A token of ELMo is a word with all of its characters: each
+    filter counts at each position. One of an encoder-decoder is a token of a source and one of a
+    target, for T5 of 512 each, for RNNs of 50.
 
     Raises:
         ValueError: if the model has no `forward_flops`.
@@ -107,6 +108,9 @@ def _estimate(cls, arguments):
         layers, heads, width = backbone.cache_sizes()
         slots = backbone.max_sequence_length
         memory["cache_float32"] = 4 * 2 * layers * heads * slots * width
+    if backbone.carries_state:
+        state = keras.tree.flatten(backbone.state_spec())
+        memory["state_float32"] = 4 * sum(math.prod(part.shape[1:]) for part in state)
     flops = {"forward": forward, "training": 3 * forward}
     heads = [_head_flops(backbone, kind) for kind in backbone.PRETRAINING_HEADS.values()]
     if any(heads):

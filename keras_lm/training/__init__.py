@@ -16,7 +16,7 @@ from keras_lm.training.schedules import (
     WarmupPolynomialDecay,
 )
 from keras_lm.training.smoothing import AdversarialSmoothing
-from keras_lm.training.streams import fit_sentences, fit_streams
+from keras_lm.training.streams import evaluate_streams, fit_sentences, fit_streams
 from keras_lm.training.windows import fit_windows
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "enable_adapters",
     "enable_lora",
     "enable_rematerialization",
+    "evaluate_streams",
     "fit_sentences",
     "fit_streams",
     "fit_windows",

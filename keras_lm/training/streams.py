@@ -1,4 +1,4 @@
-"""Training a language model on streams of text, with the state carried along.
+"""Training and evaluating language models on streams of text, with the state carried along.
 
 Shapes: B batch, S sequence.
 """
@@ -48,10 +48,7 @@ def fit_streams(
 
     Source: AWD-LSTM, https://arxiv.org/abs/1708.02182, section 5; Mikolov et al. 2010.
     """
-    if not task.backbone.carries_state:
-        raise ValueError(
-            f"{type(task.backbone).__name__} has no states to carry along: use fit_windows."
-        )
+    _require_state(task)
     streams = _streams(windows, batch_size)
     validation = None
     if validation_windows is not None:
@@ -66,6 +63,36 @@ def fit_streams(
         callbacks=callbacks,
         verbose=verbose,
     )
+
+
+def evaluate_streams(task, windows, batch_size=1, verbose="auto"):
+    """Return the loss and the metrics of a task on a corpus read in B streams, a dict.
+
+    The state is carried along each stream as in `fit_streams`, so that a window is predicted with
+    what the state keeps of all before it. With one stream, so is the whole corpus.
+
+    Args:
+        task: compiled `keras_lm.tasks.CausalLM` over a backbone that carries a state of one size
+            from text to text, such as Transformer-XL's memory.
+        windows: `tf.data.Dataset` of (S + 1,) int32, in the order of the corpus.
+        batch_size: int, B. Windows at the end that do not fill all streams are dropped.
+        verbose: see `keras.Model.evaluate`.
+
+    Raises:
+        ValueError: if the backbone has no states, or there are too few windows.
+
+    Example:
+        task.backbone.set_lengths(memory_length=640, clamp_length=400, same_length=True)
+        windows = keras_lm.data.token_windows(documents, tokenizer, sequence_length=64)
+        keras_lm.training.evaluate_streams(task, windows)["perplexity"]
+
+    Source: kimiyoung/transformer-xl, `pytorch/eval.py`.
+    """
+    _require_state(task)
+    batches = _batches(_streams(windows, batch_size))
+    carried = CarriedState(task.backbone, batch_size)
+    with task.carrying(carried):
+        return task.evaluate(batches, callbacks=[carried], verbose=verbose, return_dict=True)
 
 
 def fit_sentences(
@@ -132,6 +159,13 @@ def fit_sentences(
         callbacks=callbacks,
         verbose=verbose,
     )
+
+
+def _require_state(task):
+    if not task.backbone.carries_state:
+        raise ValueError(
+            f"{type(task.backbone).__name__} has no states to carry along: use fit_windows."
+        )
 
 
 def _streams(windows, batch_size):

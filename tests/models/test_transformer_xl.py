@@ -13,7 +13,7 @@ from keras_lm.converters import CheckpointError
 from keras_lm.layers.tensorflow import attention_ops
 from keras_lm.models import Backbone, TransformerXLBackbone
 from keras_lm.objectives import IGNORED, MaskedCrossentropy
-from keras_lm.training import fit_streams
+from keras_lm.training import evaluate_streams, fit_streams
 
 TINY = {
     "vocabulary_size": 40,
@@ -355,6 +355,33 @@ def test_a_language_model_learns_from_streams_and_generates(tokenizer_of):
     assert both == alone
     beams = task.generate(prompts, max_new_tokens=4, num_beams=3, verbose=0)
     assert len(beams) == 2
+
+
+def test_streams_are_read_as_one_text(tokenizer_of):
+    """With as many tokens for each, windows with a carried memory are one long read."""
+    tokenizer = tokenizer_of("words")
+    size = tokenizer.vocabulary_size
+    backbone = make(vocabulary_size=size, cutoffs=[4, 9], dropout=0.0, same_length=True)
+    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    ids = np.random.default_rng(3).integers(0, size, 25).astype("int32")
+    outputs = backbone({"token_ids": ids[np.newaxis, :24]})
+    losses = task.head(outputs, {"labels": ids[np.newaxis, 1:]})
+    for length in (4, 6, 24):
+        windows = np.lib.stride_tricks.sliding_window_view(ids, length + 1)[::length]
+        windows = tf.data.Dataset.from_tensor_slices(windows)
+        found = evaluate_streams(task, windows, verbose=0)
+        assert found["perplexity"] == pytest.approx(float(np.exp(np.mean(losses))), rel=1e-4)
+    backbone.set_lengths(memory_length=2)
+    assert evaluate_streams(task, windows, verbose=0)["loss"] != pytest.approx(found["loss"])
+    with pytest.raises(ValueError, match="do not fill batch_size=9 streams"):
+        evaluate_streams(task, windows, batch_size=9)
+
+
+def test_lengths_of_evaluation_at_load(goldens):
+    lengths = {"memory_length": 9, "clamp_length": None, "same_length": False}
+    task = tasks.CausalLM.from_preset(goldens("transfo-xl-clamp"), tokenizer=None, **lengths)
+    assert {name: task.backbone.config[name] for name in lengths} == lengths
+    assert task.backbone.compute({"token_ids": IDS})["memory"].shape[2] == 9
 
 
 def test_losses_by_the_head_or_by_logits(tokenizer_of):
