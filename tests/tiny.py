@@ -95,6 +95,20 @@ MODELS = {
         "sentencepiece-xlnet",
         lambda n: models.XLNetBackbone(n, 1, memory_length=4, attention_dropout=0.0, **SIZE),
     ),
+    "ReformerBackbone": (
+        "sentencepiece-t5",
+        lambda n: models.ReformerBackbone(
+            n,
+            2,
+            **SIZE,
+            local_chunk_length=8,
+            lsh_chunk_length=8,
+            local_attention_dropout=0.0,
+            axial_shape=[4, 8],
+            axial_dims=[4, 12],
+            max_sequence_length=32,
+        ),
+    ),
     "LSTMBackbone": ("words", lambda n: models.LSTMBackbone(n, 1, hidden_dim=12, dropout=0.0)),
     "AWDLSTMBackbone": (
         "words",

@@ -11,17 +11,21 @@ if keras.backend.backend() == "tensorflow":
         is_long,
         matmul,
         matmul_transposed,
+        normal,
         softmax,
+        split_seed,
         write_slots,
     )
     from keras_lm.layers.tensorflow.chosen_rows import in_some_rows
     from keras_lm.layers.tensorflow.graph_checks import require
     from keras_lm.layers.tensorflow.int8_products import int8_product, is_in_int8
     from keras_lm.layers.tensorflow.loops import scan
-    from keras_lm.layers.tensorflow.recomputation import computed_again
+    from keras_lm.layers.tensorflow.recomputation import computed_again, reversible
     from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_replicas
 else:
     from keras.ops import matmul, scan
+
+    from keras_lm.layers.jax_gradients import draw_seed, reversible, split_seed
 
     in_blocks = int8_product = None  # never called
     computed_again = keras.remat
@@ -30,9 +34,9 @@ else:
         """See `keras_lm.layers.tensorflow.attention_ops.dropout`."""
         return keras.random.dropout(x, rate, seed=seed)
 
-    def draw_seed(generator):
-        """Return the seed argument of `dropout`, which here is the generator itself."""
-        return generator
+    def normal(shape, seed):
+        """See `keras_lm.layers.tensorflow.attention_ops.normal`."""
+        return keras.random.normal(shape, seed=seed)
 
     def in_some_rows(function, is_chosen, *tensors):
         """See `keras_lm.layers.tensorflow.chosen_rows`; computes all, as shapes are static."""
@@ -81,10 +85,13 @@ __all__ = [
     "is_long",
     "matmul",
     "matmul_transposed",
+    "normal",
     "num_replicas",
     "require",
+    "reversible",
     "scan",
     "softmax",
+    "split_seed",
     "sum_over_replicas",
     "write_slots",
 ]

@@ -115,14 +115,18 @@ class DecoderCache(KeyValueCache):
 
 
 def with_free_slots(cache, number):
-    """Return a cache of stacked (B, L, N, T, H) with at least `number` free slots in each row."""
+    """Return a cache with at least `number` free slots in each row.
+
+    It holds stacked keys and values (B, L, N, T, H), or `token_ids` (B, T).
+    """
     slots = ops.shape(cache["padding_mask"])[1]
     lacking = ops.maximum(ops.max(cache["length"]) + number - slots, 0)
     lacking = lacking if known(lacking) is None else known(lacking)
     if isinstance(lacking, int) and lacking == 0:
         return cache
     cache = dict(cache)
-    for name, axis in (("keys", 3), ("values", 3), ("padding_mask", 1)):
+    axes = {"keys": 3, "values": 3, "padding_mask": 1, "token_ids": 1}
+    for name, axis in ((name, axis) for name, axis in axes.items() if name in cache):
         shape = list(ops.shape(cache[name]))
         shape[axis] = lacking
         free = ops.zeros(shape, cache[name].dtype)

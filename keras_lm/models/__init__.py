@@ -19,6 +19,7 @@ from keras_lm.models.lstm import LSTMBackbone
 from keras_lm.models.marian import MarianBackbone, MarianEncoderBackbone
 from keras_lm.models.pair_cbow import PairCBOWBackbone
 from keras_lm.models.pair_lstm import PairLSTMBackbone
+from keras_lm.models.reformer import ReformerBackbone
 from keras_lm.models.rnn_encoder_decoder import RNNEncoderBackbone, RNNEncoderDecoderBackbone
 from keras_lm.models.roberta import RobertaBackbone
 from keras_lm.models.spanbert import SpanBertBackbone
@@ -57,6 +58,7 @@ __all__ = [
     "PairLSTMBackbone",
     "RNNEncoderBackbone",
     "RNNEncoderDecoderBackbone",
+    "ReformerBackbone",
     "RobertaBackbone",
     "SpanBertBackbone",
     "T5Backbone",

@@ -3,6 +3,8 @@
 Shapes: B batch, S new tokens, T slots, L blocks, N heads, H per head, D hidden.
 """
 
+import math
+
 from keras import ops
 
 from keras_lm.layers import CausalLMHead, LastTokenClassifier
@@ -20,6 +22,10 @@ class CachedBackbone(Backbone):
         """Return L, N and H of the cache."""
         heads = self.config["num_heads"]
         return self.config["num_layers"], heads, self.config["hidden_dim"] // heads
+
+    def cache_bytes(self):
+        """Return how many bytes the cache of one full sequence has, in float32."""
+        return 4 * 2 * math.prod(self.cache_sizes()) * self.max_sequence_length
 
     def initial_state(self, batch_size, length=0):
         layers, heads, width = self.cache_sizes()

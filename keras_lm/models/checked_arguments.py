@@ -43,6 +43,16 @@ class Whole:
         return None if value <= self.most else f"{self.most} or less"
 
 
+class Wholes(Whole):
+    """A `Whole`, or a list of them."""
+
+    def problem(self, value):
+        is_list = isinstance(value, (list, tuple)) and len(value) > 0
+        problems = map(super().problem, value if is_list else [value])
+        found = next(filter(None, problems), None)
+        return found and f"{found}, or a list of such"
+
+
 def bind_arguments(cls, args, kwargs):
     """Return the arguments of a call of a class with the defaults, as presets keep them.
 

@@ -105,9 +105,7 @@ def _estimate(cls, arguments):
         "training_float32": TRAINING_BYTES * parameters,
     }
     if backbone.is_causal and backbone.state_name and not backbone.carries_state:
-        layers, heads, width = backbone.cache_sizes()
-        slots = backbone.max_sequence_length
-        memory["cache_float32"] = 4 * 2 * layers * heads * slots * width
+        memory["cache_float32"] = backbone.cache_bytes()
     if backbone.carries_state:
         state = keras.tree.flatten(backbone.state_spec())
         memory["state_float32"] = 4 * sum(math.prod(part.shape[1:]) for part in state)

@@ -59,6 +59,16 @@ def dropout(x, rate, seed):
     return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
 
 
+def normal(shape, seed):
+    """Return normally distributed numbers, float32; the seed decides which."""
+    return tf.random.stateless_normal(shape, seed)
+
+
+def split_seed(seed, number):
+    """Return as many seeds from one, (number, 2)."""
+    return tf.random.split(seed, number)
+
+
 @contextlib.contextmanager
 def writing_in_place():
     """A context in which `write_slots` writes in place if TensorFlow can.

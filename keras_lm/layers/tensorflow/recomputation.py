@@ -22,10 +22,7 @@ def computed_again(function):
             structure = function(tensors[:number], tensors[number:])
 
             def gradient(*upstream):
-                # Wait for the gradient, and do not let TensorFlow merge both computations.
-                first = tf.reduce_max(tf.reshape(upstream[0], [-1])[:1])
-                zero = tf.where(tf.equal(first, first), 0.0, float("nan"))
-                sources = [x + tf.cast(zero, x.dtype) for x in tensors[:number]]
+                sources = [_after(upstream[0], x) for x in tensors[:number]]
                 sources += tensors[number:]
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
@@ -38,3 +35,58 @@ def computed_again(function):
         return tf.nest.pack_sequence_as(structure, outputs)
 
     return compute
+
+
+def reversible(functions, x, y, weights, given):
+    """Return what is left of two streams after functions that add to each of them in turn.
+
+    Each function reads the second stream and adds to the first, and the streams change places. So
+    its inputs follow from its outputs: the gradient computes them again, from the last function to
+    the first, and nothing is kept of what lies between.
+
+    Args:
+        functions: list of `f(stream, weights, given)`, without variables.
+        x, y: tensors of floats of one shape, the two streams.
+        weights: list of lists of tensors, those of each function, which have gradients.
+        given: list, what else each function is called with, which has none.
+
+    Source: Reformer, https://arxiv.org/abs/2001.04451, section 3; Gomez et al. 2017,
+    https://arxiv.org/abs/1707.04585, section 3.2.
+    """
+    structure = weights
+
+    @tf.custom_gradient
+    def run(x, y, *weights):
+        steps = list(
+            zip(functions, tf.nest.pack_sequence_as(structure, weights), given, strict=True)
+        )
+        for function, own, other in steps:
+            x, y = y, x + function(y, own, other)
+
+        def gradient(of_x, of_y):
+            first, second, found = x, y, []
+            for function, own, other in reversed(steps):
+                stream = _after(of_y, first)
+                with tf.GradientTape() as tape:
+                    tape.watch([stream, own])
+                    added = function(stream, own, other)
+                of_stream, of_weights = tape.gradient(
+                    added, (stream, own), of_y, unconnected_gradients="zero"
+                )
+                first, second = second - added, stream
+                of_x, of_y = of_y, of_x + of_stream
+                found = [*of_weights, *found]
+            return of_x, of_y, *found
+
+        return (x, y), gradient
+
+    return run(x, y, *map(tf.convert_to_tensor, tf.nest.flatten(weights)))
+
+
+def _after(gradient, x):
+    """Return `x`, not before a gradient is there.
+
+    So a computation waits for the gradient, and TensorFlow does not merge it with an earlier one.
+    """
+    first = tf.reduce_max(tf.reshape(gradient, [-1])[:1])
+    return x + tf.cast(tf.where(tf.equal(first, first), 0.0, float("nan")), x.dtype)

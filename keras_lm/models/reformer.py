@@ -1,0 +1,459 @@
+"""Reformer: a Transformer for very long texts.
+
+Differs from GPT-2: tokens attend only to those in the same bucket of a hash, or to near ones; two
+streams take turns, so that a block's inputs follow from its outputs and need not be kept for the
+gradient; positions are those in a grid; the output is both streams, so 2·D wide.
+
+Shapes: B batch, S sequence, T slots, D hidden, V vocabulary.
+"""
+
+import functools
+import math
+
+import keras
+from keras import ops
+
+from keras_lm.converters.checked_files import CheckpointError
+from keras_lm.converters.converter import ACTIVATIONS, Converter, own_activation, signs
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, transpose_kernels
+from keras_lm.converters.published_labels import huggingface_labels
+from keras_lm.layers import (
+    EachTokenClassifier,
+    LayerNormalization,
+    PositionEmbedding,
+    SpanHead,
+    float32_or_wider,
+    truncated_normal,
+)
+from keras_lm.layers.backend import draw_seed, split_seed
+from keras_lm.models.backbone import Input
+from keras_lm.models.causal import CachedBackbone
+from keras_lm.models.checked_arguments import Whole, Wholes
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.reformer_attention import HashedAttention, make_attention
+from keras_lm.models.reformer_layers import (
+    AtPlaces,
+    AxialPositionEmbedding,
+    ReformerBlock,
+    ReformerClassifier,
+    ReformerLMHead,
+    WholeChunks,
+    check_axes,
+    through_reversible,
+    with_tokens,
+)
+from keras_lm.models.sizes import kernels
+from keras_lm.packers import Template
+from keras_lm.tokenizers import SentencePieceTokenizer
+
+SEEDS = 5  # of each block: its hash, its attention, and three more for dropout
+
+
+def _classifier(**options):
+    return Head(
+        ReformerClassifier,
+        "classifier",
+        hidden_dim=own("hidden_dim"),
+        is_causal=own("causal"),
+        dropout=own("dropout"),
+        **options,
+    )
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ReformerBackbone(CachedBackbone):
+    """The network of Reformer.
+
+    Args:
+        vocabulary_size, num_layers, hidden_dim: int. V, the number of blocks, and D.
+        num_heads, head_dim: int. Attention heads per block, and their width, or None for D / N.
+        intermediate_dim: int. Width inside a block's feed-forward network.
+        attention_layers: list of `"lsh"` and `"local"`, the attention of the blocks; a shorter list
+            repeats.
+        causal: bool. Whether tokens see none after them, so that the model can continue a text.
+        local_chunk_length, num_local_chunks_before, num_local_chunks_after: int. See
+            `LocalAttention` in `reformer_attention.py`.
+        lsh_chunk_length, num_lsh_chunks_before, num_lsh_chunks_after, num_buckets, num_hashes,
+            hash_seed: see `HashedAttention` there.
+        axial_shape, axial_dims: list of int, see `AxialPositionEmbedding`; None for positions that
+            have a vector each. The product of the first is at least `max_sequence_length`, the sum
+            of the second D.
+        dropout: float. Fraction dropped in training of embeddings, of what each part of a block
+            adds, inside of feed-forward networks, and of the output.
+        local_attention_dropout, lsh_attention_dropout: float. Of the attention probabilities.
+        activation: str. See `keras_lm.layers.get_activation`.
+        max_sequence_length: int.
+        layer_norm_epsilon: float.
+        dtype: a dtype policy or its name. Under a mixed one, streams between blocks are float32.
+
+    Call: `backbone({"token_ids": …, "padding_mask": …, "cache": …})`, the first two (B, S) int32,
+    of which the mask is optional. Returns `sequence_output` (B, S, 2·D), and if `causal` a `cache`:
+    the tokens so far, `{"token_ids": (B, T), "padding_mask": (B, T), "length": (B,)}` int32. A call
+    with a cache reads all of them again, since each token may move others to another chunk: the
+    output is that of the whole text. `rotations`, a list of arrays (N, H, rounds, columns), one for
+    each block with `"lsh"`, may be given in place of random ones.
+
+    Texts of any length are filled up to whole chunks. Padding stands after all tokens inside, so
+    its side does not matter; but which chunks `"lsh"` compares depends a little on its length.
+
+    In training, nothing is kept of what blocks compute, so memory does not grow with their number:
+    gradients compute it again, with the same dropout and the same rotations.
+
+    Raises:
+        ValueError: if axial positions are too few or not D wide, numbers of buckets are odd, an
+            attention is unknown, or there are more tokens than positions.
+
+    Example:
+
+        backbone = keras_lm.models.ReformerBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32
+        )
+        backbone({"token_ids": [[5, 9, 4, 3]]})["sequence_output"].shape  # (1, 4, 32)
+
+    Source: Kitaev et al. 2020, https://arxiv.org/abs/2001.04451, sections 2 and 3; google/trax.
+    """
+
+    TEMPLATE = Template(single="$A:0", pair="$A:0 $B:0")
+    HEADS = {
+        "causal_lm": Head(ReformerLMHead, "token_head", token_embedding=own("token_embedding")),
+        "token": Head(ReformerLMHead, "token_head", token_embedding=own("token_embedding")),
+        "classification": _classifier(),
+        "multiple_choice": _classifier(num_classes=1),
+        "token_classification": Head(
+            EachTokenClassifier, "token_classifier", dropout=own("dropout")
+        ),
+        "question_answering": Head(SpanHead, "span_head"),
+    }
+    RANGES = {
+        "num_local_chunks_before": Whole(0),
+        "num_local_chunks_after": Whole(0),
+        "num_lsh_chunks_before": Whole(0),
+        "num_lsh_chunks_after": Whole(0),
+        "num_buckets": Wholes(2, is_optional=True, is_axis=False),
+        "axial_shape": Wholes(is_optional=True),
+        "axial_dims": Wholes(is_optional=True),
+        "hash_seed": Whole(0),
+        "max_sequence_length": Whole(is_axis=False),
+    }
+    tokenizer_class = SentencePieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        head_dim=None,
+        attention_layers=("local", "lsh"),
+        causal=True,
+        local_chunk_length=64,
+        num_local_chunks_before=1,
+        num_local_chunks_after=0,
+        lsh_chunk_length=64,
+        num_lsh_chunks_before=1,
+        num_lsh_chunks_after=0,
+        num_buckets=None,
+        num_hashes=1,
+        hash_seed=0,
+        axial_shape=None,
+        axial_dims=None,
+        dropout=0.05,
+        local_attention_dropout=0.05,
+        lsh_attention_dropout=0.0,
+        activation="relu",
+        max_sequence_length=4096,
+        layer_norm_epsilon=1e-12,
+        dtype=None,
+        name="reformer_backbone",
+    ):
+        check_axes(axial_shape, axial_dims, max_sequence_length, hidden_dim)
+        inputs = {"token_ids": Input(), "padding_mask": Input(default=1, like="token_ids")}
+        if causal:
+            inputs["cache"] = Input(is_state=True)
+        super().__init__(inputs=inputs, dtype=dtype, name=name)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=truncated_normal(),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        if axial_shape is None:
+            self.position_embedding = PositionEmbedding(
+                max_sequence_length, hidden_dim, dtype=dtype, name="position_embedding"
+            )
+        else:
+            self.position_embedding = AxialPositionEmbedding(
+                axial_shape, axial_dims, dtype=dtype, name="position_embedding"
+            )
+        self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.seed_generator = keras.random.SeedGenerator()
+        self.blocks = [
+            ReformerBlock(
+                make_attention(self.config, i, dtype),
+                intermediate_dim,
+                activation,
+                dropout,
+                layer_norm_epsilon,
+                dtype=dtype,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        self.whole_chunks = WholeChunks([block.attention.chunk_length for block in self.blocks])
+        self.at_places = AtPlaces()
+        self.final_norm = LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=dtype, name="final_norm"
+        )
+        self.finish()
+
+    def fields_of(self, inputs):
+        given = {"rotations": Input((None, None, None), dtype="float32")}
+        return self.input_fields | {n: f for n, f in given.items() if n in inputs}
+
+    def call(self, inputs, training=None):
+        # In training without hidden states, for which the outputs of all blocks have to be kept.
+        return self._outputs(self.forward(**inputs, training=training, is_reversible=training))
+
+    def forward(
+        self,
+        token_ids,
+        padding_mask,
+        cache=None,
+        rotations=None,
+        training=None,
+        is_reversible=False,
+    ):
+        cache, slots = with_tokens(cache, token_ids, padding_mask)
+        tokens, mask, places = self.in_order(cache, slots)
+        x = self.dropout(self.token_embedding(tokens), training=training)
+        x = x + self.dropout(self.position_embedding(mask), training=training)
+        y = x = ops.cast(x, float32_or_wider(self.dtype_policy))  # (B, S, D)
+        noise = self.noise(training, rotations)
+        hidden_states = [self.at_places(y, places)]
+        if is_reversible:
+            x, y = through_reversible(self.blocks, x, y, mask, noise)
+            hidden_states = None
+        else:
+            for block, (seeds, of_block) in zip(self.blocks, noise, strict=True):
+                x, y = block(x, y, mask, seeds=seeds, rotations=of_block)
+                hidden_states.append(self.at_places(y, places))
+        x = self.final_norm(self.at_places(ops.concatenate([x, y], axis=-1), places))
+        outputs = {
+            "sequence_output": self.dropout(x, training=training),
+            "hidden_states": hidden_states,
+        }
+        return outputs | ({"cache": cache} if self.is_causal else {})
+
+    def noise(self, training, rotations):
+        """Return the seeds (SEEDS, 2) of each block in training, and the rotations it is given."""
+        seeds = [None] * len(self.blocks)
+        if training:
+            all_seeds = split_seed(draw_seed(self.seed_generator), SEEDS * len(self.blocks))
+            seeds = ops.unstack(ops.reshape(all_seeds, (-1, SEEDS, 2)), len(self.blocks))
+        given = iter(() if rotations is None else ops.unstack(rotations))
+        is_lsh = [isinstance(block.attention, HashedAttention) for block in self.blocks]
+        return [
+            (seed, next(given, None) if takes else None)
+            for seed, takes in zip(seeds, is_lsh, strict=True)
+        ]
+
+    # === State: the tokens so far ===
+
+    @property
+    def is_causal(self):
+        return self.config["causal"]
+
+    def in_order(self, cache, slots):
+        """Return all tokens and their mask in whole chunks, and where those of `slots` are."""
+        token_ids, mask = cache["token_ids"], cache["padding_mask"]
+        if slots is not None:
+            used = ops.max(cache["length"])
+            token_ids, mask = token_ids[:, :used], mask[:, :used]
+        token_ids, mask, places = self.whole_chunks(token_ids, mask)
+        if slots is not None:
+            places = ops.take_along_axis(places, slots, axis=1)
+        return token_ids, mask, places
+
+    def initial_state(self, batch_size, length=0):
+        if not self.is_causal:
+            return super(CachedBackbone, self).initial_state(batch_size, length)
+        slots = ops.zeros((batch_size, length), "int32")
+        return {
+            "token_ids": slots,
+            "padding_mask": slots,
+            "length": ops.zeros((batch_size,), "int32"),
+        }
+
+    def pack_state(self, state):
+        return state
+
+    def unpack_state(self, state):
+        return state
+
+    def cache_bytes(self):
+        return 8 * self.max_sequence_length
+
+    # === Heads, and cost ===
+
+    def make_head(self, kind, **options):
+        needed = {"causal_lm": True, "token": False}.get(kind, self.is_causal)
+        if needed != self.is_causal:
+            other = "MaskedLM" if needed else "CausalLM"
+            raise ValueError(
+                f"causal={not needed}: this model has no head for kind={kind!r}. Load it with "
+                f"causal={needed}, or take {other}."
+            )
+        return super().make_head(kind, **options)
+
+    def forward_flops(self):
+        """Return the FLOPs for a token of a full sequence: of kernels, attention, and hashing."""
+        flops = 2 * kernels(self.blocks)
+        for attention in (block.attention for block in self.blocks):
+            width = attention.num_heads * attention.head_dim
+            chunks = attention.chunks_before + 1 + attention.chunks_after
+            rounds = getattr(attention, "num_hashes", 1)
+            flops += 4 * rounds * chunks * attention.chunk_length * width
+            if isinstance(attention, HashedAttention):
+                flops += 2 * rounds * width * attention.most_columns()
+        of_tokens = 4 * self.vocabulary_size * self.config["hidden_dim"]
+        return flops + self.is_causal * of_tokens
+
+
+ReformerBackbone.SIZES = {
+    "reformer_crime_and_punishment_en": {
+        "vocabulary_size": 320,
+        "num_layers": 6,
+        "num_heads": 2,
+        "hidden_dim": 256,
+        "intermediate_dim": 512,
+        "head_dim": 64,
+        "num_buckets": [64, 128],
+        "axial_shape": [512, 1024],
+        "axial_dims": [64, 192],
+        "max_sequence_length": 524288,
+    },
+    "reformer_enwik8_en": {
+        "vocabulary_size": 258,
+        "num_layers": 12,
+        "num_heads": 8,
+        "hidden_dim": 1024,
+        "intermediate_dim": 4096,
+        "attention_layers": ["local", "local", "lsh", "local"],
+        "local_chunk_length": 128,
+        "lsh_chunk_length": 256,
+        "num_buckets": 512,
+        "num_hashes": 4,
+        "axial_shape": [128, 512],
+        "axial_dims": [256, 768],
+        "dropout": 0.2,
+        "local_attention_dropout": 0.2,
+        "lsh_attention_dropout": 0.1,
+        "max_sequence_length": 65536,
+    },
+}
+ReformerBackbone.PUBLISHED = {
+    "reformer_crime_and_punishment_en": "hf://google/reformer-crime-and-punishment",
+    "reformer_enwik8_en": "hf://google/reformer-enwik8",
+}
+
+# === Checkpoints ===
+
+
+def _layout(path, array):
+    """The table of an axis has an axis of size 1 for each other one."""
+    if "/axis_" in path:
+        return array.reshape(-1, array.shape[-1])
+    return transpose_kernels(path, array)
+
+
+_LAYER, _SELF = "encoder.layers.{i}", "encoder.layers.{i}.attention.self_attention"
+HUGGINGFACE_NAMES = NameTable(
+    {
+        "token_embedding": "embeddings.word_embeddings",
+        "position_embedding": "embeddings.position_embeddings.embedding",
+        **{
+            f"position_embedding/axis_{i}": f"embeddings.position_embeddings.weights.{i}"
+            for i in range(8)
+        },
+        "block_{i}/attention_norm": f"{_LAYER}.attention.layer_norm",
+        "block_{i}/attention/query_key": f"{_SELF}.query_key",
+        "block_{i}/attention/value": f"{_SELF}.value",
+        "block_{i}/attention/query_key_value": tuple(
+            f"{_SELF}.{part}" for part in ("query", "key", "value")
+        ),
+        "block_{i}/attention/output": f"{_LAYER}.attention.output.dense",
+        "block_{i}/feedforward_norm": f"{_LAYER}.feed_forward.layer_norm",
+        "block_{i}/intermediate": f"{_LAYER}.feed_forward.dense.dense",
+        "block_{i}/output": f"{_LAYER}.feed_forward.output.dense",
+        "final_norm": "encoder.layer_norm",
+        "token_head/logits/kernel": "lm_head.decoder.weight",
+        "token_head/logits/bias": "lm_head.bias",
+        "classifier/dense": "classifier.dense",
+        "classifier/logits": "classifier.out_proj",
+        "span_head/logits": "qa_outputs",
+    },
+    leaves=PYTORCH_LEAVES,
+    layout=_layout,
+    prefix=r"reformer\.",
+    spellings={"lm_head.decoder.bias": "lm_head.bias"},  # a copy
+    ignored=r"self_attention\.(self_)?mask_value_float(16|32)$",
+)
+
+
+def _config(checkpoint):
+    config = checkpoint.config
+    kinds = config.get("attn_layers", ["local", "lsh"] * 3)
+    axial = config.get("axial_pos_embds", True)
+    positions = config.get("max_position_embeddings", 4096)
+    grid = config.get("axial_pos_shape", [64, 64]) if axial else None
+    if config.get("is_decoder") and "classifier.out_proj.weight" in checkpoint.tensors:
+        raise CheckpointError(
+            f"{checkpoint.source}: its classifier reads the first token of a causal network "
+            "(is_decoder=True), which sees no other. Load its folder without classifier.* to train "
+            "a classifier that reads the last."
+        )
+
+    def of(kind, name, default):
+        """Return a number of the attention of a kind, null in networks without it."""
+        found = config.get(f"{kind}_{name}")
+        return default if found is None else found
+
+    return {
+        "vocabulary_size": config.get("vocab_size", 320),
+        "num_layers": len(kinds),
+        "num_heads": config.get("num_attention_heads", 12),
+        "hidden_dim": config.get("hidden_size", 256),
+        "intermediate_dim": config.get("feed_forward_size", 512),
+        "head_dim": config.get("attention_head_size", 64),
+        "attention_layers": kinds,
+        "causal": bool(config.get("is_decoder", False)),
+        "local_chunk_length": of("local", "attn_chunk_length", 64),
+        "num_local_chunks_before": of("local", "num_chunks_before", 1),
+        "num_local_chunks_after": of("local", "num_chunks_after", 0),
+        "lsh_chunk_length": of("lsh", "attn_chunk_length", 64),
+        "num_lsh_chunks_before": of("lsh", "num_chunks_before", 1),
+        "num_lsh_chunks_after": of("lsh", "num_chunks_after", 0),
+        "num_buckets": config.get("num_buckets"),
+        "num_hashes": config.get("num_hashes", 1),
+        "hash_seed": (config.get("hash_seed") or 0) % 2**20,
+        "axial_shape": grid,
+        "axial_dims": config.get("axial_pos_embds_dim", [64, 192]) if axial else None,
+        "dropout": config.get("hidden_dropout_prob", 0.05),
+        "local_attention_dropout": of("local", "attention_probs_dropout_prob", 0.05),
+        "lsh_attention_dropout": of("lsh", "attention_probs_dropout_prob", 0.0),
+        "activation": own_activation(config.get("hidden_act", "relu"), ACTIVATIONS),
+        "max_sequence_length": min(positions, math.prod(grid)) if axial else positions,
+        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+    }
+
+
+ReformerBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        functools.partial(signs, model_type="reformer"),
+        _config,
+        HUGGINGFACE_NAMES,
+        lambda checkpoint: huggingface_labels(checkpoint, "classifier.out_proj.weight"),
+    )
+}
