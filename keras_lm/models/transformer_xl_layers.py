@@ -157,13 +157,13 @@ class RelativeAttention(SelfAttention):
     def raw_scores(self, query, key):
         (content, position, after), (key, distances) = query, key
         rows, columns = ops.shape(content)[2], ops.shape(key)[2]
-        # The distances from the last of these queries; what is after a query is never read.
-        places = ops.arange(columns, dtype="int32") + (after[0, 0, 0, 0] - rows + 1)
+        # The distances from the last of these queries, after one more column that becomes the zero
+        # of the shift; what is after a query is never read.
+        places = ops.arange(-1, columns, dtype="int32") + (after[0, 0, 0, 0] - rows + 1)
         distances = ops.take(distances, ops.clip(places, 0, columns - 1), axis=2)
-        scores = self.products(position, distances)  # (B, N, S, T)
-        # Each row goes one more to the left than the next: after a zero for each, rows run on.
+        scores = self.products(position, distances)  # (B, N, S, 1 + T)
+        # Each row goes one more to the left than the next: rows run on.
         batch, heads = ops.shape(scores)[:2]
-        scores = ops.pad(scores, [(0, 0), (0, 0), (0, 0), (1, 0)])
         scores = ops.reshape(scores, (batch, heads, columns + 1, rows))[:, :, 1:]
         scores = ops.reshape(scores, (batch, heads, rows, columns))
         return self.products(content, key) + scores
@@ -172,7 +172,12 @@ class RelativeAttention(SelfAttention):
 def in_order(memory, x, order):
     """Return columns (B, any, D) of a memory and what follows it, by their numbers (B, any)."""
     both = ops.concatenate([memory, x], axis=1)  # (B, T, D)
-    return ops.take_along_axis(both, ops.expand_dims(order, 2), axis=1)
+    if isinstance(both, keras.KerasTensor):  # without sizes
+        return ops.take_along_axis(both, ops.expand_dims(order, 2), axis=1)
+    rows, columns = ops.shape(both)[:2]
+    # Of all rows at once: `take_along_axis` makes an index for each of the D numbers.
+    first = ops.expand_dims(ops.arange(rows, dtype="int32") * columns, 1)
+    return ops.take(ops.reshape(both, (-1, both.shape[2])), order + first, axis=0)
 
 
 class DroppedFeedForward(FeedForward):

@@ -185,6 +185,13 @@ class TransformerXLTokenizer(Tokenizer):
                 "into texts, and pass rules='whitespace' and the words."
             )
         known = set(words)
+        added = {} if is_corpus else published_files.read_json(folder, "added_tokens.json")
+        # transformers adds <formula> to every list, also if its network has no row for it.
+        if more := sorted(added.keys() - known - {"<formula>"}):
+            raise ValueError(
+                f"{os.fspath(folder)!r} has added_tokens.json with {more}, which its vocabulary "
+                "lacks, and the clusters of a Transformer-XL cannot grow: leave the file out."
+            )
         roles = {
             f"{role}_token": next((token for token in tokens if token in known), None)
             for role, tokens in SPECIAL.items()

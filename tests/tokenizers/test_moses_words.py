@@ -123,6 +123,12 @@ def test_other_arguments_are_refused(goldens, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"delimiter": "|"}))
     with pytest.raises(ValueError, match="words separated by '\\|'"):
         TransformerXLTokenizer.from_files(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<formula>": 25}))
+    assert TransformerXLTokenizer.from_files(tmp_path).vocabulary_size == 25
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<mine>": 25}))
+    with pytest.raises(ValueError, match=r"added_tokens.json with \['<mine>'\]"):
+        TransformerXLTokenizer.from_files(tmp_path)
 
 
 def test_assets(tokenizer, tmp_path):
