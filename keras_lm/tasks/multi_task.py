@@ -7,15 +7,20 @@ import numpy as np
 import tensorflow as tf
 
 from keras_lm import export, presets
+from keras_lm.feeding import replicas
+from keras_lm.feeding.datasets import number_of_batches
 from keras_lm.feeding.user_data import labelled
 from keras_lm.registry import TASKS, register
 from keras_lm.tasks.backend_steps import require_tensorflow, steps
+from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.task import Task
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.training import schedules
+from keras_lm.training.distribution import common_seed
 
 
-class MultiTask(TextModel):
+@keras.saving.register_keras_serializable("keras_lm")
+class MultiTask(KerasFile, TextModel):
     """Train several tasks over one backbone together, and ship them as one artefact.
 
     Each has its own head, labels, loss and metrics, and stays a task like any other, in `tasks`: to
@@ -23,9 +28,10 @@ class MultiTask(TextModel):
     all batches of all tasks, shuffled, so that tasks count by the sizes of their data. Only the
     weights that a batch's task reads are updated, by one optimizer for all.
 
-    A preset holds the backbone once, and so does a SavedModel, whose signatures begin with the
-    task's name: `sentiment` answers texts, `sentiment_tokenize`, `sentiment_classify` and the like
-    are as `keras_lm.export` has them of a task alone. For LiteRT, export the tasks one by one.
+    Presets, `.keras` files and SavedModels hold the backbone once. The signatures of a SavedModel
+    begin with the task's name: `sentiment` answers texts, `sentiment_tokenize`,
+    `sentiment_classify` and the like are as `keras_lm.export` has them of a task alone. For LiteRT,
+    export the tasks one by one.
 
     Args:
         tasks: dict of name → `keras_lm.tasks.Task`. All are over the same backbone and have the
@@ -34,8 +40,8 @@ class MultiTask(TextModel):
 
     Raises:
         ValueError: if there are no tasks, one is there twice or writes with a decoder, a name is
-            of other characters, a backbone or a tokenizer is another object, or this is in the
-            scope of a strategy with several replicas.
+            of other characters, a backbone or a tokenizer is another object, or a task was made
+            under another strategy than this.
 
     Example:
 
@@ -59,10 +65,10 @@ class MultiTask(TextModel):
         _check_tasks(tasks)
         first = next(iter(tasks.values()))
         super().__init__(name=name, dtype=first.dtype_policy)
-        if self.distribute_strategy.num_replicas_in_sync > 1:
+        if any(task.distribute_strategy is not self.distribute_strategy for task in tasks.values()):
             raise ValueError(
-                "tasks are trained together on one device only: make them and the MultiTask outside"
-                " of strategy.scope()."
+                "tasks were made under another strategy: make them and the MultiTask in one "
+                "strategy.scope(), or all outside."
             )
         self.tasks = dict(tasks)
         self.backbone = first.backbone
@@ -72,6 +78,16 @@ class MultiTask(TextModel):
         self.compile()
 
     # === Training ===
+
+    def get_compile_config(self):
+        each = {name: task.get_compile_config() for name, task in self.tasks.items()}
+        return {"optimizer": super().get_compile_config()["optimizer"], "tasks": each}
+
+    def compile_from_config(self, config):
+        config = dict(config)
+        for name, of_task in config.pop("tasks").items():
+            self.tasks[name].compile_by(of_task)
+        super().compile_from_config(config)
 
     @property
     def trainable_weights(self):
@@ -117,24 +133,18 @@ class MultiTask(TextModel):
             name: self.tasks[name].first_batches(*given, batch_size, True, True)
             for name, given in self._by_task(data).items()
         }
-        sizes = {name: int(dataset.cardinality()) for name, dataset in batches.items()}
-        for name in [name for name, size in sizes.items() if size < 1]:
-            raise ValueError(
-                f"data[{name!r}] has an unknown number of batches, or no end: state it with "
-                "tf.data.experimental.assert_cardinality, or cut it by .take(n)."
-            )
-        turns = np.repeat([*sizes], [*sizes.values()])
-        steps = len(turns)
-        schedules.plan(self, -initial_epoch * steps, epochs * steps)
+        turns = self._turns(batches)
+        number = number_of_batches(turns)
+        schedules.plan(self, -initial_epoch * number, epochs * number)
         if validation_data is not None:
             validation = _EachEvaluated(self, self._by_task(validation_data), batch_size)
             callbacks = [validation, *keras.tree.flatten(callbacks or [])]
         # Without an end, so that an epoch takes each task's batches once, newly shuffled.
-        self._batches = {name: iter(dataset.repeat()) for name, dataset in batches.items()}
+        self._batches = {name: iter(self._distributed(b.repeat())) for name, b in batches.items()}
         try:
             return keras.Model.fit(
                 self,
-                tf.data.Dataset.from_tensor_slices(turns).shuffle(steps),
+                turns,
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=callbacks,
@@ -144,23 +154,47 @@ class MultiTask(TextModel):
         finally:
             self._batches = {}
 
+    def _turns(self, batches):
+        """Return a dataset of names of tasks, in the order in which their batches are taken."""
+        strategy = self.distribute_strategy
+        here = replicas.number_here(strategy)
+        sizes = {name: int(parts.cardinality()) // here for name, parts in batches.items()}
+        for name in [name for name, size in sizes.items() if size < 1]:
+            raise ValueError(
+                f"data[{name!r}] has an unknown number of batches, or no end: state it with "
+                "tf.data.experimental.assert_cardinality, or cut it by .take(n)."
+            )
+        names = np.repeat([*sizes], [*sizes.values()])
+        turns = tf.data.Dataset.from_tensor_slices(names)
+        turns = turns.shuffle(len(names), common_seed(strategy))
+        if here > 1:  # each replica takes one
+            turns = turns.batch(1).map(lambda name: tf.repeat(name, here)).unbatch()
+            turns = turns.apply(tf.data.experimental.assert_cardinality(len(names) * here))
+        return self._distributed(turns)
+
+    def _distributed(self, parts):
+        return replicas.distributed(self.distribute_strategy, parts)
+
     def make_train_function(self, force=False):
         """Make the step: whose turn it is → that task's own step, on its next batch."""
         if self.train_function is not None and not force:
             return
+        strategy = self.distribute_strategy
         if not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
+            with strategy.scope():
+                self.optimizer.build(self.trainable_variables)
 
         def step_of(task):
             def step(batches):
-                return steps.train_by(task, self.optimizer, next(batches))
+                strategy.run(steps.train_by, args=(task, self.optimizer, next(batches)))
 
             return step if self.run_eagerly else tf.function(step, reduce_retracing=True)
 
         step_by_name = {name: step_of(task) for name, task in self.tasks.items()}
 
         def train_function(turns):
-            name = next(turns).numpy().decode()
+            (name, *_) = strategy.experimental_local_results(next(turns))
+            name = name.numpy().decode()
             step_by_name[name](self._batches[name])
             return self.get_metrics_result()
 
@@ -172,11 +206,12 @@ class MultiTask(TextModel):
 
     def get_metrics_result(self):
         """Return the logs of the tasks that have had a batch, and `loss`, the mean of all rows."""
-        seen = {n: t for n, t in self.tasks.items() if float(t._loss_tracker.count)}
-        logs = {name: task.get_metrics_result() for name, task in seen.items()}
-        rows = sum(float(task._loss_tracker.count) for task in seen.values())
-        total = sum(float(task._loss_tracker.total) for task in seen.values())
-        return {"loss": total / max(rows, 1.0)} | _joined(logs)
+        # Read as tensors: of several replicas they are the sums of all.
+        trackers = {name: task._loss_tracker for name, task in self.tasks.items()}
+        rows = {n: float(tf.convert_to_tensor(loss.count)) for n, loss in trackers.items()}
+        logs = {n: self.tasks[n].get_metrics_result() for n in self.tasks if rows[n]}
+        total = sum(float(tf.convert_to_tensor(trackers[n].total)) for n in logs)
+        return {"loss": total / max(sum(rows.values()), 1.0)} | _joined(logs)
 
     def evaluate(self, data, batch_size=None, verbose="auto"):
         """Return a dict of what each task's own `evaluate` returns, under its name.
@@ -236,19 +271,23 @@ class MultiTask(TextModel):
         return None  # nobody publishes several
 
     @classmethod
-    def from_parts(cls, backbone, tokenizer=None, tasks=None):
+    def from_parts(cls, backbone, tokenizer=None, tasks=None, name=None):
         """Return the tasks that `get_arguments` describes, over a backbone."""
         if tasks is None:
             raise ValueError(
                 f"It holds no {cls.__name__}: load one task by its own from_preset, make others of "
                 f"its backbone and tokenizer, and pass them to {cls.__name__}."
             )
-        return cls(
-            {
-                name: TASKS[stated["class"]](backbone, tokenizer=tokenizer, **stated["arguments"])
-                for name, stated in tasks.items()
-            }
-        )
+        made = {}
+        for each, stated in tasks.items():
+            if stated["class"] not in TASKS:
+                raise ValueError(
+                    f"tasks[{each!r}] is of the class {stated['class']!r}, which no task has: "
+                    "the file is damaged, or another program's."
+                )
+            task = TASKS[stated["class"]]
+            made[each] = task.from_parts(backbone, tokenizer=tokenizer, **stated["arguments"])
+        return cls(made, name=name)
 
     def get_arguments(self):
         return {
@@ -257,6 +296,11 @@ class MultiTask(TextModel):
                 for name, task in self.tasks.items()
             }
         }
+
+    def use_tokenizer(self, tokenizer):
+        self.tokenizer = tokenizer
+        for task in self.tasks.values():
+            task.use_tokenizer(tokenizer)
 
     def save_to_preset(self, folder, overwrite=True):
         """Write a preset of all tasks, atomically; see `Task.save_to_preset`."""

@@ -4,18 +4,17 @@ import contextlib
 import functools
 import inspect
 import warnings
-from pathlib import Path
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_lm import export, presets
 from keras_lm.feeding import collect, user_data
 from keras_lm.packers import Texts
-from keras_lm.registry import BACKBONES, TASKS, TOKENIZERS, register
+from keras_lm.registry import TASKS, register
 from keras_lm.tasks import special_tokens, task_vocabulary
 from keras_lm.tasks.backend_steps import require_tensorflow
+from keras_lm.tasks.keras_file import KerasFile
 from keras_lm.tasks.signatures import TextSignatures
 from keras_lm.tasks.text_model import TextModel
 from keras_lm.tokenizers.published_files import declares_tokens
@@ -32,7 +31,7 @@ def _arguments(cls):
     return names - {"text_pair"}  # graphs are traced for texts with and without a second one
 
 
-class Task(TextModel):
+class Task(KerasFile, TextModel):
     """The base class of all tasks: a model from raw text to an answer.
 
     A subclass makes its head in `__init__` (with `add_head`, and `_finish()` at the end), and
@@ -81,7 +80,6 @@ class Task(TextModel):
     parse_special = None
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True
-    _tokenizer_config = None
 
     def __init__(
         self,
@@ -265,16 +263,6 @@ class Task(TextModel):
         require_tensorflow("An export")
         return export.export(self, path, format, **options)
 
-    def get_config(self):
-        tokenizer = self.tokenizer
-        return {
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "tokenizer": tokenizer
-            and {"class_name": type(tokenizer).__name__, "config": tokenizer.get_config()},
-            "name": self.name,
-            **self.get_arguments(),
-        }
-
     def get_arguments(self):
         """Return the arguments except backbone, tokenizer and name, JSON-serializable."""
         return {
@@ -283,34 +271,10 @@ class Task(TextModel):
             "parse_special": self.parse_special,
         }
 
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        backbone, tokenizer = config.get("backbone"), config.pop("tokenizer", None)
-        if not isinstance(backbone, keras.Model):
-            name = backbone.get("class_name") if isinstance(backbone, dict) else backbone
-            if name not in BACKBONES:  # Keras would make whatever it is
-                raise ValueError(
-                    f"The configuration of a {cls.__name__} names {str(name)[:80]!r} as its "
-                    "backbone, which is none: the file is damaged, or another program's."
-                )
-            config["backbone"] = keras.saving.deserialize_keras_object(backbone, custom_objects)
-        task = cls(**config)
-        task._tokenizer_config = tokenizer  # its vocabulary follows in load_assets
-        return task
-
-    def save_assets(self, folder):
-        """Called by Keras for a `.keras` file: the vocabulary."""
-        if self.tokenizer is not None:
-            self.tokenizer.save_assets(folder)
-            # For tokenizers without files: where there is none, Keras does not call load_assets.
-            Path(folder, "tokenizer").touch()
-
-    def load_assets(self, folder):
-        if self._tokenizer_config is not None:
-            cls = TOKENIZERS[self._tokenizer_config["class_name"]]
-            self._set_tokenizer(cls.from_assets(folder, self._tokenizer_config["config"]))
-            self._make_packer()
+    def use_tokenizer(self, tokenizer):
+        """Take a tokenizer; called for that of a `.keras` file, after the constructor."""
+        self._set_tokenizer(tokenizer)
+        self._make_packer()
 
     # === Calling ===
 

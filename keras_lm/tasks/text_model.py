@@ -215,6 +215,12 @@ class TextModel(keras.Model):
         return config
 
     def compile_from_config(self, config):
+        self.compile_by(config)
+        with self.distribute_strategy.scope():
+            self.optimizer.build(self.trainable_variables)
+
+    def compile_by(self, config):
+        """Compile by what `get_compile_config` returned; the optimizer's state stays unmade."""
         try:
             self.compile(**keras.saving.deserialize_keras_object(config))
         except (AttributeError, ImportError, KeyError, TypeError) as error:
@@ -223,8 +229,6 @@ class TextModel(keras.Model):
                 f"{type(error).__name__}: {' '.join(str(error).split())[:200]}. Load it with "
                 "compile=False."
             ) from error
-        with self.distribute_strategy.scope():
-            self.optimizer.build(self.trainable_variables)
 
     def fit(
         self,
@@ -409,8 +413,7 @@ class TextModel(keras.Model):
         return sum(term.weight * ops.divide_no_nan(term.total, term.count) for term in terms)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        y = self.labels_for_metrics(y, y_pred)
-        return super().compute_metrics(x, y, y_pred, sample_weight)
+        return super().compute_metrics(x, self.labels_for_metrics(y, y_pred), y_pred, sample_weight)
 
     @property
     def metrics(self):

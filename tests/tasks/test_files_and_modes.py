@@ -125,7 +125,7 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from keras_lm.models import BertBackbone, ElectraBackbone
 from keras_lm.objectives import MaskedLanguageModel, ReplacedByGenerator
-from keras_lm.tasks import MaskedLM, Pretrainer, TextClassifier
+from keras_lm.tasks import MaskedLM, MultiTask, Pretrainer, TextClassifier, TextRegressor
 from keras_lm.training import Lamb
 from keras_lm.tokenizers import WordPieceTokenizer
 
@@ -181,6 +181,37 @@ for cls, (x, options) in data.items():
     one = losses(tf.distribute.get_strategy(), cls, *x, **options)
     assert one[2] < one[0]
     np.testing.assert_allclose(both, one, rtol=1e-4)
+
+
+# Several tasks: each batch is divided, whosever it is.
+def together(strategy):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        first = TextClassifier(
+            BertBackbone(8, 1, 2, 8, 8, dropout=0.0), tokenizer=tokenizer, num_classes=2
+        )
+        second = TextRegressor(first.backbone, tokenizer=tokenizer)
+        for task in (first, second):
+            task.compile(run_eagerly=strategy is not mirrored)
+        many = MultiTask({"first": first, "second": second})
+        many.compile(keras.optimizers.SGD(0.1), run_eagerly=strategy is not mirrored)
+    # One batch of each, so that the order of the two is all that is drawn.
+    both = {"first": (TEXTS, [1, 0, 1, 0]), "second": (TEXTS, [1.0, 2.0, 3.0, 4.0])}
+    logs = [many.fit({name: rows}, batch_size=4, verbose=0).history for name, rows in both.items()]
+    logs.append(many.fit(both, batch_size=2, epochs=2, validation_data=both, verbose=0).history)
+    assert all(np.isfinite(values).all() for each in logs for values in each.values())
+    return logs[0]["first_loss"] + logs[1]["second_loss"]
+
+
+np.testing.assert_allclose(together(mirrored), together(tf.distribute.get_strategy()), rtol=1e-4)
+try:
+    with mirrored.scope():
+        inside = MaskedLM(BertBackbone(8, 1, 2, 8, 8), tokenizer=tokenizer)
+    MultiTask({"words": inside})
+except ValueError as error:
+    assert "another strategy" in str(error)
+else:
+    raise AssertionError
 
 
 # Clipped once, by the norm of the sum; and in parts of one row.

@@ -117,6 +117,25 @@ def test_preset(tasks, data, tmp_path):
 
 
 @pytest.mark.eager
+def test_keras_file(tasks, data, tmp_path):
+    tasks["likeness"].compile(loss="mae")
+    MultiTask(tasks).save(tmp_path / "tasks.keras")
+    loaded = keras.saving.load_model(tmp_path / "tasks.keras")
+    assert loaded.tokenizer is loaded.tasks["words"].tokenizer is loaded.tasks["feeling"].tokenizer
+    assert loaded.tasks["words"].backbone is loaded.backbone is loaded.tasks["feeling"].backbone
+    assert loaded.tasks["likeness"].get_compile_config()["loss"] == "mae"
+    for name, task in tasks.items():
+        expected = task.predict_on_batch(data[name][0])
+        found = loaded.tasks[name].predict_on_batch(data[name][0])
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    loaded.fit(data, verbose=0)
+    assert (
+        keras.saving.load_model(tmp_path / "tasks.keras", compile=False).tasks.keys()
+        == tasks.keys()
+    )
+
+
+@pytest.mark.eager
 def test_adapters_for_all_tasks(tasks, data, tmp_path):
     """The file holds every head, under the name of its task."""
     names = ("feeling", "likeness")
