@@ -53,7 +53,9 @@ class NameTable:
         join: callable `(path, arrays) -> array` of a variable's parts; by default on the last axis.
         prefix: regular expression for what their names may begin with.
         spellings: dict of an older spelling → the spelling in `names`, as substrings.
-        ignored: regular expression for their tensors without information, such as buffers.
+        ignored: regular expression for the names of their tensors without information.
+        buffers: dict of the name of a tensor that only holds what the model computes →
+            callable `(array) -> bool` that says whether it does. What it refuses is left over.
         copies: dict of the name of a tensor → the name, or names, of what it may be a tied copy of.
             Only one that is a copy is left out in silence.
 
@@ -69,6 +71,7 @@ class NameTable:
     prefix: str = ""
     spellings: dict = dataclasses.field(default_factory=dict)
     ignored: str = r"(?!)"
+    buffers: dict = dataclasses.field(default_factory=dict)
     copies: dict = dataclasses.field(default_factory=dict)
 
     def sources(self, path):
@@ -120,10 +123,17 @@ class NameTable:
             _check(array, path, variable, " + ".join(stored))
             variable.assign(array.astype(variable.dtype, copy=False))
             used.update(stored)
-        ignored = re.compile(self.ignored)
-        unused = [name for name in tensors if name not in used and not ignored.search(name)]
+        unused = [name for name in tensors if name not in used]
+        unused = [name for name in unused if not self._says_nothing(name, tensors)]
         unused = [name for name in unused if not self._is_copy(name, tensors, resolved)]
         return sorted(missing), sorted(unused)
+
+    def _says_nothing(self, stored, tensors):
+        """Whether a tensor is without information: of a name that is ignored, or a buffer."""
+        name = self._own(stored)
+        if re.fullmatch(self.ignored, name):
+            return True
+        return name in self.buffers and self.buffers[name](np.asarray(tensors[stored]))
 
     def _is_copy(self, stored, tensors, resolved):
         """Whether a tensor equals another of its name in `names`, or one that `copies` names."""
@@ -139,6 +149,11 @@ class NameTable:
     def untied(self, unused):
         """Return those of a checkpoint's `unused` tensors that usually are copies of others."""
         return [name for name in unused if self._own(name) in self.copies]
+
+
+def counts(array):
+    """Whether an array has the numbers from 0, as Hugging Face's `position_ids`."""
+    return np.array_equal(array.ravel(), np.arange(array.size))
 
 
 def _check(array, path, variable, stored):

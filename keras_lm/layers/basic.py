@@ -228,3 +228,10 @@ def embedding_layers(
         ),
         LayerNormalization(epsilon=layer_norm_epsilon, dtype=dtype, name="embedding_norm"),
     )
+
+
+def as_tensor(value, dtype):
+    """Return a caller's array or tensor as a tensor of a type; a symbolic one stays symbolic."""
+    if isinstance(value, keras.KerasTensor):
+        return value if value.dtype == dtype else ops.cast(value, dtype)
+    return ops.convert_to_tensor(value, dtype)  # casts int64, and what Keras makes of a first batch

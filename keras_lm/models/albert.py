@@ -22,6 +22,7 @@ from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,
     NameTable,
+    counts,
     transpose_kernels,
     transpose_logits,
 )
@@ -345,7 +346,7 @@ HUGGINGFACE_NAMES = NameTable(
     leaves=PYTORCH_LEAVES,
     layout=transpose_kernels,
     prefix=r"albert\.",
-    ignored=r"\bposition_ids$",
+    buffers={"embeddings.position_ids": counts},
     copies={
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",

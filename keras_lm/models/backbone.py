@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_lm import presets
 from keras_lm.layers import Dense, EachTokenClassifier, MeanPooledClassifier, SpanHead
+from keras_lm.layers.basic import as_tensor
 from keras_lm.layers.state import fit_rows
 from keras_lm.models.checked_arguments import bind_arguments
 from keras_lm.models.default_rate import default_rate
@@ -409,7 +410,7 @@ class Backbone(keras.Model):
             if field.is_state:
                 continue
             if name in inputs:
-                complete[name] = _as_tensor(inputs[name], field.dtype)
+                complete[name] = as_tensor(inputs[name], field.dtype)
             elif field.is_required:
                 raise ValueError(f"inputs lacks {name!r}, which {type(self).__name__} needs.")
             else:
@@ -563,9 +564,3 @@ class _View:
     inputs: dict
     computed: dict
     outputs: dict
-
-
-def _as_tensor(value, dtype):
-    if isinstance(value, keras.KerasTensor):
-        return value if value.dtype == dtype else ops.cast(value, dtype)
-    return ops.convert_to_tensor(value, dtype)  # casts int64, and what Keras makes of a first batch

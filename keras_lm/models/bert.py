@@ -21,6 +21,7 @@ from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
     NameTable,
+    counts,
     join_heads,
     transpose_kernels,
     transpose_logits,
@@ -292,7 +293,7 @@ HUGGINGFACE_NAMES = NameTable(
     layout=transpose_kernels,
     prefix=r"bert\.",
     spellings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
-    ignored=r"\bposition_ids$",
+    buffers={"embeddings.position_ids": counts},
     copies={
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",

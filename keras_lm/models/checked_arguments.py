@@ -12,6 +12,7 @@ import numbers
 import re
 
 import keras
+import numpy as np
 
 from keras_lm.layers.basic import get_activation
 
@@ -62,7 +63,8 @@ def bind_arguments(cls, args, kwargs):
 
     Raises:
         ValueError: if an argument cannot be what its name or `RANGES` says. Those that are at their
-            default are not looked at, nor flags, nor those that neither says anything of.
+            default are not looked at, nor those of which neither says anything. Flags are those
+            whose default is one.
 
     Example:
 
@@ -109,9 +111,14 @@ def _check(given, signature, ranges):
     for name, value in given.items():
         default = signature.parameters[name].default
         is_default = type(value) is type(default) and value == default
-        if is_default or isinstance(default, bool):
+        if is_default:
             continue
-        problem = ranges[name].problem(value) if name in ranges else _problem(name, value)
+        if isinstance(default, bool):
+            problem = None if _is_flag(value) else "True or False"
+        elif name in ranges:
+            problem = ranges[name].problem(value)
+        else:
+            problem = _problem(name, value)
         if problem:
             raise ValueError(f"{name}={value!r}: pass {problem}.")
 
@@ -149,6 +156,12 @@ def _are_filters(value):
     return all(
         isinstance(pair, (list, tuple)) and len(pair) == 2 and not any(map(Whole().problem, pair))
         for pair in pairs
+    )
+
+
+def _is_flag(value):
+    return isinstance(value, (bool, np.bool_)) or (
+        isinstance(value, numbers.Integral) and value in (0, 1)
     )
 
 

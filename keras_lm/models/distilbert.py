@@ -16,6 +16,7 @@ from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
     NameTable,
+    counts,
     join_heads,
     transpose_kernels,
 )
@@ -292,7 +293,7 @@ HUGGINGFACE_NAMES = NameTable(
     layout=transpose_kernels,
     prefix=r"distilbert\.",
     spellings={".gamma": ".weight", ".beta": ".bias"},
-    ignored=r"\bposition_ids$",
+    buffers={"embeddings.position_ids": counts},
     copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
 )
 KERAS_HUB_NAMES = NameTable(
@@ -301,7 +302,7 @@ KERAS_HUB_NAMES = NameTable(
     layout=join_heads,
     prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
-    ignored="^task/optimizer/",
+    ignored="task/optimizer/.*",
 )
 
 

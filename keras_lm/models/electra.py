@@ -26,6 +26,7 @@ from keras_lm.converters.names import (
     GOOGLE_LEAVES,
     PYTORCH_LEAVES,
     NameTable,
+    counts,
     transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
@@ -356,7 +357,7 @@ HUGGINGFACE_NAMES = NameTable(
         "classifier.out_proj": "classifier",
         "sequence_summary.summary": "classifier.dense",
     },
-    ignored=r"\bposition_ids$",
+    buffers={"embeddings.position_ids": counts},
     copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
 )
 GOOGLE_NAMES = NameTable(

@@ -8,7 +8,7 @@ import functools
 import keras
 
 from keras_lm.converters.converter import Converter, dropouts, own_activation, signs
-from keras_lm.converters.names import PYTORCH_LEAVES, NameTable
+from keras_lm.converters.names import PYTORCH_LEAVES, NameTable, counts
 from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import (
     CausalBias,
@@ -149,7 +149,8 @@ HUGGINGFACE_HEADS = {
     "classifier/logits": "score",
     "multiple_choice_head/logits": "multiple_choice_head.summary",
 }
-HUGGINGFACE_IGNORED = r"\.attn\.(attention\.)?(masked_)?bias$"  # the causal mask, a buffer
+# The causal mask, a buffer.
+HUGGINGFACE_IGNORED = r"h\.\d+\.attn\.(attention\.)?(masked_)?bias"
 OPENAI_BLOCK = {
     ours: theirs.replace("h.{i}", "h{i}").replace(".", "/")
     for ours, theirs in HUGGINGFACE_BLOCK.items()
@@ -177,7 +178,8 @@ NAMES = NameTable(
     leaves=PYTORCH_LEAVES,
     layout=transpose_heads,
     prefix=r"transformer\.",
-    ignored=HUGGINGFACE_IGNORED + r"|\bposition_ids$",
+    ignored=HUGGINGFACE_IGNORED,
+    buffers={"position_ids": counts},
     copies={"lm_head.weight": "tokens_embed.weight"},
 )
 OPENAI_NAMES = NameTable(

@@ -11,6 +11,7 @@ import functools
 import warnings
 
 import keras
+import numpy as np
 
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import Converter, own_activation, require_only, signs
@@ -258,6 +259,14 @@ def _layout(path, array):
     return array.reshape(-1) if path == "token_head/bias" else transpose_kernels(path, array)
 
 
+def _holds_sines(array):
+    if array.ndim != 2:
+        return False
+    layer = SinusoidalPositionEmbedding(*array.shape, interleaved=False)
+    layer.build(None)
+    return np.allclose(array.astype("float32"), layer.embeddings, atol=1e-3)  # in half precision
+
+
 NAMES = NameTable(
     _NAMES,
     leaves=PYTORCH_LEAVES,
@@ -265,7 +274,7 @@ NAMES = NameTable(
     prefix=r"model\.",
     # Where there is one embedding, its copies may have these names; else two tables do.
     spellings={"encoder.embed_tokens.": "shared."},
-    ignored=r"coder\.embed_positions\.weight$",  # sines, which are computed
+    buffers={f"{half}.embed_positions.weight": _holds_sines for half in ("encoder", "decoder")},
     copies={
         "decoder.embed_tokens.weight": "shared.weight",
         "lm_head.weight": ("shared.weight", "decoder.embed_tokens.weight"),

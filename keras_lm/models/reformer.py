@@ -398,7 +398,7 @@ HUGGINGFACE_NAMES = NameTable(
     layout=_layout,
     prefix=r"reformer\.",
     spellings={"lm_head.decoder.bias": "lm_head.bias"},  # a copy
-    ignored=r"self_attention\.(self_)?mask_value_float(16|32)$",
+    ignored=r"encoder\.layers\.\d+\.attention\.self_attention\.(self_)?mask_value_float(16|32)",
 )
 
 

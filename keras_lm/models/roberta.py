@@ -25,6 +25,7 @@ from keras_lm.converters.names import (
     KERAS_HUB_LEAVES,
     PYTORCH_LEAVES,
     NameTable,
+    counts,
     join_heads,
     transpose_kernels,
 )
@@ -302,7 +303,7 @@ HUGGINGFACE_NAMES = NameTable(
         "classifier.out_proj": "classifier",
         "lm_head.decoder.bias": "lm_head.bias",
     },
-    ignored=r"\bposition_ids$",
+    buffers={"embeddings.position_ids": counts},
     copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight"},
 )
 FAIRSEQ_NAMES = NameTable(
@@ -311,7 +312,7 @@ FAIRSEQ_NAMES = NameTable(
     layout=transpose_kernels,
     prefix=r"(?:decoder|encoder)\.(?:sentence_encoder\.)?|classification_heads\.[^.]+\.",
     spellings={"layernorm_embedding": "emb_layer_norm"},
-    ignored=r"\bversion$",  # a buffer
+    ignored="version",  # of the format
     copies={"lm_head.weight": "embed_tokens.weight"},
 )
 KERAS_HUB_NAMES = NameTable(
@@ -320,7 +321,7 @@ KERAS_HUB_NAMES = NameTable(
     layout=_keras_hub_layout,
     prefix="layers/",
     spellings={"transformer_encoder/": "transformer_encoder_0/"},
-    ignored="^task/optimizer/",
+    ignored="task/optimizer/.*",
 )
 
 

@@ -272,7 +272,7 @@ NAMES = NameTable(
     layout=transpose_kernels,
     spellings={".wi_0.": ".wi."},
     # A table that the first release has and nobody reads.
-    ignored=r"\bEncDecAttention\.relative_attention_bias\.weight$",
+    ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     copies={
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
@@ -360,7 +360,7 @@ MESH_NAMES = _MeshNames(
     leaves=PYTORCH_LEAVES,
     layout=_mesh_layout,
     spellings=NAMES.spellings,
-    ignored="EncDecAttention/relative_attention_bias",
+    ignored=r"decoder/block_\d+/layer_\d+/EncDecAttention/relative_attention_bias",
 )
 
 
@@ -503,7 +503,7 @@ T5EncoderBackbone.CONVERTERS = {
         _keras_hub_config,
         # What is left over there is the decoder's; what is missing is an error all the same.
         dataclasses.replace(
-            KERAS_HUB_NAMES, ignored=r"/(t5_transformer_layer|t5_layer_norm_1|reversible_emb)"
+            KERAS_HUB_NAMES, ignored=r"(layer_\d+|t5_layer_norm_1|reversible_emb\w*)/.*"
         ),
     ),
 }

@@ -57,7 +57,7 @@ TinyBertBackbone.PUBLISHED = {
 # === Checkpoints ===
 
 _BERT = BertBackbone.CONVERTERS["huggingface"]
-_FIT_DENSE = r"^fit_denses?\."
+_FIT_DENSE = r"^fit_denses?\..*"
 
 
 TinyBertBackbone.CONVERTERS = {

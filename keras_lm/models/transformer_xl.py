@@ -311,6 +311,13 @@ TransformerXLBackbone.PUBLISHED = {
 # === Checkpoints ===
 
 _MOST_CLUSTERS, _MOST_LAYERS = 16, 64  # of which copies are known
+
+
+def _holds_frequencies(array):
+    powers = np.arange(array.size) / array.size
+    return array.ndim == 1 and np.allclose(array, 10000.0**-powers, rtol=1e-2)
+
+
 NAMES = NameTable(
     {
         "token_embedding/cluster_{i}/embeddings": "word_emb.emb_layers.{i}.weight",
@@ -336,7 +343,7 @@ NAMES = NameTable(
     leaves=PYTORCH_LEAVES,
     layout=transpose_kernels,
     prefix=r"transformer\.",
-    ignored=r"\bpos_emb\.inv_freq$",
+    buffers={"pos_emb.inv_freq": _holds_frequencies},
     copies={
         f"crit.out_layers.{i}.weight": f"word_emb.emb_layers.{i}.weight"
         for i in range(_MOST_CLUSTERS)

@@ -258,7 +258,7 @@ NAMES = NameTable(
         },
     },
     # A counter, and what the last step's dropout left of a recurrent weight.
-    ignored=r"\bnum_batches_tracked$|\bmodule\.weight_hh_l0(_reverse)?$",
+    ignored=r".*\bnum_batches_tracked|rnns\.\d+\.module\.weight_hh_l0(_reverse)?",
     copies={
         "encoder_dp.emb.weight": "encoder.weight",
         "encoder_with_dropout.embed.weight": "encoder.weight",

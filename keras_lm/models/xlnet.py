@@ -356,8 +356,8 @@ def _huggingface_config(checkpoint):
     config = checkpoint.config
     is_causal = config.get("attn_type", "bi") == "uni"
     known = {"bi_data": False}  # see the input `is_reversed`
-    if is_causal:  # else it has no effect
-        known |= {"same_length": False}
+    # The former has no effect in both directions.
+    known |= {"same_length": False} if is_causal else {"attn_type": "bi"}
     if "logits_proj.weight" in checkpoint.tensors:
         known |= {"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"}
     require_only(checkpoint, XLNetBackbone, known)

@@ -55,6 +55,7 @@ WRONG = {
     "layer_norm_epsilon": [float("nan"), 0.0, -1e-5, "1e-5", None],
     "cell_clip": [float("nan"), -1],
     "activation_penalty": [float("inf")],
+    **{key: ["no", 2, []] for key in ("pre_norm", "causal", "same_length", "scale_embedding")},
 }
 
 
