@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import keras_lm
-from keras_lm.registry import TASKS
+from keras_lm.registry import BACKBONES, TASKS
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -138,6 +138,21 @@ TRACED_OTHERWISE = {
 
 def test_what_layers_do_follows_from_their_arguments():
     assert {name for name, others in IMPORTS.items() if "contextvars" in others} == TRACED_OTHERWISE
+
+
+def test_models_are_named_in_their_own_files():
+    kinds = {"CausalBackbone", "EncoderDecoderBackbone", "FeatureBackbone"}
+    backbones = set(BACKBONES) - kinds
+    found = collections.defaultdict(set)
+    for folder in ("keras_lm", "export"):
+        for path in (REPOSITORY / folder).rglob("*.py"):
+            where = path.relative_to(REPOSITORY)
+            if where.parts[:2] == ("keras_lm", "models"):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):  # docstrings may, as examples
+                names = {getattr(node, name, None) for name in ("id", "attr", "name")}
+                found[str(where)] |= names & backbones
+    assert not {where: sorted(names) for where, names in found.items() if names}
 
 
 def depth(cls):

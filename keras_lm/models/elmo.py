@@ -20,7 +20,9 @@ from keras_lm.layers import (
     WordSoftmax,
 )
 from keras_lm.models.backbone import Backbone, Input, WordBackbone
+from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.elmo_layers import (
+    CHARACTERS,
     RANGES,
     BoundaryWords,
     ProjectedLSTMs,
@@ -32,8 +34,6 @@ from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import kernels
 from keras_lm.packers import CharacterPacker, Template
 from keras_lm.tokenizers.characters import PAD, CharacterTokenizer
-
-CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
 
 
 def _is_word(character_ids):
@@ -233,6 +233,10 @@ class ElmoBackbone(WordBackbone):
             places = config["characters_per_word"] + 1 - size
             multiplied += (places - 1) * size * config["embedding_dim"] * number
         return 2 * multiplied
+
+    def forward_half(self, words):
+        """Return a copy of the direction that reads forwards, over the ids of a list of words."""
+        return ElmoForwardBackbone.from_elmo(self, words)
 
     def save_to_allennlp(self, folder):
         """Write `options.json` and `weights.hdf5` for AllenNLP and bilm-tf, both or none.

@@ -19,6 +19,8 @@ from keras_lm.tokenizers.characters import (
     PAD,
 )
 
+CHARACTERS = 262  # ids of a character: see `CharacterTokenizer`
+
 # A word of more characters takes memory for each word, and no tensor tells how many there are.
 RANGES = {"num_highways": Whole(0), "characters_per_word": Whole(1, 1000)}
 

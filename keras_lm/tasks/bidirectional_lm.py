@@ -7,7 +7,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.objectives import IGNORED, BidirectionalLanguageModel
 from keras_lm.packers import Texts
 from keras_lm.tasks.causal_lm import CausalLM
@@ -150,7 +149,7 @@ class BidirectionalLM(PretrainingTask):
             ValueError: if the task has no tokenizer.
         """
         self.require_tokenizer()
-        backbone = ElmoForwardBackbone.from_elmo(self.backbone, self.words)
+        backbone = self.backbone.forward_half(self.words)
         config = self.word_tokenizer.get_config() | {"splitter": self.tokenizer.splitter}
         task = CausalLM(backbone, tokenizer=WordTokenizer(self.words, **config))
         for weight, trained in zip(task.head.weights, self.head.weights, strict=True):
