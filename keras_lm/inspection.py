@@ -13,6 +13,7 @@ HEADS = {
     "classifier/logits": "classification",
     "multiple_choice_head/logits": "multiple choice",
     "span_head/logits": "question answering",
+    "conditional_span_head/start": "question answering",
     "token_head/dense": "masked language model",
     "next_sentence_head/logits": "next sentence",
     "sentence_order_head/logits": "sentence order",

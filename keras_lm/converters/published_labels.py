@@ -27,6 +27,7 @@ class Labels:
         is_stated: bool. False if the configuration names no head, so that the classes may be those
             of texts, as `problem_type` says, or of words.
         activation: what sentence-transformers does to the logits, see `cross_encoder_activation`.
+        arguments: dict of a task's arguments that the head calls for, or None.
     """
 
     num_classes: int
@@ -34,6 +35,7 @@ class Labels:
     problem_type: str = "single_label_classification"
     activation: str | None = None
     is_stated: bool = True
+    arguments: dict | None = None
 
 
 def _finds_spans(checkpoint):

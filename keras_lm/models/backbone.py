@@ -72,6 +72,7 @@ class Backbone(keras.Model):
     - `HEADS`: dict of a kind of head, such as `"classification"` → `Head`;
     - `RANGES`: dict of an argument's name → `Whole`, where its name does not tell what it may be;
     - `PRETRAINING_HEADS`: dict of an output's name → the kind of head that computes it;
+    - `PRETRAINING_LAYERS`: names of layers of the backbone that only pretraining uses;
     - `PRETRAINING_OBJECTIVES`: dict of a kind of head → the class of the objective that trained it,
       if that is not the usual one;
     - `TEMPLATE`: the special tokens around one text and around a pair (see `keras_lm.packers`);
@@ -93,8 +94,7 @@ class Backbone(keras.Model):
     CONVERTERS = {}
     HEADS = {}
     RANGES = {}
-    PRETRAINING_HEADS = {}
-    PRETRAINING_OBJECTIVES = {}
+    PRETRAINING_HEADS, PRETRAINING_OBJECTIVES, PRETRAINING_LAYERS = {}, {}, ()
     # Whether a token attends only to tokens before it, so that the model can continue a text.
     is_causal = False
     # The peak learning rate of random weights with 768 units, and the power of the width by which
@@ -445,8 +445,7 @@ class Backbone(keras.Model):
         that the model lacks are its last one.
         """
         template = self.TEMPLATE.for_tokenizer(tokenizer)
-        has_segments = "segment_ids" in self.input_fields
-        number = self.config.get("num_segments") if has_segments else 1
+        number = self.config.get("num_segments") if "segment_ids" in self.input_fields else 1
         return template if number is None else template.within(number)
 
     @property
@@ -499,9 +498,8 @@ class Backbone(keras.Model):
     @property
     def carries_state(self):
         """Whether there is a state that has one size, however long the text before it was."""
-        if self.state_name is None:
-            return False
-        return all(None not in part.shape[1:] for part in keras.tree.flatten(self.state_spec()))
+        parts = keras.tree.flatten(self.state_spec()) if self.state_name else []
+        return bool(parts) and all(None not in part.shape[1:] for part in parts)
 
     def initial_state(self, batch_size, length=0):
         """Return the state before any token as `forward` takes it: nested tensors, each (B, …).

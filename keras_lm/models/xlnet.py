@@ -8,6 +8,7 @@ Shapes: B batch, S sequence, M memory, R targets, D hidden, V vocabulary.
 """
 
 import functools
+import re
 
 import keras
 from keras import ops
@@ -26,7 +27,7 @@ from keras_lm.converters.names import (
     NameTable,
     transpose_kernels,
 )
-from keras_lm.converters.published_labels import huggingface_labels
+from keras_lm.converters.published_labels import Labels, huggingface_labels
 from keras_lm.layers import AttentionContext, EachTokenClassifier, SpanHead, truncated_normal
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.checked_arguments import Whole
@@ -38,6 +39,7 @@ from keras_lm.models.xlnet_layers import (
     XLNetLMHead,
     XLNetPositions,
 )
+from keras_lm.models.xlnet_span_head import ConditionalSpanHead
 from keras_lm.packers import Template
 from keras_lm.tokenizers import SentencePieceTokenizer
 
@@ -99,9 +101,17 @@ class XLNetBackbone(Backbone):
             EachTokenClassifier, "token_classifier", dropout=own("dropout")
         ),
         "question_answering": Head(SpanHead, "span_head"),
+        "conditional_question_answering": Head(
+            ConditionalSpanHead,
+            "conditional_span_head",
+            hidden_dim=own("hidden_dim"),
+            dropout=own("dropout"),
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
         "token": Head(XLNetLMHead, "token_head", token_embedding=own("token_embedding")),
     }
     PRETRAINING_HEADS = {"token_logits": "token"}
+    PRETRAINING_LAYERS = ("target_embedding",)
     PRETRAINING_OBJECTIVES = {"token": "PermutationLanguageModel"}
     RANGES = {
         "memory_length": Whole(0),
@@ -313,6 +323,12 @@ HUGGINGFACE_NAMES = NameTable(
         "classifier/logits": "logits_proj",
         "token_classifier/logits": "classifier",
         "span_head/logits": "qa_outputs",
+        "conditional_span_head/start": "start_logits.dense",
+        "conditional_span_head/end_inner": "end_logits.dense_0",
+        "conditional_span_head/end_norm": "end_logits.LayerNorm",
+        "conditional_span_head/end": "end_logits.dense_1",
+        "conditional_span_head/null_inner": "answer_class.dense_0",
+        "conditional_span_head/null": "answer_class.dense_1",
     },
     leaves=PYTORCH_LEAVES,
     layout=_huggingface_layout,
@@ -334,10 +350,20 @@ GOOGLE_NAMES = NameTable(
         "block_{i}/feedforward/output": "transformer/layer_{i}/ff/layer_2",
         "block_{i}/feedforward_norm": "transformer/layer_{i}/ff/LayerNorm",
         "token_head/bias": "lm_loss/bias",
+        "classifier/pooler": "sequnece_summary/summary",  # their spelling
+        "classifier/logits": "logits",
+        "conditional_span_head/start": "start_logits",
+        "conditional_span_head/end_inner": "end_logits/dense_0",
+        "conditional_span_head/end_norm": "end_logits/LayerNorm",
+        "conditional_span_head/end": "end_logits/dense_1",
+        "conditional_span_head/null_inner": "answer_class/dense_0",
+        "conditional_span_head/null": "answer_class/dense_1",
     },
     leaves=GOOGLE_LEAVES,
     layout=_google_layout,
-    prefix="model/",
+    # A classifier's scope has the name of its task, such as `regression_sts-b`.
+    prefix=r"model/(?:(?:classification|regression)_[^/]+/)?",
+    spellings={"/logit/": "/logits/", "logits/dense/": "logits/"},  # the second for RACE
 )
 
 
@@ -383,6 +409,30 @@ def _google_config(checkpoint):
     return _sizes(config) | {"vocabulary_size": config["n_token"], "activation": activation}
 
 
+def _labels(checkpoint):
+    if "start_logits.dense.weight" in checkpoint.tensors:
+        numbers = {"num_starts": "start_n_top", "num_ends": "end_n_top"}
+        found = {name: checkpoint.config.get(theirs, 5) for name, theirs in numbers.items()}
+        found |= {"conditional_ends": True}
+        return Labels(2, problem_type="question_answering", arguments=found)
+    return huggingface_labels(checkpoint, "logits_proj.weight", "classifier.weight")
+
+
+def _google_labels(checkpoint):
+    tensors = checkpoint.tensors
+    if "start_logits/dense/kernel" in tensors:
+        found = {"conditional_ends": True}
+        return Labels(2, problem_type="question_answering", arguments=found)
+    if "logits/dense/kernel" in tensors:
+        return Labels(1, problem_type="multiple_choice")
+    for name in tensors:
+        if is_of_texts := re.search(r"(classification|regression)_[^/]+/logit/kernel$", name):
+            kinds = {"classification": "single_label_classification"}
+            kind = kinds.get(is_of_texts[1], "regression")
+            return Labels(tensors.shape(name)[1], problem_type=kind)
+    return None
+
+
 XLNetBackbone.CONVERTERS = {
     "huggingface": Converter(
         functools.partial(
@@ -393,13 +443,12 @@ XLNetBackbone.CONVERTERS = {
         ),
         _huggingface_config,
         HUGGINGFACE_NAMES,
-        lambda checkpoint: huggingface_labels(
-            checkpoint, "logits_proj.weight", "classifier.weight"
-        ),
+        _labels,
     ),
     "google": Converter(
         lambda checkpoint: "model/transformer/mask_emb/mask_emb" in checkpoint.tensors,
         _google_config,
         GOOGLE_NAMES,
+        _google_labels,
     ),
 }

@@ -50,6 +50,9 @@ class Windows(Texts):
         max_question_length: int. Longer questions are truncated to this many tokens, which must
             leave room for the context. None for 64, or for half of the room if that is less.
 
+    The question is the first text of a row, and its context the second; with padding on the left it
+    is the other way round, as for XLNet.
+
     Packing returns the rows (R, S) of all examples in order. Besides the model's inputs there are
     `example` (R,), the index of each window's example; `start` and `end` (R, S), the offsets of
     each context token in characters, -1 for other tokens; and `max_context` (R, S), 1 in the one
@@ -66,7 +69,7 @@ class Windows(Texts):
         packer({"question": tf.constant(["Who?"]), "context": tf.constant(["a long text"])})
 
     Source: BERT, https://arxiv.org/abs/1810.04805, section 4.2; google-research/bert,
-    `run_squad.py`, `convert_examples_to_features`.
+    `run_squad.py`, `convert_examples_to_features`; the same of zihangdai/xlnet.
     """
 
     names = required = ("question", "context")
@@ -90,16 +93,20 @@ class Windows(Texts):
         number, room, step = (tf.gather(x, example) for x in (number, room, step))
         length = tf.minimum(room, number - begin)
         first = tf.gather(_row_starts(ids), example) + begin
-        texts = {
-            "text": parts_of_rows(
+        rows = {
+            "question": parts_of_rows(
                 questions,
                 tf.gather(_row_starts(questions), example),
                 tf.gather(of_question, example),
             ),
-            "text_pair": parts_of_rows(ids, first, length),
+            "context": parts_of_rows(ids, first, length),
         }
+        places = {"question": "text", "context": "text_pair"}
+        if packer.template.padding_side == "left":
+            places = {"question": "text_pair", "context": "text"}
+        texts = {place: rows[name] for name, place in places.items()}
         packed = packer.pack(**texts)
-        column, kept = packer.spans(**texts)["text_pair"]
+        column, kept = packer.spans(**texts)[places["context"]]
         offset = tf.range(tf.shape(packed["padding_mask"])[1]) - column[:, tf.newaxis]  # (R, S)
         inside = (offset >= 0) & (offset < kept[:, tf.newaxis])
         index = tf.where(inside, first[:, tf.newaxis] + offset, 0)

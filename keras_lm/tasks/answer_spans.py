@@ -6,6 +6,7 @@ Shapes: B examples, R windows of all examples, S sequence, L tokens of an answer
 import numpy as np
 import tensorflow as tf
 
+from keras_lm.layers.causal_heads import last_real_token
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tokenizers import strings
 
@@ -121,16 +122,12 @@ def rows_of_tensors(labels):
 # === In the graph ===
 
 
-def null_positions(packed):
-    """Return the place (R,) that stands for no answer: each window's first token."""
-    return tf.argmax(packed["padding_mask"], axis=1, output_type=tf.int32)
-
-
-def null_scores(logits, packed):
-    """Return the score of no answer in each window, (R,)."""
-    null = null_positions(packed)[:, tf.newaxis]
-    total = logits["start_logits"] + logits["end_logits"]
-    return tf.gather(total, null, batch_dims=1)[:, 0]
+def null_positions(packed, ends_with_cls=False):
+    """Return the place (R,) that stands for no answer: each window's first token, or `<cls>`."""
+    mask = packed["padding_mask"]
+    if ends_with_cls:
+        return last_real_token(mask)
+    return tf.argmax(mask, axis=1, output_type=tf.int32)
 
 
 def best_spans(logits, packed, number, longest):
@@ -190,7 +187,7 @@ def ranked(scores, nulls, number):
 # === Labels ===
 
 
-def labels_of_windows(packed, context, text, start):
+def labels_of_windows(packed, context, text, start, null):
     """Return the tokens in which answers begin and end, `start_logits` and `end_logits`, (R,) each.
 
     A window without the whole answer has the place of no answer, twice.
@@ -198,6 +195,7 @@ def labels_of_windows(packed, context, text, start):
     Args:
         packed: the windows, as `keras_lm.packers.Windows` packs them.
         context: (B,) strings.
+        null: (R,) int32, the places of no answer.
         text, start: (B,) strings and int32: the answers, and where they begin, in characters. An
             empty text is no answer, whatever its start.
     """
@@ -225,7 +223,6 @@ def labels_of_windows(packed, context, text, start):
         tf.argmax(is_in, axis=1, output_type=tf.int32),
         last - tf.argmax(is_in[:, ::-1], axis=1, output_type=tf.int32),
     )
-    null = null_positions(packed)
     return {
         "start_logits": tf.where(is_whole, first, null),
         "end_logits": tf.where(is_whole, last, null),

@@ -47,6 +47,7 @@ class Pretrainer(PretrainingTask):
     Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
     """
 
+    is_pretraining = True
     has_decoder = True  # if the model has one, which T5's objective trains
 
     def __init__(self, backbone, objectives=None, heads=None, **arguments):

@@ -13,16 +13,15 @@ from keras_lm.feeding.lengths import COUNTED_TOGETHER
 from keras_lm.feeding.window_batches import window_batches
 from keras_lm.layers.tensorflow.lite_tracing import is_for_lite
 from keras_lm.metrics.squad_answers import answer_f1
-from keras_lm.objectives import MaskedAccuracy, MaskedCrossentropy
 from keras_lm.packers import Windows
 from keras_lm.packers.overlapping_windows import tokens_and_places_lite
 from keras_lm.packers.rows import LOWEST
 from keras_lm.tasks import answer_spans
+from keras_lm.tasks.answer_heads import ENDS, ConditionalEnds, IndependentEnds
 from keras_lm.tasks.scored_answers import ScoredAnswers
 from keras_lm.tokenizers import strings
 from keras_lm.training.distribution import common_seed
 
-OUTPUTS = ("start_logits", "end_logits")
 WINDOWS_AT_ONCE = 32  # of a context of any length, so that memory is bounded
 
 
@@ -43,6 +42,10 @@ class QuestionAnswerer(ScoredAnswers):
         null_threshold: float. A question has no answer if the score of none exceeds that of the
             best answer by more than this; see `tune_null_threshold`. None if every question has one
             (SQuAD 1.1).
+        conditional_ends: bool. Whether ends of answers depend on their starts, and no answer has a
+            logit of its own, as with XLNet's head. None if the model has such a head.
+        num_starts, num_ends: int. With `conditional_ends`, how many of the likeliest starts are
+            tried, and how many ends for each.
         sequence_length: int, of a window. By default 384, or the backbone's limit if it is less.
         backbone, **arguments: see `Task`.
 
@@ -52,7 +55,8 @@ class QuestionAnswerer(ScoredAnswers):
     the first; or None for no answer. With packed inputs, labels are a dict of `start_logits` and
     `end_logits`, (B,) places of tokens.
 
-    Call: `task(inputs)` returns `start_logits` and `end_logits`, (B, S) float32.
+    Call: `task(inputs)` returns `start_logits` and `end_logits`, (B, S) float32; with
+    `conditional_ends` what `keras_lm.models.xlnet_span_head.ConditionalSpanHead` does.
 
     Raises:
         ValueError: if a number is out of range.
@@ -80,10 +84,14 @@ class QuestionAnswerer(ScoredAnswers):
         max_answer_length=30,
         num_answers=20,
         null_threshold=0.0,
+        conditional_ends=None,
+        num_starts=5,
+        num_ends=5,
         sequence_length=None,
         **arguments,
     ):
         numbers = {"max_answer_length": max_answer_length, "num_answers": num_answers}
+        numbers |= {"num_starts": num_starts, "num_ends": num_ends}
         for name, value in numbers.items():
             if value < 1:
                 raise ValueError(f"{name}={value}: pass 1 or more.")
@@ -95,14 +103,22 @@ class QuestionAnswerer(ScoredAnswers):
         self.max_answer_length = max_answer_length
         self.num_answers = num_answers
         self.null_threshold = null_threshold
-        self.head = self.add_head("question_answering")
+        if conditional_ends is None:
+            conditional_ends = ConditionalEnds.kind in backbone.HEADS
+        self.ends = IndependentEnds()
+        if conditional_ends:
+            self.ends = ConditionalEnds(num_starts, num_ends)
+        self.num_starts, self.num_ends = num_starts, num_ends
+        self.head = self.add_head(self.ends.kind, **self.ends.options())
         self._finish()
 
     parses_special = False
 
     @classmethod
     def arguments_from_checkpoint(cls, labels):
-        return {} if labels.problem_type == "question_answering" else None
+        if labels.problem_type != "question_answering":
+            return None
+        return {"conditional_ends": False} | (labels.arguments or {})
 
     def get_arguments(self):
         return super().get_arguments() | {
@@ -111,34 +127,40 @@ class QuestionAnswerer(ScoredAnswers):
             "max_answer_length": self.max_answer_length,
             "num_answers": self.num_answers,
             "null_threshold": self.null_threshold,
+            "conditional_ends": isinstance(self.ends, ConditionalEnds),
+            "num_starts": self.num_starts,
+            "num_ends": self.num_ends,
         }
 
     # === Training ===
 
     def compile(self, optimizer="auto", loss="auto", metrics="auto", **kwargs):
-        """As `TextModel.compile`; by default the loss is the mean of those of both ends."""
+        """As `TextModel.compile`; by default, losses count half."""
         if isinstance(loss, str) and loss == "auto":
-            kwargs.setdefault("loss_weights", dict.fromkeys(OUTPUTS, 0.5))
+            kwargs.setdefault("loss_weights", dict.fromkeys(self.ends.losses(), 0.5))
         super().compile(optimizer, loss, metrics, **kwargs)
 
     def default_loss(self):
-        return {name: MaskedCrossentropy() for name in OUTPUTS}
+        return self.ends.losses()
 
     def default_metrics(self):
-        return {name: [MaskedAccuracy()] for name in OUTPUTS}
+        return self.ends.metrics()
+
+    def prepare_batch(self, data, training):
+        return self.ends.prepare(super().prepare_batch(data, training))
 
     def prepare_labels(self, labels):
         return answer_spans.answers_of_rows(labels)
 
     def prepare_label_tensor(self, labels):
-        if isinstance(labels, dict) and set(labels) == set(OUTPUTS):
+        if isinstance(labels, dict) and set(labels) == set(ENDS):
             return labels
         return answer_spans.first_of_tensors(labels)
 
     def matched_labels(self, columns, labels):
         if self.is_packed(columns):
             raise ValueError(
-                f"labels are answers, and x is packed: pass a dict of {' and '.join(OUTPUTS)}, the "
+                f"labels are answers, and x is packed: pass a dict of {' and '.join(ENDS)}, the "
                 "places of their first and last tokens, (B,) each."
             )
         texts = [columns[name].numpy() for name in self.text_names]
@@ -147,7 +169,9 @@ class QuestionAnswerer(ScoredAnswers):
 
     def preprocess_with_labels(self, columns, labels):
         packed = self.preprocess(columns)
-        return packed, answer_spans.labels_of_windows(packed, columns["context"], **labels)
+        return packed, answer_spans.labels_of_windows(
+            packed, columns["context"], **labels, null=self._null_positions(packed)
+        )
 
     def training_batches(self, x, y, sample_weight, batch_size, shuffle, group):
         # Of several workers each makes all windows: only then is known which of them are its own.
@@ -285,44 +309,63 @@ class QuestionAnswerer(ScoredAnswers):
         """Return scores, starts and ends in characters (B, n) of spans, and null scores (B,)."""
         logits = self._logits(packed)
         number = self.num_answers
-        scores, first, last = answer_spans.best_spans(
-            logits, packed, number, self.max_answer_length
-        )
+        scores, first, last = self.ends.best_spans(logits, packed, number, self.max_answer_length)
         places = [
             tf.gather(packed[name], place, batch_dims=1)
             for name, place in (("start", first), ("end", last))
         ]
         scores, (start, end), nulls = answer_spans.answers_of_examples(
-            scores, places, answer_spans.null_scores(logits, packed), packed["example"], rows
+            scores,
+            places,
+            self.ends.null_scores(logits, self._null_positions(packed)),
+            packed["example"],
+            rows,
         )
+        nulls = self.ends.compared_nulls(nulls, scores)
         is_there = scores > LOWEST / 2
         return scores, tf.where(is_there, start, 0), tf.where(is_there, end, 0), nulls
 
+    def _null_positions(self, packed):
+        pieces = self.packer.template.ids("pair", self.tokenizer)
+        roles = self.tokenizer.special_tokens
+        ends_with_cls = "cls" in roles and pieces[-1][0] == self.tokenizer.special_id("cls")
+        return answer_spans.null_positions(packed, ends_with_cls)
+
     def _logits(self, packed):
-        """Return the logits of windows, (R, S) each, computed some at a time."""
+        """Return the outputs for windows, (R, …) each, computed some at a time."""
         inputs = {name: packed[name] for name in self.packer.inputs}
         if is_for_lite():
             return self(inputs, training=False)
         size = tf.shape(packed["padding_mask"])
+        outputs = self.ends.outputs
 
         def read(done, *found):
             part = {name: x[done : done + WINDOWS_AT_ONCE] for name, x in inputs.items()}
             logits = self(part, training=False)
             joined = [
-                tf.concat([so_far, tf.ensure_shape(logits[name], [None, None])], axis=0)
-                for so_far, name in zip(found, OUTPUTS, strict=True)
+                tf.concat([so_far, tf.ensure_shape(logits[name], [None, *shape])], axis=0)
+                for so_far, (name, (shape, _)) in zip(found, outputs.items(), strict=True)
             ]
             return done + WINDOWS_AT_ONCE, *joined
 
-        empty = tf.zeros([0, size[1]])
+        empty = [
+            tf.zeros(
+                [0, *(size[1] if n is None else n for n in shape)],
+                tf.int32 if is_int else tf.float32,
+            )
+            for shape, is_int in outputs.values()
+        ]
         _, *found = tf.while_loop(
             lambda done, *_: done < size[0],
             read,
-            (0, empty, empty),
-            (tf.TensorShape([]), *[tf.TensorShape([None, None])] * 2),
+            (0, *empty),
+            (
+                tf.TensorShape([]),
+                *(tf.TensorShape([None, *shape]) for shape, _ in outputs.values()),
+            ),
             parallel_iterations=1,
         )
-        return dict(zip(OUTPUTS, found, strict=True))
+        return dict(zip(outputs, found, strict=True))
 
     def tune_null_threshold(self, x, y=None, batch_size=32, verbose="auto"):
         """Set `null_threshold` to the value with the best F1 on a development set.

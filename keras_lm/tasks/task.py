@@ -80,6 +80,8 @@ class Task(KerasFile, TextModel):
     parse_special = None
     # False where the loss does not reach the backbone's pooler.
     uses_pooler = True
+    # Whether it trains the backbone's layers that only pretraining uses.
+    is_pretraining = False
 
     def __init__(
         self,
@@ -191,9 +193,10 @@ class Task(KerasFile, TextModel):
     @property
     def trainable_weights(self):
         weights = super().trainable_weights
-        if not self.uses_pooler:  # Keras would warn in each step of weights without a gradient
-            weights = [w for w in weights if not w.path.startswith("pooler/")]
-        return weights
+        # Keras would warn in each step of weights without a gradient.
+        unused = () if self.is_pretraining else self.backbone.PRETRAINING_LAYERS
+        unused = tuple(f"{name}/" for name in (*unused, *([] if self.uses_pooler else ["pooler"])))
+        return [w for w in weights if not w.path.startswith(unused)]
 
     @property
     def trainable_variables(self):

@@ -27,14 +27,14 @@ def reference(rows, template, sequence_length, stride, longest):
         question = question[:longest]
         special = sum(not p.startswith("$") for p, _ in template.pieces("pair"))
         room = sequence_length - special - len(question)
-        start = 0
+        start, context_first = 0, template.padding_side == "left"
         while True:
             length = min(len(ids) - start, room)
             row = []
             for piece, segment in template.pieces("pair"):
-                if piece == "$A":
+                if piece == ("$B" if context_first else "$A"):
                     row += [(token, segment, -1, -1) for token in question]
-                elif piece == "$B":
+                elif piece in ("$A", "$B"):
                     for i in range(start, start + length):
                         row.append((ids[i], segment, starts[i], ends[i]))
                 else:
