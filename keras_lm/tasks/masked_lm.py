@@ -61,11 +61,7 @@ class MaskedLM(PretrainingTask):
         `tokens` and `scores` are (B, M, k): masks from left to right, padded to the most in a text,
         and candidates from best to worst.
         """
-        is_mask = tf.equal(packed["token_ids"], self.tokenizer.special_id("mask"))  # (B, S)
-        number = tf.reduce_max(tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1, keepdims=True))
-        # Columns of masks first, in order: a stable sort of "is not a mask".
-        columns = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :number]  # (B, M)
-        known = tf.gather(is_mask, columns, batch_dims=1)  # (B, M)
+        is_mask, columns, known = self._masks(packed)
         logits = self({**packed, "mask_positions": columns}, training=False)  # (B, M, V)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # (B, M, k)
         filled = tf.where(
@@ -86,6 +82,66 @@ class MaskedLM(PretrainingTask):
     def fill_mask(self, x, batch_size=32, verbose="auto"):
         """Return `tokens`, `scores` and `text` for raw texts with masks; see `decode`."""
         return self.answer_all(x, batch_size, verbose=verbose)
+
+    def score_fills(self, x, fills):
+        """Return the log-probabilities of filling all masks of texts, (B,) float32.
+
+        Masks are predicted independently of each other, and the log-probabilities of their tokens
+        added. A network with a second stream, XLNet, predicts one after the other from left to
+        right, and each sees what was filled in before: log p(New | is a city) + log p(York | New,
+        is a city). So it knows that "New" goes with "York", where BERT multiplies the
+        probabilities of both alone.
+
+        Args:
+            x: raw texts with masks, in any form that `fit` takes.
+            fills: list of strings, one for each text: as many tokens as it has masks.
+
+        Raises:
+            ValueError: if a text has not as many masks as its fill has tokens.
+
+        Example:
+
+            task.score_fills(["[MASK] [MASK] is a city"] * 2, ["new york", "los angeles"])
+
+        Source: XLNet, https://arxiv.org/abs/1906.08237, section 2.6.
+        """
+        packed = self.preprocess(x)
+        is_mask, columns, known = self._masks(packed)
+        ids = self.tokenizer(tf.constant(fills))
+        numbers = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1).numpy()
+        for row, (masks, tokens) in enumerate(zip(numbers, ids.row_lengths().numpy(), strict=True)):
+            if masks != tokens:
+                raise ValueError(
+                    f"fills[{row}]={fills[row]!r} has {tokens} tokens, and the text {masks} masks: "
+                    "write a mask for each token."
+                )
+        labels = tf.cast(ids.to_tensor(shape=[None, columns.shape[1]]), tf.int32)  # (B, M)
+        if "target_mapping" in self.backbone.fields_of({"target_mapping": None}):
+            places = (
+                tf.one_hot(columns, tf.shape(is_mask)[1]) * tf.cast(known, tf.float32)[:, :, None]
+            )
+            filled = tf.cast(tf.einsum("bms,bm->bs", places, tf.cast(labels, tf.float32)), tf.int32)
+            order = tf.cumsum(tf.cast(is_mask, tf.int32), axis=1) * tf.cast(is_mask, tf.int32)
+            # A mask is seen by those after it only; all others have the order 0.
+            unseen = is_mask[:, None, :] & (order[:, :, None] <= order[:, None, :])
+            rows = {
+                "token_ids": tf.where(is_mask, filled, packed["token_ids"]),
+                "permutation_mask": tf.cast(unseen, tf.int32),
+                "target_mapping": places,
+            }
+        else:
+            rows = {"mask_positions": columns}
+        logits = self(packed | rows, training=False)  # (B, M, V)
+        found = tf.gather(tf.nn.log_softmax(logits), labels, batch_dims=2)
+        return tf.reduce_sum(tf.where(known, found, 0.0), axis=1).numpy()
+
+    def _masks(self, packed):
+        """Return which tokens are masks (B, S), their columns (B, M), and which of these exist."""
+        is_mask = tf.equal(packed["token_ids"], self.tokenizer.special_id("mask"))  # (B, S)
+        number = tf.reduce_max(tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1, keepdims=True))
+        # Columns of masks first, in order: a stable sort of "is not a mask".
+        columns = tf.argsort(tf.cast(~is_mask, tf.int32), axis=1, stable=True)[:, :number]
+        return is_mask, columns, tf.gather(is_mask, columns, batch_dims=1)
 
 
 def _rows_and_columns(columns):

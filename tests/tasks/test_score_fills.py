@@ -1,0 +1,65 @@
+"""Several masks filled in together: XLNet's product of conditionals beside BERT's of marginals."""
+
+import numpy as np
+import pytest
+import tiny
+from scipy.special import log_softmax
+
+from keras_lm.tasks import MaskedLM
+
+pytestmark = pytest.mark.eager
+
+
+def make(name):
+    tokenizer = tiny.TOKENIZERS[tiny.MODELS[name][0]]()
+    return MaskedLM(tiny.make_backbone(name, tokenizer.vocabulary_size), tokenizer=tokenizer)
+
+
+def fill_of(task):
+    """Two tokens that text spells, and their ids."""
+    for text in ("good film", "so it", "he is", "a b"):
+        ids = task.tokenizer([text]).to_list()[0]
+        if len(ids) == 2:
+            return text, ids
+    (ids,) = task.tokenizer(["a"]).to_list()
+    return "a", ids
+
+
+def test_bert_multiplies_what_it_knows_of_each_alone():
+    task = make("BertBackbone")
+    text, ids = fill_of(task)
+    texts = ["[MASK] " * len(ids) + "is a city", "a city [MASK]"]
+    one = next(w for w in ("good", "film", "it") if len(task.tokenizer([w]).to_list()[0]) == 1)
+    found = task.score_fills(texts, [text, one])
+    packed = task.preprocess(texts[:1])
+    scores = log_softmax(np.asarray(task(packed))[0], axis=-1)
+    expected = sum(scores[1 + i, token] for i, token in enumerate(ids))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"fills\[0\]='.*' has \d tokens, and the text 1 masks"):
+        task.score_fills(["[MASK] is"], [text + " " + text])
+
+
+def test_xlnet_predicts_one_after_the_other():
+    """Log p(New | is a city) + log p(York | New, is a city), in two passes."""
+    task = make("XLNetBackbone")
+    text, ids = fill_of(task)
+    assert len(ids) > 1
+    texts = ["<mask>" * len(ids) + " is a city"]
+    (found,) = task.score_fills(texts, [text])
+    packed = {name: np.array(value) for name, value in task.preprocess(texts).items()}
+    columns = np.flatnonzero(packed["token_ids"][0] == task.tokenizer.special_id("mask"))
+    length, expected, alone = packed["token_ids"].shape[1], 0.0, 0.0
+    for step, (column, token) in enumerate(zip(columns, ids, strict=True)):
+        # What is not predicted yet is hidden from all; what was predicted is in the text.
+        hidden = np.zeros((1, length, length), "int32")
+        hidden[:, :, columns[step:]] = 1
+        target = np.eye(length, dtype="float32")[None, [column]]
+        inputs = packed | {"permutation_mask": hidden, "target_mapping": target}
+        expected += log_softmax(np.asarray(task(inputs))[0, 0])[token]
+        hidden = np.zeros((1, length, length), "int32")
+        hidden[:, :, columns] = 1
+        inputs = inputs | {"permutation_mask": hidden}
+        alone += log_softmax(np.asarray(task(inputs))[0, 0])[token]
+        packed["token_ids"][0, column] = token
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert abs(found - alone) > 1e-3
