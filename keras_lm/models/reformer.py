@@ -96,7 +96,7 @@ class ReformerBackbone(CachedBackbone):
     Texts of any length are filled up to whole chunks. Padding stands after all tokens inside, so
     its side does not matter; but which chunks `"lsh"` compares depends a little on its length.
 
-    In training, nothing is kept of what blocks compute, so memory does not grow with their number:
+    In training, nothing is kept of what blocks compute, so memory grows little with their number:
     gradients compute it again, with the same dropout and the same rotations.
 
     Raises:

@@ -32,6 +32,12 @@ def rows_at(x, places):
     return ops.take(ops.reshape(x, (-1, *shape[leading + 1 :])), places, axis=0)
 
 
+def ascending(keys):
+    """Return the order of numbers (…, S) int32; equal ones stay as they stand."""
+    # (Not `argsort`, for which LiteRT has no kernel.)
+    return ops.cast(ops.top_k(-keys, ops.shape(keys)[-1])[1], "int32")
+
+
 def inverse(order):
     """Return the inverse of permutations (…, S) int32: where each place has gone."""
     shape = ops.shape(order)
@@ -123,8 +129,13 @@ class ChunkedAttention(keras.layers.Layer):
 
     def near(self, x):
         """(B, N, K, L, …) → (B, N, K, T, …): each chunk with those beside it."""
-        sides = range(-self.chunks_before, self.chunks_after + 1)
-        return ops.concatenate([ops.roll(x, -i, axis=2) for i in sides], axis=3)
+        number = ops.shape(x)[2]  # there may be fewer chunks than a side has
+        parts = []
+        for i in range(-self.chunks_before, self.chunks_after + 1):
+            # (Not `roll`, for which LiteRT has no kernel.)
+            rest, first = x[:, :, i % number :], x[:, :, : i % number]
+            parts.append(x if i == 0 else ops.concatenate([rest, first], axis=2))
+        return ops.concatenate(parts, axis=3)
 
     def visible(self, queries, keys, key_mask):
         """Return which keys each query sees, (…, L, T) bool, by places (…, L) and (…, T).
@@ -255,7 +266,7 @@ class HashedAttention(ChunkedAttention):
 
         def chunked():
             bucket = self.buckets(ops.stop_gradient(query), padding_mask, seeds, rotations)
-            order = ops.argsort(bucket, axis=-1)  # (B, N, R, S): stable, so near ones stay near
+            order = ascending(bucket)  # (B, N, R, S)
             by_bucket = ops.reshape(order, (*ops.shape(query)[:2], -1))  # (B, N, R·S)
             sorted_mask = rows_at(ops.repeat(mask, self.num_heads, axis=1), by_bucket)
             both = rows_at(ops.concatenate([query, value], axis=-1), by_bucket)

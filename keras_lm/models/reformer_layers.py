@@ -18,7 +18,7 @@ from keras_lm.layers import (
 )
 from keras_lm.layers.backend import reversible
 from keras_lm.layers.causal_heads import last_real_token
-from keras_lm.models.reformer_attention import dropped, inverse, rows_at
+from keras_lm.models.reformer_attention import ascending, dropped, inverse, rows_at
 
 
 class AxialPositionEmbedding(keras.layers.Layer):
@@ -97,7 +97,7 @@ class WholeChunks(keras.layers.Layer):
         self.chunk_lengths = chunk_lengths
 
     def call(self, token_ids, padding_mask):
-        order = ops.argsort(1 - padding_mask, axis=1)  # stable
+        order = ascending(1 - padding_mask)
         token_ids, padding_mask = (
             self.filled(ops.take_along_axis(x, order, axis=1)) for x in (token_ids, padding_mask)
         )

@@ -1,6 +1,8 @@
 """Reformer against Hugging Face's, and its gradients, whose inputs are computed again."""
 
 import json
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -10,7 +12,7 @@ import tensorflow as tf
 from keras_lm import tasks
 from keras_lm.converters import CheckpointError, open_checkpoint
 from keras_lm.models import Backbone, ReformerBackbone
-from keras_lm.models.reformer_attention import HashedAttention
+from keras_lm.models.reformer_attention import HashedAttention, ascending
 from keras_lm.models.reformer_layers import through_reversible
 from keras_lm.models.sizes import without_weights
 from keras_lm.presets.claims import check_claims
@@ -234,7 +236,7 @@ def test_a_text_of_64k_tokens():
     out = backbone({"token_ids": ids})["sequence_output"]
     assert np.isfinite(out).all()
     # The order of tokens of one bucket is that of the text, however many there are.
-    order = tf.argsort(tf.constant(np.arange(65536) % 3, tf.int32))
+    order = ascending(tf.constant(np.arange(65536) % 3, tf.int32))
     np.testing.assert_array_equal(order[:4], [0, 3, 6, 9])
 
 
@@ -371,3 +373,54 @@ def test_preset(tmp_path):
     np.testing.assert_array_equal(
         again(inputs)["sequence_output"], backbone(inputs)["sequence_output"]
     )
+
+
+# === JAX ===
+
+JAX = """
+import os
+os.environ["KERAS_BACKEND"] = "jax"
+import sys
+import jax
+import numpy as np
+import keras
+from keras_lm.models import ReformerBackbone
+
+backbone = ReformerBackbone(40, 2, 2, 16, 24, local_chunk_length=4, lsh_chunk_length=4,
+                            num_hashes=2, dropout=0.3, max_sequence_length=64)
+rng = np.random.default_rng(0)
+for weight in backbone.trainable_weights:
+    weight.assign_add(rng.normal(size=weight.shape, scale=0.2))
+ids = rng.integers(1, 40, (2, 19)).astype("int32")
+inputs = backbone.complete({"token_ids": ids})
+
+
+def loss(values, is_reversible):
+    mapping = list(zip(backbone.trainable_variables, values))
+    with keras.StatelessScope(state_mapping=mapping):
+        outputs = backbone.forward(**inputs, training=True, is_reversible=is_reversible)
+    return (outputs["sequence_output"] ** 3).sum()
+
+
+values = [v.value for v in backbone.trainable_variables]
+gradient = jax.jit(jax.grad(loss), static_argnums=1)
+for a, b in zip(gradient(values, False), gradient(values, True)):
+    assert np.abs(a).max() > 0
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(a).max())
+keras.config.disable_interactive_logging()
+task = __import__("keras_lm").tasks.CausalLM(backbone)
+packed = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
+task.compile(optimizer=keras.optimizers.SGD(0.05))
+losses = task.fit(packed, epochs=3, batch_size=2).history["loss"]
+assert losses[-1] < losses[0], losses
+np.save(sys.argv[1], backbone({"token_ids": ids})["sequence_output"])
+"""
+
+
+@pytest.mark.slow
+def test_gradients_on_jax(tmp_path):
+    pytest.importorskip("jax")
+    command = [sys.executable, "-c", JAX, str(tmp_path / "out.npy")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert np.isfinite(np.load(tmp_path / "out.npy")).all()

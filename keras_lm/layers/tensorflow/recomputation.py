@@ -74,7 +74,9 @@ def reversible(functions, x, y, weights, given):
                     added, (stream, own), of_y, unconnected_gradients="zero"
                 )
                 first, second = second - added, stream
-                of_x, of_y = of_y, of_x + of_stream
+                # What the gradients of weights read is free before the next function begins.
+                with tf.control_dependencies(of_weights):
+                    of_x, of_y = of_y, of_x + of_stream
                 found = [*of_weights, *found]
             return of_x, of_y, *found
 
