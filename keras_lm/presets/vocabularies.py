@@ -41,7 +41,13 @@ def load_tokenizer(source, cls, **overrides):
         return _tokenizer_from_config(folder, config["tokenizer"], **overrides)
     reasons = [f"{folder} holds no vocabulary that we can read."]
     best = cls.class_for(folder)
-    for name in sorted(TOKENIZERS, key=lambda name: (TOKENIZERS[name] is not best, name)):
+
+    def order(name):  # last those that have files of their own, of which none is there
+        files = TOKENIZERS[name].PUBLISHED_FILES
+        lacks = bool(files) and not any((folder / file).is_file() for file in files)
+        return TOKENIZERS[name] is not best, lacks, name
+
+    for name in sorted(TOKENIZERS, key=order):
         candidate = TOKENIZERS[name]
         if not issubclass(candidate, cls):
             continue
