@@ -92,6 +92,14 @@ def test_segments_of_the_authors_code(goldens, name, assert_equal):
         memory = {"memory": computed["memory"]}
 
 
+def test_a_classifier(goldens, assert_equal):
+    arrays = np.load(goldens("transfo-xl-seqcls") / "expected.npz")
+    task = tasks.TextClassifier.from_preset(goldens("transfo-xl-seqcls"), tokenizer=None)
+    ids = arrays["in.input_ids"].astype("int32")
+    found = task({"token_ids": ids, "padding_mask": (ids != 0).astype("int32")})
+    assert_equal(found, arrays["out.logits"])
+
+
 def test_sizes_that_the_tensors_contradict(goldens, tmp_path):
     shutil.copytree(goldens("tf1-transfo-xl-tie_r-div1"), tmp_path / "copy")
     config = json.loads((tmp_path / "copy/config.json").read_text())

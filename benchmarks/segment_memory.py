@@ -1,0 +1,370 @@
+"""Transformer-XL: what its memory gains and costs, beside networks without one.
+
+    python benchmarks/segment_memory.py quality shared/data/wikitext-2 [--seconds 200]
+    python benchmarks/segment_memory.py evaluation
+    python benchmarks/segment_memory.py softmax
+    python benchmarks/segment_memory.py decoding
+    python benchmarks/segment_memory.py torch [--environment torch_transformers=FOLDER]
+
+Each form has a process of its own with one thread. Seconds are of the processor, so that other work
+counts little, and the least of several calls.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+from environments import python_of
+
+PICTURES = Path(__file__).parent / "pictures"
+THREADS = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+SIZE = {"num_layers": 6, "num_heads": 4, "hidden_dim": 256, "intermediate_dim": 1024}
+VOCABULARY, SEGMENT, BATCH = 10_000, 64, 8
+WINDOW = 32  # bytes that the networks of `quality` read at a time
+LENGTHS = (100, 200, 400, 800, 1600)
+CALLS = 3
+
+# The same network in PyTorch, as transformers has it, with one line for PyTorch 2 mended.
+TORCH = """
+import importlib.util, json, sys, time, types
+import torch
+torch.set_num_threads(1)
+size, vocabulary, segment, batch = json.loads(sys.argv[1])
+name = "transformers.models.deprecated.transfo_xl"
+spec = importlib.util.find_spec(name + ".modeling_transfo_xl")
+source = open(spec.origin).read()
+start = source.index(".type_as(\\n")
+end = source.index(")", start)
+source = source[:start] + ".to(word_emb.dtype" + source[end:]
+module = types.ModuleType(name + ".mended")
+module.__package__, module.__file__ = name, spec.origin
+sys.modules[module.__name__] = module
+exec(compile(source, spec.origin, "exec"), module.__dict__)
+from transformers.models.deprecated.transfo_xl.configuration_transfo_xl import TransfoXLConfig
+config = TransfoXLConfig(
+    vocab_size=vocabulary, cutoffs=[2000, 6000], div_val=2, n_layer=size["num_layers"],
+    n_head=size["num_heads"], d_model=size["hidden_dim"], d_embed=size["hidden_dim"],
+    d_head=size["hidden_dim"] // size["num_heads"], d_inner=size["intermediate_dim"],
+    mem_len=segment, clamp_len=-1, same_length=True, untie_r=True, dropout=0.0,
+)
+model = module.TransfoXLLMHeadModel(config)
+optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+ids = torch.randint(0, vocabulary, (batch, segment + 1))
+mems = model.transformer.init_mems(batch)
+def forward():
+    with torch.no_grad():
+        model.transformer(ids[:, :-1], mems=mems)
+def training():
+    optimizer.zero_grad()
+    model(ids, mems=mems, labels=ids).loss.backward()
+    optimizer.step()
+found = {}
+for function in (forward, training):
+    model.train(function is training)
+    seconds = []
+    for _ in range(4):
+        start = time.process_time()
+        function()
+        seconds.append(time.process_time() - start)
+    found[function.__name__] = min(seconds[1:])
+print(json.dumps(found))
+"""
+
+
+def network(memory_length, **arguments):
+    from keras_lm.models import TransformerXLBackbone
+
+    clusters = {"cutoffs": [2000, 6000], "div_val": 2}
+    given = SIZE | clusters | {"same_length": True, "dropout": 0.0} | arguments
+    return TransformerXLBackbone(VOCABULARY, memory_length=memory_length, **given)
+
+
+def least(function, calls=CALLS):
+    """Return the least seconds of the processor that a call takes, after a first one."""
+    seconds = []
+    for _ in range(calls + 1):
+        start = time.process_time()
+        function()
+        seconds.append(time.process_time() - start)
+    return min(seconds[1:])
+
+
+def random_ids(rows, columns):
+    import numpy as np
+    import tensorflow as tf
+
+    return tf.constant(np.random.default_rng(0).integers(1, 9999, (rows, columns)), tf.int32)
+
+
+# === Measurements, each in a process of its own ===
+
+
+def measure_quality(memory_length, folder, seconds):
+    """Train on the bytes of one file of WikiText-2 for some seconds, and evaluate on another.
+
+    The files are valid.txt, to learn from, and test.txt. Windows are 32 bytes, 16 at a time.
+    """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from keras_lm import models, tasks
+    from keras_lm.objectives import BitsPerToken
+    from keras_lm.tokenizers import TransformerXLTokenizer
+    from keras_lm.training import AdamW, evaluate_streams, fit_streams
+
+    keras.utils.set_random_seed(1)
+    tokenizer = TransformerXLTokenizer([str(i) for i in range(256)], None, rules="bytes")
+    windows = []
+    for name in ("valid", "test"):
+        ids = tokenizer((Path(folder) / f"{name}.txt").read_text()).numpy()
+        cut = np.lib.stride_tricks.sliding_window_view(ids, WINDOW + 1)[::WINDOW]
+        windows.append(tf.data.Dataset.from_tensor_slices(cut))
+    backbone = models.TransformerXLBackbone(
+        256, 3, 4, 128, 512, memory_length=memory_length, dropout=0.0
+    )
+    task = tasks.CausalLM(backbone, tokenizer=tokenizer)
+    task.compile(optimizer=AdamW(1e-3), metrics=[BitsPerToken()])
+    steps = []
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            steps.append(time.process_time())
+            done = min((steps[-1] - steps[0]) / seconds, 1.0)
+            # A cosine, by the time that has passed.
+            task.optimizer.learning_rate = 1e-3 * 0.5 * (1 + np.cos(np.pi * done))
+            task.stop_training = done == 1.0
+
+    while not steps or steps[-1] - steps[0] < seconds:
+        fit_streams(task, windows[0], batch_size=16, callbacks=[Clock()], verbose=0)
+    found = evaluate_streams(task, windows[1].take(16 * 500), batch_size=16, verbose=0)
+    passed = steps[-1] - steps[0]
+    return {"bits": found["bits_per_token"], "steps": len(steps), "seconds": passed}
+
+
+def measure_evaluation(length):
+    """Return seconds a token with a memory of `length`, and by a window that slides over it."""
+    import tensorflow as tf
+
+    with_memory, without = network(length), network(0, same_length=False)
+    segment, window = random_ids(1, 128), random_ids(1, length)
+    memory = tf.zeros((1, SIZE["num_layers"], length, SIZE["hidden_dim"]))
+
+    @tf.function(autograph=False)
+    def streaming(ids, memory):
+        outputs = with_memory({"token_ids": ids, "memory": memory})
+        return outputs["sequence_output"], outputs["memory"]
+
+    @tf.function(autograph=False)
+    def sliding(ids):
+        return without({"token_ids": ids})["sequence_output"][:, -1]
+
+    return [
+        least(lambda: streaming(segment, memory)[0].numpy()) / 128,
+        least(lambda: sliding(window).numpy()),
+    ]
+
+
+def measure_softmax(form):
+    """Return seconds and peak bytes of losses and gradients of 512 tokens among 267,735 words."""
+    import resource
+
+    import numpy as np
+    import tensorflow as tf
+
+    from keras_lm.models import TransformerXLBackbone
+
+    clusters = {"cutoffs": [20000, 40000, 200000], "div_val": 4}
+    backbone = TransformerXLBackbone(267_735, 1, 4, 256, 256, memory_length=4, **clusters)
+    head, states = backbone.make_head("causal_lm"), tf.random.normal((8, 64, 256))
+    head({"sequence_output": states[:1, :1]})
+    # As in a text, rare words are rare.
+    ranks = np.exp(np.random.default_rng(0).uniform(0, np.log(267_735), (8, 64)))
+    labels = tf.constant(ranks.astype("int32") - 1)
+
+    @tf.function(autograph=False)
+    def step(states):
+        with tf.GradientTape() as tape:
+            tape.watch(states)
+            if form == "losses alone":
+                losses = head({"sequence_output": states}, {"labels": labels})
+            else:
+                losses = -tf.gather(head({"sequence_output": states}), labels, batch_dims=2)
+            loss = tf.reduce_mean(losses)
+        return loss, tape.gradient(loss, [states, *head.trainable_weights])[0]
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    before = peak()
+    return {"seconds": least(lambda: step(states)[1].numpy()), "bytes": peak() - before}
+
+
+def measure_decoding(model, context):
+    """Return new tokens a second after a context, of one prompt: many against 16 of them."""
+    import numpy as np
+
+    from keras_lm import tasks
+    from keras_lm.models import GPT2Backbone
+
+    if model == "GPT-2":
+        number = 112  # reading the context takes longer than writing a few
+        backbone = GPT2Backbone(VOCABULARY, max_sequence_length=context + number, **SIZE)
+    else:
+        number, backbone = 48, network(context)
+    task = tasks.CausalLM(backbone)
+    ids = {"token_ids": np.asarray(random_ids(1, context))}
+    few, many = (
+        least(lambda n=n: task.generate(ids, max_new_tokens=n, verbose=0)) for n in (16, number)
+    )
+    return (number - 16) / (many - few)
+
+
+def measure_step():
+    """Return seconds of a forward pass and a training step, with a memory as long as a segment."""
+    import tensorflow as tf
+
+    backbone = network(SEGMENT)
+    head, ids = backbone.make_head("causal_lm"), random_ids(BATCH, SEGMENT)
+    head(backbone({"token_ids": ids[:1, :1]}))
+    from keras_lm.training import AdamW
+
+    optimizer = AdamW(1e-4)
+    weights = backbone.trainable_weights + head.trainable_weights
+    weights = list({id(weight): weight for weight in weights}.values())
+    optimizer.build(weights)
+    memory = tf.zeros((BATCH, SIZE["num_layers"], SEGMENT, SIZE["hidden_dim"]))
+
+    @tf.function(autograph=False)
+    def forward(ids):
+        return backbone({"token_ids": ids, "memory": memory})["sequence_output"]
+
+    @tf.function(autograph=False)
+    def training(ids):
+        with tf.GradientTape() as tape:
+            outputs = backbone({"token_ids": ids, "memory": memory}, training=True)
+            loss = tf.reduce_mean(head(outputs, {"labels": ids}))
+        optimizer.apply(tape.gradient(loss, weights), weights)
+        return loss
+
+    return {
+        "forward": least(lambda: forward(ids).numpy()),
+        "training": least(lambda: training(ids).numpy()),
+    }
+
+
+MEASUREMENTS = {
+    function.__name__: function
+    for function in (
+        measure_quality, measure_evaluation, measure_softmax, measure_decoding, measure_step
+    )
+}  # fmt: skip
+
+
+def measured(name, *arguments):
+    """Return what a measurement returns in a process of its own."""
+    return run([sys.executable, __file__, "measure", name, json.dumps(arguments)])
+
+
+def run(command):
+    done = subprocess.run(command, env=os.environ | THREADS, capture_output=True, text=True)
+    if done.returncode:
+        raise click.ClickException(done.stderr[-1500:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# === Commands ===
+
+
+@click.group(help=__doc__.splitlines()[0])
+def main():
+    """Print a table of one measurement."""
+
+
+@main.command(hidden=True)
+@click.argument("name")
+@click.argument("arguments", type=json.loads)
+def measure(name, arguments):
+    """Print the result of a measurement in this process."""
+    click.echo(json.dumps(MEASUREMENTS[name](*arguments)))
+
+
+@main.command()
+@click.argument("folder")
+@click.option("--seconds", type=int, default=150, show_default=True)
+def quality(folder, seconds):
+    """Perplexity of bytes with a memory and without, after equal seconds of training."""
+    click.echo("| memory | steps | seconds | bits a byte | perplexity |")
+    click.echo("| --- | ---: | ---: | ---: | ---: |")
+    for memory_length in (WINDOW, 0):
+        found = measured("measure_quality", memory_length, folder, seconds)
+        click.echo(
+            f"| {memory_length or 'none'} | {found['steps']:,} | {found['seconds']:.0f} | "
+            f"{found['bits']:.3f} | {2 ** found['bits']:.2f} |"
+        )
+
+
+@main.command()
+def evaluation():
+    """Time a token with a memory beside a sliding window, over lengths; draws a picture."""
+    from matplotlib.figure import Figure
+
+    click.echo("| context | memory, ms a token | window, ms | × |\n| ---: | ---: | ---: | ---: |")
+    found = {length: measured("measure_evaluation", length) for length in LENGTHS}
+    for length, (streaming, sliding) in found.items():
+        ratio = sliding / streaming
+        click.echo(f"| {length:,} | {1e3 * streaming:.2f} | {1e3 * sliding:.0f} | {ratio:,.0f} |")
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.add_subplot(
+        title="Evaluation of a token", xlabel="tokens of context", ylabel="ms",
+        xscale="log", yscale="log",
+    )  # fmt: skip
+    for place, label in enumerate(("Transformer-XL, with a memory", "a window that slides")):
+        axes.plot([*found], [1e3 * each[place] for each in found.values()], "o-", label=label)
+    axes.set_xticks([*found], [f"{length:,}" for length in found])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(PICTURES / "segment_memory.svg", metadata={"Date": None})
+
+
+@main.command()
+def softmax():
+    """Time and memory of losses among 267,735 words."""
+    click.echo("| form | seconds | MB |\n| --- | ---: | ---: |")
+    for form in ("all log-probabilities", "losses alone"):
+        found = measured("measure_softmax", form)
+        click.echo(f"| {form} | {found['seconds']:.2f} | {found['bytes'] / 1e6:,.0f} |")
+
+
+@main.command()
+def decoding():
+    """New tokens a second with a memory, beside a GPT-2 of the same size with its cache."""
+    click.echo("| context | Transformer-XL | GPT-2 |\n| ---: | ---: | ---: |")
+    for context in (512, 2000):
+        rates = [measured("measure_decoding", name, context) for name in ("XL", "GPT-2")]
+        click.echo(f"| {context:,} | " + " | ".join(f"{rate:.0f}" for rate in rates) + " |")
+
+
+@main.command()
+@click.option("--environment", "environments", multiple=True, help="PEER=FOLDER.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+def torch(environments, rounds):
+    """A forward pass and a training step beside transformers' code for PyTorch."""
+    python = python_of("torch_transformers", dict(each.split("=") for each in environments))
+    arguments = json.dumps([SIZE, VOCABULARY, SEGMENT, BATCH])
+    pairs = [
+        (measured("measure_step"), run([python, "-c", TORCH, arguments])) for _ in range(rounds)
+    ]
+    click.echo("| | keras_lm, s | PyTorch, s | × |\n| --- | ---: | ---: | ---: |")
+    for part in ("forward", "training"):
+        ours, theirs = (min(pair[side][part] for pair in pairs) for side in (0, 1))
+        click.echo(f"| {part} | {ours:.3f} | {theirs:.3f} | {theirs / ours:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
