@@ -34,7 +34,7 @@ def rows_at(x, places):
 
 def ascending(keys):
     """Return the order of numbers (…, S) int32; equal ones stay as they stand."""
-    # (Not `argsort`, for which LiteRT has no kernel.)
+    # `ops.argsort` does not promise the order of equal keys.
     return ops.cast(ops.top_k(-keys, ops.shape(keys)[-1])[1], "int32")
 
 
