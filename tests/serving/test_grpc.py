@@ -409,6 +409,9 @@ def test_messages_that_never_arrive(saved_models, monkeypatch, grpc_of):
         stubs = grpc_of(server)
         request = predict_request(x=np.float32([1]))
         assert stubs.prediction.Predict(request, timeout=60).outputs["y"].float_val == [2.5]
+        until = time.monotonic() + 30
+        while server._arrivals._waiting and time.monotonic() < until:
+            time.sleep(0.1)
         assert not server._arrivals._waiting
         for client in slow:
             client.close()
