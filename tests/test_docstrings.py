@@ -45,6 +45,12 @@ target_tokenizer = tokenizer
 size = len(tokenizer.vocabulary)
 backbone = AWDLSTMBackbone(size, num_layers=2, hidden_dim=24, embedding_dim=16)
 """,
+    "models.transformer_xl.TransformerXLBackbone.set_lengths": """
+texts = ["a text"]
+size = len(tokenizer.vocabulary)
+backbone = TransformerXLBackbone(size, 2, 2, 16, 32, memory_length=8)
+task = keras_lm.tasks.CausalLM(backbone, tokenizer=tokenizer)
+""",
     "layers.cache.KeyValueCache": """
 x, padding_mask = np.ones((2, 7, 4), "float32"), np.ones((2, 7), "int32")
 biases, state = [None], None
