@@ -93,11 +93,12 @@ class MaskedLM(PretrainingTask):
         probabilities of both alone.
 
         Args:
-            x: raw texts with masks, in any form that `fit` takes.
+            x: raw texts with masks, in any form that `fit` takes, which are computed at once.
             fills: list of strings, one for each text: as many tokens as it has masks.
 
         Raises:
-            ValueError: if a text has not as many masks as its fill has tokens.
+            ValueError: if there are not as many fills as texts, or a text has not as many masks as
+                its fill has tokens.
 
         Example:
 
@@ -109,6 +110,8 @@ class MaskedLM(PretrainingTask):
         is_mask, columns, known = self._masks(packed)
         ids = self.tokenizer(tf.constant(fills))
         numbers = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1).numpy()
+        if len(fills) != len(numbers):
+            raise ValueError(f"fills has {len(fills)}, and x {len(numbers)} texts: pass one each.")
         for row, (masks, tokens) in enumerate(zip(numbers, ids.row_lengths().numpy(), strict=True)):
             if masks != tokens:
                 raise ValueError(

@@ -37,6 +37,8 @@ def test_bert_multiplies_what_it_knows_of_each_alone():
     np.testing.assert_allclose(found[0], expected, rtol=1e-4)
     with pytest.raises(ValueError, match=r"fills\[0\]='.*' has \d tokens, and the text 1 masks"):
         task.score_fills(["[MASK] is"], [text + " " + text])
+    with pytest.raises(ValueError, match="fills has 1, and x 2 texts"):
+        task.score_fills(texts, [text])
 
 
 def test_xlnet_predicts_one_after_the_other():
