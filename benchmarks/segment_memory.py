@@ -211,11 +211,11 @@ def measure_decoding(model, context):
     from keras_lm import tasks
     from keras_lm.models import GPT2Backbone
 
+    number = 272  # reading the context takes longer than writing a few
     if model == "GPT-2":
-        number = 112  # reading the context takes longer than writing a few
         backbone = GPT2Backbone(VOCABULARY, max_sequence_length=context + number, **SIZE)
     else:
-        number, backbone = 48, network(context)
+        backbone = network(context)
     task = tasks.CausalLM(backbone)
     ids = {"token_ids": np.asarray(random_ids(1, context))}
     few, many = (

@@ -1,11 +1,13 @@
 """Greedy decoding and sampling: continues prompts token by token, in one loop in the graph.
 
-A model is any object with two functions:
+A model is any object with three functions:
 
 - `initial_state(rows, length)` returns the state before any token, with room for `length` tokens:
   nested tensors, batch first;
 - `next_logits(token_ids, padding_mask, state)` reads new tokens, (B, S) int32 each, and returns
-  the logits after the last token of each row, (B, V) float32, and the new state.
+  the logits after the last token of each row, (B, V) float32, and the new state;
+- `stepping_state(state)` returns the state after the prompts in the form from which the loop goes
+  on, a token of each row at a time: the same, unless the model has a quicker one.
 
 Prompt look-up needs two more, see `prompt_lookup`.
 
@@ -141,9 +143,8 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposa
     Returns the new tokens, (B · N, longest), with N = `sequences` adjacent rows for each prompt,
     and the number of new tokens in each row.
     """
-    spare = 0 if proposals is None else proposals
     begin, state, logits = start(
-        model, token_ids, padding_mask, options.max_new_tokens, sequences, spare
+        model, token_ids, padding_mask, options.max_new_tokens, sequences, proposals
     )
     rows = tf.shape(token_ids)[0]
     which = tf.tile(tf.range(tf.cast(sequences, tf.int64)), [rows])
@@ -159,13 +160,14 @@ def sample(model, token_ids, padding_mask, options, ending, sequences=1, proposa
     return state.token_ids[:, begin : begin + longest], number
 
 
-def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, spare=0):
+def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, proposals=None):
     """Read the prompts; return the column of the first new token, a `State`, and its logits.
 
     The state and the logits (B · N, V) have N = `sequences` rows for each prompt. The state has
-    room for `max_new_tokens`, and for `spare` proposed tokens that may be rejected.
+    room for `max_new_tokens`, and for `proposals`, see `sample`, that may be rejected.
     """
     rows, begin = tf.unstack(tf.shape(token_ids))
+    spare = 0 if proposals is None else proposals
     room = tf.reduce_max(tf.concat([max_new_tokens, [0]], axis=0))
     logits, model_state = read_prompts(
         model,
@@ -173,6 +175,8 @@ def start(model, token_ids, padding_mask, max_new_tokens, sequences=1, spare=0):
         padding_mask,
         model.initial_state(rows, begin + room + tf.minimum(spare, room)),
     )
+    if proposals is None:  # else several tokens are read at a time
+        model_state = model.stepping_state(model_state)
     state = State(
         end=tf.fill([rows], begin),
         token_ids=tf.pad(token_ids, [[0, 0], [0, room]]),

@@ -53,7 +53,7 @@ class Stream:
         ids = self.model.prompt_ids(prompt)
         *problem, options, ending = self.model.problem(ids, stop_strings, stop_ids, **options)
         begin, state, logits = decoding.start(
-            *problem, options.max_new_tokens, spare=self.proposals or 0
+            *problem, options.max_new_tokens, proposals=self.proposals
         )
         state = _chooser(begin, options, ending)(logits, state)
         return begin, state, _text(begin, state, ending), ids.row_lengths()

@@ -94,6 +94,9 @@ class Decoder(NamedTuple):
     def next_logits(self, token_ids, padding_mask, state):
         return self.task.next_logits(token_ids, padding_mask, state)
 
+    def stepping_state(self, state):
+        return state
+
 
 def _best_covering(backbone, packed, begin, found, num_beams, penalty, sequences):
     """Return the best texts that a search has found, ranked by score plus coverage.

@@ -523,6 +523,14 @@ class Backbone(keras.Model):
             "must: pass prompt_lookup=0."
         )
 
+    def stepping_state(self, state):
+        """Return a state of `forward` in the form from which it best reads a token at a time.
+
+        It is for loops that read one token of each row in every step. A state whose tensors are
+        computed with in each step, such as a memory that is projected, overrides it.
+        """
+        return state
+
     def fit_state(self, state, rows):
         """Return a caller's state for `rows` rows: cut, or filled up with initial states."""
         return fit_rows(state, rows, self.state_spec(), self.state_name)

@@ -25,7 +25,9 @@ from keras_lm.converters.names import (
     transpose_kernels,
 )
 from keras_lm.converters.published_labels import huggingface_labels
-from keras_lm.layers import AttentionContext, CausalBias
+from keras_lm.layers import AttentionContext, CausalBias, PaddingBias
+from keras_lm.layers.cache import KeyValueCache
+from keras_lm.layers.state import FIXED
 from keras_lm.models.backbone import Backbone, Head, Input, own
 from keras_lm.models.causal import CausalBackbone
 from keras_lm.models.checked_arguments import Whole, check_arguments
@@ -153,7 +155,7 @@ class TransformerXLBackbone(Backbone):
         )
         self.dropout = keras.layers.Dropout(dropout, dtype=dtype)
         self.positions = SegmentPositions(hidden_dim, clamp_length, dtype=dtype, name="positions")
-        self.attention_bias = CausalBias()
+        self.attention_bias, self.padding_bias = CausalBias(), PaddingBias()
         self._set_lengths()
         block = RelativePreNormBlock if pre_norm else RelativePostNormBlock
         self.blocks = [
@@ -214,15 +216,14 @@ class TransformerXLBackbone(Backbone):
         self.attention_bias.window = max(window, 1) if config["same_length"] else None
 
     def forward(self, token_ids, padding_mask, memory=None, training=None):
+        if isinstance(memory, dict):
+            return self._step(token_ids, padding_mask, memory)
         x = self.dropout(self.token_embedding(token_ids), training=training)
         if memory is None:
             empty = ops.zeros_like(ops.expand_dims(x[:, 0], 1))
             empty = ops.tile(empty, (1, self.config["memory_length"], 1))
             memory = [empty] * len(self.blocks)  # (B, M, D) each
-        is_read = ops.ones_like(memory[0][:, :, 0], dtype="int32")
-        if self.config["starts_empty"]:  # no vector is zero in all of its numbers
-            is_read = ops.cast(ops.any(ops.not_equal(memory[0], 0), axis=2), "int32")
-        positions = self.positions(padding_mask, is_read)
+        positions = self.positions(padding_mask, self._is_read(memory[0]))
         distances = self.dropout(positions["distances"], training=training)
         shared = AttentionContext(
             bias=self.attention_bias(positions["padding_mask"], positions["slots"]),
@@ -241,6 +242,30 @@ class TransformerXLBackbone(Backbone):
             "hidden_states": hidden_states,
             "attention_contexts": contexts,
         }
+
+    def _is_read(self, memory):
+        """Return the mask (B, M) int32 of a memory (B, M, D)."""
+        if self.config["starts_empty"]:  # no vector is zero in all of its numbers
+            return ops.cast(ops.any(ops.not_equal(memory, 0), axis=2), "int32")
+        return ops.ones_like(memory[:, :, 0], dtype="int32")
+
+    def _step(self, token_ids, padding_mask, memory):
+        """`forward` of one token (B, 1), given a memory in the form of `stepping_state`."""
+        cache = KeyValueCache(padding_mask, memory, len(self.blocks))
+        bias = self.padding_bias(cache.padding_mask)
+        slots = ops.arange(ops.shape(bias)[3], dtype="int32")
+        columns = (slots - memory["length"][0] - 1) % ops.size(slots)  # the token itself is last
+        x = self.token_embedding(token_ids)
+        contexts = cache.contexts([bias] * len(self.blocks))
+        for block, context, distances in zip(
+            self.blocks, contexts, memory[FIXED]["distances"], strict=True
+        ):
+            positions = {"distances": distances[:1], "columns": columns}
+            x, ((keys, *_), values) = block(x, context._replace(positions=positions))
+            cache.keep((keys, values))
+        state = cache.state()
+        length = state["length"] % ops.size(slots)
+        return {"sequence_output": x, "memory": state | {"length": length, FIXED: memory[FIXED]}}
 
     def forward_flops(self):
         """See `Backbone.forward_flops`: of a segment as long as the memory, the last word of it.
@@ -276,6 +301,32 @@ class TransformerXLBackbone(Backbone):
 
     def unpack_state(self, state):
         return ops.unstack(state, len(self.blocks), axis=1)
+
+    def stepping_state(self, state):
+        """Return the memory's keys and values, (B, N, T, H) a block, and those of distances.
+
+        They are a `KeyValueCache` of the T tokens to which one attends, itself among them, in which
+        it takes the slot of the one that is too far away now; all rows have the same `length`. So
+        no step projects the memory again.
+        """
+        number = self.attention_bias.window or self.config["memory_length"] + 1
+        distances = self.positions.vectors(ops.arange(number - 1, -1, -1, dtype="int32"))
+        free = [(0, 0), (0, 0), (0, 1), (0, 0)]
+        keys, values, projected = [], [], []
+        state = [memory[:, ops.shape(memory)[1] - number + 1 :] for memory in state]
+        for block, memory in zip(self.blocks, state, strict=True):
+            both = block.attention.keys_and_values(block.read(memory, block.attention_norm))
+            for kept, part in zip((keys, values), both, strict=True):
+                kept.append(ops.pad(part, free))
+            projected.append(block.attention.project_distances(ops.expand_dims(distances, 0)))
+        is_read = self._is_read(state[0])
+        return {
+            "keys": tuple(keys),
+            "values": tuple(values),
+            "padding_mask": ops.pad(is_read, [(0, 0), (0, 1)]),
+            "length": ops.full((ops.shape(is_read)[0],), number - 1, "int32"),
+            FIXED: {"distances": tuple(projected)},
+        }
 
 
 def _size(vocabulary_size, num_layers, hidden_dim, num_heads, intermediate_dim, length, **others):

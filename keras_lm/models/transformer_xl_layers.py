@@ -111,8 +111,10 @@ class RelativeBiases(keras.layers.Layer):
 class RelativeAttention(SelfAttention):
     """Attention to a memory and a segment, whose scores depend on content and on distance.
 
-    Its context has a `memory`, and as `positions` what `SegmentPositions` returns. Set `biases` to
-    those of another layer to share them, before this one is built.
+    Its context has a `memory`, and as `positions` what `SegmentPositions` returns. In a step of
+    decoding it has a `past` instead, and as `positions` the `distances` (1, N, T, H) from the
+    farthest to the token itself, and `columns` (T,) int32, which of them is that of each slot. Set
+    `biases` to those of another layer to share them, before this one is built.
 
     Source: Transformer-XL, https://arxiv.org/abs/1901.02860, section 3.3.
     """
@@ -131,12 +133,27 @@ class RelativeAttention(SelfAttention):
             self.biases.build()
 
     def project(self, x, context):
-        positions, before = context.positions, ops.shape(context.memory)[1]
+        positions = context.positions
+        if context.past is not None:
+            query, key, value = super().project(x, context)
+            key = (key, positions["distances"], positions["columns"])
+            return self.queries(query, context), key, value
+        before = ops.shape(context.memory)[1]
         x = in_order(context.memory, x, positions["order"])
         context = context._replace(memory=x[:, :before])
         query, key, value = super().project(x[:, before:], context)
-        (distances,) = self.split_heads(self.position(positions["distances"]), 1)  # (1, N, T, H)
+        distances = self.project_distances(positions["distances"])
         return self.queries(query, context), (key, distances), value
+
+    def project_distances(self, distances):
+        """Return (1, T, D) as (1, N, T, H)."""
+        (distances,) = self.split_heads(self.position(distances), 1)
+        return distances
+
+    def keys_and_values(self, memory):
+        """Return those of a memory (B, M, D), each (B, N, M, H)."""
+        _, *both = self.split_heads(self.query_key_value(memory), 3)
+        return both
 
     def queries(self, query, context):
         """Return what `raw_scores` takes of queries (B, N, S, H): for content, and for distance.
@@ -155,7 +172,10 @@ class RelativeAttention(SelfAttention):
         return super().raw_scores(query, key)
 
     def raw_scores(self, query, key):
-        (content, position, after), (key, distances) = query, key
+        (content, position, after), (key, distances, *order) = query, key
+        if order:
+            scores = ops.take(self.products(position, distances), order[0], axis=3)
+            return self.products(content, key) + scores
         rows, columns = ops.shape(content)[2], ops.shape(key)[2]
         # The distances from the last of these queries, after one more column that becomes the zero
         # of the shift; what is after a query is never read.

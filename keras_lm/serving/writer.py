@@ -118,6 +118,9 @@ class Writer:
         )
         return outputs["logits"], {name: outputs[name] for name in state}
 
+    def stepping_state(self, state):
+        return state
+
 
 def _unless_default(request, name):
     value = request.get(name)

@@ -302,6 +302,10 @@ class CausalLM(PretrainingTask):
         last = {"sequence_output": outputs["sequence_output"][:, -1:]}
         return tf.cast(self.head(last)[:, 0], tf.float32), state
 
+    def stepping_state(self, state):
+        """Return a state in the form from which one token after the other is read."""
+        return self.backbone.stepping_state(state)
+
     def all_logits(self, token_ids, padding_mask, state):
         """Read tokens (B, S): the logits (B, S, V) float32 after each of them, and the state."""
         outputs, state = self.read(token_ids, padding_mask, state)

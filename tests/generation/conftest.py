@@ -39,6 +39,9 @@ class ToyModel:
         }
         return tf.gather(self.table, cache["number"]), cache
 
+    def stepping_state(self, state):
+        return state
+
 
 class RememberingModel(ToyModel):
     """It can take tokens back, and looks only at the last `memory` tokens, if that is given."""

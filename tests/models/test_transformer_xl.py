@@ -344,6 +344,31 @@ def test_a_long_segment_in_blocks(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"same_length": True},
+        {"same_length": True, "counts_itself": False, "clamp_length": 2},
+        {"starts_empty": True, "pre_norm": True, "untie_biases": False},
+        {"pre_norm": True, "memory_length": 0},
+        {"same_length": True, "memory_length": 1},
+    ],
+    ids=str,
+)
+def test_token_by_token_with_projected_keys(arguments):
+    """It is what calls with the memory itself compute, also when slots are taken again."""
+    backbone = make(**arguments)
+    before = backbone({"token_ids": IDS[:, :3]})["memory"]
+    slots = backbone.stepping_state(backbone.unpack_state(before))
+    for column in range(3, 17):
+        ids = IDS[:, [column % 9]]
+        expected = backbone({"token_ids": ids, "memory": before})
+        found = backbone.forward(ids, np.ones_like(ids), slots)
+        np.testing.assert_allclose(found["sequence_output"], expected["sequence_output"], atol=1e-5)
+        before, slots = expected["memory"], found["memory"]
+
+
 # === Tasks ===
 
 
