@@ -40,6 +40,7 @@ FORMATS = {
 }
 # A format that is another's for one model.
 OTHER_FORMATS = {
+    ("ErnieBackbone", "huggingface"): "its authors'",
     ("GPT2Backbone", "google"): "OpenAI (TF1)",
     ("T5Backbone", "google"): "mesh_tensorflow (TF1)",
     ("T5EncoderBackbone", "google"): "mesh_tensorflow (TF1)",

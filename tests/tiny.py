@@ -81,6 +81,12 @@ MODELS = {
     ),
     "SpanBertBackbone": ("wordpiece", lambda n: models.SpanBertBackbone(n, **TRANSFORMER)),
     "TinyBertBackbone": ("wordpiece", lambda n: models.TinyBertBackbone(n, **TRANSFORMER)),
+    "ErnieBackbone": (
+        "wordpiece",
+        lambda n: models.ErnieBackbone(
+            n, 2, 2, 16, 24, entity_dim=8, num_entity_heads=2, max_sequence_length=32, dropout=0.0
+        ),
+    ),
     "GPTBackbone": ("bpe-gpt1", lambda n: models.GPTBackbone(n, **TRANSFORMER)),
     "GPT2Backbone": ("bytebpe-gpt2", lambda n: models.GPT2Backbone(n, **TRANSFORMER)),
     "GPT3Backbone": ("bytebpe-gpt2", lambda n: models.GPT3Backbone(n, **TRANSFORMER)),

@@ -10,6 +10,7 @@ from keras_lm.models.electra import ElectraBackbone, ElectraGeneratorBackbone
 from keras_lm.models.elmo import ElmoBackbone
 from keras_lm.models.elmo_forward import ElmoForwardBackbone
 from keras_lm.models.encoder_decoder import EncoderDecoderBackbone
+from keras_lm.models.ernie import ErnieBackbone
 from keras_lm.models.esim import EsimBackbone
 from keras_lm.models.gpt import GPTBackbone
 from keras_lm.models.gpt2 import GPT2Backbone
@@ -46,6 +47,7 @@ __all__ = [
     "ElmoBackbone",
     "ElmoForwardBackbone",
     "EncoderDecoderBackbone",
+    "ErnieBackbone",
     "EsimBackbone",
     "GPT2Backbone",
     "GPT3Backbone",

@@ -1,0 +1,478 @@
+"""ERNIE (Tsinghua): BERT with a second stream of entities, which upper blocks fuse with the tokens.
+
+Differs from BERT: a text has entities beside its tokens, each at the first token of its mention, as
+vectors of a knowledge graph. The lower blocks are BERT's; one takes the entities in, and those
+above it also let entities attend to each other.
+
+Shapes: B batch, S sequence, D hidden, E width of an entity, V vocabulary, C candidates.
+"""
+
+import dataclasses
+import re
+
+import keras
+from keras import ops
+
+from keras_lm.converters.converter import PLAIN_ENCODER, STATED, Converter, require_only
+from keras_lm.converters.published_labels import huggingface_labels
+from keras_lm.layers import (
+    AttentionContext,
+    Dense,
+    LayerNormalization,
+    PaddingBias,
+    PostNormBlock,
+    embedding_layers,
+    get_activation,
+    truncated_normal,
+)
+from keras_lm.layers.attention import SelfAttention
+from keras_lm.layers.backend import matmul_transposed
+from keras_lm.models.backbone import Backbone, Input
+from keras_lm.models.bert import HUGGINGFACE_NAMES, BertBackbone, encoder_config
+from keras_lm.models.head_table import Head, own
+from keras_lm.models.sizes import transformer_size
+from keras_lm.models.students import chosen_layers, copy_layers
+from keras_lm.tokenizers.wordpiece import WordPieceTokenizer
+
+# A block of tokens alone; one that fuses them with entities; and one where entities attend, too.
+# These are the words of the published configurations.
+LAYER_TYPES = ("sim", "mix", "norm")
+
+
+class LayerTypes:
+    """What `layer_types` may be, for `Backbone.RANGES`."""
+
+    is_axis = False
+
+    def problem(self, value):
+        """Return what to pass in place of a value, or None."""
+        is_list = isinstance(value, (list, tuple))
+        if value is None or (is_list and all(kind in LAYER_TYPES for kind in value)):
+            return None
+        return f"a list of {', '.join(map(repr, LAYER_TYPES))}, one for each block"
+
+
+class FusionFeedForward(keras.layers.Layer):
+    """Information fusion: one hidden layer of a token and its entity, then one output for each.
+
+    Args:
+        intermediate_dim: int. Width of the hidden layer.
+        entity_dim: int. E.
+        activation: str. See `keras_lm.layers.get_activation`.
+
+    Call: `layer(x, entities)` with (B, S, D) and (B, S, E) returns both, in the same shapes.
+
+    Source: Zhang et al. 2019, section 3.3, equations 4 and 5.
+    """
+
+    def __init__(self, intermediate_dim, entity_dim, activation="gelu", **kwargs):
+        super().__init__(**kwargs)
+        self.intermediate_dim = intermediate_dim
+        self.entity_dim = entity_dim
+        self.activation = get_activation(activation)
+
+    def build(self, x_shape, *_):
+        hidden, entity, inner = (
+            (*x_shape[:-1], width)
+            for width in (x_shape[-1], self.entity_dim, self.intermediate_dim)
+        )
+        self.intermediate = self._make("intermediate", hidden, inner)
+        self.entity_intermediate = self._make("entity_intermediate", entity, inner)
+        self.output_dense = self._make("output", inner, hidden)
+        self.entity_output = self._make("entity_output", inner, entity)
+
+    def _make(self, name, input_shape, output_shape):
+        dense = Dense(
+            output_shape[-1],
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build(input_shape)
+        return dense
+
+    def call(self, x, entities):
+        x = self.activation(self.intermediate(x) + self.entity_intermediate(entities))
+        return self.output_dense(x), self.entity_output(x)
+
+    def compute_output_spec(self, x, entities):
+        return tuple(keras.KerasTensor(part.shape, self.compute_dtype) for part in (x, entities))
+
+
+class KnowledgeBlock(PostNormBlock):
+    """A block of the knowledgeable encoder: BERT's, with a stream of entities beside the tokens.
+
+    Args:
+        entity_dim: int. E.
+        num_entity_heads: int, or None for a block in which entities do not attend to each other.
+        Other arguments: see `PostNormBlock`.
+
+    Call: `block(x, context, entities, entity_context)` with (B, S, D) and (B, S, E), and the
+    entities' mask (B, S) and additive bias as a pair; returns both streams.
+
+    Source: Zhang et al. 2019, section 3.3, equations 2 to 5.
+    """
+
+    def __init__(self, entity_dim, num_entity_heads=None, **kwargs):
+        super().__init__(**kwargs)
+        self.entity_dim = entity_dim
+        self.num_entity_heads = num_entity_heads
+
+    def make_feedforward(self):
+        return FusionFeedForward(
+            self.intermediate_dim,
+            self.entity_dim,
+            self.activation,
+            name="feedforward",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        shape = (*input_shape[:-1], self.entity_dim)
+        self.entity_norm = self.make_norm("entity_norm")
+        self.entity_norm.build(shape)
+        if self.num_entity_heads is not None:
+            self.entity_attention = SelfAttention(
+                self.num_entity_heads,
+                self.attention_dropout,
+                name="entity_attention",
+                dtype=self.dtype_policy,
+            )
+            self.entity_attention.build(shape)
+            self.entity_attention_norm = self.make_norm("entity_attention_norm")
+            self.entity_attention_norm.build(shape)
+
+    def call(self, x, context, entities, entity_context, training=None):
+        entity_mask, entity_bias = entity_context
+        x, _ = self.add_attention(x, self.as_context(context, {}), training)
+        if self.num_entity_heads is not None:
+            attended = self.entity_attention(entities, entity_bias, training=training)
+            entities = self.residual(entities, self.entity_attention_norm, attended, training)
+        entities = entities * ops.expand_dims(ops.cast(entity_mask, entities.dtype), -1)
+        added, entities_added = self.feedforward(x, entities)
+        x = self.residual(x, self.feedforward_norm, added, training)
+        return x, self.residual(entities, self.entity_norm, entities_added, training)
+
+    def compute_output_spec(self, x, context, entities, entity_context, training=None):
+        return tuple(keras.KerasTensor(part.shape, self.compute_dtype) for part in (x, entities))
+
+
+class EntityHead(keras.layers.Layer):
+    """Which entity a token is aligned with: scores of its vector with those of candidates.
+
+    Args:
+        entity_dim: int. E.
+        activation, layer_norm_epsilon: see `PostNormBlock`.
+
+    Call: `head(outputs, inputs)` → (B, S, C) float32 for `candidate_embeddings` (B, C / B, E), of
+    which all rows together are the candidates of each token. Without these in `inputs`, C is 0.
+
+    Source: Zhang et al. 2019, section 3.4, equation 6.
+    """
+
+    def __init__(self, entity_dim, activation="gelu", layer_norm_epsilon=1e-12, **kwargs):
+        super().__init__(**kwargs)
+        self.entity_dim = entity_dim
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def build(self, outputs_shape, inputs_shape=None):
+        shape = outputs_shape["sequence_output"]
+        self.dense = Dense(
+            self.entity_dim,
+            activation=get_activation(self.activation),
+            kernel_initializer=truncated_normal(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.dense.build(shape)
+        self.norm = LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
+        )
+        self.norm.build((*shape[:-1], self.entity_dim))
+
+    def call(self, outputs, inputs=None, training=None):
+        x = self.norm(self.dense(outputs["sequence_output"]))  # (B, S, E)
+        candidates = (inputs or {}).get("candidate_embeddings")
+        if candidates is None:
+            candidates = ops.zeros((0, self.entity_dim))
+        candidates = ops.reshape(ops.cast(candidates, x.dtype), (1, -1, self.entity_dim))
+        return ops.cast(matmul_transposed(x, candidates), "float32")
+
+
+def first_tokens(padding_mask):
+    """Return a mask (B, S) of the first real token, which has no entity, but takes part as one."""
+    return ops.cast(ops.equal(ops.cumsum(padding_mask, axis=1) * padding_mask, 1), "int32")
+
+
+@keras.saving.register_keras_serializable("keras_lm")
+class ErnieBackbone(Backbone):
+    """The encoder of ERNIE by Tsinghua University, a BERT that reads entities beside the tokens.
+
+    Args:
+        vocabulary_size, num_layers, hidden_dim: int. V, the number of blocks, and D.
+        num_heads: int. Attention heads per block; must divide `hidden_dim`.
+        intermediate_dim: int. Width inside a block's feed-forward network, of both streams.
+        entity_dim: int. E, 100 in the published model.
+        num_entity_heads: int. Attention heads of the entities; must divide `entity_dim`.
+        layer_types: list of `"sim"` (tokens alone, as in BERT), `"mix"` (entities are fused with
+            the tokens) or `"norm"` (and attend to each other before), one per block; blocks that it
+            does not reach are `"sim"`. None for the paper's: the lower half `"sim"`, of which the
+            last is `"mix"`, then `"norm"`.
+        dropout, attention_dropout, activation, layer_norm_epsilon: see `BertBackbone`; they are of
+            both streams.
+        max_sequence_length, num_segments: int. Positions and segments that have an embedding.
+        use_pooler: bool. False for a checkpoint that has no weights for `pooled_output`.
+        dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
+
+    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …, "entity_embeddings": …,
+    "entity_mask": …})`, each (B, S) int32, but the entities (B, S, E) float32. All but the first
+    are optional; by default, there are no entities. The mask is 1 at the first token of each
+    mention, and, as in the authors' code, at the first token of the text, whose entity is the zero
+    vector. Returns what `BertBackbone` does.
+
+    Raises:
+        ValueError: if a number of heads does not divide its width, or `layer_types` has more
+            entries than `num_layers` or other ones.
+
+    Example:
+
+        backbone = keras_lm.models.ErnieBackbone(
+            vocabulary_size=100, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=32,
+            entity_dim=8,
+        )
+        inputs = {
+            "token_ids": [[2, 7, 3]],
+            "entity_embeddings": np.ones((1, 3, 8)) * [[[0], [1], [0]]],
+            "entity_mask": [[1, 1, 0]],
+        }
+        backbone(inputs)["pooled_output"].shape  # (1, 16)
+
+    Source: Zhang et al. 2019, https://arxiv.org/abs/1905.07129, section 3; thunlp/ERNIE.
+    """
+
+    TEMPLATE = BertBackbone.TEMPLATE
+    HEADS = BertBackbone.HEADS | {
+        "entity": Head(
+            EntityHead,
+            "entity_head",
+            entity_dim=own("entity_dim"),
+            activation=own("activation"),
+            layer_norm_epsilon=own("layer_norm_epsilon"),
+        ),
+    }
+    PRETRAINING_HEADS = BertBackbone.PRETRAINING_HEADS
+    RANGES = {"layer_types": LayerTypes()}
+    INNER = (*Backbone.INNER, "entity_hidden_states")
+    tokenizer_class = WordPieceTokenizer
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        entity_dim=100,
+        num_entity_heads=4,
+        layer_types=None,
+        dropout=0.1,
+        attention_dropout=None,
+        activation="gelu",
+        max_sequence_length=512,
+        num_segments=2,
+        layer_norm_epsilon=1e-12,
+        use_pooler=True,
+        dtype=None,
+        name="ernie_backbone",
+    ):
+        if len(layer_types or ()) > num_layers:
+            raise ValueError(
+                f"layer_types has {len(layer_types)} entries for num_layers={num_layers}: pass one "
+                "for each block."
+            )
+        if entity_dim % num_entity_heads:
+            raise ValueError(
+                f"num_entity_heads={num_entity_heads} does not divide entity_dim={entity_dim}."
+            )
+        super().__init__(
+            inputs={
+                "token_ids": Input(),
+                "segment_ids": Input(default=0, like="token_ids"),
+                "padding_mask": Input(default=1, like="token_ids"),
+                "entity_embeddings": Input(
+                    (None, entity_dim),
+                    "float32",
+                    default=lambda ids: ops.zeros_like(
+                        ops.tile(ops.expand_dims(ops.cast(ids, "float32"), -1), (1, 1, entity_dim))
+                    ),
+                    like="token_ids",
+                ),
+                "entity_mask": Input(default=first_tokens, like="padding_mask"),
+            },
+            dtype=dtype,
+            name=name,
+        )
+        (
+            self.token_embedding,
+            self.position_embedding,
+            self.segment_embedding,
+            self.embedding_norm,
+        ) = embedding_layers(
+            vocabulary_size,
+            hidden_dim,
+            max_sequence_length,
+            num_segments,
+            layer_norm_epsilon,
+            dtype,
+        )
+        self.embedding_dropout = keras.layers.Dropout(dropout, dtype=dtype)
+        self.attention_bias = PaddingBias()
+        self.layer_types = all_layer_types(layer_types, num_layers)
+        options = {
+            "num_heads": num_heads,
+            "intermediate_dim": intermediate_dim,
+            "dropout": dropout,
+            "attention_dropout": dropout if attention_dropout is None else attention_dropout,
+            "activation": activation,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "dtype": dtype,
+        }
+        self.blocks = []
+        for i, kind in enumerate(self.layer_types):
+            if kind == "sim":
+                block = PostNormBlock(**options, name=f"block_{i}")
+            else:
+                heads = num_entity_heads if kind == "norm" else None
+                block = KnowledgeBlock(entity_dim, heads, **options, name=f"block_{i}")
+            self.blocks.append(block)
+        self.pooler = None
+        if use_pooler:
+            self.pooler = Dense(
+                hidden_dim,
+                activation="tanh",
+                kernel_initializer=truncated_normal(),
+                dtype=dtype,
+                name="pooler",
+            )
+        self.finish()
+
+    def forward(
+        self,
+        token_ids,
+        segment_ids,
+        padding_mask,
+        entity_embeddings,
+        entity_mask,
+        training=None,
+    ):
+        x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
+        x = self.embedding_norm(x + self.segment_embedding(segment_ids))
+        hidden_states, entity_states = [x], [entity_embeddings]  # (B, S, D), (B, S, E)
+        x, entities = self.embedding_dropout(x, training=training), entity_embeddings
+        context = AttentionContext(bias=self.attention_bias(padding_mask))
+        entity_context = entity_mask, self.attention_bias(entity_mask)
+        for block, kind in zip(self.blocks, self.layer_types, strict=True):
+            if kind == "sim":
+                x, _ = block(x, context, training=training)
+            else:
+                x, entities = block(x, context, entities, entity_context, training=training)
+            hidden_states.append(x)
+            entity_states.append(entities)
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(x[:, 0])
+        return outputs | {
+            "hidden_states": hidden_states,
+            "attention_contexts": [context] * len(self.blocks),
+            "entity_hidden_states": entity_states,
+        }
+
+    def is_new_head(self, kind):
+        # The published checkpoint has this one, too; there is no objective here that trains it.
+        return kind != "entity" and super().is_new_head(kind)
+
+    def forward_flops(self):
+        width = self.layer_types.count("norm") * self.config["entity_dim"]
+        return super().forward_flops() + 4 * self.max_sequence_length * width
+
+    def with_layers(self, layers):
+        layers = chosen_layers(self, layers)
+        kinds = [self.layer_types[i] for i in layers]
+        config = self.get_config() | {"num_layers": len(layers), "layer_types": kinds}
+        copy = self.from_config(config)
+        copy_layers(self, copy, layers)
+        return copy
+
+
+def all_layer_types(layer_types, num_layers):
+    """Return the type of each block; see `layer_types` of `ErnieBackbone`."""
+    if layer_types is None:
+        lower = max(num_layers // 2, 1)
+        return ["sim"] * (lower - 1) + ["mix"] + ["norm"] * (num_layers - lower)
+    return [*layer_types] + ["sim"] * (num_layers - len(layer_types))
+
+
+ErnieBackbone.SIZES = {"ernie_base_en_uncased": transformer_size(30522, 12, 768)}
+
+# === Checkpoints ===
+
+_ENTITY_ATTENTION = "encoder.layer.{i}.attention.self_ent"
+NAMES = dataclasses.replace(
+    HUGGINGFACE_NAMES,
+    names=HUGGINGFACE_NAMES.names
+    | {
+        "block_{i}/feedforward/entity_intermediate": "encoder.layer.{i}.intermediate.dense_ent",
+        "block_{i}/feedforward/entity_output": "encoder.layer.{i}.output.dense_ent",
+        "block_{i}/entity_norm": "encoder.layer.{i}.output.LayerNorm_ent",
+        "block_{i}/entity_attention/query_key_value": tuple(
+            f"{_ENTITY_ATTENTION}.{part}" for part in ("query", "key", "value")
+        ),
+        "block_{i}/entity_attention/output": "encoder.layer.{i}.attention.output_ent.dense",
+        "block_{i}/entity_attention_norm": "encoder.layer.{i}.attention.output_ent.LayerNorm",
+        "entity_head/dense": "cls.predictions_ent.transform.dense",
+        "entity_head/norm": "cls.predictions_ent.transform.LayerNorm",
+    },
+    spellings={".gamma": ".weight", ".beta": ".bias"},
+)
+_FUSION = re.compile(r"(?:bert\.)?encoder\.layer\.(\d+)\.intermediate\.dense_ent\.weight")
+_ATTENTION = re.compile(r"(?:bert\.)?encoder\.layer\.(\d+)\.attention\.self_ent\.query\.weight")
+
+
+def _blocks_with(pattern, checkpoint):
+    """Return the numbers of the blocks with a tensor, a dict to the tensor's name."""
+    found = ((pattern.fullmatch(name), name) for name in checkpoint.tensors)
+    return {int(match[1]): name for match, name in found if match}
+
+
+def _matches(checkpoint):
+    # No other model has these tensors, and no configuration states this one.
+    return STATED + 1 if _blocks_with(_FUSION, checkpoint) else 0
+
+
+def _config(checkpoint):
+    require_only(checkpoint, ErnieBackbone, PLAIN_ENCODER)
+    fused, attended = (_blocks_with(pattern, checkpoint) for pattern in (_FUSION, _ATTENTION))
+    arguments = encoder_config(checkpoint.config)
+    kinds = checkpoint.config.get("layer_types")
+    if kinds is None:
+        numbers = range(arguments["num_layers"])
+        kinds = ["norm" if i in attended else "mix" if i in fused else "sim" for i in numbers]
+    return arguments | {
+        # The authors' code makes a block for each type, should these be more.
+        "num_layers": max(arguments["num_layers"], len(kinds)),
+        "layer_types": kinds,
+        "entity_dim": checkpoint.tensors.shape(next(iter(fused.values())))[1],
+        "use_pooler": any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors),
+    }
+
+
+ErnieBackbone.CONVERTERS = {
+    "huggingface": Converter(
+        _matches,
+        _config,
+        NAMES,
+        lambda checkpoint: huggingface_labels(checkpoint, "classifier.weight"),
+    )
+}
