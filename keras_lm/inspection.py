@@ -48,7 +48,7 @@ def inspect_checkpoint(source):
         "task": cls and cls.__name__,
         "task_arguments": {k: v for k, v in stated.items() if k != "class_names"} or None,
         "labels": stated.get("class_names"),
-        "heads": _heads(checkpoint, converter.names),
+        "heads": _heads(checkpoint, converter.names, backbone),
         "tokenizer": _tokenizer(opened),
     }
 
@@ -68,12 +68,17 @@ def _weights(checkpoint, ignored):
     }
 
 
-def _heads(checkpoint, names):
+def _heads(checkpoint, names, backbone):
     tensors = names.resolve(checkpoint.weights)
-    if checkpoint.format == "keras_lm":
-        return [what for layer, what in HEADS.items() if f"{layer}/kernel" in tensors]
-    sources = {what: names.sources(f"{layer}/kernel") for layer, what in HEADS.items()}
-    return [what for what, wanted in sources.items() if wanted and set(wanted) <= set(tensors)]
+
+    def has(path):
+        sources = (path,) if checkpoint.format == "keras_lm" else names.sources(path)
+        return bool(sources) and set(sources) <= set(tensors)
+
+    found = [what for layer, what in HEADS.items() if has(f"{layer}/kernel")]
+    if backbone.PRETRAINING_LAYERS and has("token_head/bias"):  # XLNet's has no other weight
+        found.append("permutation language model")
+    return found
 
 
 def _tokenizer(opened):

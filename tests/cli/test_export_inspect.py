@@ -141,6 +141,8 @@ def test_preset_of_a_backbone(inspect, tiny, make_backbone):
 @pytest.mark.parametrize(
     "name, what, heads",
     [
+        ("xlnet", "huggingface checkpoint", ["permutation language model"]),
+        ("bert-qa", "huggingface checkpoint", ["question answering"]),
         ("bert", "huggingface checkpoint", ["masked language model", "next sentence"]),
         ("bert-seqcls", "huggingface checkpoint", ["classification"]),
         ("tf1-bert", "google checkpoint", ["masked language model", "next sentence"]),
@@ -150,7 +152,7 @@ def test_preset_of_a_backbone(inspect, tiny, make_backbone):
 def test_published_checkpoints_of_every_format(inspect, goldens, name, what, heads):
     found = inspect(goldens(name))
     assert found["what"] == what
-    assert found["model"] == "BertBackbone"
+    assert found["model"] == ("XLNetBackbone" if name == "xlnet" else "BertBackbone")
     assert found["heads"] == heads
     assert found["dtype"] == "float32"
     assert (found["tokenizer"] is None) == (found["what"] != "keras_hub checkpoint")
