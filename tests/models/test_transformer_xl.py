@@ -390,6 +390,21 @@ def test_a_language_model_learns_from_streams_and_generates(tokenizer_of):
     assert len(beams) == 2
 
 
+@pytest.mark.slow
+def test_streams_teach_what_only_the_memory_holds():
+    """Every other segment repeats the one before: 15 of 16 tokens are chance without a memory."""
+    keras.utils.set_random_seed(1)
+    halves = np.random.default_rng(0).integers(0, 12, (640, 8)).astype("int32")
+    ids = np.repeat(halves[:, np.newaxis], 2, axis=1).ravel()
+    windows = np.lib.stride_tricks.sliding_window_view(ids, 9)[::8][:1248]
+    backbone = TransformerXLBackbone(12, 2, 2, 32, 64, memory_length=8, dropout=0.0)
+    task = tasks.CausalLM(backbone)
+    task.compile(optimizer=keras.optimizers.AdamW(3e-3))
+    windows = tf.data.Dataset.from_tensor_slices(windows)
+    history = fit_streams(task, windows, batch_size=16, epochs=12, verbose=0)
+    assert history["loss"][-1] < 15 / 16 * np.log(12) - 0.2
+
+
 def test_streams_are_read_as_one_text(tokenizer_of):
     """With as many tokens for each, windows with a carried memory are one long read."""
     tokenizer = tokenizer_of("words")
