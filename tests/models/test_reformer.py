@@ -305,6 +305,24 @@ def test_gradients_equal_those_of_plain_backpropagation(dropout, dtype):
         np.testing.assert_allclose(again, plain, rtol=0, atol=tolerance * scale)
 
 
+def test_nothing_that_is_drawn_is_kept():
+    """Each draw has a seed that waits for its block: TensorFlow would merge equal ones."""
+    backbone = make(dropout=0.3, num_layers=2)
+
+    @tf.function(autograph=False)
+    def compute():
+        with tf.GradientTape() as tape:
+            x = backbone({"token_ids": IDS}, training=True)["sequence_output"]
+        return tape.gradient(x, [v.value for v in backbone.trainable_variables])
+
+    draws = [
+        op.inputs[0].name
+        for op in compute.get_concrete_function().graph.get_operations()
+        if op.type == "StatelessRandomGetKeyCounter"
+    ]
+    assert len(draws) >= 20 and len({*draws}) == len(draws)
+
+
 @pytest.mark.slow
 def test_frozen_weights_have_no_gradient():
     backbone = make()

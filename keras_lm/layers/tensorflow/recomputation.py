@@ -61,12 +61,13 @@ def reversible(functions, x, y, weights, given):
             zip(functions, tf.nest.pack_sequence_as(structure, weights), given, strict=True)
         )
         for function, own, other in steps:
-            x, y = y, x + function(y, own, other)
+            # What is drawn at random waits, or TensorFlow would draw for all functions at first.
+            x, y = y, x + function(y, own, _all_after(y, other))
 
         def gradient(of_x, of_y):
             first, second, found = x, y, []
             for function, own, other in reversed(steps):
-                stream = _after(of_y, first)
+                stream, other = _all_after(of_y, (first, other))
                 with tf.GradientTape() as tape:
                     tape.watch([stream, own])
                     added = function(stream, own, other)
@@ -85,10 +86,16 @@ def reversible(functions, x, y, weights, given):
     return run(x, y, *map(tf.convert_to_tensor, tf.nest.flatten(weights)))
 
 
-def _after(gradient, x):
-    """Return `x`, not before a gradient is there.
+def _all_after(tensor, nested):
+    """Return nested tensors, of which some may be None, as `_after` does each."""
+    return tf.nest.map_structure(lambda x: None if x is None else _after(tensor, x), nested)
 
-    So a computation waits for the gradient, and TensorFlow does not merge it with an earlier one.
+
+def _after(tensor, x):
+    """Return `x`, not before another tensor of floats is there.
+
+    So a computation waits for it, and TensorFlow does not merge it with an earlier one.
     """
-    first = tf.reduce_max(tf.reshape(gradient, [-1])[:1])
-    return x + tf.cast(tf.where(tf.equal(first, first), 0.0, float("nan")), x.dtype)
+    first = tf.reduce_max(tf.reshape(tensor, [-1])[:1])
+    zero, other = (0.0, float("nan")) if x.dtype.is_floating else (0, 1)
+    return x + tf.cast(tf.where(tf.equal(first, first), zero, other), x.dtype)
