@@ -11,6 +11,8 @@ from keras import ops
 
 from keras_lm.training.schedules import schedule_and_steps
 
+IS_COMPILED = True  # Keras would run a step operation by operation
+
 
 def check(model, jit_compile, micro_batch_size, smoothing):
     """Raise a ValueError for the options that are for TensorFlow."""

@@ -11,6 +11,8 @@ from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_repli
 from keras_lm.tasks import strategies
 from keras_lm.training.distribution import workers_of
 
+IS_COMPILED = False  # by XLA, unless a user says so
+
 
 def check(model, jit_compile, micro_batch_size, smoothing):
     """Raise a ValueError if what `compile` was given does not go together."""

@@ -12,7 +12,7 @@ from keras_lm.feeding import datasets, lengths, replicas
 from keras_lm.feeding.user_data import labelled, labels_from_user
 from keras_lm.objectives.losses import CompiledLosses, Term, label_counts, label_terms
 from keras_lm.tasks import classes
-from keras_lm.tasks.backend_steps import steps
+from keras_lm.tasks.backend_steps import steps, without_defaults
 from keras_lm.training import AdamW, schedules
 
 
@@ -154,7 +154,7 @@ class TextModel(keras.Model):
         metrics="auto",
         weighted_metrics=None,
         loss_weights=None,
-        jit_compile=False,
+        jit_compile=steps.IS_COMPILED,
         micro_batch_size=None,
         smoothing=None,
         **kwargs,
@@ -164,8 +164,8 @@ class TextModel(keras.Model):
         The optimizer is `AdamW(backbone.learning_rate)`, which warms up and decays.
         Keras's metrics take the labels and outputs of a task, also those that are defined for
         one-hot labels and probabilities, such as `keras.metrics.F1Score(average="macro")`; see
-        `keras_lm.metrics` for others. With `jit_compile`, XLA recompiles for every sequence length:
-        use it with `padding="fixed"`.
+        `keras_lm.metrics` for others. With `jit_compile`, the default on JAX alone, XLA recompiles
+        for every sequence length: use it with `padding="fixed"`.
 
         With `micro_batch_size`, an int, a step computes its batch in parts of this many rows of
         each replica, which takes the memory of one, and adds their gradients. The step is that of
@@ -207,7 +207,7 @@ class TextModel(keras.Model):
         steps.check_compiled(self, [metrics, weighted_metrics])
 
     def get_compile_config(self):
-        config = super().get_compile_config()
+        config = without_defaults(super().get_compile_config())
         if config and self.micro_batch_size:
             config["micro_batch_size"] = self.micro_batch_size
         if config and self.smoothing is not None:
@@ -222,7 +222,7 @@ class TextModel(keras.Model):
     def compile_by(self, config):
         """Compile by what `get_compile_config` returned; the optimizer's state stays unmade."""
         try:
-            self.compile(**keras.saving.deserialize_keras_object(config))
+            self.compile(**keras.saving.deserialize_keras_object(without_defaults(config)))
         except (AttributeError, ImportError, KeyError, TypeError) as error:
             raise ValueError(
                 "What the file says of optimizer, loss and metrics cannot be used, "
