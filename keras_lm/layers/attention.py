@@ -6,6 +6,7 @@ from keras import ops, tree
 from keras_lm.layers.backend import (
     draw_seed,
     dropout,
+    fused_attention,
     in_blocks,
     is_long,
     matmul,
@@ -15,7 +16,7 @@ from keras_lm.layers.backend import (
 )
 from keras_lm.layers.basic import Dense, truncated_normal
 from keras_lm.layers.context import AttentionContext, ContextLayer
-from keras_lm.layers.masks import as_tensor
+from keras_lm.layers.visible import as_tensor
 
 # Shapes: B batch, S sequence, T attended length, D hidden, N heads, H per head.
 
@@ -23,8 +24,7 @@ from keras_lm.layers.masks import as_tensor
 def attend(raw_scores, query, key, value, bias=None, rate=0.0, seed=None):
     """Return softmax(scores + bias) times the values, (B, N, S, H).
 
-    A fused kernel would replace this function. Long texts are computed in blocks of queries, see
-    `is_long`.
+    Long texts are computed in blocks of queries, see `is_long`.
 
     Args:
         raw_scores: function of query and key → (B, N, S, T), without variables.
@@ -149,9 +149,13 @@ class Attention(ContextLayer):
         seed = None
         if training and self.dropout_rate:
             seed = draw_seed(self.dropout.seed_generator)
-        attended = attend(
-            self.raw_scores, query, key, value, context.bias, self.dropout_rate, seed
-        )  # (B, N, S, H)
+        attended = None
+        if seed is None and type(self).raw_scores is Attention.raw_scores:
+            attended = fused_attention(query, key, value, context.bias, self.scale)
+        if attended is None:
+            attended = attend(
+                self.raw_scores, query, key, value, context.bias, self.dropout_rate, seed
+            )  # (B, N, S, H)
         if context.head_mask is not None:
             head_mask = ops.cast(context.head_mask, self.compute_dtype)
             attended = attended * ops.expand_dims(ops.expand_dims(head_mask, -1), -1)

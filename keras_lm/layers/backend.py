@@ -22,17 +22,20 @@ if keras.backend.backend() == "tensorflow":
     from keras_lm.layers.tensorflow.loops import scan
     from keras_lm.layers.tensorflow.recomputation import computed_again, reversible
     from keras_lm.layers.tensorflow.replica_sums import num_replicas, sum_over_replicas
+
+    takes_rules = is_long
+
+    def fused_attention(query, key, value, bias, scale):
+        """Return None, since TensorFlow has no fused kernel."""
+        return None
 else:
     from keras.ops import matmul, scan
 
+    from keras_lm.layers.jax_attention import dropout, fused_attention, has_fused_kernel
     from keras_lm.layers.jax_gradients import draw_seed, reversible, split_seed
 
     in_blocks = int8_product = None  # never called
     computed_again = keras.remat
-
-    def dropout(x, rate, seed):
-        """See `keras_lm.layers.tensorflow.attention_ops.dropout`."""
-        return keras.random.dropout(x, rate, seed=seed)
 
     def normal(shape, seed):
         """See `keras_lm.layers.tensorflow.attention_ops.normal`."""
@@ -49,6 +52,10 @@ else:
     def is_long(queries, columns):
         """Return False, since other backends compute attention as a whole."""
         return False
+
+    def takes_rules(queries, columns):
+        """Whether causal masks are given to attention as a `Visible`."""
+        return has_fused_kernel()
 
     def matmul_transposed(x, y):
         """See `keras_lm.layers.tensorflow.attention_ops.matmul_transposed`."""
@@ -78,6 +85,7 @@ __all__ = [
     "computed_again",
     "draw_seed",
     "dropout",
+    "fused_attention",
     "in_blocks",
     "in_some_rows",
     "int8_product",
@@ -93,5 +101,6 @@ __all__ = [
     "softmax",
     "split_seed",
     "sum_over_replicas",
+    "takes_rules",
     "write_slots",
 ]

@@ -11,7 +11,7 @@ class AttentionContext(NamedTuple):
     """The inputs of blocks besides `x` (B, S, D), created once per forward pass; all may be None.
 
     - `bias`, broadcastable to (B, N, S, T), is added to the scores: padding, later tokens, relative
-      positions. It may be a `keras_lm.layers.masks.Visible`.
+      positions. It may be a `keras_lm.layers.visible.Visible`.
     - `past` has the keys and the values of earlier tokens, (B, N, T, H) each, with free slots;
       `write_at` (B·N·S, 3) int32 has the row, head and slot of each new one.
     - `memory` (B, M, D) are earlier inputs of the layer, to attend to before those of `x`.

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_lm.layers.backend import scan, softmax
-from keras_lm.layers.masks import MASKED
+from keras_lm.layers.visible import MASKED
 
 
 @keras.saving.register_keras_serializable("keras_lm")

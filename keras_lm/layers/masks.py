@@ -1,44 +1,12 @@
 """Masks: int32 in all interfaces, one additive bias inside."""
 
-from typing import Any, NamedTuple
-
 import keras
 from keras import ops
 
-from keras_lm.layers.backend import is_long
-
-# The exponential of `MASKED` is zero, and the sum of two still fits into float16.
-MASKED = -3e4
+from keras_lm.layers.backend import takes_rules
+from keras_lm.layers.visible import MASKED, Visible
 
 IGNORED = -100  # the label of a position that losses and metrics leave out
-
-
-class Visible(NamedTuple):
-    """Which of T columns each of S queries attends to: the bias of causal attention as a rule.
-
-    All tensors are int32. `slots` (B, S, 1) are the columns of the queries, which attend to no
-    later columns; `padding_mask` (B, 1, T) is 1 for columns that may be attended to. `window` is
-    `()` or two tensors: the number of real tokens up to each column, (B, 1, T), and the number that
-    it must exceed for each query, (B, S, 1).
-    """
-
-    padding_mask: Any
-    slots: Any
-    window: tuple = ()
-
-    def bias(self):
-        """Return the additive bias (B, 1, S, T), float32."""
-        columns = ops.arange(ops.shape(self.padding_mask)[2], dtype="int32")
-        visible = ops.less_equal(columns, self.slots)
-        visible = ops.logical_and(visible, ops.greater(self.padding_mask, 0))
-        if self.window:
-            visible = ops.logical_and(visible, ops.greater(*self.window))
-        return ops.expand_dims((1.0 - ops.cast(visible, "float32")) * MASKED, 1)
-
-
-def as_tensor(bias):
-    """Return attention's additive bias as a tensor, (B, 1, S, T) for a `Visible`."""
-    return bias.bias() if isinstance(bias, Visible) else bias
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -99,7 +67,7 @@ class CausalBias(keras.layers.Layer):
 
     def call(self, padding_mask, slots=None):
         visible = self.visible(padding_mask, slots)
-        is_rule = is_long(visible.slots.shape[1], padding_mask.shape[1])
+        is_rule = takes_rules(visible.slots.shape[1], padding_mask.shape[1])
         return visible if is_rule else visible.bias()  # a tensor, computed once for all layers
 
     def compute_output_spec(self, padding_mask, slots=None):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_lm.layers.masks import MASKED
+from keras_lm.layers.visible import MASKED
 
 
 @keras.saving.register_keras_serializable("keras_lm")

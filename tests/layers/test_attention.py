@@ -18,11 +18,10 @@ from keras_lm.layers import (
     PreNormBlock,
     SelfAttention,
     attention,
-    masks,
 )
-from keras_lm.layers.masks import MASKED
 from keras_lm.layers.tensorflow import attention_ops
 from keras_lm.layers.tensorflow.lite_tracing import for_lite
+from keras_lm.layers.visible import MASKED, Visible
 from keras_lm.models import GPT2Backbone
 
 
@@ -410,7 +409,7 @@ BIASES = {
 @pytest.mark.parametrize("name", BIASES)
 def test_blocks_equal_the_whole(compute, name):
     layer, x, bias = randomised(SelfAttention(num_heads=2)), random(2, LENGTH, 10), BIASES[name]()
-    whole = bias.bias() if isinstance(bias, masks.Visible) else bias
+    whole = bias.bias() if isinstance(bias, Visible) else bias
     expected = compute(layer, x, bias=whole, blocks=False)
     found = compute(layer, x, bias=bias, blocks=True)
     close(found[:2] + found[-4:], expected[:2] + expected[-4:])
@@ -471,7 +470,7 @@ def test_the_bias_of_causal_attention_is_a_rule_where_texts_are_long(monkeypatch
         whole, step = layer(PADDING), layer(PADDING, steps)
         monkeypatch.setattr(attention_ops, "MANY_SCORES", LENGTH**2)
         rule = layer(PADDING)
-        assert isinstance(rule, masks.Visible)
+        assert isinstance(rule, Visible)
         np.testing.assert_array_equal(rule.bias(), whole)
         np.testing.assert_array_equal(layer(PADDING, steps), step)  # generation's: a tensor
         monkeypatch.undo()
