@@ -1,6 +1,7 @@
 """Masked language modelling: fill in the blanks."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_lm.objectives import MaskedLanguageModel
@@ -62,7 +63,7 @@ class MaskedLM(PretrainingTask):
         and candidates from best to worst.
         """
         is_mask, columns, known = self._masks(packed)
-        logits = self({**packed, "mask_positions": columns}, training=False)  # (B, M, V)
+        logits = self(self._asking(packed), training=False)  # (B, M, V)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # (B, M, k)
         filled = tf.where(
             is_mask,
@@ -83,7 +84,7 @@ class MaskedLM(PretrainingTask):
         """Return `tokens`, `scores` and `text` for raw texts with masks; see `decode`."""
         return self.answer_all(x, batch_size, verbose=verbose)
 
-    def score_fills(self, x, fills):
+    def score_fills(self, x, fills, batch_size=32):
         """Return the log-probabilities of filling all masks of texts, (B,) float32.
 
         Masks are predicted independently of each other, and the log-probabilities of their tokens
@@ -93,8 +94,9 @@ class MaskedLM(PretrainingTask):
         probabilities of both alone.
 
         Args:
-            x: raw texts with masks, in any form that `fit` takes, which are computed at once.
+            x: raw texts with masks, in any form that `fit` takes.
             fills: list of strings, one for each text: as many tokens as it has masks.
+            batch_size: int. Texts to compute at a time.
 
         Raises:
             ValueError: if there are not as many fills as texts, or a text has not as many masks as
@@ -119,24 +121,38 @@ class MaskedLM(PretrainingTask):
                     "write a mask for each token."
                 )
         labels = tf.cast(ids.to_tensor(shape=[None, columns.shape[1]]), tf.int32)  # (B, M)
-        if "target_mapping" in self.backbone.fields_of({"target_mapping": None}):
-            places = (
-                tf.one_hot(columns, tf.shape(is_mask)[1]) * tf.cast(known, tf.float32)[:, :, None]
-            )
-            filled = tf.cast(tf.einsum("bms,bm->bs", places, tf.cast(labels, tf.float32)), tf.int32)
+        given = self._asking(packed, labels) | {"labels": labels, "known": known}
+        scores = [np.zeros(0, "float32")]
+        for batch in tf.data.Dataset.from_tensor_slices(given).batch(batch_size):
+            labels, known = batch.pop("labels"), batch.pop("known")
+            logits = self(batch, training=False)  # (B, M, V)
+            found = tf.gather(tf.nn.log_softmax(logits), labels, batch_dims=2)
+            scores.append(tf.reduce_sum(tf.where(known, found, 0.0), axis=1).numpy())
+        return np.concatenate(scores)
+
+    def _asking(self, packed, fills=None):
+        """Return the inputs by which the network predicts the masks.
+
+        To one with a second stream, XLNet, a mask is a target that no token sees, since the mask
+        token was in none of its texts; with fills (B, M), those after it see what it is filled
+        with.
+        """
+        is_mask, columns, known = self._masks(packed)
+        if "target_mapping" not in self.backbone.fields_of({"target_mapping": None}):
+            return {**packed, "mask_positions": columns}
+        places = tf.one_hot(columns, tf.shape(is_mask)[1]) * tf.cast(known, tf.float32)[:, :, None]
+        ids, unseen = packed["token_ids"], is_mask[:, None, :] & tf.ones_like(is_mask)[:, :, None]
+        if fills is not None:
+            filled = tf.einsum("bms,bm->bs", places, tf.cast(fills, tf.float32))
+            ids = tf.where(is_mask, tf.cast(filled, tf.int32), ids)
             order = tf.cumsum(tf.cast(is_mask, tf.int32), axis=1) * tf.cast(is_mask, tf.int32)
-            # A mask is seen by those after it only; all others have the order 0.
-            unseen = is_mask[:, None, :] & (order[:, :, None] <= order[:, None, :])
-            rows = {
-                "token_ids": tf.where(is_mask, filled, packed["token_ids"]),
-                "permutation_mask": tf.cast(unseen, tf.int32),
-                "target_mapping": places,
-            }
-        else:
-            rows = {"mask_positions": columns}
-        logits = self(packed | rows, training=False)  # (B, M, V)
-        found = tf.gather(tf.nn.log_softmax(logits), labels, batch_dims=2)
-        return tf.reduce_sum(tf.where(known, found, 0.0), axis=1).numpy()
+            unseen &= order[:, :, None] <= order[:, None, :]  # the order of all others is 0
+        return {
+            **packed,
+            "token_ids": ids,
+            "permutation_mask": tf.cast(unseen, tf.int32),
+            "target_mapping": places,
+        }
 
     def _masks(self, packed):
         """Return which tokens are masks (B, S), their columns (B, M), and which of these exist."""

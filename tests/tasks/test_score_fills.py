@@ -47,7 +47,8 @@ def test_xlnet_predicts_one_after_the_other():
     text, ids = fill_of(task)
     assert len(ids) > 1
     texts = ["<mask>" * len(ids) + " is a city"]
-    (found,) = task.score_fills(texts, [text])
+    found, again = task.score_fills(texts * 2, [text] * 2, batch_size=1)
+    assert found == pytest.approx(again, rel=1e-5)
     packed = {name: np.array(value) for name, value in task.preprocess(texts).items()}
     columns = np.flatnonzero(packed["token_ids"][0] == task.tokenizer.special_id("mask"))
     length, expected, alone = packed["token_ids"].shape[1], 0.0, 0.0
@@ -65,3 +66,24 @@ def test_xlnet_predicts_one_after_the_other():
         packed["token_ids"][0, column] = token
     assert found == pytest.approx(expected, rel=1e-4)
     assert abs(found - alone) > 1e-3
+
+
+def test_xlnet_fills_by_its_second_stream():
+    """No token sees the mask token, which was in none of the texts that XLNet learned from."""
+    task = make("XLNetBackbone")
+    texts = ["<mask> is a<mask>", "a city is a<mask>"]
+    packed = {name: np.array(value) for name, value in task.preprocess(texts).items()}
+    is_mask = packed["token_ids"] == task.tokenizer.special_id("mask")
+    answer = task.fill_mask(texts)
+    for row, mask in enumerate(is_mask):
+        columns = np.flatnonzero(mask)
+        hidden = np.repeat(mask[None, None], len(mask), axis=1).astype("int32")
+        target = np.eye(len(mask), dtype="float32")[None, columns]
+        inputs = {name: value[row : row + 1] for name, value in packed.items()}
+        inputs["token_ids"] = np.where(
+            mask, task.tokenizer(["a"]).to_list()[0][0], inputs["token_ids"]
+        )
+        inputs |= {"permutation_mask": hidden, "target_mapping": target}
+        best = np.sort(np.exp(log_softmax(np.asarray(task(inputs))[0], axis=-1)))[:, ::-1]
+        found = answer["scores"][row, : len(columns)]
+        np.testing.assert_allclose(found, best[:, : found.shape[1]], rtol=1e-4)
