@@ -12,7 +12,7 @@ from keras_lm.layers.visible import MASKED, Visible
 
 KERNEL = "cudnn"  # of `jax.nn.dot_product_attention`
 
-# From this number of scores of one head on, the kernel is faster than what XLA makes.
+# Of fewer scores a head, attention keeps little for the gradient, and is left to XLA.
 FEWEST_SCORES = 2**16
 
 
