@@ -63,7 +63,7 @@ class MaskedLM(PretrainingTask):
         and candidates from best to worst.
         """
         is_mask, columns, known = self._masks(packed)
-        logits = self(self._asking(packed), training=False)  # (B, M, V)
+        logits = self(self._asking(packed, is_mask, columns, known), training=False)  # (B, M, V)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), self.top_k)  # (B, M, k)
         filled = tf.where(
             is_mask,
@@ -121,7 +121,8 @@ class MaskedLM(PretrainingTask):
                     "write a mask for each token."
                 )
         labels = tf.cast(ids.to_tensor(shape=[None, columns.shape[1]]), tf.int32)  # (B, M)
-        given = self._asking(packed, labels) | {"labels": labels, "known": known}
+        given = self._asking(packed, is_mask, columns, known, labels)
+        given |= {"labels": labels, "known": known}
         scores = [np.zeros(0, "float32")]
         for batch in tf.data.Dataset.from_tensor_slices(given).batch(batch_size):
             labels, known = batch.pop("labels"), batch.pop("known")
@@ -130,14 +131,13 @@ class MaskedLM(PretrainingTask):
             scores.append(tf.reduce_sum(tf.where(known, found, 0.0), axis=1).numpy())
         return np.concatenate(scores)
 
-    def _asking(self, packed, fills=None):
-        """Return the inputs by which the network predicts the masks.
+    def _asking(self, packed, is_mask, columns, known, fills=None):
+        """Return the inputs by which the network predicts the masks, see `_masks`.
 
         To one with a second stream, XLNet, a mask is a target that no token sees, since the mask
         token was in none of its texts; with fills (B, M), those after it see what it is filled
         with.
         """
-        is_mask, columns, known = self._masks(packed)
         if "target_mapping" not in self.backbone.fields_of({"target_mapping": None}):
             return {**packed, "mask_positions": columns}
         places = tf.one_hot(columns, tf.shape(is_mask)[1]) * tf.cast(known, tf.float32)[:, :, None]
