@@ -59,11 +59,9 @@ class KagNet(keras.layers.Layer):
 
     Example:
 
-        kagnet = KagNet(num_concepts=100, num_relations=35)
         graph = {
             "node_concepts": [7, 9],
             "edges": [[0, 1], [1, 0]],
-            "pair_texts": [0],
             "pair_concepts": [[7, 9]],
             "pair_nodes": [[0, 1]],
             "path_pairs": [0],
@@ -71,7 +69,9 @@ class KagNet(keras.layers.Layer):
             "path_nodes": [[0, 1]],
             "path_relations": [[3, 0]],
         }
-        kagnet(np.ones((2, 768), "float32"), graph)["logits"].shape  # (2, 1)
+        kagnet = KagNet(num_concepts=100, num_relations=35)
+        graphs = join_graphs([graph, graph])
+        kagnet(np.ones((2, 768), "float32"), graphs)["logits"].shape  # (2, 1)
 
     Source: Lin et al. 2019, https://arxiv.org/abs/1909.02151, section 4; INK-USC/KagNet,
     `models/models.py`. New biases are zeros, not drawn at random.
@@ -259,7 +259,17 @@ def join_graphs(graphs):
 
     Example:
 
-        join_graphs([graph, another])["pair_texts"]  # 0 for pairs of the first, 1 for the second
+        graph = {
+            "node_concepts": [7, 9],
+            "edges": [[0, 1]],
+            "pair_concepts": [[7, 9]],
+            "pair_nodes": [[0, 1]],
+            "path_pairs": [0],
+            "path_concepts": [[7, 9]],
+            "path_nodes": [[0, 1]],
+            "path_relations": [[3, 0]],
+        }
+        join_graphs([graph, graph])["edges"].tolist()  # [[0, 1], [2, 3]]
     """
     if not graphs:
         raise ValueError("graphs is empty: pass a graph for each text, which may have no nodes.")
