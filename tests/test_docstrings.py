@@ -19,6 +19,7 @@ RUN = ("models", "layers", "packers")
 SKIPPED = {
     "models.cove.CoveBackbone": "reads presets with weights",
     "models.elmo_forward.ElmoForwardBackbone": "reads a preset with weights",
+    "models.ernie.ErnieBackbone.with_entities": "reads files of entities",
     "models.lstm.LSTMBackbone": "fits a language model to the reader's texts",
     "models.pair_lstm.PairLSTMBackbone": "reads a preset with weights",
     "models.taglm.TagLMBackbone": "reads a preset with weights and a file of word vectors",

@@ -10,6 +10,7 @@
 from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.checkpoint import Checkpoint, find_folder, open_checkpoint
 from keras_lm.converters.converter import STATED, Converter, signs
+from keras_lm.converters.entity_files import Entities, read_entities, read_entity_names
 from keras_lm.converters.word_vector_files import read_word_vectors
 
 __all__ = [
@@ -17,8 +18,11 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "Converter",
+    "Entities",
     "find_folder",
     "open_checkpoint",
+    "read_entities",
+    "read_entity_names",
     "read_word_vectors",
     "signs",
 ]

@@ -15,6 +15,7 @@ from keras_lm.converters.checked_files import (
     read_json,
     require_few,
 )
+from keras_lm.converters.entity_files import find_entity_vectors
 from keras_lm.converters.hdf5_files import read_hdf5
 from keras_lm.converters.openai_shards import SHAPES
 from keras_lm.converters.sentence_transformers import MODULES, network_folder
@@ -210,7 +211,8 @@ def _open_hugging_face(folder):
             return None
     elif not config:
         config = read_config(folder, name_of_config(folder))
-    return "huggingface", config, with_pytorch_names(read_first(folder, weights))
+    tensors = with_pytorch_names(read_first(folder, weights))
+    return "huggingface", config, tensors | find_entity_vectors(folder)
 
 
 # (What a folder of the format holds, a pattern that one of its files matches, and the function

@@ -11,24 +11,29 @@ import dataclasses
 import re
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_lm.converters.checked_files import CheckpointError
 from keras_lm.converters.converter import PLAIN_ENCODER, STATED, Converter, require_only
+from keras_lm.converters.entity_files import ENTITY_VECTORS
 from keras_lm.converters.published_labels import huggingface_labels
 from keras_lm.layers import (
     AttentionContext,
     Dense,
-    LayerNormalization,
     PaddingBias,
     PostNormBlock,
     embedding_layers,
-    get_activation,
     truncated_normal,
 )
-from keras_lm.layers.attention import SelfAttention
-from keras_lm.layers.backend import matmul_transposed
 from keras_lm.models.backbone import Backbone, Input
 from keras_lm.models.bert import HUGGINGFACE_NAMES, BertBackbone, encoder_config
+from keras_lm.models.ernie_layers import (
+    NO_ENTITY,
+    EntityHead,
+    EntityTable,
+    KnowledgeBlock,
+)
 from keras_lm.models.head_table import Head, own
 from keras_lm.models.sizes import transformer_size
 from keras_lm.models.students import chosen_layers, copy_layers
@@ -52,158 +57,24 @@ class LayerTypes:
         return f"a list of {', '.join(map(repr, LAYER_TYPES))}, one for each block"
 
 
-class FusionFeedForward(keras.layers.Layer):
-    """Information fusion: one hidden layer of a token and its entity, then one output for each.
-
-    Args:
-        intermediate_dim: int. Width of the hidden layer.
-        entity_dim: int. E.
-        activation: str. See `keras_lm.layers.get_activation`.
-
-    Call: `layer(x, entities)` with (B, S, D) and (B, S, E) returns both, in the same shapes.
-
-    Source: Zhang et al. 2019, section 3.3, equations 4 and 5.
-    """
-
-    def __init__(self, intermediate_dim, entity_dim, activation="gelu", **kwargs):
-        super().__init__(**kwargs)
-        self.intermediate_dim = intermediate_dim
-        self.entity_dim = entity_dim
-        self.activation = get_activation(activation)
-
-    def build(self, x_shape, *_):
-        hidden, entity, inner = (
-            (*x_shape[:-1], width)
-            for width in (x_shape[-1], self.entity_dim, self.intermediate_dim)
-        )
-        self.intermediate = self._make("intermediate", hidden, inner)
-        self.entity_intermediate = self._make("entity_intermediate", entity, inner)
-        self.output_dense = self._make("output", inner, hidden)
-        self.entity_output = self._make("entity_output", inner, entity)
-
-    def _make(self, name, input_shape, output_shape):
-        dense = Dense(
-            output_shape[-1],
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build(input_shape)
-        return dense
-
-    def call(self, x, entities):
-        x = self.activation(self.intermediate(x) + self.entity_intermediate(entities))
-        return self.output_dense(x), self.entity_output(x)
-
-    def compute_output_spec(self, x, entities):
-        return tuple(keras.KerasTensor(part.shape, self.compute_dtype) for part in (x, entities))
-
-
-class KnowledgeBlock(PostNormBlock):
-    """A block of the knowledgeable encoder: BERT's, with a stream of entities beside the tokens.
-
-    Args:
-        entity_dim: int. E.
-        num_entity_heads: int, or None for a block in which entities do not attend to each other.
-        Other arguments: see `PostNormBlock`.
-
-    Call: `block(x, context, entities, entity_context)` with (B, S, D) and (B, S, E), and the
-    entities' mask (B, S) and additive bias as a pair; returns both streams.
-
-    Source: Zhang et al. 2019, section 3.3, equations 2 to 5.
-    """
-
-    def __init__(self, entity_dim, num_entity_heads=None, **kwargs):
-        super().__init__(**kwargs)
-        self.entity_dim = entity_dim
-        self.num_entity_heads = num_entity_heads
-
-    def make_feedforward(self):
-        return FusionFeedForward(
-            self.intermediate_dim,
-            self.entity_dim,
-            self.activation,
-            name="feedforward",
-            dtype=self.dtype_policy,
-        )
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        shape = (*input_shape[:-1], self.entity_dim)
-        self.entity_norm = self.make_norm("entity_norm")
-        self.entity_norm.build(shape)
-        if self.num_entity_heads is not None:
-            self.entity_attention = SelfAttention(
-                self.num_entity_heads,
-                self.attention_dropout,
-                name="entity_attention",
-                dtype=self.dtype_policy,
-            )
-            self.entity_attention.build(shape)
-            self.entity_attention_norm = self.make_norm("entity_attention_norm")
-            self.entity_attention_norm.build(shape)
-
-    def call(self, x, context, entities, entity_context, training=None):
-        entity_mask, entity_bias = entity_context
-        x, _ = self.add_attention(x, self.as_context(context, {}), training)
-        if self.num_entity_heads is not None:
-            attended = self.entity_attention(entities, entity_bias, training=training)
-            entities = self.residual(entities, self.entity_attention_norm, attended, training)
-        entities = entities * ops.expand_dims(ops.cast(entity_mask, entities.dtype), -1)
-        added, entities_added = self.feedforward(x, entities)
-        x = self.residual(x, self.feedforward_norm, added, training)
-        return x, self.residual(entities, self.entity_norm, entities_added, training)
-
-    def compute_output_spec(self, x, context, entities, entity_context, training=None):
-        return tuple(keras.KerasTensor(part.shape, self.compute_dtype) for part in (x, entities))
-
-
-class EntityHead(keras.layers.Layer):
-    """Which entity a token is aligned with: scores of its vector with those of candidates.
-
-    Args:
-        entity_dim: int. E.
-        activation, layer_norm_epsilon: see `PostNormBlock`.
-
-    Call: `head(outputs, inputs)` → (B, S, C) float32 for `candidate_embeddings` (B, C / B, E), of
-    which all rows together are the candidates of each token. Without these in `inputs`, C is 0.
-
-    Source: Zhang et al. 2019, section 3.4, equation 6.
-    """
-
-    def __init__(self, entity_dim, activation="gelu", layer_norm_epsilon=1e-12, **kwargs):
-        super().__init__(**kwargs)
-        self.entity_dim = entity_dim
-        self.activation = activation
-        self.layer_norm_epsilon = layer_norm_epsilon
-
-    def build(self, outputs_shape, inputs_shape=None):
-        shape = outputs_shape["sequence_output"]
-        self.dense = Dense(
-            self.entity_dim,
-            activation=get_activation(self.activation),
-            kernel_initializer=truncated_normal(),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
-        self.dense.build(shape)
-        self.norm = LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
-        )
-        self.norm.build((*shape[:-1], self.entity_dim))
-
-    def call(self, outputs, inputs=None, training=None):
-        x = self.norm(self.dense(outputs["sequence_output"]))  # (B, S, E)
-        candidates = (inputs or {}).get("candidate_embeddings")
-        if candidates is None:
-            candidates = ops.zeros((0, self.entity_dim))
-        candidates = ops.reshape(ops.cast(candidates, x.dtype), (1, -1, self.entity_dim))
-        return ops.cast(matmul_transposed(x, candidates), "float32")
-
-
 def first_tokens(padding_mask):
     """Return a mask (B, S) of the first real token, which has no entity, but takes part as one."""
     return ops.cast(ops.equal(ops.cumsum(padding_mask, axis=1) * padding_mask, 1), "int32")
+
+
+def entity_inputs(num_entities, entity_dim):
+    """Return the inputs for entities: rows of a table, or without one their vectors and a mask."""
+    if num_entities:
+        return {"entity_ids": Input(default=NO_ENTITY, like="token_ids")}
+
+    def zeros(token_ids):
+        ids = ops.expand_dims(ops.cast(token_ids, "float32"), -1)
+        return ops.zeros_like(ops.tile(ids, (1, 1, entity_dim)))
+
+    return {
+        "entity_embeddings": Input((None, entity_dim), "float32", default=zeros, like="token_ids"),
+        "entity_mask": Input(default=first_tokens, like="padding_mask"),
+    }
 
 
 @keras.saving.register_keras_serializable("keras_lm")
@@ -216,6 +87,8 @@ class ErnieBackbone(Backbone):
         intermediate_dim: int. Width inside a block's feed-forward network, of both streams.
         entity_dim: int. E, 100 in the published model.
         num_entity_heads: int. Attention heads of the entities; must divide `entity_dim`.
+        num_entities: int. Rows of a table of entities that the model has and does not train, see
+            `with_entities`; 0 for a model that takes entities as vectors.
         layer_types: list of `"sim"` (tokens alone, as in BERT), `"mix"` (entities are fused with
             the tokens) or `"norm"` (and attend to each other before), one per block; blocks that it
             does not reach are `"sim"`. None for the paper's: the lower half `"sim"`, of which the
@@ -226,11 +99,14 @@ class ErnieBackbone(Backbone):
         use_pooler: bool. False for a checkpoint that has no weights for `pooled_output`.
         dtype: a dtype policy or its name, such as `"mixed_bfloat16"`.
 
-    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …, "entity_embeddings": …,
-    "entity_mask": …})`, each (B, S) int32, but the entities (B, S, E) float32. All but the first
-    are optional; by default, there are no entities. The mask is 1 at the first token of each
-    mention, and, as in the authors' code, at the first token of the text, whose entity is the zero
-    vector. Returns what `BertBackbone` does.
+    Call: `backbone({"token_ids": …, "segment_ids": …, "padding_mask": …, "entity_ids": …})`, each
+    (B, S) int32, with a table: `entity_ids` are rows of it at the first token of each mention, and
+    -1 elsewhere. Without a table, `entity_embeddings` (B, S, E) float32 and `entity_mask` (B, S)
+    stand in for them: the mask is 1 at the first token of each mention, and, as in the authors'
+    code, at the first token of the text, whose entity is the zero vector. All but the first are
+    optional; by default, there are no entities. Returns what `BertBackbone` does.
+
+    Raw texts get their entities from an `EntityTokenizer`, which finds mentions in them.
 
     Raises:
         ValueError: if a number of heads does not divide its width, or `layer_types` has more
@@ -248,6 +124,9 @@ class ErnieBackbone(Backbone):
             "entity_mask": [[1, 1, 0]],
         }
         backbone(inputs)["pooled_output"].shape  # (1, 16)
+        backbone = backbone.with_entities(np.ones((5, 8)))
+        inputs = {"token_ids": [[2, 7, 3]], "entity_ids": [[-1, 4, -1]]}
+        backbone(inputs)["pooled_output"].shape  # (1, 16)
 
     Source: Zhang et al. 2019, https://arxiv.org/abs/1905.07129, section 3; thunlp/ERNIE.
     """
@@ -258,6 +137,7 @@ class ErnieBackbone(Backbone):
             EntityHead,
             "entity_head",
             entity_dim=own("entity_dim"),
+            entity_table=own("entity_table"),
             activation=own("activation"),
             layer_norm_epsilon=own("layer_norm_epsilon"),
         ),
@@ -277,6 +157,7 @@ class ErnieBackbone(Backbone):
         entity_dim=100,
         num_entity_heads=4,
         layer_types=None,
+        num_entities=0,
         dropout=0.1,
         attention_dropout=None,
         activation="gelu",
@@ -301,19 +182,16 @@ class ErnieBackbone(Backbone):
                 "token_ids": Input(),
                 "segment_ids": Input(default=0, like="token_ids"),
                 "padding_mask": Input(default=1, like="token_ids"),
-                "entity_embeddings": Input(
-                    (None, entity_dim),
-                    "float32",
-                    default=lambda ids: ops.zeros_like(
-                        ops.tile(ops.expand_dims(ops.cast(ids, "float32"), -1), (1, 1, entity_dim))
-                    ),
-                    like="token_ids",
-                ),
-                "entity_mask": Input(default=first_tokens, like="padding_mask"),
+                **entity_inputs(num_entities, entity_dim),
             },
             dtype=dtype,
             name=name,
         )
+        self.entity_table = None
+        if num_entities:
+            self.entity_table = EntityTable(
+                num_entities, entity_dim, dtype=dtype, name="entity_table"
+            )
         (
             self.token_embedding,
             self.position_embedding,
@@ -363,10 +241,15 @@ class ErnieBackbone(Backbone):
         token_ids,
         segment_ids,
         padding_mask,
-        entity_embeddings,
-        entity_mask,
+        entity_embeddings=None,
+        entity_mask=None,
+        entity_ids=None,
         training=None,
     ):
+        if self.entity_table is not None:
+            entity_embeddings = self.entity_table(entity_ids)
+            is_entity = ops.cast(ops.not_equal(entity_ids, NO_ENTITY), "int32")
+            entity_mask = ops.maximum(first_tokens(padding_mask), is_entity * padding_mask)
         x = self.token_embedding(token_ids) + self.position_embedding(padding_mask)
         x = self.embedding_norm(x + self.segment_embedding(segment_ids))
         hidden_states, entity_states = [x], [entity_embeddings]  # (B, S, D), (B, S, E)
@@ -396,6 +279,34 @@ class ErnieBackbone(Backbone):
     def forward_flops(self):
         width = self.layer_types.count("norm") * self.config["entity_dim"]
         return super().forward_flops() + 4 * self.max_sequence_length * width
+
+    def with_entities(self, vectors):
+        """Return a copy with a table of entities, in place of any other, which takes `entity_ids`.
+
+        Args:
+            vectors: (N, E), one row for each entity, such as those that
+                `keras_lm.converters.read_entities` reads from the authors' `kg_embed`. Only those
+                that texts may mention are needed: an export holds them all.
+
+        Raises:
+            ValueError: if the vectors have another width.
+
+        Example:
+
+            entities = keras_lm.converters.read_entities("kg_embed", ["Q7259", "Q84"])
+            backbone = backbone.with_entities(entities.vectors)
+        """
+        vectors, width = np.asarray(vectors), self.config["entity_dim"]
+        if vectors.ndim != 2 or vectors.shape[1] != width or not len(vectors):
+            raise ValueError(
+                f"vectors has the shape {vectors.shape}, but the model reads entity_dim={width}: "
+                f"pass (N, {width}), a row for each entity, of the graph that it was trained with."
+            )
+        copy = self.from_config(self.get_config() | {"num_entities": len(vectors)})
+        own = self.weights_by_path
+        for path, variable in copy.weights_by_path.items():
+            variable.assign(vectors if path.startswith("entity_table/") else own[path])
+        return copy
 
     def with_layers(self, layers):
         layers = chosen_layers(self, layers)
@@ -431,6 +342,7 @@ NAMES = dataclasses.replace(
         ),
         "block_{i}/entity_attention/output": "encoder.layer.{i}.attention.output_ent.dense",
         "block_{i}/entity_attention_norm": "encoder.layer.{i}.attention.output_ent.LayerNorm",
+        "entity_table": ENTITY_VECTORS,
         "entity_head/dense": "cls.predictions_ent.transform.dense",
         "entity_head/norm": "cls.predictions_ent.transform.LayerNorm",
     },
@@ -455,6 +367,15 @@ def _config(checkpoint):
     require_only(checkpoint, ErnieBackbone, PLAIN_ENCODER)
     fused, attended = (_blocks_with(pattern, checkpoint) for pattern in (_FUSION, _ATTENTION))
     arguments = encoder_config(checkpoint.config)
+    width = checkpoint.tensors.shape(next(iter(fused.values())))[1]
+    entities = (0, width)
+    if f"{ENTITY_VECTORS}.weight" in checkpoint.tensors:
+        entities = checkpoint.tensors.shape(f"{ENTITY_VECTORS}.weight")
+    if entities[1] != width:
+        raise CheckpointError(
+            f"{checkpoint.source}: the vectors of entities are {entities[1]} wide, but the model "
+            f"reads {width}: put those beside it that it was trained with."
+        )
     kinds = checkpoint.config.get("layer_types")
     if kinds is None:
         numbers = range(arguments["num_layers"])
@@ -463,7 +384,8 @@ def _config(checkpoint):
         # The authors' code makes a block for each type, should these be more.
         "num_layers": max(arguments["num_layers"], len(kinds)),
         "layer_types": kinds,
-        "entity_dim": checkpoint.tensors.shape(next(iter(fused.values())))[1],
+        "entity_dim": width,
+        "num_entities": entities[0],
         "use_pooler": any(name.endswith("pooler.dense.weight") for name in checkpoint.tensors),
     }
 

@@ -126,3 +126,68 @@ def test_bad_arguments():
         ErnieBackbone(50, 2, **TINY, layer_types=["sim", "mix", "norm"])
     with pytest.raises(ValueError, match="num_entity_heads=4 does not divide entity_dim=10"):
         ErnieBackbone(50, 2, **TINY, entity_dim=10)
+
+
+# === A table of entities ===
+
+
+@pytest.mark.eager
+def test_a_table_beside_the_checkpoint(goldens, tmp_path, reference, inputs, assert_equal):
+    """The vectors of the reference's entities, as files: ids give what the vectors give."""
+    vectors, mask = inputs["entity_embeddings"], inputs["entity_mask"]
+    is_entity = (mask > 0) & (np.arange(mask.shape[1]) > 0)
+    # The reference has a vector at the first token, too, which a table does not.
+    plain = vectors * is_entity[:, :, None]
+    ids = np.where(is_entity, is_entity.cumsum().reshape(mask.shape) - 1, -1)
+    table = vectors[is_entity]
+    for name in ("pytorch_model.bin", "ernie_config.json"):
+        (tmp_path / name).write_bytes((goldens("thu-ernie") / name).read_bytes())
+    (tmp_path / "kg_embed").mkdir()
+    rows = "".join("\t".join(map(repr, row.tolist())) + "\n" for row in table)
+    (tmp_path / "kg_embed/entity2vec.vec").write_text(rows)
+    lines = "".join(f"Q{i}\t{i}\n" for i in range(len(table)))
+    (tmp_path / "kg_embed/entity2id.txt").write_text(f"{len(table)}\n{lines}")
+    backbone = Backbone.from_preset(tmp_path)
+    assert backbone.config["num_entities"] == len(table)
+    tokens = {name: inputs[name] for name in ("token_ids", "segment_ids", "padding_mask")}
+    found = backbone(tokens | {"entity_ids": ids})
+    without = Backbone.from_preset(goldens("thu-ernie"))
+    first = np.where(np.arange(mask.shape[1]) == 0, 1, mask)
+    expected = without(tokens | {"entity_embeddings": plain, "entity_mask": first})
+    assert_equal(found["sequence_output"], expected["sequence_output"].numpy())
+    assert_equal(backbone(tokens)["sequence_output"], without(tokens)["sequence_output"].numpy())
+
+    copy = without.with_entities(table)
+    assert_equal(
+        copy(tokens | {"entity_ids": ids})["sequence_output"], found["sequence_output"].numpy()
+    )
+    copy.save_to_preset(tmp_path / "preset")
+    again = Backbone.from_preset(tmp_path / "preset")
+    np.testing.assert_array_equal(again.entity_table.embeddings, table)
+
+    (tmp_path / "kg_embed/entity2vec.vec").write_text("1\t2\n" * len(table))
+    with pytest.raises(ValueError, match="the vectors of entities are 2 wide"):
+        Backbone.from_preset(tmp_path)
+
+
+def test_the_table_stays_as_it_is():
+    backbone = ErnieBackbone(50, 2, **TINY, entity_dim=8).with_entities(np.ones((3, 8)))
+    backbone.trainable = False
+    backbone.trainable = True
+    assert "entity_table/embeddings" not in [v.path for v in backbone.trainable_weights]
+    task = tasks.TextClassifier(backbone, num_classes=2)
+    x = {"token_ids": np.array([[2, 7, 9, 3]] * 4), "entity_ids": np.array([[-1, 2, -1, -1]] * 4)}
+    task.fit(x, [0, 1, 0, 1], verbose=0)
+    np.testing.assert_array_equal(backbone.entity_table.embeddings, np.ones((3, 8)))
+    # An entity in padding is none.
+    mask = {"padding_mask": np.array([[1, 1, 0, 0]])}
+    row = {"token_ids": x["token_ids"][:1]} | mask
+    padded = [{"entity_ids": np.array([[-1, 2, n, n]])} for n in (-1, 1)]
+    one, other = (backbone(row | each)["sequence_output"][:, :2] for each in padded)
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_vectors_of_another_width():
+    backbone = ErnieBackbone(50, 2, **TINY, entity_dim=8)
+    with pytest.raises(ValueError, match=r"shape \(3, 6\), but the model reads entity_dim=8"):
+        backbone.with_entities(np.ones((3, 6)))
